@@ -1,8 +1,8 @@
 """Run what could depend on the processor under settings that choose other kernels, one variable at a time.
 
-Three things run under each setting: the gate of our own functions, the recorded references, and torch's gate on the operators
-that the variable concerns. A setting is green where nothing fails, and where the records and the references are byte for byte
-those of the run without it. Defects of torch that only the setting shows are named: each is declared, or its item fails. Exit
+Four things run under each setting: the gate of our own functions, the recorded references, the float functions under `pinned`,
+and torch's gate on the operators that the variable concerns. A setting is green where nothing fails, and where the records, the
+references and the bits of float functions are those of the run without it. Defects of torch that only the setting shows are named: each is declared, or its item fails. Exit
 status 1 where a setting is red.
 
 `--under COMMAND` adds a run under a program that emulates another processor, without torch's gate: its engines need AVX2. An
@@ -72,6 +72,9 @@ class Setting:
         return f"counts on processors of {self.maker} alone" if self.maker not in ("", maker) else ""
 
 
+DIGESTS = "tests/unit/workers/pinned_digests.py"
+OF_THE_PROCESSOR = ("atan", "log10", "sqrt", "powers")
+"""Float functions whose last bits an emulator changes: MKL begins them with an instruction that approximates."""
 INTEL = "GenuineIntel"
 NOTHING = Setting()
 SETTINGS = (
@@ -100,6 +103,8 @@ class Found:
     """Id -> the line of our own record."""
     references: str = ""
     """What the recorded references gave, as text."""
+    digests: dict[str, str] = field(default_factory=dict)
+    """Float function -> digest of what it gave under `pinned`."""
     defects: set[str] = field(default_factory=set)
     """Declared defects of torch that its items showed, `platform id`."""
 
@@ -110,6 +115,10 @@ def run(setting: Setting, folder: Path, *, engine: bool, references: bool) -> Fo
     own = [f"{name}-{platform}" for name in OWN for platform in OWN_PLATFORMS]
     lines = _gate(setting, folder / "own", own, [], found)
     found.records = {json.loads(line)["id"]: line for line in lines}
+    done = _process([DIGESTS], setting)
+    found.digests = dict(line.rsplit(" ", 1) for line in done.stdout.splitlines())
+    if done.returncode:
+        found.failed.append(f"float functions: {_last(done)}")
     if references:
         command = ["-m", "quantizer", "optimize", "--compare", "cases/reference", "--quiet"]
         done = _process(command, setting)
@@ -134,13 +143,17 @@ def _gate(setting: Setting, folder: Path, items: Sequence[str], options: Sequenc
         f"{r['id']}: {r.get('failure', r['outcome'])}" for r in records if r["outcome"] not in ("passed", "skipped")
     ]
     if not records or (done.returncode and not found.failed):
-        found.failed.append(f"exit status {done.returncode}: {_last(done)}")
+        facts = folder / "run.json"
+        lacks = json.loads(facts.read_text(encoding="utf-8"))["lacks"] if facts.is_file() else []
+        found.failed.append(f"exit status {done.returncode}: {' '.join(lacks) or _last(done)}")
     return lines
 
 
 def _process(command: Sequence[str], setting: Setting) -> subprocess.CompletedProcess[str]:
     """Run Python with the arguments *command* under *setting*."""
     environment = {name: value for name, value in os.environ.items() if name not in (*VARIABLES, "PYTEST_ADDOPTS")}
+    if setting.under:  # kernels of this processor, which the emulated one may lack
+        environment = {name: value for name, value in environment.items() if not name.startswith("OPENBLAS_")}
     environment |= {"OMP_NUM_THREADS": "1"} | ({setting.variable: setting.value} if setting.variable else {})
     python = [] if setting.under and "python" in Path(setting.under[-1]).name else [sys.executable]
     return subprocess.run(
@@ -182,9 +195,12 @@ def _flat(value: object, path: str = "") -> dict[str, object]:
     }
 
 
-def judge(base: Found, found: Found) -> list[str]:
-    """Return what is red about *found* beside *base*, the run without a setting."""
+def judge(base: Found, found: Found, excused: Sequence[str] = ()) -> list[str]:
+    """Return what is red about *found* beside *base*, the run without a setting; *excused*: float functions that may differ."""
     problems = list(found.failed)
+    moved = [name for name, digest in base.digests.items() if found.digests.get(name) != digest and name not in excused]
+    if moved:
+        problems.append(f"other bits of float functions than with nothing set: {', '.join(moved)}")
     problems += [f"another record than with nothing set: {text}" for text in differing(base.records, found.records)]
     if found.references != base.references:
         pairs = zip(base.references.splitlines(), found.references.splitlines(), strict=False)
@@ -237,7 +253,7 @@ def main() -> int:
                 references=not args.no_references,
             )
             base = base if number else found
-            problems = judge(base, found)
+            problems = judge(base, found, OF_THE_PROCESSOR if setting.under else ())
             red |= bool(problems)
             more = sorted(found.defects - base.defects) if number else []
             shown = f"; declared defects that it shows: {', '.join(more)}" if more else ""

@@ -2,7 +2,7 @@
 
 A start costs four seconds of imports, and the tests start more than a hundred programs. Run as a script, this file is the
 parent: it imports, reads requests, forks a child for each and answers with its exit code. `Warmed` is the other end.
-A child has its own folder, environment, arguments, streams and sys.path. What is read while modules are imported (the
+A child has its own folder, environment, arguments, streams and sys.path. What it starts itself, processes of plugins, workers of a pool or of xdist, are forks, too. What is read while modules are imported (the
 settings of the float libraries, of Python) is the parent's: who sets such a variable is refused and starts a process.
 Another copy of the package needs a parent of its own: `Warmed(package)`.
 """
@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Thread
@@ -29,7 +29,8 @@ IMPORTED = (
     "quantizer.conformance.session", "quantizer.conformance.finish_run", "quantizer.plugins.discovery",
     "quantizer.reporting.terminal", "quantizer.cli", "quantizer.runtime.isolation.worker", "quantizer.commands.faults", "quantizer.commands.optimize",
     "quantizer.reporting.folder", "quantizer.conformance.run_canary", "quantizer.conformance.inputs",
-    "quantizer.conformance.plugin_coverage", "filelock", "execnet", "xdist.looponfail",
+    "quantizer.conformance.plugin_coverage", "filelock", "execnet", "xdist.dsession", "xdist.looponfail", "xdist.remote",
+    "xdist.workermanage",
 )  # fmt: skip
 READ_AT_IMPORT = (
     "ATEN_", "CUDA", "DNNL_", "FBGEMM_", "HYPOTHESIS_", "LD_", "MKL_", "NUMEXPR_", "OMP_", "ONEDNN_", "OPENBLAS_",
@@ -171,9 +172,9 @@ class Forked:
         ends = [os.pipe() for _ in range(3)]
         self.pid = os.fork()
         if self.pid == 0:
-            self._serve(ends, environment)
-        for mine in (ends[0][0], ends[1][1], ends[2][1]):
-            os.close(mine)
+            self._serve(environment, ends[0][0], ends[1][1], ends[2][1])
+        for theirs in (ends[0][0], ends[1][1], ends[2][1]):
+            os.close(theirs)
         self.stdin, self.stdout, self.stderr = (
             os.fdopen(ends[0][1], "wb"),
             os.fdopen(ends[1][0], "rb"),
@@ -182,7 +183,7 @@ class Forked:
         self.returncode: int | None = None
 
     @staticmethod
-    def _serve(ends: list[tuple[int, int]], environment: Mapping[str, str]) -> None:
+    def _serve(environment: Mapping[str, str], *streams: int) -> None:
         from quantizer.ops import BUILT_IN, REGISTRY
         from quantizer.runtime.engines.serve import pipes
         from quantizer.runtime.isolation.worker import serve
@@ -192,12 +193,8 @@ class Forked:
         os.environ.update(environment)
         for known in REGISTRY.entries.values():
             known[:] = [entry for entry in known if entry.origin == BUILT_IN]
-        for end, number in ((ends[0][0], 0), (ends[1][1], 1), (ends[2][1], 2)):
-            os.dup2(end, number)
-        for end in (end for pair in ends for end in pair):
-            os.close(end)
+        _take_streams(*streams)
         sys.stdout = sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
-        sys.stdin = os.fdopen(0, closefd=False)
         try:
             serve(*pipes())
         finally:
@@ -225,9 +222,98 @@ class Forked:
             os.kill(self.pid, signal.SIGKILL)
 
 
-def _fork_plugins() -> None:
-    """Start processes of plugins as forks of this one."""
+def _take_streams(*streams: int) -> None:
+    """Make *streams* this process's first ones, and close every other file, as a process that was started has them."""
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+    sys.stdin = os.fdopen(0, closefd=False)
+    sys.stdout = os.fdopen(1, "w", buffering=1, closefd=False)
+
+
+class Worker:
+    """A worker of xdist that `_with_workers` has forked; of Popen what execnet uses of it."""
+
+    def __init__(self, nursery: socket.socket) -> None:
+        (theirs_in, mine_in), (mine_out, theirs_out) = os.pipe(), os.pipe()
+        socket.send_fds(nursery, [b"w"], [theirs_in, theirs_out])
+        os.close(theirs_in)
+        os.close(theirs_out)
+        self.pid = int.from_bytes(nursery.recv(8), "big")
+        self.stdin, self.stdout = os.fdopen(mine_in, "wb"), os.fdopen(mine_out, "rb")
+
+    def wait(self) -> None:
+        """Return once it has ended. Its parent takes no note of that before all have."""
+        import psutil
+
+        while psutil.Process(self.pid).status() != psutil.STATUS_ZOMBIE:
+            time.sleep(0.01)
+
+    def kill(self) -> None:
+        """End it."""
+        os.kill(self.pid, signal.SIGKILL)
+
+
+def _with_workers(run: Callable[[], int]) -> int:
+    """Call *run* in a fork of this process, and fork for it the workers that it asks for; return its exit code.
+
+    A worker is a fork of a process that has done nothing since its imports, and not of the session that asks for it.
+    """
+    nursery, session = socket.socketpair()
+    child = os.fork()
+    if child == 0:
+        nursery.close()
+        _ask_for_workers(session)
+        return run()
+    session.close()
+    workers = []
+    while True:
+        asked, files, _, _ = socket.recv_fds(nursery, 1, 2)
+        if not asked:  # the session has ended, and its workers end with it
+            code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+            for worker in workers:
+                os.waitpid(worker, 0)
+            return code if code >= 0 else 128 - code
+        worker = os.fork()
+        workers.append(worker)
+        if worker == 0:
+            _take_streams(*files)
+            sys.argv[:] = ["-c"]
+            exec(eval(sys.stdin.readline()), {"__name__": "__main__"})  # noqa: S102, S307 - what execnet's own processes do
+            return 0
+        for file in files:
+            os.close(file)
+        nursery.send(worker.to_bytes(8, "big"))
+
+
+def _ask_for_workers(nursery: socket.socket) -> None:
+    """Let execnet take its processes from *nursery*."""
+    import xdist.workermanage
+    from execnet import gateway_io
+    from execnet.gateway_base import Popen2IO
+
+    started = gateway_io.create_io
+
+    def create_io(spec: Any, execmodel: Any) -> Any:
+        if not spec.popen or spec.python:
+            return started(spec, execmodel)
+        made = gateway_io.Popen2IOMaster.__new__(gateway_io.Popen2IOMaster)
+        made.popen = Worker(nursery)
+        Popen2IO.__init__(made, made.popen.stdin, made.popen.stdout, execmodel=execmodel)
+        return made
+
+    gateway_io.create_io = create_io
+    xdist.workermanage._sys_path = list(sys.path)
+
+
+def _fork_children() -> None:
+    """Start processes of plugins, and those of pools, as forks of this one."""
+    import multiprocessing
+
     from quantizer.runtime.engines import child
+
+    forks = multiprocessing.get_context("fork")
+    multiprocessing.get_context = lambda method=None: forks  # type: ignore[assignment,misc]
 
     started = child.started
 
@@ -275,7 +361,9 @@ def _become(request: dict[str, Any]) -> int:
     found = PathFinder.find_spec("quantizer", sys.path)
     if found is None or found.origin != quantizer.__file__:
         raise RuntimeError(f"this is another quantizer: {found and found.origin}. Start a process of its own.")
-    _fork_plugins()
+    _fork_children()
+    if "-n" in request["words"]:
+        return _with_workers(lambda: _program(request["words"][0]))
     return _program(request["words"][0])
 
 

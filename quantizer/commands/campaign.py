@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from quantizer.conformance.options import Options
 
 CLEAN, ALARMS = 0, 1
+PATIENCE = "10s"
+"""How long a scheduler may take to answer."""
 TIME = re.compile(r"(\d+(?:\.\d+)?)(s|m|h)?")
 SECONDS = {None: 1, "s": 1, "m": 60, "h": 3600}
 
@@ -138,7 +140,7 @@ def _cluster(address: str) -> tuple[Callable[[], cf.Executor], int]:
     except ImportError:
         raise UnsupportedError(f"--cluster: distributed is not installed; {to_install('cluster')}.") from None
     try:
-        client = Client(address, timeout="10s")
+        client = Client(address, timeout=PATIENCE)
     except (OSError, ValueError, TimeoutError) as err:
         raise UnsupportedError(
             f"--cluster={address}: no scheduler answers: {err}. Start one: dask scheduler."

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 from collections.abc import Iterator, Mapping
+from typing import Any, cast
 
 import pytest
 
@@ -17,10 +18,10 @@ Written by `quantizer docs` from the parsers.
 
 ## pytest
 
-pytest runs the specs; these options choose what runs and how it is judged. Each option except `--op-golden-update` is
-also an ini key of the same name with underscores (`op_specs = my_specs`). A list has one entry per line. The command
-line overrides the ini file. Paths on the command line are relative to the folder where pytest is started. Paths in the
-ini file are relative to its folder.
+pytest runs the specs; these options choose what runs and how it is judged. Each option except `--op-golden-update` and
+`--op-in-process` is also an ini key of the same name with underscores (`op_specs = my_specs`). A list has one entry per
+line. The command line overrides the ini file. Paths on the command line are relative to the folder where pytest is
+started. Paths in the ini file are relative to its folder.
 
 | option | meaning |
 |---|---|"""
@@ -46,12 +47,29 @@ def options_document(commands: Mapping[str, tuple[str, str]]) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
+class _Options:
+    """What pytest_addoption is given: it keeps options as argparse has them. pytest's own objects differ by release."""
+
+    def __init__(self) -> None:
+        self.parser = argparse.ArgumentParser(add_help=False)
+
+    def getgroup(self, *_: str) -> _Options:
+        """Return this, which has one group."""
+        return self
+
+    def addoption(self, *names: str, **attributes: Any) -> None:
+        """Keep an option."""
+        self.parser.add_argument(*names, **attributes)
+
+    def addini(self, *_: object, **__: object) -> None:
+        """Pass over an ini key: it has the name of an option."""
+
+
 def _pytest_rows() -> Iterator[str]:
-    parser = pytest.Parser(_ispytest=True)
-    plugin.pytest_addoption(parser)
-    for option in parser.getgroup("quantizer").options:
-        attrs = option.attrs()
-        yield _row(f"{', '.join(option.names())}={attrs['metavar']}", attrs["help"])
+    asked = _Options()
+    plugin.pytest_addoption(cast("pytest.Parser", asked))
+    for action in asked.parser._actions:
+        yield _row(_name(action).replace(" ", "=", 1), (action.help or "") % vars(action))
 
 
 def _leaves(parser: argparse.ArgumentParser, words: str) -> Iterator[tuple[argparse.ArgumentParser, str]]:

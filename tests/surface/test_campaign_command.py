@@ -11,13 +11,31 @@ import psutil
 import pytest
 
 from quantizer.cli import main
+from quantizer.commands import campaign
 
 EXAMPLES = "5120"
 
 
+def words(folder, *more):
+    return [
+        "campaign",
+        "--examples",
+        EXAMPLES,
+        "--op",
+        "relu",
+        "--op-scheme",
+        "a8",
+        "--seed",
+        "5",
+        "-o",
+        str(folder),
+        *more,
+    ]
+
+
 def command(folder, *more):
-    words = ["campaign", "--examples", EXAMPLES, "--op", "relu", "--op-scheme", "a8", "--seed", "5", "-o", str(folder)]
-    return [sys.executable, "-m", "quantizer", *words, *more]
+    """A campaign that is killed, or that is the client of a cluster, is a process of its own."""
+    return [sys.executable, "-m", "quantizer", *words(folder, *more)]
 
 
 def record(folder):
@@ -32,16 +50,18 @@ def wait_for(condition, seconds=600):
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory):
+def undisturbed(tmp_path_factory, warmed):
     folder = tmp_path_factory.mktemp("undisturbed")
-    result = subprocess.run(command(folder, "--workers", "1"), capture_output=True, text=True, check=False)
+    result = warmed.run("quantizer", *words(folder, "--workers", "1"))
     assert result.returncode == 0, result.stderr
     assert "0 alarms" in result.stdout
     assert result.stderr == "", "silent in a pipe"
     return record(folder)
 
 
-def test_a_campaign_that_was_killed_goes_on_and_ends_the_same_and_its_workers_end_with_it(tmp_path, undisturbed):
+def test_a_campaign_that_was_killed_goes_on_and_ends_the_same_and_its_workers_end_with_it(
+    tmp_path, undisturbed, warmed
+):
     journal = tmp_path / "journal.jsonl"
     running = psutil.Popen(command(tmp_path, "--workers", "2"), stdout=subprocess.DEVNULL)
     wait_for(lambda: journal.exists() and journal.read_bytes().count(b"\n") >= 2)
@@ -52,7 +72,7 @@ def test_a_campaign_that_was_killed_goes_on_and_ends_the_same_and_its_workers_en
     wait_for(lambda: not any(is_running(worker) for worker in workers))
     assert not (tmp_path / "record.json").exists()
     kept = journal.read_bytes().count(b"\n")
-    subprocess.run(command(tmp_path, "--workers", "2"), check=True, capture_output=True)
+    assert warmed.run("quantizer", *words(tmp_path, "--workers", "2")).returncode == 0
     assert record(tmp_path) == undisturbed
     units = [json.loads(line)["unit"] for line in journal.read_text().splitlines()]
     assert len(units) == len(set(units)) == 20 > kept
@@ -116,7 +136,7 @@ def test_four_dask_workers_share_the_units_and_give_the_record_of_one(tmp_path, 
 
 
 @pytest.mark.parametrize(
-    ("words", "text"),
+    ("asked", "text"),
     [
         ([], "it would never end. Say --examples N, --time T, or both."),
         (["--examples", "0"], "--examples=0: must be 1 or more."),
@@ -127,9 +147,10 @@ def test_four_dask_workers_share_the_units_and_give_the_record_of_one(tmp_path, 
         (["--examples", "10", "--workers", "2", "--cluster", "x"], "--cluster and --workers exclude each other"),
     ],
 )
-def test_what_cannot_run_is_said_in_one_line(tmp_path, capsys, words, text):
+def test_what_cannot_run_is_said_in_one_line(tmp_path, capsys, monkeypatch, asked, text):
+    monkeypatch.setattr(campaign, "PATIENCE", "200 ms")
     folder = tmp_path / "out"
-    assert main(["campaign", "-o", str(folder), *words]) == 2
+    assert main(["campaign", "-o", str(folder), *asked]) == 2
     said = capsys.readouterr()
     assert said.out == ""
     assert text in said.err

@@ -244,6 +244,6 @@ def test_a_session_without_an_item_of_ours_leaves_the_last_run_as_it_was(vendor)
     before = (vendor.root / "reports/out/run.json").read_bytes()
     (vendor.root / "pytest.ini").write_text("[pytest]\nop_plugins = my_plugins\nop_specs = my_specs\n")
     (vendor.root / "test_mine.py").write_text("def test_mine(): pass\n")
-    done = vendor.pytester.runpytest_subprocess("test_mine.py", "-p", "no:cacheprovider")
+    done = vendor.pytest("test_mine.py", "-p", "no:cacheprovider")
     assert done.ret == 0
     assert (vendor.root / "reports/out/run.json").read_bytes() == before

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from warmed import Warmed
 
 from quantizer.cli import main
 
@@ -50,14 +51,8 @@ def test_the_plugins_run_in_the_flow(tmp_path: Path) -> None:
     assert scores[3] == "float metric: within 0.01 of the label: 1.0000"
 
 
-def test_the_plugin_operator_passes_its_conformance_run(tmp_path: Path) -> None:
+def test_the_plugin_operator_passes_its_conformance_run(tmp_path: Path, warmed: Warmed) -> None:
     folder = copied(tmp_path, "aipu_plugins")
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-k", "a8-compass or golden"],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = warmed.run("pytest", "-q", "-k", "a8-compass or golden", cwd=folder)
     assert done.returncode == 0, done.stdout
     assert "2 passed" in done.stdout

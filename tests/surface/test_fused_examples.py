@@ -3,8 +3,6 @@
 import json
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -48,12 +46,16 @@ def quantized(x, *, parameters):
 """
 
 
-def judged(folder, *options):
+@pytest.fixture
+def judged(warmed):
+    """Judge the operators of a folder."""
     inherited = {k: v for k, v in os.environ.items() if k not in ("CI", "AIPUPLUGIN_PATH", "PYTEST_ADDOPTS")}
-    return subprocess.run(
-        [sys.executable, "-m", "pytest", "op_specs", "--op-plugins=op_plugins", "-q", "-p", "no:cacheprovider", *options],
-        cwd=folder, capture_output=True, text=True, check=False, env=inherited,
-    )  # fmt: skip
+
+    def run(folder, *options):
+        given = ("op_specs", "--op-plugins=op_plugins", "-q", "-p", "no:cacheprovider", *options)
+        return warmed.run("pytest", *given, cwd=folder, env=inherited)
+
+    return run
 
 
 @pytest.fixture
@@ -63,7 +65,7 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_right_kernels_are_green(folder):
+def test_right_kernels_are_green(folder, judged):
     done = judged(folder, "-k", ITEMS)
     assert done.returncode == 0 and "2 passed" in done.stdout, done.stdout
 
@@ -76,30 +78,26 @@ def test_right_kernels_are_green(folder):
         ("shows_another_stage", ["stage 'half' is shown, and nobody declared it"]),
     ],
 )
-def test_wrong_kernels_are_red_in_the_stage_that_is_wrong(folder, wrong, said):
+def test_wrong_kernels_are_red_in_the_stage_that_is_wrong(folder, judged, wrong, said):
     done = judged(folder, "-k", ITEMS, f"--op-plugins=wrong/{wrong}.py")
     assert done.returncode == 1 and "2 failed" in done.stdout, done.stdout
     for text in said:
         assert done.stdout.count(text) == 2, done.stdout
 
 
-def test_a_last_rounding_of_another_mode_is_red(folder):
+def test_a_last_rounding_of_another_mode_is_red(folder, judged):
     done = judged(folder, "-k", ITEMS, "--op-plugins=wrong/rounds_ties_away.py")
     assert done.returncode == 1 and "1 failed, 1 passed" in done.stdout, done.stdout
     assert done.stdout.count("worst       y[") == 1, done.stdout
 
 
-def test_what_a_custom_error_model_leaves_unjudged_is_said_in_the_run_and_in_the_statement(tmp_path):
+def test_what_a_custom_error_model_leaves_unjudged_is_said_in_the_run_and_in_the_statement(tmp_path, judged, warmed):
     for name, text in (("op_specs/half_of.yaml", CUSTOM), ("op_plugins/half_of.py", HALVES)):
         (tmp_path / name).parent.mkdir()
         (tmp_path / name).write_text(text)
     done = judged(tmp_path, "-k", "half_of-a8-ideal")
     line = "not judged: accuracy of half_of: error model custom"
     assert done.returncode == 0 and line in done.stdout, done.stdout
-    subprocess.run(
-        [sys.executable, "-m", "quantizer", "report", "statement", "reports/out", "-o", "stated"],
-        cwd=tmp_path,
-        check=False,
-    )
+    warmed.run("quantizer", "report", "statement", "reports/out", "-o", "stated", cwd=tmp_path)
     gaps = {gap["what"]: gap["reason"] for gap in json.loads((tmp_path / "stated.json").read_text())["gaps"]}
     assert "declare stages" in gaps["accuracy"]

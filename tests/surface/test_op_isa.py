@@ -18,14 +18,12 @@ processor.instructions.cache_clear()
 
 
 @pytest.fixture
-def run(pytester, monkeypatch):
-    for name in ("CI", "AIPUPLUGIN_PATH", "PYTEST_ADDOPTS", "PYTEST_XDIST_WORKER"):
-        monkeypatch.delenv(name, raising=False)
+def run(pytester, nested):
     (pytester.path / "add.yaml").write_bytes((SPECS / "add.yaml").read_bytes())
 
     def run(engine, *args):
         options = ("-k", "a8-ort or a8-torch_qnnpack", "-p", "no:cacheprovider", f"--op-engine={engine}")
-        return pytester.runpytest_subprocess("add.yaml", *options, *args)
+        return nested("add.yaml", *options, *args)
 
     return run
 

@@ -117,9 +117,7 @@ def test_a_plugin_is_named_where_a_selection_leaves_every_item_out(vendor):
     vendor.write()
     (vendor.root / "my_plugins/their_relu.py").write_text(RELU.format(version="2.0"))
     (vendor.root / "empty").mkdir()
-    result = vendor.pytester.runpytest_subprocess(
-        "empty", "-k", "conv", "--op-plugins=my_plugins", "--op-specs=my_specs"
-    )
+    result = vendor.pytest("empty", "-k", "conv", "--op-plugins=my_plugins", "--op-specs=my_specs")
     assert result.ret == 5
     result.stdout.fnmatch_lines(
         [

@@ -178,8 +178,10 @@ def test_hypothesis_draws_in_dev_alone_and_is_not_loaded_by_the_gate(vendor):
         "import sys\ndef pytest_sessionfinish(session):\n    print('drawn' if 'hypothesis.core' in sys.modules else 'seeded')\n"
     )
     words = ("-k", "a8-ideal", "-s", "-p", "no:xdist", "--op-plugins=my_plugins", "--op-specs=my_specs", "my_specs")
-    for more, said in (((), "*seeded*"), (("--op-profile", "dev"), "*drawn*")):
-        vendor.pytester.runpytest_subprocess(*words, *more).stdout.fnmatch_lines([said])
+    vendor.pytester.runpytest_subprocess(*words).stdout.fnmatch_lines(["*seeded*"])  # the warmed parent has loaded it
+    for more, selected in ((), False), (("--op-profile", "dev"), True):
+        shown = vendor.run("-m", "hypothesis", "-k", "a8-ideal", "--collect-only", "-q", *more).outlines
+        assert ("my_specs/double.yaml::double-a8-ideal" in shown) == selected
 
 
 def test_markers_select_exactly(vendor):

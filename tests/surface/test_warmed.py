@@ -13,19 +13,20 @@ import os, sys
 from pathlib import Path
 
 def test_probe():
-    Path("said").write_text(repr([os.getcwd(), sys.argv[1:], os.environ.get("PROBE"), sys.path]))
+    Path("said").write_text(repr([os.getcwd(), sys.argv[1:], os.environ.get("PROBE"), sys.path, os.environ.get("PYTEST_XDIST_WORKER")]))
     os.environ["PROBE"] = "changed"
     import quantizer.core.library
     quantizer.core.library.load_library = None
 """
 
 
-def test_a_child_has_a_folder_arguments_an_environment_and_streams_of_its_own(warmed, tmp_path, monkeypatch):
+@pytest.mark.parametrize("workers", [(), ("-n", "1")], ids=["alone", "in a worker"])
+def test_a_child_has_a_folder_arguments_an_environment_and_streams_of_its_own(warmed, tmp_path, workers):
     (tmp_path / "test_probe.py").write_text(PROBE)
     said = []
     for command in (None, [sys.executable, "-m", "pytest"]):
         env = {**os.environ, "PROBE": "given"}
-        words = ["-q", "-p", "no:cacheprovider", "test_probe.py"]
+        words = ["-q", "-p", "no:cacheprovider", *workers, "test_probe.py"]
         if command is None:
             done = warmed.run("pytest", *words, cwd=tmp_path, env=env)
         else:
@@ -34,9 +35,19 @@ def test_a_child_has_a_folder_arguments_an_environment_and_streams_of_its_own(wa
             )
         assert done.returncode == 0, done.stdout
         said.append((tmp_path / "said").read_text())
-        assert [line.partition(" in ")[0] for line in done.stdout.splitlines()[1:]] == ["1 passed"]
+        assert done.stdout.splitlines()[-1].startswith("1 passed in ")
         assert done.stderr == ""
     assert said[0] == said[1]
+    assert ("'gw0'" in said[0]) == bool(workers)
+
+
+def test_a_worker_that_crashes_is_replaced_by_another_of_the_same_session(warmed, tmp_path):
+    probe = "import os\n\ndef test_ends():\n    os.kill(os.getpid(), 11)\n\ndef test_goes_on():\n    pass\n"
+    (tmp_path / "test_probe.py").write_text(probe)
+    done = warmed.run("pytest", "-n", "1", "-p", "no:cacheprovider", "test_probe.py", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "1 failed, 1 passed" in done.stdout
+    assert "worker 'gw0' crashed while running 'test_probe.py::test_ends'" in done.stdout
 
 
 def test_what_a_child_changes_ends_with_it(warmed, tmp_path):

@@ -8,11 +8,13 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from warmed import Done, Warmed
 
 from quantizer.core.library import load_library
 from quantizer.reporting.store import read_run
 
 ROOT = Path(__file__).parents[2]
+LEFT_OUT = ("CI", "AIPUPLUGIN_PATH", "PYTEST_ADDOPTS")
 EXAMPLE = ROOT / "examples" / "third_party_plugin"
 
 
@@ -34,7 +36,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _run(site: Path, folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
-    inherited = {k: v for k, v in os.environ.items() if k not in ("CI", "AIPUPLUGIN_PATH", "PYTEST_ADDOPTS")}
+    inherited = {k: v for k, v in os.environ.items() if k not in LEFT_OUT}
     return subprocess.run(
         [sys.executable, *command],
         cwd=folder,
@@ -67,7 +69,16 @@ def test_the_wheel_holds_specs_schemes_platforms_and_schemas(site):
 def test_a_vendor_project_is_collected_and_green_and_one_lsb_is_red(site, tmp_path):
     vendor = tmp_path / "vendor"
     shutil.copytree(EXAMPLE, vendor)
-    green = _run(site, vendor, "-m", "pytest", "-p", "no:cacheprovider", "-k", "a8-compass or golden or roll-a8-ideal")
+    with Warmed(site) as programs:
+        judged(vendor, programs)
+
+
+def judged(vendor: Path, programs: Warmed) -> None:
+    def run(items: str) -> Done:
+        inherited = {k: v for k, v in os.environ.items() if k not in LEFT_OUT}
+        return programs.run("pytest", "-p", "no:cacheprovider", "-k", items, cwd=vendor, env=inherited)
+
+    green = run("a8-compass or golden or roll-a8-ideal")
     assert green.returncode == 0, green.stdout
     for name in ("dummy_plus", "log_sigmoid", "relu", "roll", "vec_dot", "weighted_sum"):
         assert f"{name}.yaml" in green.stdout
@@ -79,7 +90,7 @@ def test_a_vendor_project_is_collected_and_green_and_one_lsb_is_red(site, tmp_pa
     broken = text.replace("out.zerop, out.qmin, out.qmax)\n\n\n", "out.zerop - 1, out.qmin, out.qmax)\n\n\n")
     assert broken != text
     plugin.write_text(broken)
-    red = _run(site, vendor, "-m", "pytest", "-p", "no:cacheprovider", "-k", "dummy_plus-a8-compass")
+    red = run("dummy_plus-a8-compass")
     assert red.returncode == 1
     assert "dummy_plus-a8-compass: arithmetic:" in red.stdout
     assert "  got         " in red.stdout

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from warmed import Warmed
 
 from quantizer.cli import main
 from quantizer.conformance.model_cases import check_given
@@ -97,26 +96,24 @@ def test_a_right_convolution_is_green_on_onnxruntime_and_ours(
     assert main(["case", "replay", "out/onnxruntime-1-stem/case.json", "--op-engine", "onnxruntime"]) == 0
 
 
-def apart(*words: str) -> tuple[int, str]:
-    """Run the command in a process of its own: a plugin stays registered in the one that loads it."""
-    done = subprocess.run([sys.executable, "-m", "quantizer", *words], capture_output=True, text=True, check=False)
-    return done.returncode, done.stdout + done.stderr
-
-
-def test_a_wrong_function_is_red_shrunk_and_replayed(place: Path) -> None:
+def test_a_wrong_function_is_red_shrunk_and_replayed(place: Path, warmed: Warmed) -> None:
+    """In processes of their own: a plugin stays registered in the one that loads it."""
     (place / "wrong.py").write_text(PLUGIN)
-    status, shown = apart("case", "from-onnx", "net.onnx", "--data", "x.npz", "--op-plugins", "wrong.py", "-o", "out")
-    assert status == 1, shown
+    asked = ("case", "from-onnx", "net.onnx", "--data", "x.npz", "--op-plugins", "wrong.py", "-o", "out")
+    done = warmed.run("quantizer", *asked, merged=True)
+    assert done.returncode == 1, done.stdout
+    shown = done.stdout
     assert shown.index("stem                 conv2d             FAIL arithmetic") < shown.index("second  ")
     for line in ("  worst       y[", "  expected    ", "  allowed     ", "  got         ", "  multiplier  "):
         assert line in shown
     case = read_replay(place / "out" / "builtin-1-stem" / "case.json").case
     assert np.prod(case.shapes["weight"]) < 6 * 27
     assert len(case.data.given["weight"].codes) == np.prod(case.shapes["weight"])
-    status, shown = apart("case", "replay", "out/builtin-1-stem/case.json", "--op-plugins", "wrong.py")
-    assert status == 1, shown
-    assert "  worst       y[" in shown
-    assert main(["case", "replay", "out/builtin-1-stem/case.json"]) == 0, "our own function is right on the same case"
+    replay = ("case", "replay", "out/builtin-1-stem/case.json")
+    done = warmed.run("quantizer", *replay, "--op-plugins", "wrong.py", merged=True)
+    assert done.returncode == 1, done.stdout
+    assert "  worst       y[" in done.stdout
+    assert main([*replay]) == 0, "our own function is right on the same case"
 
 
 def test_what_has_no_spec_is_named_and_a_wrong_name_gets_the_nearest(

@@ -66,7 +66,8 @@ LATER = {
 
 @pytest.mark.parametrize("name", sorted(KERNELS))
 def test_kernel_takes_every_attribute_of_every_version(name):
-    versions = [s for s in defs.get_all_schemas_with_history() if s.name == name and s.domain == ""]
+    domain, _, operator = name.rpartition("::")
+    versions = [s for s in defs.get_all_schemas_with_history() if (s.domain, s.name) == (domain, operator)]
     newest_before_seven = max((s.since_version for s in versions if s.since_version <= 7), default=0)
     if not versions:
         assert defs.onnx_opset_version() < NEWEST
@@ -85,7 +86,10 @@ def test_kernel_takes_every_attribute_of_every_version(name):
         sharing = {other for other, known in KERNELS.items() if function in (known.own, known.mapped)}
         later = set() if defs.onnx_opset_version() >= NEWEST else LATER.get(name, set())
         assert keywords - later <= {
-            k for s in defs.get_all_schemas_with_history() if s.name in sharing for k in s.attributes
+            k
+            for s in defs.get_all_schemas_with_history()
+            if f"{s.domain}::{s.name}".removeprefix("::") in sharing
+            for k in s.attributes
         }
 
 

@@ -1,6 +1,5 @@
 """What a terminal says while tests run."""
 
-import sys
 from types import SimpleNamespace
 
 import pytest
@@ -49,12 +48,12 @@ def test_seconds_are_said_as_people_do(seconds, text):
     assert minutes(seconds) == text
 
 
-def test_a_pipe_hears_nothing_of_it(pytester, request):
+def test_a_pipe_hears_nothing_of_it(pytester, request, warmed):
     """Only a terminal has the plugin: what CI logs is pytest's own."""
     (pytester.path / "conftest.py").write_text((request.config.rootpath / "tests/conftest.py").read_text())
     for name in ("progress", "warmed"):
         (pytester.path / f"{name}.py").write_text((request.config.rootpath / f"tests/{name}.py").read_text())
     pytester.makepyfile("def test_a(): assert False\n")
-    result = pytester.run(sys.executable, "-m", "pytest", "-p", "no:xdist")
-    result.assert_outcomes(failed=1)
-    assert sum("FAILED test_a" in line for line in result.outlines) == 1
+    done = warmed.run("pytest", "-p", "no:xdist", cwd=pytester.path)
+    assert "1 failed" in done.stdout
+    assert sum("FAILED test_a" in line for line in done.stdout.splitlines()) == 1

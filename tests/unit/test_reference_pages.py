@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from quantizer.conformance.command_line import OTHERS
 from quantizer.core.schema import SCHEMAS, schema_text
 
 ROOT = Path(__file__).parents[2]
@@ -44,3 +45,16 @@ def test_a_stale_page_is_named_and_nothing_is_written(tmp_path, capsys):
     assert main(["docs", "--dir", str(tmp_path), "--check"]) == 1
     assert "spec.md: is stale. Run `quantizer docs`." in capsys.readouterr().err
     assert page.read_text() == "old"
+
+
+def test_a_flag_takes_no_value_and_an_option_without_an_ini_key_is_said_to_have_none(pytestconfig):
+    """A flag was `--op-in-process=None`; with pytest 9.0 there was a traceback."""
+    text = (FOLDER / "options.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(--op-[\w-]+)(=[^`]+)?` \|", text.split("\n## quantizer\n")[0], re.MULTILINE)
+    assert {name: bool(value) for name, value in rows} == {
+        f"--{action.replace('_', '-')}": action != "op_in_process"
+        for action in vars(pytestconfig.option)
+        if action.startswith("op_")
+    }
+    named = re.findall(r"`(--op-[\w-]+)`", text.split("is also an ini key")[0])
+    assert [name.removeprefix("--").replace("-", "_") for name in named] == [*OTHERS]
