@@ -94,12 +94,14 @@ def cluster(folder, count):
     """Run a Dask scheduler and *count* workers of one thread; yield its address and the workers."""
     file = folder / "scheduler.json"
     local = ["--host", "127.0.0.1", "--no-dashboard"]
+    # A worker outlives a run that is killed, unless it is told to end without a scheduler.
+    worker = ["--nthreads", "1", "--no-nanny", "--death-timeout", "60"]
     started = [_started("distributed.cli.dask_scheduler", *local, "--port", "0", "--scheduler-file", str(file))]
     try:
         wait_for(lambda: file.exists() and file.read_text().endswith("}"))
         address = json.loads(file.read_text())["address"]
         for _ in range(count):
-            started.append(_started("distributed.cli.dask_worker", address, *local, "--nthreads", "1", "--no-nanny"))
+            started.append(_started("distributed.cli.dask_worker", address, *local, *worker))
         yield address, started[1:]
     finally:
         for process in started:
