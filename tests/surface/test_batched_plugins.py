@@ -1,0 +1,36 @@
+"""What a user sees of a plugin's function that takes batches: judged as any other, red where it mixes trials up."""
+
+import subprocess
+import sys
+
+import pytest
+
+PLUGIN = """
+import torch
+
+from quantizer.ops import operator
+from quantizer.ops.relu import quantized as own
+
+
+@operator("relu", version="2.0", platform="ideal", batched=True)
+def quantized_ideal(x, *, parameters):
+    return torch.stack([own(x[k], parameters=parameters[{place}]) for k in range(len(parameters))])
+"""
+
+
+@pytest.mark.parametrize(
+    ("place", "code", "said"),
+    [
+        ("k", 0, "1 passed"),
+        ("0", 1, "relu-a8-ideal: repeat: 1 of 1 elements outside their interval (trial 1 of a batch of 3 has other"),
+    ],
+)
+def test_a_batched_function_is_judged_in_its_own_process(tmp_path, place, code, said):
+    """The second reads the parameters of the first trial for all: right for every case alone."""
+    (tmp_path / "tox.ini").write_text("[pytest]\n")
+    (tmp_path / "batches.py").write_text(PLUGIN.format(place=place))
+    options = ["--op-plugins=batches.py", "--op-shipped=relu", "-k", "relu-a8-ideal", "-p", "no:cacheprovider", "-n0"]
+    command = [sys.executable, "-m", "pytest", "-q", *options]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == code, done.stdout + done.stderr
+    assert said in done.stdout
