@@ -23,7 +23,8 @@ VECTORS = (8, 16, 32, 64, 2)
 """Outputs of a sum of one product: whole vectors, and two."""
 BATCHES: Mapping[str, tuple[int, ...]] = {"one row": (1,), "rows": (2, 3, 5), "one product": (1, 2, 3, 5)}
 """A long sum for one row, and for several; a sum of one product. Of each the batches that it has."""
-ROWS = tuple(BATCHES)
+ROWS = (*BATCHES, "one product", "one product")
+"""The cases of a target: whole vectors are several sizes, and each costs little."""
 OF_BLOCKS = 3
 """Times as many cases of a target whose weights have blocks: three depths, beside whole blocks."""
 
