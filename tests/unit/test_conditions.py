@@ -179,12 +179,14 @@ def test_sums_end_beside_whole_blocks(session) -> None:
 
 
 def test_a_product_of_one_term_meets_whole_vectors_of_outputs(session) -> None:
-    """Depth 1 beside 8 to 64 outputs; windows are no depth."""
+    """Each target has a depth of 1, of a window of one place; over the targets beside 8 to 64 outputs."""
     for op in ("fully_connected", "conv2d"):
+        found = set()
         for target in session.all_targets(session.library.spec(op)):
-            assert any(
-                case.shapes["weight"][:2] == (filters, 1) for case in deep(target) for filters in (8, 16, 32, 64)
-            )
+            own = {case.shapes["weight"][0] for case in deep(target) if set(case.shapes["weight"][1:]) == {1}}
+            assert own, target.id
+            found |= own
+        assert found >= {8, 16, 32, 64}
 
 
 def test_sums_of_symmetric_codes_exceed_the_accumulator(session) -> None:

@@ -117,7 +117,7 @@ def _pairs(known: Sequence[Sequence[Unit]], kind: int, turn: int, number: int) -
 
 def _data(target: Target) -> list[str]:
     """Return the classes of data that the operator has; next to ties where a bias brings sums there."""
-    found = [name for name in DATA if name in target.spec.data] or list(target.spec.data[:1])
+    found: list[str] = [name for name in DATA if name in target.spec.data] or list(target.spec.data[:1])
     if _has_weight(target):
         found = [OF_WEIGHTS.get(name, name) for name in found]
     return [*found, "near_ties"] if is_near_sum(target) else found

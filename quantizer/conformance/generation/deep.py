@@ -6,10 +6,12 @@ Each scheme has a kernel of its own, so each target has these cases: scales of c
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from quantizer.conformance.generation.builder import complete
 from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.hashing import key
-from quantizer.conformance.generation.units import Unit, batch_of, beside_blocks, bound_with, is_ours
+from quantizer.conformance.generation.units import Unit, batch_of, beside_blocks, bound_with, is_ours, is_window
 from quantizer.conformance.target import Target
 from quantizer.core.case import Case
 from quantizer.core.domains import draw_order
@@ -17,12 +19,12 @@ from quantizer.core.spec import Spec
 
 DEPTHS = (65, 96, 100, 128, 130, 160, 192, 256, 257, 320)
 OUTPUTS = (2, 3, 5, 8, 12, 16, 20)
-VECTORS = (8, 16, 32, 64)
-"""Outputs of a sum of one product."""
-BATCHES = (1, 2, 3, 5)
-OF_ROWS = {"one row": slice(1), "rows": slice(1, None), "one product": slice(None)}
-"""A long sum for one row, and for several; a sum of one product. Of each the BATCHES that it has."""
-ROWS = tuple(OF_ROWS)
+VECTORS = (8, 16, 32, 64, 2)
+"""Outputs of a sum of one product: whole vectors, and two."""
+BATCHES: Mapping[str, tuple[int, ...]] = {"one row": (1,), "rows": (2, 3, 5), "one product": (1, 2, 3, 5)}
+"""A long sum for one row, and for several; a sum of one product. Of each the batches that it has."""
+ROWS = (*BATCHES, "one product", "one product")
+"""The cases of a target: whole vectors are several sizes, and each costs little."""
 OF_BLOCKS = 3
 """Times as many cases of a target whose weights have blocks: three depths, beside whole blocks."""
 
@@ -51,13 +53,15 @@ def _case(target: Target, depth: str, row: int) -> Case | None:
     spec, number = target.spec, key(row, target.id, "deep")
     kind = ROWS[row % len(ROWS)]
     chooser = HashChoices(number, {"data": "uneven_channels", "tiles": "untiled"})
-    depths = beside_blocks(target, depth)[row // len(ROWS) :: OF_BLOCKS] or DEPTHS
-    wanted = {depth: 1 if kind == "one product" else depths[number % len(depths)]}
+    depths: Sequence[int] = beside_blocks(target, depth)[row // len(ROWS) :: OF_BLOCKS] or DEPTHS
+    wanted = {depth: depths[number % len(depths)]}
+    if kind == "one product":
+        wanted = {depth: 1} | {name: 1 for name in spec.dims if is_window(spec, name)}
     outputs = VECTORS if kind == "one product" else OUTPUTS
     wanted |= {name: outputs[number // 16 % len(outputs)] for name in _outputs(spec) if name != depth}
     batch = batch_of(spec)
     if batch:
-        batches = BATCHES[OF_ROWS[kind]]
+        batches = BATCHES[kind]
         wanted[batch] = batches[number // 256 % len(batches)]
     wanted |= _defaults(spec)
     bound = bound_with(spec, {name: Unit(name, size) for name, size in wanted.items()}, chooser)

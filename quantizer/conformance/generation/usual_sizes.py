@@ -36,7 +36,7 @@ def usual_sizes(target: Target) -> list[Case]:
     domain = target.spec.attrs.get(ASKED)
     if domain is None or domain.length is None:
         return []
-    modes = [{}] * DOUBLED + combinations(target.spec)
+    modes: list[dict[str, str]] = [{}] * DOUBLED + combinations(target.spec)
     return [case for row, mode in enumerate(modes) if (case := _case(target, row, mode)) is not None]
 
 
