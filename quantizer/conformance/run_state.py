@@ -37,6 +37,8 @@ class Run:
         self.problems: list[str] = []
         self.readings: list[str] = []
         """Readings that judged items of the run."""
+        self.unread: list[str] = []
+        """Readings that were asked for and judged none."""
         self.lacks: list[str] = []
         """Why the run is not whole."""
         self.unwritten = ""

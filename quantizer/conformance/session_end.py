@@ -96,9 +96,17 @@ def _finish(config: pytest.Config, run: Run, status: int) -> int:
         status = status_of(pytest.ExitCode.OK if asked.shard and empty else status, records, run)
         functions(run, records, asked.library(extra).platforms, asked)
         facts = run.facts(config, asked, extra, config.stash[PLUGINS])
-        run.readings = facts.readings
+        judged = {f"{record.op}/{record.platform}" for record in records if record.platform}
+        run.readings = [name for name in facts.readings if name.partition(":")[0] in judged]
+        run.unread = sorted({*facts.readings, *asked.readings} - {*run.readings})
         items = sorted(name.rpartition("::")[2] for name in run.items)
-        told = {"items": items, "exit": int(status), "lacks": run.lacks, "functions": run.functions}
+        told = {
+            "items": items,
+            "readings": run.readings,
+            "exit": int(status),
+            "lacks": run.lacks,
+            "functions": run.functions,
+        }
         told["left_out"] = sorted(
             name for name in run.made.difference(items) if not asked.shard or asked.shard.holds(name)
         )
@@ -152,6 +160,8 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         terminalreporter.write_line(f"replaced: {entry}")
     for reading in run.readings:
         terminalreporter.write_line(f"reading: {reading} ({READINGS[reading.rpartition(':')[2]]})")
+    for reading in run.unread:
+        terminalreporter.write_line(f"not used: reading {reading}: no item of the run is judged by it.", yellow=True)
     for text in _without_enclosure(run):
         terminalreporter.write_line(text, yellow=True)
     for problem in run.problems:

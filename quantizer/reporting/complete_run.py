@@ -103,7 +103,7 @@ def _is_summed_up(file: Path, records: Sequence[Record], facts: Facts) -> bool:
     if facts.quantizer != __version__ or file.name not in facts.digests or not is_file(file):
         return True
     said: object = SAID.json_of(file, str(file))
-    return said == json.loads(json.dumps(summary_of(records)))
+    return bool(said == json.loads(json.dumps(summary_of(records))))
 
 
 def _items(ids: Sequence[str]) -> str:

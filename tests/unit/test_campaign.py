@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import concurrent.futures as cf
+import errno
 import itertools
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -94,6 +96,25 @@ def test_a_campaign_goes_on_where_it_was_cut_short(tmp_path: Path) -> None:
         stream.write(b'{"unit": 1, "exam')
     assert record(PLAN, tmp_path / "cut") == whole
     assert record(PLAN, tmp_path / "cut") == whole, "a finished campaign runs nothing"
+
+
+def test_a_full_disk_is_one_error_and_the_campaign_goes_on_from_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = run_campaign(PLAN, Journal(tmp_path / "whole", PLAN), AtOnce, 1)
+    folder = tmp_path / "full"
+    lines = [Tally(0, "relu-a8-ideal").to_json()]
+    journal = Journal(folder, PLAN)
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", full)
+        with pytest.raises(CaseError, match="journal.jsonl: cannot be written: no space left on device. Make room"):
+            journal.append(lines[0])
+    (folder / JOURNAL).write_text(lines[0][:20])  # what a full disk leaves of a line
+    assert run_campaign(PLAN, Journal(folder, PLAN), AtOnce, 1).record(PLAN, "t") == whole.record(PLAN, "t")
 
 
 def test_a_unit_that_was_written_twice_counts_once(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from quantizer.conformance.campaign.entries import JOURNALED, read_entry
 from quantizer.conformance.campaign.plan import PLANNED, Plan
 from quantizer.core.errors import CaseError, UnsupportedError
 from quantizer.core.files import replace_files
+from quantizer.core.wording import shown_path
 
 PLAN, JOURNAL = "plan.json", "journal.jsonl"
 LARGEST_LINE = 1 << 24
@@ -52,11 +53,18 @@ class Journal:
                 yield entry
 
     def append(self, line: str) -> None:
-        """Write one entry and wait until it is on the disk."""
-        with self._path.open("ab") as stream:
-            stream.write(line.encode() + b"\n")
-            stream.flush()
-            os.fsync(stream.fileno())
+        """Write one entry and wait until it is on the disk; CaseError where it cannot be written."""
+        try:
+            with self._path.open("ab") as stream:
+                stream.write(line.encode() + b"\n")
+                stream.flush()
+                os.fsync(stream.fileno())
+        except OSError as err:
+            reason = (err.strerror or str(err)).lower()
+            text = (
+                f"{shown_path(self._path)}: cannot be written: {reason}. Make room: the same command goes on from here."
+            )
+            raise CaseError(text) from None
 
     def _drop_torn_line(self) -> None:
         if not self._path.exists():

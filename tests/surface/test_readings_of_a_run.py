@@ -1,0 +1,16 @@
+"""A reading that no item of a run is judged by is told, and is not said to have judged."""
+
+import json
+
+import pytest
+
+
+@pytest.mark.parametrize("asked", ["add/ideal:rounded_once"])
+def test_a_reading_that_no_item_uses_is_told(vendor, asked):
+    done = vendor.pytest(
+        "--op-shipped=relu", "-k", "relu-a8-ideal", f"--op-reading={asked}", "--op-reading=relu/ideal:rounded_once"
+    )
+    assert done.ret == 0, done.outlines
+    done.stdout.fnmatch_lines([f"not used: reading {asked}: no item of the run is judged by it."])
+    facts = json.loads((vendor.root / "reports/out/run.json").read_text())
+    assert facts["readings"] == ["relu/ideal:rounded_once"]
