@@ -163,9 +163,12 @@ class Trial:
         """Return the exponent that the case's ratio of scales reaches, if the platform's multipliers end there."""
         rule, activation = self.target.platform.multiplier, self.target.scheme.activation
         bits = min(activation.bits if rule.bits == "activation" else rule.bits, rule.max_bits)
-        if rule.shifts is None and bits >= WHOLE_BITS:
+        if rule.shifts is None and bits >= WHOLE_BITS and not rule.positive_shifts:
             return None
         rescale = None if self.built_in is None else self.built_in.rescale
+        if rescale is not None and rescale.variant == "multiplier_shift" and rule.positive_shifts:
+            saturated = (rescale.mantissa == 2.0**bits - 1) & (rescale.shift == 0)
+            return bits if bool(saturated.any()) else None
         if rescale is None or rescale.variant not in ("q31_single", "q31_double"):
             return None
         reach = bits - (1 if rule.shifts is None else rule.shifts[0])

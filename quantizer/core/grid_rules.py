@@ -32,6 +32,8 @@ def _refusals(platform: Platform, name: str, scheme: Scheme) -> Iterator[tuple[t
         variant = platform.requantize.get(family, platform.requantize.get("default"))
         if variant != "exact" or family in platform.variants:
             yield ("scheme_families", name, index), f"only `requantize: exact` computes; family {family} has {variant}"
+    if scheme.grid == "blocks" and scheme.activation.format != "integer":
+        yield ("scheme_families", name), f"need activations of integers, not {scheme.activation.format}"
     if platform.quantizer.operation != "exact":
         yield ("quantizer", "operation"), f"only the exact quantizer makes, not {platform.quantizer.operation}"
     if platform.parameters.scale != "float32":

@@ -30,6 +30,7 @@ def setting_problems(
     yield from _room_for_sums(platform, specs, own)
     yield from _fixed_outputs(platform, specs, own)
     yield from _activations(platform)
+    yield from _boundaries(platform, specs)
     yield from _enclosing(platform, specs)
 
 
@@ -140,6 +141,16 @@ def _bits_of_sum(platform: Platform, spec: Spec, scheme: Scheme) -> int:
     weight = platform.weight_bits.get(spec.quantization.family, own.bits) + (own.symmetry == "asymmetric")
     biased = any(item.role == "bias" for item in spec.inputs.values())
     return max(centred + weight + SUM_BITS, own.bias_bits if biased else 0)
+
+
+def _boundaries(platform: Platform, specs: Sequence[Spec]) -> Iterator[tuple[Location, str]]:
+    """Real numbers are divided exactly by float32 scales: float64 cannot tell a tie from its neighbour otherwise."""
+    if platform.parameters.scale == "float32" or platform.runtime_quantizer.operation != "exact":
+        return
+    reals = [spec.op for spec in specs if any(item.kind == "real" for item in spec.inputs.values())]
+    if reals:
+        text = f"{reals[0]} divides real numbers exactly, which float64 does by float32 scales alone."
+        yield ("parameters", "scale"), f"{text} Write float32, or quantizer: {{operation: divide_float32}}."
 
 
 def _activations(platform: Platform) -> Iterator[tuple[Location, str]]:

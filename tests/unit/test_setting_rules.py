@@ -118,3 +118,16 @@ def test_weights_in_blocks_have_no_scale_per_tensor(tmp_path: Path):
         per_tensor_weights="[fully_connected]",
     )
     assert ["has a scale for each block" in line for line in problems] == [True]
+
+
+def test_weights_in_blocks_need_activations_of_integers(tmp_path: Path):
+    (tmp_path / "schemes.yaml").write_text("schemes: [w4g4a8e4m3]\n")
+    problems = linted(
+        tmp_path,
+        schemes="[w4g4a8e4m3]",
+        scheme_families="{w4g4a8e4m3: [fully_connected]}",
+        ops="[fully_connected]",
+        requantize="{default: exact}",
+        multiplier="{}",
+    )
+    assert "weights in blocks, which need activations of integers, not float8_e4m3fn" in problems[0]

@@ -9,6 +9,7 @@ from quantizer.conformance.generation.exhaustive import exhaustive_cases
 from quantizer.conformance.generation.near_ties import near_ties
 from quantizer.conformance.generation.one_difference import one_difference_cases
 from quantizer.conformance.generation.scaled import one_sided, scaled
+from quantizer.conformance.generation.twice_rounded import twice_rounded
 from quantizer.conformance.generation.usual_sizes import usual_sizes
 from quantizer.conformance.generation.usual_windows import usual_windows
 from quantizer.conformance.target import Target
@@ -17,6 +18,7 @@ from quantizer.core.case import Case
 EXTRA_CASES: tuple[Callable[[Target], list[Case]], ...] = (
     one_difference_cases,
     near_ties,
+    twice_rounded,
     scaled,
     one_sided,
     exhaustive_cases,

@@ -1,0 +1,55 @@
+"""Platforms that round a scaled sum twice have cases that show it, also for operators without a bias."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from quantizer.conformance.checks.arithmetic import arithmetic
+from quantizer.conformance.generation.twice_rounded import CASES, twice_rounded
+from quantizer.conformance.options import Options
+from quantizer.conformance.session import open_session
+from quantizer.conformance.target import Target
+from quantizer.conformance.trial import Trial
+from quantizer.core.platforms import Platform
+from quantizer.ops import REGISTRY
+
+SESSION = open_session(Options(root=Path.cwd()))
+IDEAL = SESSION.library.platforms["ideal"]
+
+
+def chip(**fields: object) -> Platform:
+    own = {
+        "platform": "chip",
+        "scheme_families": {},
+        "requantize": {"default": "multiplier_shift"},
+        "multiplier": {"bits": 15},
+        "first_rounding": {"fraction_bits": 8, "rounding": "half_up"},
+    }
+    return Platform.model_validate(IDEAL.model_dump() | own | fields)
+
+
+@pytest.mark.parametrize("op", ["add", "concat", "cumsum", "matmul", "mul", "reduce_mean", "reduce_sum"])
+def test_a_kernel_that_rounds_once_fails(op: str):
+    target = Target(SESSION.library.spec(op), SESSION.library.schemes["a16"], chip())
+    cases = twice_rounded(target)
+    assert 0 < len(cases) <= CASES
+    original = REGISTRY.find(op, "quantized", ("chip",)) or REGISTRY.find(op, "accumulate", ("chip",))
+    assert original is not None
+
+    def once(*args, parameters, **attrs):
+        platform = parameters.platform.model_copy(update={"first_rounding": None})
+        return original.function(*args, parameters=replace(parameters, platform=platform), **attrs)
+
+    for case in cases:
+        assert not arithmetic(Trial(target, case, SESSION.engine)).failing
+    with REGISTRY.overridden(op, "quantized", once, None):
+        verdicts = [arithmetic(Trial(target, case, SESSION.engine)) for case in cases]
+    assert all(verdict.failing for verdict in verdicts)
+
+
+def test_a_platform_that_rounds_once_has_none():
+    scheme = SESSION.library.schemes["a16"]
+    assert twice_rounded(Target(SESSION.library.spec("add"), scheme, chip(first_rounding=None))) == []
