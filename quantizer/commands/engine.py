@@ -110,7 +110,7 @@ def _list() -> int:
 
 def _new(args: argparse.Namespace) -> int:
     from quantizer.runtime.engines.greeting import NAME
-    from quantizer.runtime.engines.skeletons import bodies, skeleton
+    from quantizer.runtime.engines.skeletons import bodies, first_operator, skeleton
 
     if not NAME.fullmatch(args.name):
         raise UnsupportedError(
@@ -122,7 +122,8 @@ def _new(args: argparse.Namespace) -> int:
     if path.exists():
         raise UnsupportedError(f"{path}: exists. Name another file with --output.")
     replace_files({path: skeleton(args.name, args.form)})
-    sys.stdout.write(f"wrote {path}; judge it: pytest --op-shipped=relu --op-engine=python:{path}{os.linesep}")
+    step = f"pytest --op-shipped={first_operator(args.form)} --op-engine=python:{path}"
+    sys.stdout.write(f"wrote {path}; judge it: {step}{os.linesep}")
     return AGREE
 
 

@@ -11,10 +11,15 @@ import pytest
 from quantizer.conformance.command_line import named, options
 from quantizer.conformance.run_folder_lock import lock_run_folder
 from quantizer.conformance.run_state import ENDED, Run, selection
+from quantizer.conformance.shipped import KEY as SHIPPED
 from quantizer.conformance.stash_keys import CANARY, EXTRA, INPUTS, MADE, PLUGINS, RUN, STATE
 from quantizer.conformance.under_test import end, registered
 
 NOTHING = "quantizer: no spec is here. Name a file or folder of specs, or a shipped operator: --op-shipped=conv2d."
+NOT_COMPUTED = (
+    "quantizer: no item of --op-shipped={ops}: no engine or platform of this run computes it. "
+    "`quantizer engine list` shows the platforms of each engine, --op-platform names one."
+)
 
 
 def selects_nothing(config: pytest.Config, run: Run) -> str | None:
@@ -141,7 +146,8 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         _show_functions(terminalreporter, run)
     if not run.records:
         if named(config) and not run.items and not run.deselected and options(config).shard is None:
-            terminalreporter.write_line(NOTHING, yellow=True)
+            ops = ", ".join(config.getoption(SHIPPED) or ())
+            terminalreporter.write_line(NOT_COMPUTED.format(ops=ops) if ops else NOTHING, yellow=True)
         _show_problems(terminalreporter, run)
         return
     from quantizer.core.readings import READINGS

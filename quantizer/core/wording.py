@@ -10,6 +10,7 @@ from pathlib import Path
 
 from quantizer_conformance import DISTRIBUTION
 
+MOST_NEAR = 3
 MOST_LISTED = 24
 _CONTROLS = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f"
@@ -39,9 +40,11 @@ def got(value: object) -> str:
 
 
 def near(word: object, legal: Iterable[object]) -> str:
-    """Return ` Did you mean 'x'?` for the nearest of *legal*, or nothing."""
-    close = difflib.get_close_matches(str(word), [str(item) for item in legal], n=1)
-    return f" Did you mean {close[0]!r}?" if close else ""
+    """Return ` Did you mean 'x'?` for the nearest of *legal*, or for those that begin with it; or nothing."""
+    words = [str(item) for item in legal]
+    longer = [item for item in words if item.startswith(f"{word}_")] if str(word) else []
+    close = longer[:MOST_NEAR] or difflib.get_close_matches(str(word), words, n=1)
+    return f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
 
 
 def suggestion(word: object, legal: Iterable[object], what: str) -> str:

@@ -23,8 +23,11 @@ def load(model: bytes, options: dict[str, Any]) -> Any:  # noqa: ARG001 - one se
 
 
 def run(session: Any, feeds: dict[str, Any]) -> list[Any]:
-    """Return the first output; inputs are set by their place."""
+    """Return the first output; inputs are set by their place. A kernel may find only here that it lacks a type."""
     for place, values in enumerate(feeds.values()):
         session.set_input(values, place)
-    session.invoke()
+    try:
+        session.invoke()
+    except RuntimeError as err:
+        raise NotImplementedError(f"{err} Its kernel takes no tensors of these types.") from None
     return [session.get_output(0).copy()]

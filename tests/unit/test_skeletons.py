@@ -1,6 +1,7 @@
 """What `quantizer engine new` writes runs as it is."""
 
 import importlib.util
+import re
 from pathlib import Path
 
 import numpy as np
@@ -37,5 +38,9 @@ def test_the_worker_of_onnx_files_runs_codes(tmp_path: Path) -> None:
     assert codes.tolist() == [0, 0, 5]
 
 
-def test_forms_of_rooms_have_workers_too() -> None:
-    assert {"npz", "onnx-qdq", "tflite"} <= bodies().keys()
+def test_every_form_that_the_page_lists_has_a_worker() -> None:
+    page = (Path(__file__).parents[2] / "docs/engines.md").read_text()
+    table = page.partition("| form |")[2].partition("\n\n")[0]
+    rows = [row.split("|") for row in table.splitlines()[1:]]
+    listed = {name for row in rows if len(row) > 1 for name in re.findall(r"`([\w-]+)`", row[1])}
+    assert listed == bodies().keys()

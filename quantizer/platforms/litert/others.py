@@ -184,8 +184,8 @@ def gathering(call: Call, codes: Codes, parameters: Parameters | None, variant: 
     x, own = codes["x"].numpy(), codes["indices"].numpy()
     axis = attrs["axis"] % x.ndim
     made = Graph()
-    made.feeds["indices"] = np.where(own < 0, own + x.shape[axis], own).astype(np.int32)
     inputs = [made.feed("x", x, _input(parameters, "x")), made.add(TensorDef("indices", own.shape, "int32"))]
+    made.feeds["indices"] = np.where(own < 0, own + x.shape[axis], own).astype(np.int32)  # in the order of the inputs
     output = activation("y", _shape(call, codes), _output(parameters))
     options = {"axis": axis, "batch_dims": attrs["batch_dims"]}
     return Lowered(made.job(made.apply("GATHER", "GatherOptions", options, inputs, output), variant))

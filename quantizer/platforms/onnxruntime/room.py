@@ -24,5 +24,6 @@ ROOM = Room(
         ),
     ),
     forms={"onnx-qlinear": "quantizer.platforms.onnxruntime.engine"},
+    skeletons={"onnx-qlinear": "quantizer.platforms.onnxruntime.skeleton:BODY"},
     graphs="ort",
 )

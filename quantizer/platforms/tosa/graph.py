@@ -201,8 +201,8 @@ def _attribute(op: Any) -> str:
 
 
 def _result(axes: Sequence[int] | None, outputs: tuple[Array, ...]) -> Array:
-    """Return the only output; the model says last whether the specification defines it."""
-    found, status = outputs[0], int(outputs[-1])
+    """Return the only output; a model that knows whether the specification defines it says so last."""
+    found, status = outputs[0], int(outputs[-1]) if len(outputs) > 1 else 0
     if status == UNPREDICTABLE:
         raise RefusedError(
             "the TOSA specification leaves the result open: an operand is outside what an operator takes"

@@ -21,5 +21,6 @@ ROOM = Room(
         ),
     ),
     forms={"tosa": "quantizer.platforms.tosa.engine"},
+    skeletons={"tosa": "quantizer.platforms.tosa.skeleton:BODY"},
     policies="quantizer.platforms.tosa.policies:POLICIES",
 )

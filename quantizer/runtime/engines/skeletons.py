@@ -10,7 +10,7 @@ _HEAD = '''"""{name} as an engine under test; docs/engines.md explains each line
 
 NAME, VERSION, FORM = "{name}", "0.1", "{form}"
 FLOATS = False  # True: it runs float models of the form too
-OPERATORS = ["relu"]  # quantizer's names of what it has; remove the line where it has all that the form can express
+OPERATORS = ["{operator}"]  # quantizer's names of what it has; remove the line where it has all that the form can express
 '''
 _NPZ = '''
 import json
@@ -51,6 +51,16 @@ def run(session, feeds):
 _SHARED: Mapping[str, str] = {"npz": _NPZ, "onnx-qdq": _ONNX}
 
 
+FIRST = "add"
+"""The operator that a worker begins with: every form of files has it."""
+_FIRST: Mapping[str, str] = {"npz": "relu"}
+
+
+def first_operator(form: str) -> str:
+    """Return the operator that a worker of *form* computes as it is written."""
+    return _FIRST.get(form, FIRST)
+
+
 def bodies() -> Mapping[str, str]:
     """Return how a worker loads and runs each form: those of no system, and those whose room says it."""
     of_rooms = {form: loaded(place) for room in rooms() for form, place in room.skeletons.items()}
@@ -59,4 +69,4 @@ def bodies() -> Mapping[str, str]:
 
 def skeleton(name: str, form: str) -> str:
     """Return the worker of an engine called *name* that runs *form*, one of `bodies`."""
-    return _HEAD.format(name=name, form=form) + bodies()[form]
+    return _HEAD.format(name=name, form=form, operator=first_operator(form)) + bodies()[form]
