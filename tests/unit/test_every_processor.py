@@ -24,32 +24,28 @@ OUTSIDE = ("machine.json", "timings.jsonl", "run.json", "opt.cfg")
 """What names the machine, the clock or, in options and in the cfg, the folder."""
 
 
-PROGRAM = """
-import sys
-import pytest
-from quantizer.cli import main
-
-if main(["optimize", "--quiet", "--cfg", sys.argv[1]]):
-    sys.exit(1)
-sys.exit(sys.argv[2:] and pytest.main(sys.argv[2:]))
-"""
-
-
-def written(folder: Path, settings: dict[str, str], *, judged: bool) -> dict[str, bytes]:
-    """Return what is written under environment variables, by one process: relative path -> bytes.
-
-    It is the IR of a network, and, where *judged*, records and goldens of two operators.
-    """
+def quantized(folder: Path, settings: dict[str, str]) -> dict[str, bytes]:
+    """Return the IR of a network as it is written under environment variables: relative path -> bytes."""
     lines = (NET / "plain" / "opt.cfg").read_text().replace("../", f"{NET}/").splitlines()
     folder.mkdir()
     cfg = folder / "opt.cfg"
     kept = [line for line in lines if not line.startswith("output_dir")]
     cfg.write_text("\n".join([*kept, f"output_dir = {folder / 'ir'}"]) + "\n")
+    program = "import sys; from quantizer.cli import main; sys.exit(main(sys.argv[1:]))"
+    _run(settings, "-c", program, "optimize", "--quiet", "--cfg", str(cfg))
+    return _written(folder)
+
+
+def judged(folder: Path, settings: dict[str, str]) -> dict[str, bytes]:
+    """Return records and goldens of two operators as they are written under environment variables."""
     specs = [str(ROOT / "op_specs" / f"{op}.yaml") for op in ("fully_connected", "softmax")]
     asked = ["--op-platform=compass", "--op-scheme=w8a8", "--op-scheme=a8", f"--op-report={folder / 'run'}"]
     goldens = [f"--op-cases={folder / 'cases'}", "--op-golden-update=on another processor"]
-    gate = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", *specs, *asked, *goldens]
-    _run(settings, "-c", PROGRAM, str(cfg), *(gate if judged else []))
+    _run(settings, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *specs, *asked, *goldens)
+    return _written(folder)
+
+
+def _written(folder: Path) -> dict[str, bytes]:
     files = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name not in OUTSIDE)
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
 
@@ -67,16 +63,19 @@ def _run(settings: dict[str, str], *words: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_other_kernels_give_the_same_ir_records_and_goldens(tmp_path: Path) -> None:
-    wanted = written(tmp_path / "here", {}, judged=True)
-    assert {Path(name).name for name in wanted} >= {"quant.txt", "quant.bin", "net_opt_template.json"}
-    assert wanted.keys() >= {"run/records.jsonl", "run/summary.json", "cases/golden/softmax.jsonl"}
+def test_other_kernels_give_the_same_ir(tmp_path: Path) -> None:
+    wanted = quantized(tmp_path / "here", {})
+    assert {Path(name).name for name in wanted} == {"quant.txt", "quant.bin", "net_opt_template.json"}
     for number, settings in enumerate(SETTINGS):
-        got = written(tmp_path / str(number), settings, judged=number == 0)
-        same = {name: content for name, content in wanted.items() if number == 0 or name.startswith("ir/")}
-        assert got.keys() == same.keys(), settings
-        assert {name for name, content in got.items() if content != same[name]} == set(), settings
-    machine = machine_of(tmp_path / "0" / "run")
+        assert quantized(tmp_path / str(number), settings) == wanted, settings
+
+
+def test_other_kernels_give_the_same_records_and_goldens(tmp_path: Path) -> None:
+    wanted, got = judged(tmp_path / "here", {}), judged(tmp_path / "there", SETTINGS[0])
+    assert wanted.keys() >= {"run/records.jsonl", "run/summary.json", "cases/golden/softmax.jsonl"}
+    assert got.keys() == wanted.keys()
+    assert {name for name, content in got.items() if content != wanted[name]} == set()
+    machine = machine_of(tmp_path / "there" / "run")
     assert machine is not None
     assert machine.kernels["aten"] in ("DEFAULT", "NO AVX"), "the setting was taken"
     assert machine.kernels["mkl"] == mkl.SAID[mkl.pin()]
