@@ -62,7 +62,7 @@ def least_divergence(counts: Tensor, low: float, high: float, codes: Grid) -> tu
 
 
 def _divergence(share: Tensor, coarse: Tensor) -> float:
-    """Return sum p * log(p / q) of two histograms brought to shares; infinite where q is 0 and p is not."""
+    """Return sum p * log(p / q) of two histograms brought to shares; infinite if q is 0 and p is not."""
     p, q = share / share.sum(), coarse / coarse.sum().clamp(min=torch.finfo(torch.float64).tiny)
     there = p > 0
     return float((p[there] * (p[there] / q[there]).log()).sum())
