@@ -81,7 +81,7 @@ def seed_number(text: str) -> int:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Quantize, measure, and write tables or one JSON object; UnsupportedError where onnx is not installed."""
+    """Quantize, measure, and write tables or one JSON object; UnsupportedError if onnx is not installed."""
     try:
         import onnx
     except ImportError:

@@ -125,7 +125,7 @@ def _local(workers: int) -> Callable[[], cf.Executor]:
 
 
 def _cluster(address: str) -> tuple[Callable[[], cf.Executor], int]:
-    """Return how to reach a Dask cluster, and how many threads it has; UnsupportedError where it cannot be reached."""
+    """Return how to reach a Dask cluster, and how many threads it has; UnsupportedError if it cannot be reached."""
     try:
         from distributed import Client
     except ImportError:

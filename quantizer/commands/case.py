@@ -168,7 +168,7 @@ def _export(trial: Trial, folder: Path) -> int:
 
 
 def _stored(content: Content) -> str | list[bytes]:
-    """Return a file's content as it is written: an array as .npy, arrays by name as .npz."""
+    """Return the bytes of a file: an array as .npy, a dict of arrays as .npz."""
     if isinstance(content, str):
         return content
     if isinstance(content, bytes):

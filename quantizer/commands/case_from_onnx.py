@@ -194,7 +194,7 @@ def _explained(
 
 
 def _files(cut: Cut, folder: Path) -> dict[Path, Any]:
-    """Return the node as the model has it."""
+    """Return the files to write for the node."""
     from quantizer.ir.formats.npz import npz_bytes
     from quantizer.ir.formats.onnx_values import to_numpy
     from quantizer.ir.formats.onnx_write import to_model

@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the script; CaseError where neither or both of a file and a defect are named."""
+    """Write the script; CaseError if neither or both of a file and a defect are named."""
     from quantizer.conformance.options import Options
     from quantizer.conformance.repro_choice import find_defect, script_of_case, script_of_defect
     from quantizer.conformance.session import open_session

@@ -116,7 +116,7 @@ def _json(found: Comparison) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return *value* with what is no finite number as text."""
+    """Return *value* with infinities and NaN as text."""
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value

@@ -118,7 +118,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _write_list(places: list[Place]) -> None:
-    """Renew the rows of the list that name platforms; what is listed for all platforms stays as it is."""
+    """Replace the rows of the list that name platforms; rows for all platforms stay."""
     from quantizer.conformance.faults.places import silent_places
     from quantizer.conformance.faults.without_effect import EVERYWHERE, FILE, LISTED, read_places, with_places
     from quantizer.conformance.options import Options

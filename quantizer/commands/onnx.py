@@ -58,7 +58,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run one verb; UnsupportedError where onnx is not installed."""
+    """Run one verb; UnsupportedError if onnx is not installed."""
     try:
         import onnx
     except ImportError:

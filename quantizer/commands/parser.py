@@ -35,7 +35,10 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"error: {self.prog}: {self._sentence(message)} See `{self.prog} --help`.\n")
 
     def _unknown(self, words: Sequence[str]) -> Iterator[str]:
-        """Yield the first word that is an option, but none of this parser's. Words of a subcommand are its own."""
+        """Yield the first word that looks like an option but that this parser does not know.
+
+        Words of a subcommand are its own.
+        """
         leads_on = self._verbs() is not None
         for word in words:
             if word == "--" or (leads_on and not word.startswith("-")):

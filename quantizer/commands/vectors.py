@@ -101,7 +101,7 @@ def _export(args: argparse.Namespace) -> int:
 
 
 def _targets(args: argparse.Namespace, library: Library) -> Iterator[Target]:
-    """Yield what was asked for; UnsupportedError for what a named operator does not have."""
+    """Yield the requested targets; UnsupportedError if a named operator does not have one of them."""
     from quantizer.conformance.target import Target
 
     for name in args.platform or ["ideal"]:
@@ -117,7 +117,7 @@ def _targets(args: argparse.Namespace, library: Library) -> Iterator[Target]:
 
 
 def _scheme(library: Library, spec: Spec, platform: Platform, asked: str) -> str | None:
-    """Return the scheme of *spec* that is the one asked for, or its activation part; None where it has neither."""
+    """Return the scheme of *spec* that is the one asked for, or its activation part; None if it has neither."""
     wanted, names = library.scheme(asked), library.schemes_for(spec, platform)
     if asked in names:
         return asked
