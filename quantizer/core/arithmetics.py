@@ -83,7 +83,7 @@ def form_of(spec: Spec) -> Form | None:
 
 
 def refusal(platform: Platform, spec: Spec, variant: Variant) -> str | None:
-    """Return why the built-in functions cannot compute *spec* on *platform* under *variant*; None where they can."""
+    """Return why the built-in functions cannot compute *spec* on *platform* under *variant*; None if they can."""
     form, rule = form_of(spec), platform.multiplier
     if form is None or spec.quantization.family == "scaling":
         return None

@@ -96,7 +96,7 @@ GRAPH_NAMES = ("input_scale", "output_scale")
 
 
 class GraphDefect(Model):
-    """A known defect that a real engine shows where it fuses nodes, so that none of its single operators has it."""
+    """A known defect of a real engine that appears only where it fuses nodes, never in a single operator."""
 
     id: str
     """Its name, which never changes."""

@@ -68,7 +68,7 @@ def domains_of(spec: Spec) -> dict[str, Domain]:
 def draw_order(spec: Spec) -> tuple[str, ...]:
     """Return dims and attrs so that each comes after all that its domain names, else in the order of the file.
 
-    SpecError where names need each other's values.
+    SpecError if names need each other's values.
     """
     domains = domains_of(spec)
     waiting = {name: needs(domain) & domains.keys() for name, domain in domains.items()}
@@ -302,7 +302,7 @@ def _check_bin_value(value: object, domain: Domain, location: Location) -> Itera
 def ends(domain: Domain, bound: Mapping[str, Any], *, high: bool) -> AttrValue:
     """Return the smallest (or largest) value of *domain* where the names it needs have the values *bound*.
 
-    SpecError where a bound has no value, is no number, or leaves the domain empty.
+    SpecError if a bound has no value, is not a number, or leaves the domain empty.
     """
     if domain.type == "bool":
         return high

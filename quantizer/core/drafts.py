@@ -1,7 +1,7 @@
 """Drafts of files that are being written: hidden, locked by who writes them, on the disk before they take their place.
 
-A process that is killed leaves its drafts behind. The system releases its locks then, and the next process that writes
-into the folder removes what nobody holds.
+A process that is killed leaves its drafts behind. When a process ends, the system releases its locks, and the next
+process that writes into the folder removes the files without a lock.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _swept: set[Path] = set()
 
 @dataclass
 class Draft:
-    """A file that is being written beside its *target*; the lock lasts as long as *handle* is open."""
+    """A file that is being written next to its *target*; the lock lasts as long as *handle* is open."""
 
     target: Path
     path: Path
@@ -68,7 +68,7 @@ def new_token() -> str:
 
 
 def open_draft(target: Path, token: str) -> Draft:
-    """Return a new locked draft beside *target*: with the rights of the file that it replaces, else with the user's."""
+    """Return a new locked draft beside *target*, with the permissions of the file to be replaced, else the defaults."""
     folder = target.parent
     folder.mkdir(parents=True, exist_ok=True)
     _sweep(folder)

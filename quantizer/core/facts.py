@@ -1,4 +1,7 @@
-"""run.json: facts about a run beside its records: versions, specs, selection, declared exceptions. No clock time."""
+"""run.json: facts about a run that its records do not hold: versions, specs, selection, declared exceptions.
+
+No clock time.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,7 @@ class PluginFacts(Model):
 
 
 class FunctionFacts(Model):
-    """A function that a plugin registered, and what became of it in the run."""
+    """A function that a plugin registered, and how the run judged it."""
 
     name: str
     """Operator, kind, platform where it has one, and version, as `relu.quantized on ideal 2`."""

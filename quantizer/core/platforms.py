@@ -393,7 +393,7 @@ class Platform(Model):
         return usual if variant is None else self.activation_limits.get(variant, usual)
 
     def variant(self, family: str, names: Callable[[], Mapping[str, Any]]) -> Variant:
-        """Return the requantization variant of *family* in the case of which *names* gives the values."""
+        """Return the requantization variant of *family* for a case with these values of *names*."""
         usual = self.requantize.get(family, self.requantize["default"])
         if not (choices := self.variants.get(family)):
             return usual

@@ -42,7 +42,7 @@ class Readable:
         """Open a file of at most `most` bytes; `error` for a longer one, a folder, a device, a pipe or none at all."""
         where = where or shown_path(path)
         try:
-            self._check(os.stat(path), where)  # noqa: PTH116 - a name that no file can have is an error of ours too
+            self._check(os.stat(path), where)  # noqa: PTH116 - a name that no file can have must raise our error too
             # A pipe that takes the file's place after the check is not waited for.
             handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
             with os.fdopen(handle, "rb") as file:
@@ -84,7 +84,7 @@ class Readable:
         return self.parsed(self.text_of(path, where), where)
 
     def parsed(self, text: str, where: str) -> Any:
-        """Return the JSON value that *text* is; text that is nested too deeply, or holds too long a number, is none."""
+        """Return the JSON value of *text*; an error if it is nested too deeply or holds too long a number."""
         if not text.strip():
             raise self.refused(where, f"is empty: this is not {self.what}")
         try:

@@ -1,7 +1,7 @@
 """Rooms: one folder per system with everything that only this system needs; all are found through an entry-point group.
 
-An entry point of the group names a `Room`, which says where things are and imports none of them: reading platforms
-needs no torch.
+An entry point of the group names a `Room`, which says where things are without importing them: reading platforms needs
+no torch.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ class Room:
 
 @functools.cache
 def loaded(place: str) -> Any:
-    """Return what a room names as `module:name`; PluginError for what cannot be imported."""
+    """Return the object that a room names as `module:name`; PluginError if it cannot be imported."""
     module, _, name = place.partition(":")
     try:
         return getattr(importlib.import_module(module), name)
@@ -176,7 +176,7 @@ def loaded(place: str) -> Any:
 
 
 def room_of(platform: str) -> Room | None:
-    """Return the room that declares *platform*, None where no room does."""
+    """Return the room that declares *platform*, None if no room does."""
     return next((room for room in rooms() if platform in room.platforms), None)
 
 

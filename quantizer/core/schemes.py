@@ -104,7 +104,7 @@ class Scheme(Model):
 
 
 def combined(weight: str, activation: str) -> str | None:
-    """Return the name of two parts together, None where their suffixes differ: w8_pow2 and a8_pow2 are w8a8_pow2."""
+    """Return the name of two parts together, None if their suffixes differ: w8_pow2 and a8_pow2 are w8a8_pow2."""
     stem, mark, suffix = weight.partition("_")
     return stem + activation if activation.partition("_")[1:] == (mark, suffix) else None
 

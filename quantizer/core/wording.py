@@ -56,7 +56,7 @@ def suggestion(word: object, legal: Iterable[object], what: str) -> str:
 
 
 def unknown(name: str, known: Iterable[str], what: str) -> str:
-    """Return the sentence about a name that is none of *known*, with the nearest of these."""
+    """Return the sentence about a name that is not among *known*, with the nearest known name."""
     return f"no such {what}.{suggestion(name, known, 'Known')}"
 
 

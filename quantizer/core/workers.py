@@ -25,7 +25,7 @@ def worker_pool(workers: int) -> cf.Executor:
 
 
 class _Pool(cf.ProcessPoolExecutor):
-    """Starts its processes with SIGINT blocked, which they inherit: while they import there is nobody to take it."""
+    """Starts its processes with SIGINT blocked: while they import, nothing could handle the signal."""
 
     def submit(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> cf.Future[R]:
         with _blocked():
@@ -34,7 +34,7 @@ class _Pool(cf.ProcessPoolExecutor):
 
 @contextlib.contextmanager
 def _blocked() -> Iterator[None]:
-    """Hold SIGINT back, where the system can: what came meanwhile is taken afterwards."""
+    """Hold SIGINT back, where the system can; a signal that came meanwhile is handled afterwards."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
