@@ -35,13 +35,13 @@ class Pairing:
 
     @property
     def differs(self) -> bool:
-        """True where some element differs, the engine failed, or nothing could be compared."""
+        """True if some element differs, the engine failed, or nothing could be compared."""
         both = (self.random, self.tied)
         return any(a.exact < a.elements or a.errors or not a.elements for a in both)
 
     @property
     def explained(self) -> bool:
-        """True where a declared defect of the engine says why."""
+        """True if a declared defect of the engine says why."""
         return bool(self.defects)
 
 
@@ -85,7 +85,7 @@ def summary(pairings: Sequence[Pairing]) -> str:
 def document(pairings: Sequence[Pairing]) -> str:
     """Return the markdown document: the machine, a table for each engine, and every first case that differs.
 
-    Each level of instructions that an engine was held to has columns of its own.
+    Each instruction-set level at which an engine ran has its own columns.
     """
     engines = list(dict.fromkeys((p.engine, p.version, p.target.platform.platform) for p in pairings))
     lines = [

@@ -1,7 +1,7 @@
 """The canary: a fault planted at the end of a run that the judge must find; a judge that does not was damaged.
 
-A function under test runs beside the judge and may have changed it. A case that an item passed is judged once more, by
-the item's own code and through pytest, with one function changed.
+A function under test runs in the same process as the judge and may have changed it. A case that an item passed is
+judged once more, by the item's own code and through pytest, with one function changed.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def _far(made: Any) -> Any:
 
 
 class _Moved:
-    """A real engine of which every code comes back *step* higher."""
+    """A real engine whose codes are all *step* too high."""
 
     def __init__(self, own: Engine, step: int) -> None:
         self._own, self._step = own, step

@@ -78,7 +78,7 @@ class State:
         return f"pytest {self.selection}{self.options.arguments}"
 
     def record(self, outcome: str, failure: str = "") -> Record:
-        """Return the item's record with pytest's outcome. *failure*: the reason, if the item has none."""
+        """Return the item's record with pytest's outcome. *failure*: the reason, if the item failed."""
         if "runner" not in self.__dict__:
             return Record(
                 self.name,

@@ -194,7 +194,7 @@ def _number(config: pytest.Config, name: str) -> float:
 
 
 def with_usage_errors(function: Any) -> Any:
-    """Return what *function* returns; an error of ours is a usage error of pytest."""
+    """Return the result of *function*; our own errors become usage errors of pytest."""
     from quantizer.core.errors import QuantizerError
 
     try:
@@ -204,7 +204,7 @@ def with_usage_errors(function: Any) -> Any:
 
 
 def named(config: pytest.Config) -> bool:
-    """Return whether the command line asks for anything of ours: such a session is a run."""
+    """Return whether the command line uses one of our options: such a session is a run."""
     names = (*LISTS, *SINGLES, "op_golden_update")
     return any(config.getoption(name) is not None for name in names)
 

@@ -146,8 +146,8 @@ def _terms(trial: Trial, index: tuple[int, ...]) -> tuple[list[tuple[float, str]
     """Return the terms other than 0 with their text, how many are 0, and what their sum is divided by.
 
     The reference is linear in each operand, so its derivative by an operand, at the element, is what every code of that
-    operand is multiplied by: exact on centred codes, without a statement of windows for each operator. A bias is a term
-    by itself.
+    operand is multiplied by: exact on centred codes, without a statement of windows for each operator. The bias is a
+    separate term.
     """
     spec, operands = trial.spec, {name: values.clone() for name, values in trial.centred.items()}
     biases = [name for name in operands if spec.inputs[name].role == "bias"]
@@ -185,5 +185,5 @@ def _terms(trial: Trial, index: tuple[int, ...]) -> tuple[list[tuple[float, str]
 
 
 def row(name: str, text: str) -> str:
-    """Return a line of a failure: its label in a column of its own."""
+    """Return one line of a failure, with its label in the first column."""
     return f"  {name:<11} {text}"

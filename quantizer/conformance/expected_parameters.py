@@ -267,7 +267,7 @@ def repeated(found: Expected, count: int) -> Expected:
 
 
 def weight_part(part: WeightPart, platform: Platform, family: str) -> WeightPart:
-    """Return the scheme's weight part as the platform has it for a family."""
+    """Return the weight part of the scheme as the platform changes it for this family."""
     always, never = (family in named for named in (platform.per_channel_weights, platform.per_tensor_weights))
     granularity = "channel" if always else "tensor" if never else part.granularity
     bits = platform.weight_bits.get(family, part.bits)

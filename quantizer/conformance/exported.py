@@ -1,4 +1,4 @@
-"""The files that a system's own tools read: a room writes them beside `case.npz` (`core.rooms.Room.exports`)."""
+"""Files for a system's own tools: a room writes them beside `case.npz` (`core.rooms.Room.exports`)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Content = str | bytes | Array | Mapping[str, Array]
 
 @dataclass(frozen=True)
 class Exported:
-    """The files of a case by name, and what to do with them; `{folder}` in *step* stands for where they lie."""
+    """The files of a case by name, and the next step for the user; `{folder}` in *step* is replaced by their folder."""
 
     files: Mapping[str, Content]
     step: str

@@ -139,8 +139,8 @@ def write_replay(
 ) -> None:
     """Write a self-contained replay file of a failing case, with the text of the failure.
 
-    Small tensors stand in it. ran: without, the case ended the process that ran it: it is not run again for its
-    tensors.
+    Small tensors are stored in the file. ran: False if the case ended the process that ran it; it is then not run again
+    for its tensors.
     """
     replace_files({path: replay_content(item_id, trial, verdicts, text, ran=ran)})
 

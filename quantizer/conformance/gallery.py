@@ -1,7 +1,7 @@
 """The declared defects of real systems as a page for people, ranked, each with its stand-alone script.
 
-Entries with one root are one row: causes count, not cases. What the scripts printed when they ran last is recorded
-beside them.
+Entries with one root are one row: causes count, not cases. The outcome of the scripts' last run is recorded beside
+them.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _OUTCOMES = Readable("outcomes of scripts", 1 << 22, QuantizerError)
 
 @dataclass(frozen=True)
 class Entry:
-    """A declared defect, its smallest case, and its script; empty where no engine runs it."""
+    """A declared defect, its smallest case, and its script; empty if no engine runs it."""
 
     platform: Platform
     defect: Defect
@@ -201,7 +201,7 @@ def _without_engine(known: Sequence[Entry]) -> list[str]:
 
 
 def read_outcomes(path: Path) -> dict[str, dict[str, str]]:
-    """Return what the scripts printed when they ran last, by their keys; nothing where no file is there."""
+    """Return what the scripts printed when they ran last, by their keys; nothing if no file is there."""
     if not path.is_file():
         return {}
     found = _OUTCOMES.json_of(path)
@@ -221,9 +221,9 @@ def recorded(known: Sequence[Entry], before: Mapping[str, Mapping[str, str]]) ->
 
 
 def outcome_of(script: str, python: str) -> dict[str, str]:
-    """Run *script* where nothing of this package can be imported; return what it printed.
+    """Run *script* where this package cannot be imported; return what it printed.
 
-    python: an interpreter that has the engine. QuantizerError where the script prints nothing of its own.
+    python: an interpreter that has the engine. QuantizerError if the script prints nothing.
     """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "script.py"

@@ -29,7 +29,7 @@ class ChangeModel(Model):
 
 @dataclass(frozen=True)
 class Change:
-    """What one update changed; None where the case itself was replaced, or where there is nothing to compare."""
+    """What one update changed; None if the case itself was replaced, or where there is nothing to compare."""
 
     reason: str
     changed: int | None = None

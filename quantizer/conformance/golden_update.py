@@ -30,7 +30,7 @@ ATTEMPTS = 64
 def new_golden(target: Target, engine: Engine, reason: str) -> Golden:
     """Return a golden of *target*: the first generated case of at most 256 codes that all checks pass.
 
-    CaseError where a check fails: a golden never stores what another verdict refuses.
+    CaseError if a check fails: a golden never stores what another verdict refuses.
     """
     for attempt in range(ATTEMPTS):
         case = build_case(target, HashChoices(key(attempt, "golden", target.id), {"data": "random"}))
@@ -43,7 +43,7 @@ def new_golden(target: Target, engine: Engine, reason: str) -> Golden:
 def refreshed(target: Target, engine: Engine, case: Case, reason: str, before: Golden | None = None) -> Golden:
     """Return the golden of *case* with the codes of today, and what they changed in its history.
 
-    CaseError where another check fails.
+    CaseError if another check fails.
     """
     trial = Trial(target, case, engine)
     failing = [v.check for v in judge(trial, CHECKS) if v.failing]

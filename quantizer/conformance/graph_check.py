@@ -44,7 +44,7 @@ class NodeVerdicts:
 
     @property
     def failing(self) -> bool:
-        """True where a check failed."""
+        """True if a check failed."""
         return any(verdict.failing for verdict in self.verdicts)
 
     def __str__(self) -> str:

@@ -69,7 +69,7 @@ def enclosure_ratios(graph: Graph, batches: Iterable[Any]) -> list[NodeRatio]:
     """Return for each integer node, in order, how near its results came to the ends of their enclosures.
 
     batches: what the graph takes. The enclosure is that of the check `accuracy`: what exact arithmetic could give for
-    operands known to half a step, and half a step of the result. GraphError where there is no batch.
+    operands known to half a step, and half a step of the result. GraphError if there is no batch.
     """
     executor = IntegerExecutor(graph)
     nodes = [node for node in graph.order if isinstance(node.parameters, Parameters)]

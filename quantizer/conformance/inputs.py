@@ -1,8 +1,8 @@
 """Detects changes of the files that a run is judged by (specs, goldens, baselines) while plugins or an engine run.
 
 A plugin or an engine that changes a spec, a golden or a conftest.py changes what it is judged by, and so does one that
-changes this package or what Python runs at its start; one that changes its own file is not the one that a statement
-names. Files are known by size, inode and times: a run with one that changed is not whole.
+changes this package or the files that Python loads at its start; one that changes its own file is no longer the one
+that a statement names. Files are known by size, inode and times: a run with one that changed is not whole.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Inputs:
         self._stamps = self._now()
 
     def changed(self) -> str | None:
-        """Return the first file that is another one, appeared or is gone since; None where all are as they were."""
+        """Return the first file that is another one, appeared or is gone since; None if all are as they were."""
         now = self._now()
         for path in sorted(now.keys() | self._stamps.keys()):
             if now.get(path) != self._stamps.get(path):

@@ -103,8 +103,7 @@ def judged_once(trial: Trial, checks: Sequence[str] = EVERY) -> list[tuple[Trial
 def _by_parts(trial: Trial, verdicts: Sequence[Verdict], checks: Sequence[str]) -> list[tuple[Trial, list[Verdict]]]:
     """Return each part alone with its verdicts, then the whole where a check fails on it and on no part.
 
-    Where nothing fails, a part is judged by its share of what the whole computed. A failure is that of a part run
-    alone.
+    If nothing fails, each part is judged by its share of the codes of the whole. A failure is that of a part run alone.
     """
     if _shares_hold(trial, verdicts):
         found = [(part, judge(part, checks)) for part in trial.parts]
@@ -175,7 +174,7 @@ def _is_sharp(verdicts: Sequence[Verdict]) -> bool:
 
 
 def case_values(trial: Trial, asked: Collection[str] = CASE_NAMES) -> dict[str, object]:
-    """Return those *asked* for of what the predicate of a defect may name beside dimensions and attributes."""
+    """Return the values in *asked* that a defect's predicate may name besides dimensions and attributes."""
     return {name: _CASE_VALUES[name](trial) for name in CASE_NAMES if name in asked}
 
 
@@ -188,12 +187,15 @@ def _scales(trial: Trial) -> list[float]:
 
 
 def _spread(scales: Sequence[float]) -> float:
-    """Return how many times the smallest of *scales* the largest is; 1 where there is none."""
+    """Return the ratio of the largest to the smallest of *scales*; 1 if there are none."""
     return max(scales) / min(scales) if scales else 1.0
 
 
 def _largest_sum(trial: Trial) -> float:
-    """Return the largest |sum| of a linear or bilinear operator or mean, |code| of others of one input; else 0."""
+    """Return the largest |sum| of a linear or bilinear operator or a mean; |code| for other operators of one input.
+
+    Else 0.
+    """
     kind = trial.spec.error_model.kind
     if kind in ("linear", "bilinear"):
         return float(np.abs(trial.sums).max(initial=0.0))

@@ -10,7 +10,7 @@ from quantizer.numerics.qparams import Parameters, Rescale, Table
 
 @dataclass(frozen=True)
 class Kind:
-    """The names and formats of the numbers that a rule provides beside scales and zero points."""
+    """The names and formats of the numbers that a rule provides besides scales and zero points."""
 
     multiplier: str | None
     """The requantization, and how operands are rounded before they are added; None without a multiplier."""

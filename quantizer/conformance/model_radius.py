@@ -179,7 +179,7 @@ def _layer_norm(node: Node, operands: Sequence[Tensor | None], made: Tensor) -> 
 
 
 def evaluated(node: Node, operands: Sequence[Tensor | None], graph: Graph) -> list[Tensor]:
-    """Return what a node makes of float64 operands, in float64."""
+    """Return the results of a node for float64 operands, in float64."""
     handler: Callable[..., Any] | None = find_handler(node.op, FP32)
     if handler is None:
         raise ValueError(f"nothing runs {node.op}")

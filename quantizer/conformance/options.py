@@ -99,7 +99,7 @@ class Options:
 
     @cached_property
     def thresholds(self) -> Thresholds:
-        """What the project holds against a run that falls behind its baseline."""
+        """The project's thresholds against which a run is compared with its baseline."""
         return read_thresholds(self.root)
 
     def library(self, extra: Iterable[Path] = ()) -> Library:
@@ -132,7 +132,7 @@ class Options:
         return library
 
     def check_named(self) -> None:
-        """Refuse an engine that is not installed, and a path of specs that does not exist or holds nothing of ours."""
+        """Refuse an engine that is not installed, and a path of specs that does not exist or has no spec in it."""
         if self.real is not None and self.real.missing is not None:
             raise UnsupportedError(f"--op-engine={self.engine}: {self.real.missing.removeprefix('engine ')}.")
         for path in self.specs:
@@ -145,7 +145,7 @@ class Options:
                 )
 
     def check_plugins(self, plugins: Sequence[Plugin]) -> None:
-        """Refuse a path of plugins of which no file registers anything."""
+        """Refuse a path of plugins in which no file registers anything."""
         for path in self.plugins:
             mine = [plugin for plugin in plugins if Path(plugin.origin).resolve().is_relative_to(path.resolve())]
             if mine and not any(one.operators or one.datasets or one.metrics or one.specs for one in mine):
@@ -154,7 +154,7 @@ class Options:
                 )
 
     def with_xfails(self, library: Library) -> Library:
-        """Return *library* with the known failures of the run; SpecError where their file is wrong or out of date."""
+        """Return *library* with the known failures of the run; SpecError if their file is wrong or out of date."""
         return library if self.xfails is None else with_xfails(library, self.xfails)
 
     def selects(self, scheme: str, platform: str) -> bool:

@@ -84,7 +84,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Read known failures once every spec is known: what names none of them, or has expired, ends the run."""
+    """Read known failures once every spec is known: an entry that names no item, or that has expired, ends the run."""
     asked = options(session.config)
     extra: list[Path] = session.config.stash[EXTRA]
     if asked.xfails is not None:

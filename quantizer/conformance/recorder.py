@@ -53,8 +53,7 @@ class Recorder:
     def add(self, trial: Trial, verdicts: Sequence[Verdict], *, figures: bool = True) -> None:
         """Add the verdicts and coverage of one case; *figures*: also its SQNR and error (of a stack its first part's).
 
-        Cases at the ends of what can be asked for have none: the worst of them would hide what becomes worse in all
-        others.
+        Cases at the ends of the possible parameters have no ratio: their worst would hide a regression of all others.
         """
         self._cases += 1
         self._data_sets += trial.data_sets
@@ -80,7 +79,7 @@ class Recorder:
             self._error = max(self._error or 0.0, error_lsb(trial.part(0)))
 
     def compared(self, name: str, found: Findings) -> None:
-        """Count what an item that is not made of generated cases compared, under its own *name*."""
+        """Count the comparisons of an item without generated cases, under its own *name*."""
         self._checks[name] = found.check()
 
     def miss(self, reason: str) -> None:

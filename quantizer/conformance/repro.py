@@ -1,8 +1,10 @@
-"""A stored case as a stand-alone script: the engine's own API and numpy, nothing of this package; ready to be filed.
+"""A stored case as a stand-alone script that uses the engine's own API and numpy, but nothing of this package.
+
+Ready to be filed.
 
 The script states what is right first: sums of centred codes in int64, scales in float64, one rounding. It then runs the
-engine and compares. Where the expected codes follow from more than that (a table, two roundings), they are numbers with
-their origin.
+engine and compares. Where the expected codes depend on more than that (a table, two roundings), the script lists them
+with their origin.
 """
 
 from __future__ import annotations
@@ -54,7 +56,7 @@ NOWHERE = "np.rint(steps) + z_y"
 
 @dataclass(frozen=True)
 class Told:
-    """What a script says of itself, and what it needs to know beside the case."""
+    """What a script says about itself, and what it must know besides the case."""
 
     title: str
     lines: tuple[str, ...] = ()

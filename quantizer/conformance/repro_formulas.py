@@ -162,7 +162,7 @@ def _fully_connected(trial: Trial, _: Mapping[str, Any]) -> list[str]:
 
 
 def _pool(trial: Trial, attrs: Mapping[str, Any]) -> list[str] | None:
-    """Return the windows of an image and their sums; None where a window reaches beyond the padding."""
+    """Return the windows of an image and their sums; None if a window reaches beyond the padding."""
     pads, kernel, steps = attrs["padding"], attrs["kernel"], attrs["stride"]
     sizes = [size + low + high for size, low, high in zip(trial.codes["x"].shape[2:], pads[:2], pads[2:], strict=True)]
     ends = [(n - 1) * s + k for n, s, k in zip(trial.output_shape[2:], steps, kernel, strict=True)]

@@ -59,7 +59,7 @@ class Run:
         """Worker (nothing: the process that writes files) -> the functions of plugins and the engine that it knows."""
 
     def expect(self, items: dict[str, State | None]) -> None:
-        """Remember the items of ours that the session will run."""
+        """Remember the items that this session will run."""
         self.items.update(items)
 
     @pytest.hookimpl(optionalhook=True)
@@ -106,7 +106,7 @@ class Run:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        """Take what a worker of xdist says of its canary."""
+        """Take over the canary's result from a worker of xdist."""
         said = getattr(node, "workeroutput", {}).get("op_canary")
         if said is not None:
             self.sung(node.gateway.id, tuple(said))
@@ -120,13 +120,13 @@ class Run:
         self._known[worker] = known
 
     def strangers(self) -> list[str]:
-        """Return a line for each process with other plugins or another engine than the process that writes files."""
+        """Return a line for each process whose plugins or engine differ from those of the writing process."""
         mine = set(self._known.get("", ()))
         odd = [(name, sorted(mine.symmetric_difference(known))) for name, known in sorted(self._known.items())]
         return [f"worker {name} has {_other(lines[0])}." for name, lines in odd if lines]
 
     def sung(self, worker: str, said: tuple[int, str]) -> None:
-        """Keep what came of the canary of a process."""
+        """Remember the canary's result in a process."""
         self._sung[worker] = said
 
     def damage(self, status: int) -> list[str]:
@@ -149,7 +149,7 @@ class Run:
         self.deselected |= bool(items)
 
     def facts(self, config: pytest.Config, asked: Options, extra: list[Path], plugins: list[Plugin]) -> Facts:
-        """Return what the run says of itself."""
+        """Return the facts of the run."""
         from quantizer.conformance.run_facts import run_facts
 
         seed = str(config.getoption("hypothesis_seed", None))

@@ -102,7 +102,7 @@ class Schedule:
         return asked
 
     def _shown(self, sample: Sample, case: Case) -> set[object]:
-        """Return what the case shows of what the check may have seen: its structure, or its classes of tiles."""
+        """Return what the case covers that the check may have seen before: its structure, or its classes of tiles."""
         if sample.once:
             return {(tuple(case.shapes.items()), tuple(case.attrs.items()), case.activation)}
         if "tiles" in sample.always and case.tiles.sizes:
@@ -120,5 +120,5 @@ def sample_number(case: Case) -> int:
 
 
 def is_sampled(number: int, check: str, sample: Sample) -> bool:
-    """Return whether the case of *number* is in the sample of *check*; each check has a sample of its own."""
+    """Return whether case *number* is in the sample of *check*; each check has its own sample."""
     return (number if check in SAMPLED else key(number, check)) % sample.one_in == 0

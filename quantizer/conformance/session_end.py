@@ -114,7 +114,7 @@ def _finish(config: pytest.Config, run: Run, status: int) -> int:
 
 
 def _account(config: pytest.Config, run: Run) -> None:
-    """Name the functions of plugins in a session without an item of ours."""
+    """Name the functions of plugins in a session that has no conformance item."""
     from quantizer.conformance.finish_run import functions
     from quantizer.core.errors import QuantizerError
 
@@ -125,7 +125,7 @@ def _account(config: pytest.Config, run: Run) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """Show the worst items, totals, gaps, and what the baseline holds against the run."""
+    """Show the worst items, totals, gaps, and the reasons why the run fails against the baseline."""
     run = config.stash.get(RUN, None)
     if run is None:
         return

@@ -1,4 +1,4 @@
-"""Shipped specs in a run of another repository, which a plugin, an engine or a platform of its own is judged by."""
+"""Runs shipped specs in another repository, to judge its plugin, engine or platform."""
 
 from __future__ import annotations
 

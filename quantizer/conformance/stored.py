@@ -111,7 +111,7 @@ def read_replay(path: Path) -> Replay:
 
 
 def _with_case(raw: object, where: str) -> object:
-    """Return *raw*; CaseError where its case is of a later version: what surrounds it may have other keys, too."""
+    """Return *raw*; CaseError if its case is of a later version: what surrounds it may have other keys, too."""
     if isinstance(raw, dict):
         refuse_later(raw.get("case"), VERSION, where)
     return raw

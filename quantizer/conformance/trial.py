@@ -36,7 +36,7 @@ TILED = "codes of the tiles"
 
 
 class Trial:
-    """A case with its data, the provided parameters, and what the engine made of them; every part on demand."""
+    """A case with its data, the provided parameters, and the engine's results; every part is computed on demand."""
 
     def __init__(self, target: Target, case: Case, engine: Engine) -> None:
         self.target = target
@@ -93,7 +93,7 @@ class Trial:
 
     @cached_property
     def built_in(self) -> Parameters | None:
-        """What the built-in rule, or the spec alone, provides for the case; None where the only rule is a plugin's."""
+        """What the built-in rule, or the spec alone, provides for the case; None if the only rule is a plugin's."""
         rule = REGISTRY.built_in(self.spec.op, "quantize", self.target.platform.places)
         if rule is not None and rule.origin != BUILT_IN:
             return None
@@ -102,7 +102,10 @@ class Trial:
 
     @cached_property
     def declared(self) -> Parameters:
-        """What the platform's own rule provides for the case; of an operator without one, what its spec decides."""
+        """The parameters that the platform's own rule provides for the case.
+
+        If the operator has no rule, those that its spec decides.
+        """
         return self.built_in or default_parameters(self._request())
 
     def _request(self) -> Request:
@@ -142,7 +145,7 @@ class Trial:
 
     @cached_property
     def refusal(self) -> str | None:
-        """Why the case does not run: a plugin declares so, or a real engine has no way to; None where it runs."""
+        """Why the case does not run: a plugin declares so, or a real engine has no way to; None if it runs."""
         if self.unsupported is not None:
             return self.unsupported
         try:
@@ -255,7 +258,7 @@ class Trial:
         return self.engine.run_float(call, _copies(tensors))
 
     def accumulate(self, call: Call, codes: Mapping[str, Tensor], parameters: Parameters) -> Tensor | None:
-        """Return the engine's accumulators of copies, or None where it shows none."""
+        """Return the engine's accumulators of copies, or None if it shows none."""
         return self.engine.accumulate(call, _copies(codes), parameters)
 
     @property
@@ -268,7 +271,7 @@ class Trial:
 
     @cached_property
     def terms(self) -> int:
-        """How many elements one element of the output is made of, as the spec says; 1 where it says nothing."""
+        """How many elements contribute to one output element, according to the spec; 1 if it does not say."""
         expression = self.spec.error_model.terms
         return 1 if expression is None else int(expression(self.bound))
 

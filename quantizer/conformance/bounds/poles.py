@@ -69,7 +69,7 @@ def power(base: Interval, exponent: Interval) -> Interval:
 def between_poles(f: ArrayFunction, x: Interval, poles: Sequence[FloatArray]) -> Interval:
     """Return the hull of f at both ends, for f that rises or falls between its poles; unbounded where one lies inside.
 
-    *poles*: for every element one of each kind of pole inside x, NaN where there is none (`critical_points_between`).
+    *poles*: for every element, one pole of each kind inside x; NaN if there is none (`critical_points_between`).
     """
     inside = np.zeros(x.shape, dtype=bool)
     for pole in poles:

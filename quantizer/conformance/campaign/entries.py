@@ -19,7 +19,7 @@ BINS = 20
 
 
 class Found(Struct, forbid_unknown_fields=True):
-    """One failing case of a unit; the case is empty where none could be built."""
+    """One failing case of a unit; the case is empty if none could be built."""
 
     cause: str
     check: str

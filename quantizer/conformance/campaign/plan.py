@@ -70,7 +70,7 @@ class Plan:
         )
 
     def units(self) -> Iterator[Unit]:
-        """Yield the units in order: targets in turn, so that each has had its share whenever the run ends."""
+        """Yield the units in order; targets alternate, so that each has had its share whenever the run stops."""
         if not self.targets:
             raise UnsupportedError("campaign: no target is left. Ask for less, or for others.")
         each, number = self._each(), 0
@@ -79,7 +79,10 @@ class Plan:
             number += 1
 
     def _each(self) -> int:
-        """Return the examples of a unit: of few, so many that each target has its share, in whole batches."""
+        """Return the number of examples in a unit.
+
+        A multiple of the batch size, small enough that each target gets its share.
+        """
         if self.examples is None:
             return UNIT
         return min(UNIT, BATCH * -(-self.examples // (BATCH * len(self.targets))))

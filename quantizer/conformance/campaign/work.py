@@ -80,7 +80,7 @@ class Tally:
         self._failures: list[dict[str, str]] = []
 
     def add(self, case: Case, verdicts: list[Verdict], *, again: bool = False) -> None:
-        """Count the verdicts of one case once for each of its data sets; in histograms only its worst one.
+        """Count the verdicts of one case once for each of its data sets; histograms take only its worst ratio.
 
         again: the case is a part of one that was counted, or that one by what shows in none of its parts.
         """

@@ -121,7 +121,7 @@ def _limit_error(trial: Trial) -> float:
 
 
 def _leaves_accumulator(trial: Trial) -> bool:
-    """True where a wrapping or saturating accumulator is too narrow for the sum of |terms|: arithmetic judges that.
+    """True if a wrapping or saturating accumulator is too narrow for the sum of |terms|: arithmetic judges that.
 
     So it is where a sum is shifted to the left in 32 bits that wrap, before it is multiplied.
     """

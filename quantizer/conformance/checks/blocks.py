@@ -22,7 +22,7 @@ EXACT_LIMIT = 2.0**53
 
 
 def weight_in_blocks(trial: Trial) -> str | None:
-    """Return the weight that the scheme has in blocks; None where it has none."""
+    """Return the weight that the scheme stores in blocks; None if there is none."""
     if trial.target.scheme.grid != "blocks":
         return None
     return next(
@@ -46,7 +46,7 @@ def one_block(trial: Trial, name: str, block: int) -> Trial:
 
 
 def columns_of(trial: Trial, name: str) -> list[Array]:
-    """Return the exact sum of each block as float64 whole numbers, then the constant's codes: 0 where there is none."""
+    """Return the exact sum of each block as whole numbers in float64, then the constant's codes (0 without one)."""
     size, item = trial.target.scheme.weight.block or 1, trial.spec.inputs[name]  # type: ignore[union-attr]
     length = trial.centred[name].shape[item.block_axis or 0]
     found = [one_block(trial, name, block).sums for block in range(-(-length // size))]

@@ -71,7 +71,7 @@ def _one_ratio(trial: Trial, rescale: Rescale, factors: list[Expected], output: 
 
 
 def _of_kind(trial: Trial, rescale: Rescale, factors: list[Expected], output: Expected) -> Iterator[Finding]:
-    """Yield what is found of the multiplier by what an operator of the kind multiplies."""
+    """Yield the findings about the multiplier, by what this kind of operator multiplies."""
     kind, shifted = trial.spec.error_model.kind, rescale.variant == "multiplier_shift"
     if kind in ("linear", "mean", "selection"):
         yield from sum_multiplier(trial, rescale)
@@ -289,7 +289,7 @@ def _integer_multiplier(
 ) -> Finding:
     """An unsigned integer near the ratio: half a unit under the rule's own shift, or `bits` of it under another one.
 
-    *lost*: what float32 may lose of the ratio, relative; nothing where the operations that form it are declared and
+    *lost*: what float32 may lose of the ratio, relative; nothing if the operations that form it are declared and
     replayed. *shared*: under the finest shift that all channels fit, where the platform has one for all, the bits below
     fall off.
     """

@@ -101,7 +101,7 @@ def _floats(weights: list[list[Fraction]]) -> Array:
 
 
 def _line(size: int, count: int, mode: str) -> tuple[Array, Array, Array, Array]:
-    """Return both neighbours and their weights as float32 has them."""
+    """Return both neighbours and their weights, computed in float32."""
     i, step = np.arange(count), F32(1.0 / (count / size))
     if count == 1 and mode in ("align_corners", "pytorch_half_pixel"):
         place = np.zeros(1, F32)

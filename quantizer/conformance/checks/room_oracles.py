@@ -17,7 +17,7 @@ from quantizer.numerics.qparams import QParams
 
 
 def entries_of_room(trial: Trial, name: str) -> Array | None:
-    """Return the entries that a table must have by the oracle of the platform's room; None where it says nothing."""
+    """Return the entries that a table must have by the oracle of the platform's room; None if it says nothing."""
     oracle = _oracle(trial)
     return None if oracle is None or not oracle.entries else loaded(oracle.entries)(asked(trial, {}), name)
 
@@ -41,7 +41,10 @@ def lost_of_room(trial: Trial) -> Array | None:
 
 
 def judged_by_room(trial: Trial) -> Verdict | None:
-    """Return the verdict of the room's oracle for the operator family; None if there is none, or none for this case."""
+    """Return the verdict of the room's oracle for the operator family.
+
+    None if the room has none, or if the oracle does not cover this case.
+    """
     oracle = _oracle(trial)
     wanted = None if oracle is None else loaded(oracle.codes)(asked(trial, trial.codes))
     return (

@@ -45,8 +45,8 @@ def has_stages(trial: Trial) -> bool:
 def staged(trial: Trial) -> Verdict:
     """Judge each shown stage from the codes before it, then the output; the first stage that fails is the verdict.
 
-    A hidden stage is any real number that its declared rounding may make of its value. An element of which that leaves
-    more than 2 codes is inconclusive: counted as vacuous, and no pass where they are many.
+    A hidden stage may be any number to which its declared rounding can bring its real value. An element for which more
+    than 2 codes remain possible is inconclusive; a case with many such elements does not pass.
     """
     operands, formats = dict(_inputs(trial)), _formats(trial)
     numbers = numbers_of(trial.bound, trial.target.scheme.activation.bits)

@@ -177,8 +177,8 @@ def _fine_enough(trial: Trial, name: str, table: Table) -> Iterator[Finding]:
 def holds_spread_entries(trial: Trial, name: str, table: Table) -> bool:
     """Return whether entries are f at points spread evenly over the codes, ends included (alignment `linspace`).
 
-    Each is within half a unit and what float32 may lose of f. The points are float32 as well: each but the ends may lie
-    a little beside, and f moves with it. A function of whole numbers has the code of one of its sides.
+    Each is within half a unit and what float32 may lose of f. The points are float32 too: all but the two ends may be
+    slightly off, and f moves with them. A function of whole numbers has the code of one of its sides.
     """
     count, operand = table.entries.numel(), trial.parameters.inputs[trial.spec.activations[0]]
     entries = table.entries.numpy()
@@ -210,16 +210,16 @@ def exponentials(trial: Trial, table: Table, places: Array) -> tuple[Array, Arra
 
 
 def inverses(table: Table, places: Array) -> tuple[Array, Array]:
-    """Return 1 / c in units of the table, no more than 1 and 0 for 0, and what float32 may lose of it."""
+    """Return 1 / c in units of the table, at most 1 and 0 for 0, and the error that float32 may add."""
     wanted = np.where(places > 0, 1.0 / np.maximum(places, 1) / table.unit, 0.0)
     return wanted, FLOAT32_ENTRIES * wanted
 
 
 def _function_codes(trial: Trial, places: Array) -> tuple[Array, Array] | None:
-    """Return sat(f) in output codes at each input code, and its budget; None where f has not one input and one scale.
+    """Return sat(f) in output codes at each input code, and its budget; None if f has not one input and one scale.
 
-    What float32 loses is relative to the code with its zero point and to that without, which may be far larger. Outside
-    the domain of f, where it is NaN, the entry is code 0.
+    The float32 error is relative to the code both with and without its zero point; the former may be far larger.
+    Outside the domain of f, where it is NaN, the entry is code 0.
     """
     operands = list(trial.case.shapes)
     if len(operands) != 1 or trial.spec.outputs["y"].kind != "value":

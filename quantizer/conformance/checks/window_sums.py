@@ -137,7 +137,7 @@ def window_sums(trial: Trial) -> Array | None:
 
 
 def mean_counts(trial: Trial) -> Array | None:
-    """Return what each element of a mean is divided by; None where neither its family nor the spec says."""
+    """Return what each element of a mean is divided by; None if neither its family nor the spec says."""
     known = _of_family(lambda: counts(trial)) if trial.spec.quantization.family in SUMS else None
     if known is None and trial.spec.error_model.terms is not None:
         return np.full(trial.output_shape, trial.terms)
@@ -145,7 +145,7 @@ def mean_counts(trial: Trial) -> Array | None:
 
 
 def mean_sums(trial: Trial) -> tuple[Array, Array] | None:
-    """Return the sums of a mean's centred codes and what each is divided by; None where nobody says.
+    """Return the sums of a mean's centred codes and the divisor of each; None if the divisor is not declared.
 
     Of a family without a sum over windows, the reference times the number of terms: an integer.
     """

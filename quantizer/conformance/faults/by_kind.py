@@ -1,8 +1,7 @@
 """Faults in one kind of number (multiplier, scale, slope, limit), whatever its name and format on a platform.
 
-Each fault is told to the numbers that an arithmetic reads: an arithmetic without multipliers reads scales, one that has
-its own rounding is rounded anew from a finer result of its own. `conformance/kinds.py` says which names are of which
-kind.
+Each fault changes the numbers that an arithmetic reads: an arithmetic without multipliers reads scales; one with its
+own rounding is rounded again from a finer result. `conformance/kinds.py` says which names belong to which kind.
 """
 
 from __future__ import annotations
@@ -178,7 +177,7 @@ def _tried(
 
 
 def _enlarged(value: Any, params: QParams | None) -> Any:
-    """Return centred codes of an activation, each 2**PLACES times as large; any other operand or attribute as it is."""
+    """Return centred codes of an activation multiplied by 2**PLACES; any other operand or attribute unchanged."""
     if params is None or not isinstance(value, Tensor):
         return value
     return (value - params.along(params.zero_point, value.dim())) << PLACES

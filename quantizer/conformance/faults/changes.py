@@ -19,7 +19,7 @@ Wrap = Callable[[Function], Function]
 
 
 def kernel(change: Callable[[Parameters], Parameters]) -> Wrap:
-    """Make the integer forward use changed parameters, while those that were provided stay as they are."""
+    """Make the integer forward use changed parameters, while the provided ones stay unchanged."""
 
     def wrap(original: Function) -> Function:
         def faulty(*operands: Tensor, parameters: Parameters, **named: Any) -> Tensor | Staged:

@@ -61,7 +61,7 @@ def flipped_kernel(codes: Tensor, p: Parameters) -> Tensor:  # noqa: ARG001 - ca
 
 
 def raw_padding(value: Callable[[Parameters], int]) -> Wrap:
-    """Pad the input with a code of its own before the forward, which then pads nothing."""
+    """Pad the input with a given code before the forward, which then pads nothing."""
 
     def wrap(original: Function) -> Function:
         def faulty(*, x: Tensor, parameters: Parameters, padding: Sequence[int], **named: Any) -> Tensor | Staged:
@@ -147,7 +147,7 @@ def filled_half_up(original: Function) -> Function:
 
 
 def last_copied(original: Function) -> Function:
-    """Copy the codes of the last operand of a concatenation as they are, but for their zero point."""
+    """Copy the codes of the last operand of a concatenation, changing only their zero point."""
 
     def faulty(*operands: Tensor, parameters: Parameters, axis: int, **named: Any) -> Tensor:
         whole: Tensor = original(*operands, parameters=parameters, axis=axis, **named)
@@ -176,7 +176,7 @@ def float32_accumulator(p: Parameters) -> Parameters:
 
 
 def folded(fold: Callable[..., Tensor], dtype: torch.dtype) -> Wrap:
-    """Compute *fold* of a type of its own: of floats on dequantized values, of integers on centred codes, that wrap."""
+    """Compute *fold* in a given type: in float on dequantized values, in wrapping integers on centred codes."""
 
     def wrap(original: Function) -> Function:  # noqa: ARG001 - a fault of the whole forward
         def faulty(*, x: Tensor, parameters: Parameters, axes: Sequence[int], keepdims: bool) -> Tensor:

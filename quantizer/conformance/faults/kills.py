@@ -78,12 +78,12 @@ class Found:
 
     @property
     def first(self) -> Kill | None:
-        """The first kill, or None where the fault survived."""
+        """The first kill, or None if the fault survived."""
         return next(iter(self.kills.values()), None)
 
 
 class Subject:
-    """One operator with some cases, and what its unchanged functions make of them, computed once for all faults."""
+    """One operator with some cases, and the unchanged functions' results on them, computed once for all faults."""
 
     def __init__(
         self,
@@ -237,7 +237,7 @@ def anew(trial: Trial, kind: Kind) -> Trial:
 
 
 def _computed(trial: Trial, name: str) -> bool:
-    """Return whether a trial computes an attribute on demand; the others are what it was made of."""
+    """Return whether a trial computes this attribute on demand; the other attributes were given to it."""
     return isinstance(getattr(type(trial), name, None), cached_property)
 
 
@@ -261,7 +261,7 @@ def given(trial: Trial, kind: Kind) -> Iterator[object]:
         elif kind in FILE_KINDS:
             yield _in_files(trial)
         elif kind == "quantize":
-            # The platform that a rule passes on is none of its numbers: it counts by what the forward makes of it.
+            # The platform that a rule passes on is not one of its numbers: it counts through its effect on the forward.
             yield replace(trial.parameters, platform=trial.target.platform)
             yield _run(trial, "quantized", {name: torch.clone(values) for name, values in trial.codes.items()})
         else:

@@ -80,7 +80,7 @@ def matrix(jobs: Sequence[Job], executor: Executor) -> Iterator[Result]:
 
 
 def run(job: Job) -> Result:
-    """Examine one operator in a session of its own."""
+    """Examine one operator in a separate session."""
     plugins = judged(job.options.plugins, dict(job.environment))
     session = open_session(job.options, tuple(folder for plugin in plugins for folder in plugin.specs))
     return examined(session, job)

@@ -134,7 +134,7 @@ def places_transposed(original: Function) -> Function:
 
 
 def each_element_repeated(original: Function) -> Function:
-    """Repeat each element beside itself, not the tensor as a whole."""
+    """Repeat each element next to itself, instead of the tensor as a whole."""
     del original
 
     def faulty(*, x: Tensor, repeats: Sequence[int], **named: Any) -> Tensor:  # noqa: ARG001
@@ -169,7 +169,7 @@ def sides_exchanged(original: Function) -> Function:
 
 
 def not_the_other_way(original: Function) -> Function:
-    """Take what does not hold the other way round for what holds: equal operands count too, or no longer."""
+    """Replace the comparison by the negation of its reverse, so that equal operands are treated the other way."""
 
     def faulty(**named: Any) -> Tensor:
         return 1 - sides_exchanged(original)(**named)  # type: ignore[no-any-return]

@@ -52,7 +52,7 @@ class Places:
                 self._where.setdefault((trial.target.platform.platform, found), []).append(index)
 
     def examined(self, fault: Fault, listed: Mapping[Triple, str]) -> tuple[Place, ...]:
-        """Return what becomes of *fault* in each place.
+        """Return the outcome of *fault* in each place.
 
         *listed*: (fault, operator, platform) -> why it has no effect.
         """
@@ -88,7 +88,7 @@ def silent_places(places: Iterable[Place]) -> Mapping[Triple, str]:
 
 
 def arithmetic(trial: Trial) -> str | None:
-    """Return the kind of the numbers that the platform's rule provides for a case; None where it refuses the case."""
+    """Return the kind of the numbers that the platform's rule provides for a case; None if it refuses the case."""
     try:
         if trial.unsupported is not None:
             return None

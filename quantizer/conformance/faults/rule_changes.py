@@ -167,7 +167,7 @@ def other_weight_range(original: Function) -> Function:
 
 
 def half_cell_late(table: Table) -> Table:
-    """Give each entry half a cell of its neighbour, as a table over the middles of cells has it."""
+    """Move each entry half a cell towards its neighbour, as in a table over the middles of cells."""
     after = torch.cat([table.entries[1:], table.entries[-1:]])
     return replace(table, entries=(table.entries + after) >> 1)
 

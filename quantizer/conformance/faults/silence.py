@@ -18,7 +18,7 @@ Holds = Callable[[Trial], bool]
 
 @dataclass(frozen=True)
 class Rule:
-    """What some faults need; where no case of a platform has it, they change nothing."""
+    """A precondition of some faults; on a platform where no case meets it, they change nothing."""
 
     faults: tuple[str, ...]
     """Identifiers, or their beginnings."""

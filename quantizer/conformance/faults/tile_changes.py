@@ -90,12 +90,12 @@ def seam_late(found: list[Tile], shapes: dict[str, tuple[int, ...]], attrs: dict
 
 
 def sum_restarted(found: list[Tile], shapes: dict[str, tuple[int, ...]], attrs: dict[str, Any]) -> list[Tile]:
-    """Start a split sum anew with each part, so that the last one is all that is left."""
+    """Restart a split sum with each part, so that only the last part remains."""
     return [replace(tile, part=0, parts=1) for tile in found if tile.part == tile.parts - 1]
 
 
 def part_left_out(found: list[Tile], shapes: dict[str, tuple[int, ...]], attrs: dict[str, Any]) -> list[Tile]:
-    """Leave the first part of a split sum out, but for its place in the order."""
+    """Leave out the first part of a split sum, but keep its place in the order."""
     kept = []
     for tile in found:
         if tile.parts == 1:

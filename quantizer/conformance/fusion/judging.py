@@ -84,7 +84,7 @@ def judge_graph(
     optimized: Session | None = None,
     rewrites: Mapping[str, Rewrite] | None = None,
 ) -> list[Judged]:
-    """Return everything that is compared for one case on one platform.
+    """Return all comparisons of one case on one platform.
 
     engine, optimized: a real system without and with its optimizations, on the platform that it computes. rewrites:
     beside our own, by name.
@@ -178,10 +178,10 @@ def judge_optimized(built: Built, engine: Session, optimized: Session) -> Verdic
 def _excused_optimized(
     built: Built, engine: Session, optimized: Session, wanted: Codes, made: Codes, verdict: Verdict
 ) -> Verdict:
-    """Return a difference of an optimized run as the declared defects that account for all of it, else as it is.
+    """Return a difference of an optimized run as declared defects if these account for all of it, else unchanged.
 
-    A defect of a node accounts for outputs behind the node. A defect of a fused kernel accounts for what is gone where
-    the node's results are shown, so that nothing is fused across them.
+    A defect of a node accounts for outputs behind the node. A defect of a fused kernel accounts for a difference that
+    disappears when the node's results are outputs, so that nothing is fused across them.
     """
     system = chosen(engine.name)
     assert system is not None

@@ -118,7 +118,7 @@ def _zero_of(node: str, other: str | None) -> Rewrite:
 
 
 def _own_scale(reader: str, node: str, other: str) -> Rewrite:
-    """Give *reader* a dequantization of *node* of its own, with the numbers of another tensor."""
+    """Give *reader* its own dequantization of *node*, with the numbers of another tensor."""
 
     def rewrite(graph: Graph) -> Graph:
         old, name = graph.node(f"{node}#dequantize"), f"{node}@{reader}"

@@ -20,7 +20,7 @@ def written_and_read(graph: Graph) -> Graph:
 
 
 def duplicated(graph: Graph) -> Graph:
-    """Return the graph with a dequantization of its own for each reader, as exporters write it."""
+    """Return the graph with a separate dequantization for each reader, as exporters write it."""
     nodes: list[Node] = []
     added = {}
     for node in graph.order:
@@ -65,7 +65,7 @@ def _used(graph: Graph) -> Graph:
 
 
 def swapped(spec: GraphSpec) -> Rewrite | None:
-    """Return the rewrite that puts the pairs of the spec's `orders` in the other order; None where there is none."""
+    """Return the rewrite that reverses the pairs of the spec's `orders`; None if there are none."""
     if not spec.orders:
         return None
 

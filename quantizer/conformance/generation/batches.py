@@ -20,7 +20,7 @@ STRUCTURAL = ("order", "activation", "tiles")
 
 
 def member(target: Target, seed: int, place: int, most: int = PARTS) -> Case:
-    """Return the case *place* of the series *seed*: RANGES neighbours have one structure, and nothing else in common.
+    """Return the case *place* of the series *seed*: RANGES neighbouring cases share a structure, and nothing else.
 
     most: data sets of the case, at most; it has several where its structure has an axis to stack them along. The case
     says all that decides it, so that it is judged alone as in its batch.

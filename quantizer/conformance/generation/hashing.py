@@ -24,7 +24,7 @@ def splitmix64(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def key(seed: int, *names: str) -> int:
-    """Return 64 bits that stand for a seed and some names."""
+    """Return a 64-bit hash of a seed and some names."""
     text = "/".join((str(seed), *names))
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
 

@@ -33,7 +33,7 @@ def is_near_sum(target: Target) -> bool:
     """Return whether a bias decides the operator's sums, and the platform brings sums to codes as usual."""
     roles = [item.role for item in target.spec.inputs.values()]
     own = REGISTRY.built_in(target.spec.op, "quantized", target.platform.places)
-    if own is not None and own.platform is not None:  # a forward of its own, with numbers of its own
+    if own is not None and own.platform is not None:  # the platform has its own forward, with its own numbers
         return False
     if target.scheme.grid != "uniform":  # no single unit of the sum brings it next to a tie
         return False

@@ -92,7 +92,7 @@ def input_range(target: Target, name: str, data: str, chooser: ChoiceSource, bou
 def ranges_within(target: Target, name: str, limits: Range, chooser: ChoiceSource) -> dict[str, Range]:
     """Return ranges of activation *name* and output for ties, clamped to *limits*: powers of two inside.
 
-    The input's step is a half to an eighth of the output's; nothing where the limits leave no room.
+    The input's step is a half to an eighth of the output's; nothing if the limits leave no room.
     """
     (low, high), (low_code, high_code) = limits, _codes(target)
     part = target.scheme.activation

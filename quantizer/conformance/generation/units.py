@@ -73,7 +73,7 @@ def units(target: Target) -> tuple[Unit, ...]:
 def is_ours(spec: Spec) -> bool:
     """Return whether our own reference computes the operator: then its constraints say all that is illegal.
 
-    Of an operator of others nobody knows that it takes more than its domains say.
+    Nobody knows whether an operator of a plugin takes more than its domains say.
     """
     entry = REGISTRY.built_in(spec.op, "reference")
     return entry is not None and entry.origin == BUILT_IN
@@ -102,7 +102,7 @@ def _of_size(target: Target, name: str, domain: Domain) -> Iterator[Unit]:
 
 
 def is_window(spec: Spec, name: str) -> bool:
-    """Return whether a dimension is a place of a window: of weights alone, and no channel of theirs."""
+    """Return whether a dimension is the size of a window: it occurs in weights alone and is not a channel."""
     spread = [item for item in spec.inputs.values() if isinstance(item.axes, list)]
     held = [item for item in spread if item.role == "weight"]
     channels = {str(item.axes[item.channel_axis or 0]) for item in held if isinstance(item.axes, list)}
@@ -124,7 +124,7 @@ def _of_attribute(name: str, domain: Domain) -> Iterator[Unit]:
 
 
 def _past_sums(target: Target) -> list[int]:
-    """Return how many products of the largest codes, or half as large, just exceed so many bits, if a case can."""
+    """Return how many products of the largest codes, or of half as large ones, just exceed this many bits."""
     kind = target.spec.error_model.kind
     if kind not in ("linear", "bilinear", "mean") or target.spec.error_model.terms is None:
         return []
@@ -136,7 +136,7 @@ def _past_sums(target: Target) -> list[int]:
 
 
 def bound_with(spec: Spec, asked: Mapping[str, Unit], chooser: ChoiceSource) -> dict[str, Any] | None:
-    """Return values of all dimensions and attributes as asked, other sizes small; None if no case can have them."""
+    """Return values of all dimensions and attributes as requested, other sizes small; None if no case can have them."""
     for spread in SPREADS[chooser.integer("spread", 0, len(SPREADS) - 1) :]:
         try:
             bound = _bound(spec, asked, _Lean(chooser, spec, spread))
@@ -216,8 +216,9 @@ def _is_cheap(spec: Spec, bound: Mapping[str, Any]) -> bool:
 class _Lean:
     """Another chooser's choices, sizes at most a little above their least.
 
-    Half of the cases have one value for all entries of a list, and for all sizes that have one domain: as networks have
-    them. Half have the defaults of real attributes to the last bit. Half have as many axes as a shape may have, so that
+    In half of the cases all entries of a list have one value, and all sizes with the same domain are equal, as in real
+    networks. Half have the defaults of real attributes to the last bit. Half have as many axes as a shape may have, so
+    that
     a size meets them: a shape that is the only dimension of an operator has no second unit.
     """
 

@@ -1,6 +1,6 @@
 """Cases of operators that are told the size of their output: ratios to the size of the input that networks have.
 
-Engines have kernels for doubling. Sizes that are drawn by themselves seldom have such a ratio on both axes.
+Engines have kernels for doubling. Independently drawn sizes seldom have such a ratio on both axes.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _case(target: Target, row: int) -> Case | None:
 
 
 def _bound(spec: Spec, ratio: tuple[int, int], chooser: HashChoices) -> dict[str, Any]:
-    """Return sizes of the input that the ratio's denominator divides, and what the ratio makes of them."""
+    """Return input sizes that are multiples of the ratio's denominator, and the output sizes."""
     many, of = ratio
     bound: dict[str, Any] = {
         name: draw(name, spec.dims.get(name) or spec.attrs[name], chooser, {}) for name in draw_order(spec)

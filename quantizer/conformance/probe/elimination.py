@@ -44,7 +44,7 @@ ANY_ORDER = Hypothesis((("float32", "in an order that no hypothesis has"),))
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """One output element: what the engine gave, and what a hypothesis gives."""
+    """One output element: the engine's code, and the code of each hypothesis."""
 
     hypothesis: Hypothesis
     question: Question

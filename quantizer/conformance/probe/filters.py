@@ -96,7 +96,7 @@ def filters(target: Target, draws: Draws, wanted: Wanted) -> Draft:
 
 
 def rows_of_products(target: Target, draws: Draws, wanted: Wanted) -> Draft:
-    """Return products of rows with one column, whose codes give any sum: all but one of them are the largest."""
+    """Return products of rows with one column, whose codes give any sum: all of them except one are the largest."""
     n, terms = wanted.items, draws.integer(2, 7)
     grids = Grids(target, {}, {"a": (n, terms), "b": (terms, 1)})
     e = draws.integer(-6, 3)

@@ -44,7 +44,7 @@ class Order:
 
 
 def order_of(engine: Engine, spec: Spec, platform: Platform) -> Order | None:
-    """Return how *engine* adds the products of `fully_connected` on float32; None where it runs no float models.
+    """Return how *engine* adds the products of `fully_connected` on float32; None if it runs no float models.
 
     One call for all masks, a row each: rows of other numbers may go to another kernel.
     """
@@ -81,7 +81,7 @@ def _fused(product: Callable[[Array, Array], Array]) -> bool:
 
 
 def _meets(product: Callable[[Array, Array], Array], mask: float) -> Array | None:
-    """Return for each two terms how many lie below the node where they meet; None where *mask* swallows nothing."""
+    """Return for each two terms how many lie below the node where they meet; None if *mask* swallows nothing."""
     pairs = list(itertools.combinations(range(TERMS), 2))
     rows = np.ones((len(pairs), TERMS))
     for row, (i, j) in zip(rows, pairs, strict=True):

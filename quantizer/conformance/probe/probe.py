@@ -26,7 +26,7 @@ WIDTH = 76
 
 @dataclass(frozen=True)
 class Probe:
-    """What an engine is asked as: the platform gives its grids, and what is lowered for it."""
+    """What the probe assumes about an engine: the platform gives the formats and the lowering."""
 
     session: Session
     platform: Platform
@@ -76,7 +76,7 @@ def table(found: Iterable[Found], home: str) -> str:
 
 
 def evidence(found: Iterable[Found], home: str) -> str:
-    """Return for each operator the elements that tell what was found from what is nearest to it."""
+    """Return, for each operator, the elements that tell the hypothesis found from its nearest rival."""
     lines = []
     for one in found:
         best = answer(one, home)
@@ -88,7 +88,7 @@ def evidence(found: Iterable[Found], home: str) -> str:
 
 
 def _nothing(one: Found, home: str) -> str:
-    """Return that nothing explains an operator, and what explains it as far as sums stay small."""
+    """Return that no hypothesis explains an operator, and which one does as long as sums stay small."""
     defects = one.target.platform.defects
     known = [
         defect.id for defect in defects if one.target.spec.op in (defect.ops or ()) and defect.engine == one.engine

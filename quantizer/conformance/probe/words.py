@@ -140,7 +140,7 @@ def _values(one: Hypothesis) -> tuple[Any, ...]:
 
 
 def shown(evidence: Evidence) -> str:
-    """Return one element: its operands, the exact value, what came and what the hypothesis gives."""
+    """Return one element: its operands, the exact value, the engine's code and the hypothesis's code."""
     question, item = evidence.question, evidence.item
     operands = ", ".join(f"{name} {_codes(values[item])}" for name, values in question.shown.items())
     exact = float(question.exact()[item]) + int(question.output.zero_point)
@@ -191,7 +191,7 @@ def same_everywhere(kept: Iterable[Hypothesis], one: Hypothesis, op: str) -> lis
 
 
 def _why(one: Hypothesis, other: Hypothesis, op: str) -> str:
-    """Return why two hypotheses cannot be told apart by codes of 8 bits; empty where that is not known."""
+    """Return why codes of 8 bits cannot tell two hypotheses apart; empty if that is unknown."""
     names = {str(one.value("requantize")), str(other.value("requantize"))}
     differ = {key for key in {**dict(one.settings), **dict(other.settings)} if one.value(key) != other.value(key)}
     if differ == {"accumulator"} and (one.value("overflow") == "x86" or names & {*WRAPPING}):

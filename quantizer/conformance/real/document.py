@@ -37,7 +37,7 @@ figure here without that bias. It stays as it is; the last column says what the 
 
 
 def standing(report: Report, outcomes: Sequence[Outcome]) -> str:
-    """Return what became of a report: the worst of its operators."""
+    """Return the outcome of a report: the worst of its operators."""
     if report.unreached:
         return UNREACHED
     found = [_one(outcome) for outcome in outcomes]

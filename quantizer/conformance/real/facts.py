@@ -63,7 +63,7 @@ def facts(
     provided: Parameters,
     ranges: Mapping[str, tuple[float, float]] | None = None,
 ) -> dict[str, Any]:
-    """Return every name that a condition may use; QuantizerError where the operands do not fit together.
+    """Return every name that a condition may use; QuantizerError if the operands do not fit together.
 
     ranges: those that a rule is asked for; without, those that its codes stand for.
     """

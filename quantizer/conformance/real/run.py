@@ -61,7 +61,7 @@ class Job:
 
 
 def run(job: Job) -> list[Outcome]:
-    """Plant every report of one operator in a session of its own."""
+    """Plant every report of one operator in a separate session."""
     plugins = judged(job.options.plugins, dict(job.environment))
     session = open_session(job.options, tuple(folder for plugin in plugins for folder in plugin.specs))
     return planted(session, job.op, job.reports)
@@ -74,7 +74,7 @@ def all_of(jobs: Sequence[Job], executor: Executor) -> Iterator[list[Outcome]]:
 
 
 def planted(session: Session, op: str, reports: Sequence[Report]) -> list[Outcome]:
-    """Return what became of each report: every case of the gate under its condition is judged until a check fails."""
+    """Return the outcome of each report: the gate's cases that meet its condition are judged until a check fails."""
     waiting = {report.ref: _Open(session, op, report) for report in reports}
     everything = list(waiting.values())
     schedules: dict[str, Schedule] = {}
@@ -101,7 +101,7 @@ def planted(session: Session, op: str, reports: Sequence[Report]) -> list[Outcom
 
 
 def gate_cases(session: Session, op: str) -> Iterator[tuple[Target, Case]]:
-    """Yield what the gate runs of *op* but for what it asks again: explicit cases, then those that hashes choose."""
+    """Yield the gate's cases of *op*, without repeated ones: explicit cases, then those chosen by hashes."""
     spec = session.library.spec(op)
     yield from explicit_cases(session, spec)
     for target in session.all_targets(spec):
@@ -120,7 +120,7 @@ class _Open:
         self.met, self.changed, self.check, self.target, self.alarm = 0, 0, "", "", ""
 
     def outcome(self, op: str) -> Outcome:
-        """Return what became of it."""
+        """Return its outcome."""
         return Outcome(self.report.ref, op, self.met, self.changed, self.check, self.target, self.alarm)
 
     def judged(self, trial: Trial, checks: Sequence[str]) -> None:
@@ -133,7 +133,7 @@ class _Open:
 
 
 def _first(trial: Trial, fault: Fault, planting: Planting, checks: Sequence[str]) -> str:
-    """Return the first check that fails while the fault is planted; nothing where none does."""
+    """Return the first check that fails while the fault is planted; nothing if none does."""
     with planting:
         return next((v.check for v in judge(anew(trial, fault.kind), checks) if v.failing), "")
 
