@@ -1,4 +1,4 @@
-"""Converts graphs of the registry's operators to channels-last order, as Compass has it."""
+"""Converts graphs of the registry's operators to channels-last order, which Compass uses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Caffe networks as ONNX graphs: the layers of a prototxt, as they are at test time, with the blobs of a caffemodel."""
+"""Caffe networks as ONNX graphs: the layers of a prototxt in their test-time form, with the blobs of a caffemodel."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _model(name: str, writer: Writer, where: str) -> Any:
 
 
 def _inputs(net: Any, where: str, writer: Writer) -> None:
-    """Declare the inputs that stand before the layers, as older files have them."""
+    """Declare the inputs that older files list before the layers."""
     shapes = [tuple(shape.dim) for shape in net.input_shape]
     sizes = tuple(net.input_dim)
     shapes = shapes or [sizes[i : i + 4] for i in range(0, len(sizes), 4)]
@@ -96,7 +96,7 @@ def _text(path: Path, where: str) -> Any:
 
 
 def _leniently(source: str) -> Any:
-    """Return what can be read of a text when unknown fields are passed over; nothing where not even that goes."""
+    """Return what can be read of a text when unknown fields are passed over; nothing if not even that goes."""
     try:
         return text_format.Parse(source, net_parameter()(), allow_unknown_field=True)
     except (text_format.ParseError, RecursionError):

@@ -41,11 +41,11 @@ CONSTANT_ORDER = "compass.constant_order"
 
 
 def native(graph: Graph, specs: Mapping[str, Spec]) -> Graph:
-    """Return *graph* with our operators where a spec covers the layer; other layers stay as they are.
+    """Return *graph* with our operators where a spec covers the layer; other layers stay unchanged.
 
     Input layers that make the graph's inputs are set aside; Constant layers become constants. A layer's other
     parameters (scale_value, ...) stay in `extra` under Compass's names, its other constants (scale, lut, weights_scale,
-    ...) there as `Tensor`. GraphError where a layer lacks what its operator needs, or contradicts its shapes.
+    ...) there as `Tensor`. GraphError if a layer lacks what its operator needs, or contradicts its shapes.
     """
     known: dict[str, list[tuple[Spec, LayerFormat]]] = {}
     for spec in specs.values():
@@ -81,7 +81,7 @@ def native(graph: Graph, specs: Mapping[str, Spec]) -> Graph:
 
 
 def _folds(graph: Graph, node: Node) -> Tensor | None:
-    """Return the constant of a Constant layer that says no more than its values."""
+    """Return the constant of a Constant layer whose only content is its values."""
     if node.op != "Constant" or node.extra.get(CONSTANTS) != ("weights",) or len(node.inputs) != 1:
         return None
     source, top = graph.tensor(str(node.inputs[0])), [graph.tensor(name) for name in node.outputs]
@@ -115,7 +115,7 @@ def _fused(node: Node, form: LayerFormat) -> str:
 
 
 def _to_ours(graph: Graph, node: Node, spec: Spec, form: LayerFormat, arranged: dict[str, Tensor]) -> Node:
-    """Return the layer as a node of ours; constants that the layer has in another axis order go to *arranged*."""
+    """Return the layer as one of our nodes; constants that the layer stores in another axis order go to *arranged*."""
     keys = constant_keys(node)
     count = len(node.inputs) - len(keys)
     constants = dict(zip(keys, node.inputs[count:], strict=True))

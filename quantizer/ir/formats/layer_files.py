@@ -1,6 +1,6 @@
 """Loads the file formats whose layers specs describe (key `formats`), and lists the systems whose words specs may use.
 
-Entry points name the formats (`core.rooms.layer_formats`); a room adds systems of its own (`Room.names`).
+Entry points name the formats (`core.rooms.layer_formats`); a room adds systems (`Room.names`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class LayerFile(Protocol):
         ...
 
     def from_bytes(self, *contents: Any) -> Graph:
-        """Return the graph of what `to_bytes` gave."""
+        """Return the graph from the bytes of `to_bytes`."""
         ...
 
 

@@ -115,7 +115,7 @@ def _entry(name: str) -> zipfile.ZipInfo:
 def read_npz(path: str | os.PathLike[str], *, largest: int | None = None, texts: bool = False) -> dict[str, Array]:
     """Return the arrays of the archive at *path* by name, in its order, each of the machine's own order of bytes.
 
-    FormatError where it is no archive of arrays of numbers, or *texts*, is damaged, names one twice, or holds more than
+    FormatError if it is no archive of arrays of numbers, or *texts*, is damaged, names one twice, or holds more than
     *largest* bytes (LARGEST): before as many are read.
     """
     where = os.fspath(path)
@@ -139,7 +139,7 @@ def read_npz(path: str | os.PathLike[str], *, largest: int | None = None, texts:
 
 
 def read_npy(path: str | os.PathLike[str], *, texts: bool = False) -> Array:
-    """Return the array of the .npy file at *path*, read as it is used; FormatError as in `read_npz`."""
+    """Return the array of the .npy file at *path*, reading its data on use; FormatError as in `read_npz`."""
     where = os.fspath(path)
     try:
         with ARRAY.opened(Path(where), where) as file:
@@ -179,7 +179,7 @@ def _entries(where: str, archive: zipfile.ZipFile, largest: int, held: int) -> I
 
 
 def _array(place: str, file: IO[bytes], size: int, *, texts: bool) -> Array:
-    """Return the array of one entry of *size* bytes; its header is held against the size before anything is made."""
+    """Return the array of one entry of *size* bytes; its header is checked against the size first."""
     shape, order, dtype = _header(place, file, texts=texts)
     wanted, held = math.prod(shape) * dtype.itemsize, size - file.tell()
     data = file.read(wanted + 1) if wanted == held else b""

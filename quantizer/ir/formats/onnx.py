@@ -133,7 +133,7 @@ def _said(node: Node) -> list[tuple[str, str | None, str | None, object]]:
 
 
 def _parameters(codes: Tensor, scale: torch.Tensor, zero: torch.Tensor | None, axis: object) -> QParams | None:
-    """Return scale and zero point per tensor or per slice; None where they do not fit the codes' shape."""
+    """Return scale and zero point per tensor or per slice; None if they do not fit the codes' shape."""
     values = scale.double().reshape(()) if scale.numel() == 1 else scale.double()
     rank = len(codes.shape) if codes.ranked else 0
     along = axis % rank if values.dim() and isinstance(axis, int) and -rank <= axis < rank else None

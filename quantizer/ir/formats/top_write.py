@@ -40,7 +40,7 @@ class Lines:
 
 
 def weight_file(name: str, state: State) -> str:
-    """Return the name of the archive that holds the weights of the module *name*: in lower case, as TpuLang has it."""
+    """Return the name of the archive with the weights of the module *name*, in lower case as TpuLang writes it."""
     return f"{name}_{state}_all_origin_weight.npz".lower()
 
 
