@@ -38,7 +38,7 @@ def _line(item: Function) -> str:
 
 
 def _arguments(item: Function) -> list[str]:
-    """Return the arguments as they are called: those with a default as name=default."""
+    """Return the arguments as text: those with a default as name=default."""
     found = inspect.signature(item.call).parameters.values()
     return [
         own.name if own.default is own.empty else f"{own.name}={own.default!r}"

@@ -172,7 +172,7 @@ def conv_v2(
 ) -> Tensor:
     """Convolve as the first TpuLang did: pad is [top, bottom, left, right], bias [1, oc, 1, 1].
 
-    What is written has pads [top, left, bottom, right], as Top has them. out_dtype None: the input's float type, else
+    What is written has pads [top, left, bottom, right], as in Top. out_dtype None: the input's float type, else
     int32. Zero points None are 0; a list for the weight has one for each of its oc filters.
     """
     a.tensor("tensor_i", tensor_i, a.FLOATS_AND_CODES, 4)
