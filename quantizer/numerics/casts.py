@@ -20,8 +20,8 @@ def cast(x: Tensor, target: DType | str, *, overflow: FloatOverflow = "saturate"
     """Return float32 *x* rounded half to even to values that *target* holds, as float32; the sign of zero stays.
 
     *overflow*: what a value becomes whose rounding lies beyond the largest, infinities included. saturate: the largest
-    (torch, ONNX); nan: what the format has for it, infinity or else NaN (ml_dtypes), GraphError where it has neither.
-    NaN stays; GraphError in a format without.
+    (torch, ONNX); nan: what the format has for it, infinity or else NaN (ml_dtypes), GraphError if it has neither. NaN
+    stays; GraphError in a format without NaN.
     """
     name = str(target)
     if name not in FLOAT_LAYOUTS:
@@ -46,7 +46,7 @@ def cast(x: Tensor, target: DType | str, *, overflow: FloatOverflow = "saturate"
 def pack(codes: Tensor, bits: int, *, signed: bool = True) -> Tensor:
     """Return uint8 bytes of flat *codes* of 2, 4 or 8 bits, the first code in the lowest bits, zeros after the last.
 
-    GraphError where a code does not fit.
+    GraphError if a code does not fit.
     """
     kind = _packable(bits, signed=signed)
     flat = codes.flatten().to(torch.int64)

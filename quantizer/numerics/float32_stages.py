@@ -131,7 +131,7 @@ def requantize_float32_mean(sums: Tensor, counts: Tensor, rescale: Rescale, out:
 def _aligned(terms: list[Tensor], scales: list[Tensor], divisor: float, out: QParams) -> Tensor:
     """Return `sum(term * factor) >> shift`, rounded half away; factors are scale ratios of 22 bits.
 
-    The system that has it refuses ratios of 2**8 and more, and below 2**-14.
+    The system with this rule refuses ratios of 2**8 and more, and below 2**-14.
     """
     ratios = [float(scale / torch.tensor(divisor).float()) for scale in scales]
     _, exponent = np.frexp(max(ratios))
