@@ -115,7 +115,10 @@ def _own(node: Node, operands: Sequence[Tensor | None], y: Tensor) -> Tensor:
 
 
 def _relative(roundings: int, size: Tensor) -> Tensor:
-    """Return the distance of two results of so many roundings of numbers of a size, at least the least normal."""
+    """Return the relative distance of two results after this many roundings.
+
+    The size is at least the smallest normal number.
+    """
     return 2.0 * (gamma(roundings) * size + roundings * float(np.finfo(np.float32).smallest_subnormal))
 
 
