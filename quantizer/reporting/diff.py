@@ -36,7 +36,7 @@ _RANK = {"passed": 2, "failed": 1, "known": 1, "skipped": 0}
 
 @dataclass(frozen=True)
 class ItemChange:
-    """An item that fails or failed; an outcome is empty where the item is missing."""
+    """An item that fails or failed; an outcome is empty if the item is missing."""
 
     id: str
     before: str
@@ -263,7 +263,7 @@ def _swapped(loss: CoverageChange) -> CoverageChange:
 
 
 def _beside_checks(record: Record) -> tuple[object, ...]:
-    """Return what a record covers beside its checks."""
+    """Return what a record covers besides its checks."""
     return record.outcome, record.cases, record.coverage, record.gaps
 
 
@@ -285,7 +285,7 @@ def _covered_otherwise(old: Record, new: Record) -> list[str]:
 
 
 def _losses(old: Record, new: Record, names: Iterable[str], *, elsewhere: bool) -> Iterator[CoverageChange]:
-    """Yield what *old* covers and *new* does not, in the checks of these *names* and beside them.
+    """Yield what *old* covers and *new* does not, in the checks of these *names* and besides them.
 
     Called the other way round it yields the gains.
 

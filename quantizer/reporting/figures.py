@@ -85,7 +85,10 @@ def shortened(text: str, width: int, *, middle: bool = False) -> str:
 
 
 def wrapped(text: str, width: int) -> list[str]:
-    """Break a list in words behind its commas, into lines of at most *width* characters, all but the first indented."""
+    """Break a list in words after its commas, into lines of at most *width* characters.
+
+    All except the first are indented.
+    """
     clauses = re.sub(r"(?<![,;:]) ", _UNBROKEN, text)
     lines = textwrap.wrap(clauses, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
     return [line.replace(_UNBROKEN, " ") for line in lines]

@@ -138,7 +138,7 @@ def _plain(figures: Figures) -> dict[str, object]:
 
 
 def _texts(figures: Figures) -> Iterator[str]:
-    """Write the figures as reports do: rounded, a dash where there is none."""
+    """Format the figures as reports do: rounded, with a dash for a missing one."""
     for name, value in asdict(figures).items():
         if value is None:
             yield NOTHING

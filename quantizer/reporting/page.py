@@ -112,7 +112,7 @@ def render(
     """Return the page.
 
     *failures*: the folder of replay files of the run. *trends*: operator -> worst graded ratio, oldest run first.
-    *kills*: operator -> (faults killed, faults with an effect). *facts*: what the run says of itself.
+    *kills*: operator -> (faults killed, faults with an effect). *facts*: what the run says about itself.
     *as_of*: the day that ages are told by, else that of the run's commit. *run*: where it is, for commands.
     *sinces*: operator -> since when it fails.
     Of a run of more than `WHOLE` value items the page shows what fails or changed and the worst; the rest is counted.
@@ -167,7 +167,7 @@ def render(
 
 
 def _made_by(facts: Facts | None) -> str:
-    """Return engine, plugins, commit and profile of a run in one line; empty where the run says nothing of itself."""
+    """Return engine, plugins, commit and profile of a run in one line; empty if the run does not say."""
     if facts is None:
         return ""
     found = [f"engine {facts.under_test}"]
@@ -184,7 +184,7 @@ def _cause(record: Record, case: Drawn | None) -> str:
 
 
 def _urgent(records: Iterable[Record], diff: Diff | None) -> set[str]:
-    """Return the items that a page must show: what fails, and what changed for the worse since the baseline."""
+    """Return the items that a page must show: failures, and items that became worse than in the baseline."""
     everything = [*records]
     found = [record.id for record in everything if is_failing(record)]
     if diff is not None:

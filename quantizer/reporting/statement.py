@@ -130,7 +130,7 @@ def read_statement(text: str, where: str) -> Statement:
 
 
 def state(records: Iterable[Record], facts: Facts) -> Statement:
-    """Return the statement of a run; CaseError where it holds no records, or was made to be debugged."""
+    """Return the statement of a run; CaseError if it holds no records, or was made to be debugged."""
     everything = sorted(records, key=lambda record: record.id)
     if not everything:
         raise CaseError("The run holds no records: there is nothing to state.")
@@ -163,7 +163,7 @@ def state(records: Iterable[Record], facts: Facts) -> Statement:
 
 
 def _judged(facts: Facts) -> list[PluginFacts]:
-    """Return the plugins of which an item judged a function; those without functions of operators claim nothing."""
+    """Return the plugins with a judged function; the statement claims nothing for the others."""
     silent = {one.origin for one in facts.functions} - {
         one.origin for one in facts.functions if one.standing == "judged"
     }
