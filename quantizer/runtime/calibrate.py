@@ -28,7 +28,7 @@ def calibrate(graph: Graph, configs: Mapping[str, TensorQuantizationConfig], bat
     """Give each configuration (by its tensor) the scale that its observer finds on the values in float.
 
     A constant is seen once. Every batch is run as often as the observers ask for: twice where one of them needs a
-    histogram. GraphError where there is no batch, ValueError for an observer that does not go with its policy.
+    histogram. GraphError if there is no batch, ValueError for an observer that does not go with its policy.
     """
     data = list(batches)
     if not data:

@@ -1,7 +1,7 @@
 """A child process for foreign code, under a time limit and a memory limit; it ends together with its own children.
 
-Whoever speaks to it waits in one place, and a watch ends the process where the wait is too long or its memory too
-large. No pipe is read or written without a limit, either. So every wait ends, whatever the process does.
+All waiting for the process is done in one place, and a watch ends the process if it takes too long or uses too much
+memory. No pipe is read or written without a limit, either. So every wait ends, whatever the process does.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MARK = "QUANTIZER_CHILD"
 
 
 class DiedError(Exception):
-    """A process ended, hung, grew, or answered with what is no message; the text says which."""
+    """A process ended, hung, used too much memory, or sent something that is not a message; the text says which."""
 
 
 class StoppedError(DiedError):
@@ -73,7 +73,7 @@ class Child:
         self._ended = weakref.finalize(self, _end, self._process, self._questions, self._over, self._mark, os.getpid())
 
     def ask(self, frame: Frame, patience: float | None = None) -> Frame:
-        """Return the answer to *frame*; DiedError where none came: the process has ended then."""
+        """Return the answer to *frame*; DiedError if none came: the process has ended then."""
         return self._waited(frame, self._limits.patience if patience is None else patience)
 
     def greeting(self) -> Frame:
@@ -81,7 +81,7 @@ class Child:
         return self._waited(None, self._limits.starting)
 
     def said(self) -> str:
-        """Return the last of what the process printed."""
+        """Return the last part of the process's output."""
         return b"".join([*self._lines]).decode("utf-8", "replace")
 
     def close(self) -> int:
@@ -130,7 +130,7 @@ class Child:
         return f"{why}: {lines[-1][:SAID]}" if lines else why
 
     def _look(self, process: psutil.Process, *, family: bool) -> str | None:
-        """Return why the process must end now; None where it may go on."""
+        """Return why the process must end now; None if it may go on."""
         if self._deadline is not None and time.monotonic() > self._deadline:
             return "did not answer within {patience:g} s"
         held = process.memory_info().rss
@@ -147,7 +147,7 @@ class Child:
 
 
 def started(command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """Start a program in a session of its own, with a pipe for each stream."""
+    """Start a program in a new session, with a pipe for each stream."""
     return subprocess.Popen(  # noqa: S603 - our own module, by an interpreter that the user may name
         [*command],
         stdin=subprocess.PIPE,
@@ -182,7 +182,7 @@ def _memory(process: psutil.Process) -> int:
 
 
 def _drain(stream: BinaryIO, lines: deque[bytes]) -> None:
-    """Keep the last of what is printed, however much it is."""
+    """Keep the last part of the output, however long the output is."""
     held = 0
     with contextlib.suppress(OSError, ValueError), stream:
         while part := os.read(stream.fileno(), HELD):
@@ -193,7 +193,7 @@ def _drain(stream: BinaryIO, lines: deque[bytes]) -> None:
 
 
 def _settled(pid: int, mark: str) -> int:
-    """Return how many child processes of another one are left, after a moment in which they may end by themselves."""
+    """Return how many child processes of a process are left after a short wait in which they may end."""
     until = time.monotonic() + GRACE
     while (left := _left(pid, mark)) and time.monotonic() < until:
         time.sleep(TICK)

@@ -1,6 +1,6 @@
 """Messages between processes: length-prefixed frames of JSON and raw arrays, never pickle.
 
-Whoever reads trusts nothing: a length is held against its bound before anything of it is read.
+The reader trusts nothing: each length is checked against its bound before any data is read.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Frame:
 
 @dataclass(frozen=True)
 class Job:
-    """What a worker runs: a model in the system's own form, and what it is fed."""
+    """The work of a worker: a model in the system's own form, and its inputs."""
 
     model: bytes
     feeds: Mapping[str, Array]
@@ -58,7 +58,7 @@ def question(jobs: Sequence[Job]) -> Frame:
 
 @dataclass(frozen=True)
 class Reply:
-    """What came of a job: arrays, or why there are none."""
+    """The result of a job: arrays, or the reason why there are none."""
 
     outputs: tuple[Array, ...] = ()
     error: str = ""
@@ -135,7 +135,7 @@ def send(stream: Sink, frame: Frame) -> None:
 
 
 def receive(stream: Source) -> Frame | None:
-    """Read one message; None at the end of the stream, FormatError where what comes is none."""
+    """Read one message; None at the end of the stream, FormatError if it is not a message."""
     prefix = stream.read(_LENGTH.size)
     if not prefix:
         return None
@@ -176,7 +176,7 @@ def _listed(header: Mapping[str, Any]) -> list[Any]:
 
 
 def _size(item: Any) -> int:
-    """Return how many bytes an array takes; FormatError where type or shape is none."""
+    """Return how many bytes an array takes; FormatError if type or shape is invalid."""
     try:
         kind, shape = item
         dtype = np.dtype(kind) if isinstance(kind, str) else None

@@ -56,10 +56,10 @@ def _digest(operands: Mapping[str, Tensor]) -> int:
 
 
 def require_same_elsewhere(call: Call, operands: Mapping[str, Tensor], made: Any) -> None:
-    """Raise FunctionError where *call* gives other codes for the same operands in other memory.
+    """Raise FunctionError if *call* gives other codes for the same operands in other memory.
 
-    A function may refuse operands that do not lie in memory of their own, by any exception. made: what it gave for
-    *operands*, in memory that nobody used before.
+    A function may refuse operands in shared memory by any exception. made: its result for *operands*, in memory that
+    was not used before.
     """
     known = [values.clone() for values in _tensors(made)]
     buffers = {name: values.flatten().flip(0).reshape(values.shape).contiguous() for name, values in operands.items()}
@@ -81,7 +81,7 @@ def require_same_elsewhere(call: Call, operands: Mapping[str, Tensor], made: Any
 
 
 def _require_same_in_threads(call: Call, known: Sequence[Tensor], operands: Mapping[str, Tensor]) -> None:
-    """Raise FunctionError where *call* gives other codes under several threads."""
+    """Raise FunctionError if *call* gives other codes under several threads."""
     if is_within():
         return
     threads = torch.get_num_threads()
@@ -95,7 +95,7 @@ def _require_same_in_threads(call: Call, known: Sequence[Tensor], operands: Mapp
 
 
 def _require_same_of_one(call: Call, _: Sequence[Tensor], operands: Mapping[str, Tensor]) -> None:
-    """Raise FunctionError where *call* gives other codes for operands that are one tensor than for equal ones."""
+    """Raise FunctionError if *call* gives other codes for operands that are one tensor than for equal ones."""
     alike: dict[tuple[torch.dtype, torch.Size], list[str]] = {}
     for name, values in operands.items():
         alike.setdefault((values.dtype, values.shape), []).append(name)
@@ -109,7 +109,7 @@ def _require_same_of_one(call: Call, _: Sequence[Tensor], operands: Mapping[str,
 
 
 def _require_same_of_repeated(call: Call, _: Sequence[Tensor], operands: Mapping[str, Tensor]) -> None:
-    """Raise FunctionError where *call* gives other codes for operands whose slices share their memory."""
+    """Raise FunctionError if *call* gives other codes for operands whose slices share their memory."""
     given = {name: _repeated(v) if v.dim() and v.numel() else v for name, v in operands.items()}
     said = "where an axis of an operand has the stride 0, as a broadcast one. Read it by its strides."
     _require_as_apart(call, given, said)
@@ -123,7 +123,7 @@ def _repeated(values: Tensor) -> Tensor:
 
 
 def _require_as_apart(call: Call, given: Mapping[str, Tensor], said: str) -> None:
-    """Raise FunctionError where *call* gives other codes for *given* than for copies of their own."""
+    """Raise FunctionError if *call* gives other codes for *given* than for separate copies."""
     try:
         known = [v.clone() for v in _tensors(call({n: v.contiguous().clone() for n, v in given.items()}))]
         made = call(given)
@@ -136,9 +136,9 @@ def _require_as_apart(call: Call, given: Mapping[str, Tensor], said: str) -> Non
 def _require_same_in(
     call: Call, known: Sequence[Tensor], placed: Mapping[str, tuple[Tensor, Tensor]], layout: str, said: str
 ) -> None:
-    """Raise FunctionError where *call* gives other codes for operands so placed, or writes beside one of them.
+    """Raise FunctionError if *call* gives other codes for operands in these buffers, or writes outside one.
 
-    placed: operand -> where it stands, and the whole buffer around it.
+    placed: operand -> its view, and the whole buffer around it.
     """
     before = {name: room.clone() for name, (_, room) in placed.items()}
     try:
@@ -155,7 +155,7 @@ def _require_same_in(
 
 
 def _strided(values: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the same values, one element of others between each two along the last axis."""
+    """Return the same values with one foreign element between each two along the last axis."""
     if not values.dim():
         return values.clone(), values
     room = torch.full((*values.shape[:-1], 2 * values.shape[-1]), POISON).to(values.dtype)

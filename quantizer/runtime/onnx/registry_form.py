@@ -35,7 +35,7 @@ def registry_form(graph: Graph, inputs: Mapping[str, Tensor] | None = None) -> G
     and kept as constants. Inputs and outputs keep their names and order; every size is fixed.
 
     Raises UnsupportedError that names every node whose operator, or form of it, has no spec, with the reason;
-    GraphError where a size of an input is free and no inputs were given.
+    GraphError if a size of an input is free and no inputs were given.
     """
     return form_and_origins(graph, inputs)[0]
 
@@ -45,8 +45,8 @@ def form_and_origins(
 ) -> tuple[Graph, Mapping[str, Origin]]:
     """Return `registry_form`'s result, and for each rearranged constant those of *graph* with its elements.
 
-    params: tensors that are quantized where they are made. Each stays a tensor of its own, also where its node only
-    passes on what it reads, and a constant among them has the values of its codes.
+    params: tensors that are quantized where they are made. Each stays a separate tensor even if its node only passes on
+    its input, and a constant among them has the values of its codes.
     """
     form = _Form(graph, params or {})
     for name in graph.inputs:
@@ -169,7 +169,7 @@ class _Form:
         return made
 
     def _name_output(self, name: str) -> None:
-        """Make an output that is another tensor under a second name: a constant, or a copy of what has the first."""
+        """Give an output that is another tensor a second name: as a constant, or by a copy."""
         if name not in self.live:
             value = self.values[name]
             self.tensors[name] = Named(name, tuple(value.shape), dtype_of(value), value)
@@ -221,7 +221,7 @@ class _Tape:
         return result
 
     def _operand(self, key: str, value: Tensor) -> str:
-        """Return the name of what an operator reads: an operand of the node, an earlier result, or a constant."""
+        """Return the name of an operator's input: an operand of the node, an earlier result, or a constant."""
         for other, name in self.names:
             if other is value:
                 return name
@@ -238,7 +238,7 @@ class _Tape:
         return made
 
     def check(self) -> None:
-        """Raise UnsupportedError where a computed operand was read as a number, or went into a constant."""
+        """Raise UnsupportedError if a computed operand was read as a number, or went into a constant."""
         for name, _ in self.operands:
             if name in self.form.live and name not in self.read and self.nodes:
                 raise UnsupportedError(f"{name!r} is computed, must be a constant")
@@ -278,7 +278,7 @@ def _kernel(node: Node) -> Kernel | None:
 
 
 def _ours(node: Node, operands: Sequence[Tensor | None], ctx: Context, run: _Tape) -> Any:
-    """Return the results of a node, made by *run* alone; None where it is no operator of the registry."""
+    """Return the results of a node, made by *run* alone; None if it is no operator of the registry."""
     several = composed.COMPOSED.get(node.op)
     found = None if several is None else several(run, *operands, **node.attrs, **special(several, node, ctx))
     kernel = _kernel(node)

@@ -1,4 +1,4 @@
-"""QDQ and QLinear models as float graphs with the parameters of every quantized tensor beside them."""
+"""QDQ and QLinear models as float graphs, with the parameters of every quantized tensor listed separately."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ class Unfolded:
 def unfolded(graph: Graph) -> Unfolded:
     """Return the float graph inside a QDQ or QLinear model.
 
-    A constant that is quantized becomes the values of its codes. One whose codes have no parameters of ours, of blocks
-    or of floats of 8 bits, becomes plain values. Raises UnsupportedError for parameters that are computed, for such
-    codes of what is no constant, and for codes that one node makes and another reads by other parameters.
+    A constant that is quantized becomes the values of its codes. A constant whose codes have parameters that we lack
+    (blocks, or floats of 8 bits) becomes plain values. Raises UnsupportedError for computed parameters, for such codes
+    in tensors that are not constants, and for codes that one node makes and another reads with different parameters.
     """
     work = _Work(_without_qlinear(graph))
     for node in work.source.order:
@@ -95,7 +95,7 @@ class _Work:
         self.codes[node.outputs[0]] = (name, params)
 
     def _quantized_constant(self, name: str, data: torch.Tensor, params: QParams, codes: str) -> str:
-        """Return a constant with the values of its codes, under a name of its own where others read it as it is."""
+        """Return a constant with the values of its codes, under a new name if other nodes read the original."""
         if not self._is_quantized_alone(name, params):
             name = f"{codes}#values"
         found = quantize(data, params, LINEAR)
@@ -141,7 +141,7 @@ class _Work:
         self.values[made] = name
 
     def _is_plain(self, node: Node) -> bool:
-        """Return whether a DequantizeLinear makes a constant of codes that have no parameters of ours."""
+        """Return whether a DequantizeLinear reads a constant whose codes have parameters that we lack."""
         codes = self.source.tensor(str(node.inputs[0]))
         constant = all(name is None or self.source.tensor(name).data is not None for name in node.inputs)
         return constant and (bool(node.attrs.get("block_size")) or not codes.dtype.is_integer)
