@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 DROPPED = 0.002
-"""The share of the first bins that `least_divergence` leaves out: values next to 0, of which there are most."""
+"""The share of the first bins that `least_divergence` leaves out: values next to 0, the most frequent ones."""
 EVERY = 8
 """Bins between two ends of one side that `least_square` tries."""
 EVERY_OF_TWO = 64

@@ -19,10 +19,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--defect", default="", metavar="ID", help="a declared defect, ID or PLATFORM/ID, in place of a file"
     )
     parser.add_argument(
-        "--form", default="", help="onnx, tflite, torch or tosa (default: what the engine of the case's platform runs)"
+        "--form", default="", help="onnx, tflite, torch or tosa (default: that of the platform's engine)"
     )
     parser.add_argument("--op-engine", default="", help="engine that the script runs (default: that of the platform)")
-    parser.add_argument("--op-specs", action="append", type=Path, default=[], help="specs beside the shipped ones")
+    parser.add_argument("--op-specs", action="append", type=Path, default=[], help="specs besides the shipped ones")
     parser.add_argument("-o", "--output", type=Path, help="a new file (default: standard output)")
 
 

@@ -41,7 +41,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("target", metavar="TARGET.npz", type=Path, help="the arrays to judge")
-    parser.add_argument("reference", metavar="REFERENCE.npz", type=Path, help="the arrays to hold them against")
+    parser.add_argument("reference", metavar="REFERENCE.npz", type=Path, help="the arrays to compare them with")
     parser.add_argument("--close", metavar="N", type=_order, default=3, help="order of CLOSE (default: 3)")
     parser.add_argument("--cosine", metavar="C", type=_share, default=0.99, help="cosine similarity of SIMILAR (0.99)")
     parser.add_argument(

@@ -29,7 +29,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     faults.add_argument("--op", action="append", default=[], help="only this operator (repeatable)")
     faults.add_argument("--fault", action="append", default=[], help="only this fault (repeatable)")
-    faults.add_argument("--op-specs", action="append", type=Path, default=[], help="specs beside the shipped ones")
+    faults.add_argument("--op-specs", action="append", type=Path, default=[], help="specs besides the shipped ones")
     faults.add_argument("--op-plugins", action="append", type=Path, default=[], help="operator plugins")
     faults.add_argument(
         "--corpus",
@@ -41,7 +41,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="decide about pairs that change nothing in the gate's cases, listed or not, on N generated cases of each "
         "operator (where N is left out: 20000, minutes an operator)",
     )
-    faults.add_argument("--peers", action="store_true", help="judge the faults by the tolerances of others, too")
+    faults.add_argument("--peers", action="store_true", help="also judge the faults by other tools' tolerances")
     faults.add_argument(
         "--schedule",
         action="store_true",

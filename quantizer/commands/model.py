@@ -81,7 +81,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--bias", action=argparse.BooleanOptionalAction, default=True, help="quantize constant biases to 32 bits"
     )
     check.add_argument("-o", "--output", type=Path, metavar="FOLDER", help="write the page, the findings and the cuts")
-    check.add_argument("--json", action="store_true", help="one JSON object in the place of the table")
+    check.add_argument("--json", action="store_true", help="one JSON object instead of the table")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -55,7 +55,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     )
     probe.add_argument("--op", action="append", default=[], metavar="NAME", help="only this operator (repeatable)")
     probe.add_argument(
-        "--op-isa", default="", metavar="LEVEL", help="level of instructions that it is held to (default: host)"
+        "--op-isa", default="", metavar="LEVEL", help="instruction-set level to which it is restricted (default: host)"
     )
     probe.add_argument(
         "-o", "--output", type=Path, metavar="FILE", help="write a platform file; its name is the platform's"
@@ -84,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
     found = list(probe.found(bar))
     if not any(one.questions for one in found):
         reasons = (
-            "; ".join(sorted({one.refused for one in found})) or "it has none of the operators that can be asked about"
+            "; ".join(sorted({one.refused for one in found})) or "it has none of the operators that the probe can test"
         )
         raise UnsupportedError(f"engine {engine.name}: answered no question: {reasons}.")
     order = order_of(engine, library.spec("fully_connected"), platform)
@@ -108,7 +108,7 @@ def run(args: argparse.Namespace) -> int:
             count = counted(len(made.raw["ops"]), "operator")
             out.append(f"wrote {shown_path(args.output)}: {count}. {made.kind}")
         else:
-            out.append(f"{shown_path(args.output)} is not written: no platform file can declare what was found")
+            out.append(f"{shown_path(args.output)} is not written: no platform file can declare the result")
     if nothing:
         out.append(f"nothing explains {', '.join(nothing)}")
     sys.stdout.write(os.linesep.join(out) + os.linesep)

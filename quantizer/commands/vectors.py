@@ -56,11 +56,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     export.add_argument("--seed", type=seed_number, default=0, help="of shapes, attributes and data (0)")
     export.add_argument("--budget", type=whole_number, default=50, metavar="MB", help="more megabytes are refused (50)")
-    export.add_argument("--op-specs", action="append", type=Path, default=[], help="specs beside the shipped ones")
+    export.add_argument("--op-specs", action="append", type=Path, default=[], help="specs besides the shipped ones")
     export.add_argument(
         "-o", "--output", type=Path, required=True, metavar="BUNDLE", help="a new folder, or a new file NAME.zip"
     )
-    judge = verbs.add_parser("judge", help="hold the codes of each case against their intervals")
+    judge = verbs.add_parser("judge", help="compare the codes of each case with their intervals")
     judge.add_argument("bundle", type=Path, metavar="BUNDLE", help="folder or zip that `export` wrote")
     judge.add_argument("results", type=Path, metavar="RESULTS", help="folder with a file CASE.bin for each case")
     judge.add_argument(

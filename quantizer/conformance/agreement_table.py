@@ -100,7 +100,7 @@ def document(pairings: Sequence[Pairing]) -> str:
         "* *largest*: the largest difference in codes.",
         "* *refused*: cases that the engine cannot express.",
         "* An engine that can be restricted to a level of instruction sets (`--op-isa`) has columns for each level.",
-        "  *unpinned*: it runs as the processor below has it.",
+        "  *unpinned*: it uses whatever instruction sets the processor below has.",
         "",
         f"Processor: {processor()}.",
         "",

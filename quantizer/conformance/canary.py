@@ -29,7 +29,7 @@ FAR = 1 << 20
 NEAR = 1
 """A step of codes that leaves an interval of one code."""
 CODES = ("arithmetic", "accuracy", "engine")
-"""The checks that judge codes by what they must be; those of one run with another would not see a constant step."""
+"""The checks that judge codes by their allowed values; a comparison of two runs would not see a constant step."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Planted:
     what: str
     """The function, as a message names it."""
     checks: tuple[str, ...]
-    """Those of which one must fail."""
+    """At least one of these must fail."""
     block: Callable[[], AbstractContextManager[None]]
     """Within it the fault is there."""
     engine: Callable[[Engine], Engine]

@@ -109,7 +109,7 @@ class State:
             return None
         beside = any(check.inconclusive or check.defects or check.overflow for check in checks)
         if beside or self.options.narrowings or self.kind == "regressions":
-            return "skipped", "compared nothing, with what was asked for"
+            return "skipped", "compared nothing under the requested options"
         return "failed", "compared nothing"
 
 

@@ -59,7 +59,7 @@ def kind_findings(trial: Trial) -> Iterator[Finding]:
         return
     provided, taken = kind_of(_known_numbers(trial)), _kinds(trial)
     if provided != NOTHING and not accepts(trial, provided):
-        text = "the numbers that the platform's arithmetic takes; provide these, or none of them"
+        text = "the numbers that the platform's arithmetic takes; provide all of these, or none"
         yield Finding("numbers", float("inf"), " or ".join(map(str, taken)), f"{provided}", text)
 
 

@@ -43,8 +43,10 @@ class Expected:
     `scale` and `zero_point` then have a row per channel, a column per block.
     """
     span: Range | None = None
-    """The range that they were chosen to hold, 0 in it, and no negative part where codes have no sign because no value
-    has one; None where they follow from something else."""
+    """The range from which they were chosen; None if they follow from something else.
+
+    It contains 0, and has no negative part if codes are unsigned because no value is negative.
+    """
 
 
 def _codes(bits: int, *, signed: bool, restricted: bool) -> tuple[int, int]:

@@ -23,7 +23,7 @@ SUSPECTS = {
     "exact": "the accumulation",
     "tiled": "the tile rule: windows, halo, or per-tile parameters",
     "round_trip": "the file format",
-    "pipeline": "the flow: what it reads, its parameters, or what it writes",
+    "pipeline": "the flow: its input, its parameters, or its output files",
     "properties": "the integer forward: indexing or state",
     "repeat": "state kept between runs, or the spec's tile rule, which cuts the smaller batch",
 }

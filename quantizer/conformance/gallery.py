@@ -38,7 +38,7 @@ MEANINGS: Mapping[str, str] = {
     "memory": "The process ends, or memory is read that is not the operator's.",
     "wrong": "Results beyond any rounding: a wrapped or saturated sum, a wrong sign, another channel's number.",
     "off_by_one": "Results next to the right one, which other kernels or the documentation of the system contradict.",
-    DESIGN: "Two roundings or two approximations, each of which is defensible; they matter to whoever compares codes.",
+    DESIGN: "Two roundings or two approximations, both defensible; they matter only if codes are compared.",
 }
 HEADINGS: Mapping[str, str] = {"memory": "Memory", "wrong": "Wrong", "off_by_one": "Off by one", DESIGN: "By design"}
 _OUTCOMES = Readable("outcomes of scripts", 1 << 22, QuantizerError)

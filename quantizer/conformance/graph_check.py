@@ -126,7 +126,7 @@ def _cases(
     bound = variables(spec, shapes, node.attrs)
     chosen = [name for name in spec.data if not data or name in data]
     if not chosen:
-        raise UnsupportedError(f"data={list(data)}: {spec.op} has none of them; it has {', '.join(spec.data)}.")
+        raise UnsupportedError(f"data={list(data)}: {spec.op} has none of these; it has {', '.join(spec.data)}.")
     named = {**operands, **dict(zip(spec.outputs, node.outputs, strict=True))}
     own = {key_: name for key_, name in named.items() if key_ in (*spec.activations, *spec.outputs)}
     given = {key_: ranges[name] for key_, name in own.items() if name in ranges}

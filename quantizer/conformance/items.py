@@ -184,7 +184,7 @@ class Runner:
     def explained(self, case: Case, verdicts: list[Verdict], *, smaller: bool = True) -> str:
         """Return what a failure says: of the smallest case that fails alike, which is stored.
 
-        smaller: look for one. What ended its process is not run again and again.
+        smaller: look for one. A case that ended its process is not run repeatedly.
         """
         engine, options = self.session.engine, self._state.options
         first = next(v for v in verdicts if v.failing)

@@ -85,7 +85,7 @@ def judged(trial: Trial, checks: Sequence[str] = EVERY) -> list[tuple[Trial, lis
 def judged_once(trial: Trial, checks: Sequence[str] = EVERY) -> list[tuple[Trial, list[Verdict]]]:
     """Return what `judged` does, but judge parts only by the checks that do not pass on the whole.
 
-    What passes on the whole comes first, with the whole: each of its verdicts counts for every part.
+    The verdicts that pass on the whole stack come first: each of them counts for every part.
     """
     before = deaths()
     verdicts = judge(trial, checks)

@@ -58,7 +58,7 @@ class Judged:
     error: float
     """The largest, in steps of a quantized result, as it is of a real one."""
     ratio: float
-    """The largest error over what is allowed; above 1 where an element lies outside."""
+    """The largest error divided by the allowed error; above 1 if an element is outside."""
     worst: tuple[int, ...]
 
 

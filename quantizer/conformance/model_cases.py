@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 GIVEN = "given"
 """The data set of such a case."""
 OF_RULES = ("parameters", "pipeline")
-"""Checks of what a quantize rule makes of calibrated ranges: the scales of such a case come from the model."""
+"""Checks of a quantize rule's results for calibrated ranges: the scales of such a case come from the model."""
 
 
 def given_of(params: QParams, shape: tuple[int, ...], codes: Tensor | None) -> Given:

@@ -16,7 +16,7 @@ from quantizer.runtime.onnx.kernels import Context
 
 SMALLEST = float(torch.finfo(torch.float32).smallest_normal)
 OTHERS = 8
-"""Roundings beside those of a sum's terms: of dequantized operands, products, a bias, a requantization."""
+"""Roundings in addition to those of a sum's terms: of dequantized operands, products, a bias, a requantization."""
 MOVED = frozenset([
     "ArgMax", "ArgMin", "Cast", "Concat", "ConstantOfShape", "DepthToSpace", "Equal", "Expand", "Flatten", "Gather",
     "GatherElements", "GatherND",

@@ -57,7 +57,7 @@ class Options:
     """Seconds for one call of a plugin's function, gigabytes that its process may hold."""
     shard: Shard | None = None
     _met: list[tuple[Sequence[Path], Library]] = field(default_factory=list, init=False, repr=False, compare=False)
-    """The library as far as spec files were met, with these files."""
+    """The library of the spec files collected so far, and these files."""
 
     def __post_init__(self) -> None:
         real = self.real

@@ -18,7 +18,7 @@ JUDGES: Mapping[FunctionKind, frozenset[str]] = {
     "function": frozenset({"parameters", "arithmetic", "accuracy"}),
     "tile": frozenset({"tiled"}),
 }
-"""Kind of a function -> the checks that say pass or fail of what it gives."""
+"""Kind of a function -> the checks that can pass or fail its results."""
 SUMS_ALONE = frozenset({"exact"})
 
 

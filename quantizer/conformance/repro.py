@@ -160,7 +160,7 @@ def expected_codes(trial: Trial, told: Told) -> Expected:
     """Return what is right: a formula where one gives it, else numbers with their origin."""
     y, own = trial.output, trial.got
     if trial.spec.outputs["y"].kind == "index" or y.scale.dim():
-        return _numbers(own, "what the operator means, computed in float64")
+        return _numbers(own, "the operator's real result, computed in float64")
     scale, zero = float(y.scale), int(y.zero_point)
     steps = trial.y_hat / scale
     rounded = {text: np.clip(rule(steps, zero), y.qmin, y.qmax).astype(np.int64) for text, rule in ROUNDINGS.items()}

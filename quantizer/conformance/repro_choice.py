@@ -21,7 +21,7 @@ from quantizer.core.wording import suggestion
 from quantizer.runtime.engines.pins import pins_of, variables
 
 TITLE = 110
-"""Characters of the reason that stand in the first line of a script."""
+"""The number of characters of the reason in the first line of a script."""
 
 
 def script_of_defect(session: Session, platform: Platform, defect: Defect) -> str:

@@ -20,7 +20,7 @@ from quantizer.ops import BUILT_IN, REGISTRY
 from quantizer.runtime.isolation.plugins import CURRENT
 
 MOST = 8
-"""Operators of plugins in which faults are planted, and one of ours; each costs some milliseconds."""
+"""Plugin operators in which faults are planted, and one built-in operator; each costs some milliseconds."""
 
 
 @dataclass

@@ -25,7 +25,7 @@ class Run:
         self.folder: RunFolder | None = None
         """Where the run is written; None until it is known that there is anything to write."""
         self.items: dict[str, State | None] = {}
-        """Node id of each item of ours that was collected and not left out; a worker of xdist keeps its state."""
+        """Node id of each collected conformance item that was not deselected; workers of xdist keep their own."""
         self.made: set[str] = set()
         """Names of the items that the specs have, whatever was left out after that."""
         self.records: dict[str, str] = {}
@@ -53,7 +53,7 @@ class Run:
         self._judging: set[str] = set()
         """Workers of xdist whose items judged values."""
         self._sung: dict[str, tuple[int, str]] = {}
-        """Worker, or nothing without xdist -> what came of its canary."""
+        """Worker (empty without xdist) -> the result of its canary."""
         self._dead: set[str] = set()
         self._known: dict[str, list[str]] = {}
         """Worker (nothing: the process that writes files) -> the functions of plugins and the engine that it knows."""

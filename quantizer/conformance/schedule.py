@@ -25,7 +25,7 @@ class Sample:
     """Where a check runs that need not run on every case."""
 
     one_in: int
-    """Of the cases that `always` does not name, one in so many runs the check."""
+    """Of the cases that `always` does not select, one in this many runs the check."""
     always: tuple[Where, ...] = ("first", "examples")
     once: bool = False
     """Of cases with equal shapes, attributes and activation, one per target runs the check, which depends on these."""

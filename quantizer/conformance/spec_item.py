@@ -35,7 +35,7 @@ QUICK_TARGETS = 3
 FINE_BITS = 2.0**-30 + 2.0**-44
 """By what operands are stretched, so that they need more bits than float32 has."""
 FEW = 8
-"""Fewer different results than this say nothing about the precision of a reference."""
+"""With fewer distinct results than this, the precision of a reference cannot be judged."""
 
 
 def spec_problems(session: Session, spec: Spec) -> Findings:

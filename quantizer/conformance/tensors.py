@@ -15,7 +15,7 @@ from quantizer.numerics.qparams import QParams
 
 Array = NDArray[Any]
 MAX_STORED = 4096
-"""Elements of all tensors together that a replay file holds."""
+"""The largest total number of elements in a replay file."""
 ARRAYS, DESCRIPTION = "case.npz", "case.json"
 
 

@@ -32,7 +32,7 @@ from quantizer.tiling.windows import slices
 
 Array = NDArray[Any]
 TILED = "codes of the tiles"
-"""What the tiles of a case gave, put together, among what checks share."""
+"""The key of the joined results of a case's tiles in the cache that checks share."""
 
 
 class Trial:

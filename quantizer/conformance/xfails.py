@@ -69,7 +69,7 @@ def commit_date(folder: Path) -> str:
     except OSError:
         answer = ""
     if not is_day(answer):
-        raise UnsupportedError(f"--op-xfails: {folder} holds no commit: expiry is told by its date. Use git.")
+        raise UnsupportedError(f"--op-xfails: {folder} has no commit, whose date would decide the expiry. Use git.")
     return answer
 
 

@@ -29,7 +29,7 @@ NAMING = frozenset(
         "graph_defects",
     }
 )
-"""Keys of a platform that say what it is called and what it has, and nothing of how it computes."""
+"""Keys of a platform that describe it but do not affect its arithmetic."""
 Form = Literal["product", "sum", "selection", "one input", "concatenation", "mean", "pooling"]
 _EVERY: tuple[Form, ...] = ("product", "sum", "selection", "one input", "concatenation", "mean", "pooling")
 COMPOSING: Mapping[Variant, tuple[Form, ...]] = {
@@ -50,7 +50,7 @@ COMPOSING: Mapping[Variant, tuple[Form, ...]] = {
     "f32_mean_of_codes_half_even": ("mean",),
     "area_multiplier": ("mean", "pooling"),
 }
-"""Requantization -> the forms of sums that it has. What is not named here belongs to one system."""
+"""Requantization -> its forms of sums. What is not named here belongs to one system."""
 OF_31_BITS = ("q31_double", "q31_half_up", "q31_half_up_in_8_lanes")
 """They multiply by 31 bits and keep the high half."""
 OWN_ROUNDING: Mapping[Variant, RoundingMode] = {
@@ -60,7 +60,7 @@ OWN_ROUNDING: Mapping[Variant, RoundingMode] = {
     ),
     **dict.fromkeys(("q31_double", "q31_folded", "half_away"), "half_away"),
 }
-"""Requantizations that round in a mode of their own, whatever the platform's is."""
+"""Requantizations with a fixed rounding mode, independent of the platform's."""
 RATIO_BITS = 24
 """Significant bits of a float32 ratio."""
 

@@ -58,7 +58,7 @@ class Defect(Model):
     root: str = ""
     """The name of its cause, where several entries have one in common; empty: its own id. Causes count, not entries."""
     cause: str = ""
-    """The place in the system's source, or the instruction, that is at fault, where it could be read or inferred.
+    """The faulty place in the system's source, or the faulty instruction, if it could be read or inferred.
 
     Of entries with one root, it and `upstream` stand in the first."""
     upstream: list[str] = []

@@ -23,7 +23,7 @@ except ImportError:  # Windows: drafts are not locked there, and none is removed
 
 _NAME = re.compile(r"\..+\.(?P<token>[0-9a-f]{12})\.(draft|before)", re.DOTALL)
 _LONGEST = 200
-"""Characters of a file's name that stand in the name of its draft: file systems allow 255 bytes."""
+"""The number of characters of a file's name in the name of its draft: file systems allow 255 bytes."""
 _swept: set[Path] = set()
 
 

@@ -21,7 +21,7 @@ class SpecFacts(Model):
     """From the root of the run; of an installed spec from the folder of the package."""
     sha256: str
     lines: dict[str, int]
-    """Key at the top of the file -> the line on which it stands, from 1."""
+    """Top-level key of the file -> its line, from 1."""
     readings: dict[str, str] = {}
     """Platform -> the reading by which a plugin of the operator is judged there."""
     shipped: bool = False
@@ -77,7 +77,7 @@ class TreeFacts(Model):
     tree: str
     """Git's hash of the files of the commit."""
     date: str
-    """Day of the commit, YYYY-MM-DD: what ages are told by."""
+    """Day of the commit, YYYY-MM-DD: ages are counted up to it."""
     clean: bool
     """False where files differ from the commit."""
 

@@ -49,7 +49,7 @@ class Library:
     paths: Mapping[str, Path]
     """Operator -> the file of its spec."""
     positions: Mapping[str, Positions] = field(repr=False)
-    """Operator -> where the keys of its spec stand, for annotations."""
+    """Operator -> the places of its spec's keys, for annotations."""
     schemes: Mapping[str, Scheme]
     """Name -> scheme: the declared combinations, and each activation part alone."""
     platforms: Mapping[str, Platform]

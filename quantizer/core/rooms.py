@@ -43,7 +43,7 @@ class Pin:
 
     variable: str
     values: Mapping[str, str]
-    """Level -> the value that holds the library to it."""
+    """Level -> the value that restricts the library to it."""
     library: str = ""
     """As defects name it; empty where a value says nothing about instruction sets."""
     leaves: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -146,11 +146,11 @@ class Room:
     exports: Mapping[str, str] = field(default_factory=dict)
     """What the system's tools read -> what writes a case so, as `module:function` (quantizer.conformance.exported)."""
     faults: str = ""
-    """Faults in what the room brings, as `module:tuple`: `quantizer faults` plants them beside its own."""
+    """Faults in the room's own functions, as `module:tuple`: `quantizer faults` plants them in addition to its own."""
     policies: str = ""
-    """Tolerances of the system's own tests, as `module:tuple`: `quantizer faults` counts what they would find."""
+    """Tolerances of the system's own tests, as `module:tuple`: `quantizer faults` counts what they find."""
     graphs: str = ""
-    """The platform of the room that a quantized graph of ONNX's operators has where none is named; one room says so."""
+    """The room's platform that is the default for quantized graphs of ONNX operators; only one room may name one."""
     name: str = field(default="", compare=False)
     """The name of its entry point."""
 

@@ -30,7 +30,7 @@ def cast(x: Tensor, target: DType | str, *, overflow: FloatOverflow = "saturate"
     if overflow == "nan" and not form.has_nan:
         raise GraphError(f"cast to {name} with overflow 'nan': the format has no NaN. Use 'saturate'.")
     if not form.has_nan and bool(x.isnan().any()):
-        raise GraphError(f"cast of NaN to {name}: the format has none. Replace NaN before the cast.")
+        raise GraphError(f"cast of NaN to {name}: the format has no such value. Replace NaN before the cast.")
     wide = x.to(torch.float64)
     _, exponent = torch.frexp(wide)
     step = torch.exp2((exponent.clamp_min(2 - form.bias) - 1 - form.mantissa_bits).to(torch.float64))

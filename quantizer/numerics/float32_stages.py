@@ -16,7 +16,7 @@ from quantizer.numerics.fused import multiply_add
 from quantizer.numerics.qparams import Parameters, QParams, Rescale
 
 FLOAT_SUMS = ("f32_even_bias", "f32_even_inverse", "f32_stages_bias", "f32_products")
-"""Variants of sums of products whose bias is a float32 number; f32_even_inverse makes a code of it again."""
+"""Variants of sums of products whose bias is a float32 number; f32_even_inverse converts it back to a code."""
 TERMS = ("f32_add_in_lanes", "f32_dequantized_fused", "aligned_half_away")
 MEANS = ("f32_mean_divided", "f32_mean_zpin", "f32_mean_raw", "f32_mean_inverse")
 ALIGNED_BITS = 21

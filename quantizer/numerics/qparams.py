@@ -198,7 +198,7 @@ class Slope:
     """Binary places of the codes."""
     axis: int = -1
     float32: bool = False
-    """Whether what comes of it is rounded to float32."""
+    """Whether its result is rounded to float32."""
 
 
 @dataclass(frozen=True)

@@ -281,7 +281,7 @@ _DERIVED: Mapping[FunctionKind, tuple[tuple[FunctionKind, _Derive], ...]] = {
     "quantize": (("function", lambda entry: entry.tabulated),),
     "quantized": (("accumulate", lambda entry: entry.finished), ("function", lambda entry: entry.looked_up)),
 }
-"""What follows from another function of the module where it has none itself."""
+"""Functions that follow from another function of the module if it does not define them."""
 
 
 def _names(platform: Place) -> tuple[str, ...]:

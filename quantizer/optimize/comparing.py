@@ -42,7 +42,7 @@ COLUMNS = (
 STAMPED = re.compile(r"((?:De)?Quantize_(?:tensor_)?\d+)_\d{9,11}_\d+_\d+_\d+_")
 """Name of an inserted layer or tensor with the time and the random number that the original puts in it."""
 SAMPLES = (("calibration_data", 0, 0), ("calibration_data", 1, 1), ("val.npy", 2, 2))
-"""Where sample b<n> of ref.npz comes from: a field or a file beside the cfg, the index there, and n."""
+"""The source of sample b<n> of ref.npz: a field or a file beside the cfg, the index there, and n."""
 Lines = dict[str, dict[str, str]]
 T = TypeVar("T")
 

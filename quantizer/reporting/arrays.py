@@ -59,7 +59,7 @@ class Pair:
     shape: tuple[int, ...]
     likeness: Likeness
     fault: str = ""
-    """Why the pair fails whatever its likeness: shapes, formats, numbers that are none, a step that is exceeded."""
+    """Why the pair fails however similar it is: shapes, formats, NaN, or a step that is exceeded."""
     unequal: int = 0
     largest: float = 0.0
     """The largest absolute difference; of integers, in codes."""

@@ -17,7 +17,7 @@ class Since:
 
     first: str
     before: str = ""
-    """The run before it, in which the operator passed; empty where the history has none."""
+    """The run before it, in which the operator passed; empty if the history has no such run."""
 
     @property
     def text(self) -> str:

@@ -93,7 +93,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     show.add_argument(
         "--check",
         action="store_true",
-        help="exit 1 where an item fails, none passes or a plugin is not judged; 2 where the run is not whole",
+        help="exit 1 if an item fails, none passes or a plugin is not judged; 2 if the run is not whole",
     )
     _figures(show)
     html = verbs.add_parser(

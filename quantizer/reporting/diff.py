@@ -31,7 +31,7 @@ SHARP = 2.0
 OWN = "builtin"
 """The engine that is our own functions."""
 _RANK = {"passed": 2, "failed": 1, "known": 1, "skipped": 0}
-"""How much an item that stands so is worth; passed -> failed is a new failure, every other step down lost coverage."""
+"""The rank of each standing; passed -> failed is a new failure, any other step down is lost coverage."""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import textwrap
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 
 NOTHING = "-"
-"""What stands where there is nothing to say."""
+"""The text of an empty cell."""
 
 _HUNDREDTH = Decimal("0.01")
 _UNBROKEN = "\u00a0"

@@ -30,7 +30,7 @@ class RunFolder:
         self._before: bytes | None = None
         self._journal: TextIO | None = None
         self._mark: tuple[int, int] | None = None
-        """Which file the lock is: a folder that is put in place of ours has another."""
+        """The identity of the lock file: a folder that replaces ours has another one."""
 
     @property
     def claimed(self) -> bool:

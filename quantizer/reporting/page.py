@@ -47,7 +47,7 @@ from quantizer.reporting.terminal import worst_items
 WHOLE = 5_000
 """Value items that a page shows each. Of a larger run it shows failures, changes and the worst, and counts the rest."""
 SHOWN = 4
-"""Rows of an operator of a larger run, beside those that fail or changed."""
+"""Rows of an operator on the page of a larger run, besides those that fail or changed."""
 MOST = 200
 """Rows of one table, and of one operator, of a larger run."""
 LONGEST = 4_000

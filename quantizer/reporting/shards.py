@@ -16,7 +16,7 @@ from quantizer.reporting.store import read_timings
 
 MOST = 10_000
 OWN = ("shard", "specs", "functions", "items", "left_out", "exit", "lacks", "digests")
-"""What a run says of itself that differs from shard to shard."""
+"""The facts of a run that differ from shard to shard."""
 _FORM = re.compile(r"(\d{1,5})/(\d{1,5})")
 
 
@@ -80,7 +80,7 @@ def merge(folders: Sequence[Path]) -> Whole:
         records += own
         seconds |= read_timings(folder)
     if not records:
-        raise CaseError(f"{first}: no shard holds a record: nothing was checked. Select some items.")
+        raise CaseError(f"{first}: no shard has a record: nothing was checked. Select some items.")
     every = [facts for _, _, facts, _ in read]
     merged = whole.model_copy(
         update={

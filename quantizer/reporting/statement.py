@@ -43,7 +43,7 @@ class CheckStatement(Model):
     inconclusive: int = 0
     elements: int = 0
     vacuous: int = 0
-    """Elements whose allowance holds the whole range: they prove nothing."""
+    """Elements whose interval is the whole range of codes: they prove nothing."""
 
 
 class TargetStatement(Model):
@@ -104,7 +104,7 @@ class Statement(Model):
     profile: str
     seed: int | None
     plugins: list[PluginFacts]
-    """Those of which an item judged a function."""
+    """The plugins with a function that an item judged."""
     files: dict[str, str]
     tree: TreeFacts | None
     records_sha256: str = Field(pattern=r"[0-9a-f]{64}")

@@ -98,7 +98,7 @@ class Row:
 
     record: Record
     check: str
-    """The check with the worst ratio; empty where none gave one."""
+    """The check with the worst ratio; empty if no check has a ratio."""
     ratio: float
     mistrusted: int
     vacuous: float

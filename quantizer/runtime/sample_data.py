@@ -18,7 +18,7 @@ from quantizer.ir.graph import Tensor as GraphTensor
 from quantizer.numerics.deviates import deviates
 
 ARRAYS = Readable("a file of arrays", 1 << 40, FormatError)
-"""Only its first bytes are read here; the arrays are held against their own bounds."""
+"""Only its first bytes are read here; the arrays are checked against their own bounds."""
 
 WIDEST = 8
 """Bytes of the largest number that torch has."""

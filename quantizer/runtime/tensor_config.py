@@ -111,7 +111,7 @@ class TensorQuantizationConfig:
     state: QuantizationStates = QuantizationStates.INITIAL
     channel_axis: int | None = None
     master: TensorQuantizationConfig | None = field(default=None, repr=False)
-    """Whose scale and offset are taken in the place of its own."""
+    """The configuration whose scale and offset replace its own."""
     _step: Step | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -129,7 +129,7 @@ class TensorQuantizationConfig:
             )
         if (self.channel_axis is not None) != (P.PER_CHANNEL in self.policy):
             raise ValueError(
-                f"channel_axis={self.channel_axis}: a policy per channel has one, a policy per tensor none."
+                f"channel_axis={self.channel_axis}: a policy per channel needs one, a policy per tensor has none."
             )
         if P.FLOATING in self.policy and (self.exponent_bits, self.mantissa_bits) not in FLOAT8:
             raise ValueError(

@@ -99,7 +99,7 @@ def test_a_dask_cluster_that_loses_a_worker_loses_no_case(tmp_path, undisturbed)
         (["--examples", "0"], "--examples=0: must be 1 or more."),
         (["--time", "soon"], "'soon': must be a number with s, m or h, such as 90s or 8h"),
         (["--examples", "10", "--op", "rleu"], "--op=rleu: no such name. Did you mean 'relu'?"),
-        (["--examples", "10", "--op", "relu", "--op-platform", "ort"], "no target is left of what was asked for."),
+        (["--examples", "10", "--op", "relu", "--op-platform", "ort"], "the options leave no target to judge."),
         (["--examples", "10", "--op", "relu", "--cluster", "tcp://127.0.0.1:1"], "no scheduler answers"),
         (["--examples", "10", "--workers", "2", "--cluster", "x"], "--cluster and --workers exclude each other"),
     ],

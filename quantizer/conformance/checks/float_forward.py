@@ -41,7 +41,7 @@ def float_forward(trial: Trial) -> Verdict:
 
 
 _EXACT_KINDS = ("bilinear", "index", "comparison")
-"""Operators without coefficients of their own: on small integers every step is exact (a mean is not)."""
+"""Operators without coefficients: on small integers every step is exact (a mean is not)."""
 
 
 def float_radius(trial: Trial) -> Array:

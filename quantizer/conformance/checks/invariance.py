@@ -48,7 +48,7 @@ def tiled(trial: Trial) -> Verdict | None:
         return inconclusive("tiled", f"engine {trial.engine.name} shows no accumulators to split")
     if own := _uncut(trial, plan):
         return inconclusive(
-            "tiled", f"constant {own!r} is the plugin's own, of a number a channel: nobody says how it is cut"
+            "tiled", f"constant {own!r} is the plugin's own, of one number per channel: nothing says how to cut it"
         )
     try:
         codes = tiled_codes(trial, plan)

@@ -46,7 +46,7 @@ class Declared:
     wraps: bool = False
     """A shift to the left wraps in 32 bits."""
     vector: int = 0
-    """Channels behind the last whole group of so many round half away."""
+    """Channels behind the last whole group of this size round half away."""
     twice: bool = False
     """A first rounding of the platform comes before, where it declares one."""
 

@@ -26,7 +26,7 @@ Array = NDArray[Any]
 FLOAT32_ENTRIES = 2.0**-21
 FLOAT32_TINY = 2.0**-149
 OF_UNITS = ("exp", "inverse_root", "inverse")
-"""Tables of real numbers in units of their own; others hold the output's codes."""
+"""Tables of real numbers in a separate unit; all others contain the output's codes."""
 POINT = 2.0**-22
 """What a float32 point between two ends may be off, in parts of their distance: its step is rounded, and so is it."""
 

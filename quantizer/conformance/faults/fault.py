@@ -25,7 +25,7 @@ class Fault:
     id: str
     place: str
     where: tuple[str, ...] | Capability
-    """Operators by name, for faults of their own code; else what an operator must have (`capabilities`)."""
+    """Operators by name, for faults in their own code; else the `capabilities` that an operator must have."""
     kind: Kind
     wrap: Wrap
     form: str = ""

@@ -42,7 +42,7 @@ _SEEN_BY: Mapping[Kind, tuple[str, ...]] = {
 }
 """Kind of function -> the checks that run it or read its result; other kinds: all. Other checks are unaffected."""
 STATE = "state"
-"""The place of faults that remember or damage: what a check finds of them depends on the checks before it."""
+"""The place of faults that keep state or damage it: whether a check finds them depends on the checks before it."""
 FURTHER = 3
 """Cases that a fault changes which all checks judge after the first that found it: so that a row names every check."""
 WITHIN = 12
@@ -54,7 +54,7 @@ _KEPT: Mapping[Kind, tuple[str, ...]] = {"quantize": _DATA, "quantized": _HANDED
 
 
 Compared = tuple[Array, Array | None, float]
-"""The real output that is wanted, what is got (None where a function raised), and the real value of one code."""
+"""The expected real output, the actual one (None if a function raised), and the real value of one code."""
 
 
 @dataclass(frozen=True)

@@ -33,9 +33,9 @@ class Job:
     listed: Mapping[Triple, str]
     """(fault, operator, platform) -> why it has no effect there."""
     corpus: int = 0
-    """Generated cases that decide about pairs without effect in the gate's cases; 0: run none."""
+    """The number of generated cases for pairs that have no effect in the gate's cases; 0: run none."""
     peers: bool = False
-    """Judge the faults by the policies of others, too."""
+    """Also judge the faults by other tools' policies."""
     schedule: bool = False
     """Judge each case by those checks alone that the gate profile runs on it."""
     places: bool = False

@@ -40,7 +40,7 @@ def places_document(places: Sequence[Place], alarms: int) -> str:
             "## By platform", "", _counts(places, ("platform",), lambda p: (p.platform,)), "",
             "## By form, arithmetic and platform", "",
             _counts(places, ("form", "arithmetic", "platform"), lambda p: (p.form, p.arithmetic, p.platform)), "",
-            "## Survivors, and what is not settled", "", _grouped(open_ones, lambda p: (p.fault, p.outcome)), "",
+            "## Survivors and undecided places", "", _grouped(open_ones, lambda p: (p.fault, p.outcome)), "",
             "## Without effect", "", _grouped(without, lambda p: (p.fault, p.reason)),
             "",
         ]

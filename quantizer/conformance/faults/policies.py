@@ -30,7 +30,7 @@ class Policy:
     source: str
     accepts: Accepts
     in_codes: bool = False
-    """Its unit is a code, so that it says nothing of a float forward."""
+    """Its unit is a code, so it cannot judge a float forward."""
 
 
 def close(atol: float, rtol: float) -> Accepts:

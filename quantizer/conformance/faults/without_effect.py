@@ -20,7 +20,7 @@ FILE = Path("faults") / "without_effect.jsonl"
 _KEYS = ({"fault", "ops", "reason"}, {"fault", "ops", "platforms", "reason"})
 LISTED = Readable("a list of faults", 1 << 24, CaseError, 'Write {"fault": "...", "ops": ["..."], "reason": "..."}.')
 EVERYWHERE = "*"
-"""What stands for all platforms of the operator."""
+"""The value that means all platforms of the operator."""
 Pair = tuple[str, str]
 Triple = tuple[str, str, str]
 """A fault, an operator and a platform."""

@@ -29,7 +29,7 @@ from quantizer.runtime.setting import Setting
 OPSET = 18
 IR_VERSION = 9
 NARROW = Setting(reduce_range=True)
-"""Weights of 7 bits: those of 8 saturate in pairs on processors without VNNI, which is a defect of its own."""
+"""Weights of 7 bits: those of 8 saturate in pairs on processors without VNNI, which is a separate defect."""
 DATA = ("random", "random", "corners")
 
 

@@ -14,7 +14,7 @@ from quantizer.core.case import Case
 
 T = TypeVar("T")
 RANGES = 4
-"""Cases of one structure, each with ranges and data of its own."""
+"""Cases of one structure, each with different ranges and data."""
 STRUCTURAL = ("order", "activation", "tiles")
 """Choices after a structure's dimensions and operands; those of single axes begin with the same words."""
 

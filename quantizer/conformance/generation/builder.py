@@ -54,7 +54,7 @@ EMPHASIS: tuple[Mapping[str, str], ...] = (
     {"tiles": "prime"},
     {"activation": "relu6", "data": "corners"},
 )
-"""What one row in a target is too little for: rounding shows at ties only, windows at seams only."""
+"""Properties that need more than one row in a target: rounding shows only at ties, windows only at seams."""
 
 
 def factors(spec: Spec, targets: Sequence[str]) -> dict[str, list[str]]:

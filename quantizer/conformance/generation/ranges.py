@@ -27,7 +27,7 @@ EMPTY: Range = (0.0, 0.0)
 Change = Callable[[str, Range], Range]
 """Another range of an operand for the one that was drawn."""
 AT_POLES = (1.0, 2.0**-4, 2.0**-6)
-"""Shares of the largest value beside a pole that a range reaches: under all of it, most values round to a few codes."""
+"""Shares of the largest value near a pole that a range covers: with all of it, most would round to a few codes."""
 APART = (0.0, 0.25)
 """Where a range at one side of 0 begins, as a share of its width: a rule has to widen it to 0 where that is not 0."""
 

@@ -19,13 +19,13 @@ PARTS = 16
 OF_ROWS = 24
 """Data sets of a stack of the gate, at most: as many again cost less than another structure."""
 MOST = 4096
-"""Elements of the largest tensor of a stack: more cost as much as cases of their own."""
+"""Elements of the largest tensor of a stack: a larger stack costs as much as separate cases."""
 ALONE = ("every_code", "near_ties")
-"""Sets that fill a tensor of their own shape."""
+"""Data sets that need a tensor of a particular shape."""
 SAME = ("zeros", "accumulator_limit")
 """Sets that give the same activations under every seed."""
 BESIDE = ("corners", "one_hot", "zeros")
-"""What stands in a stack beside more of the case's own set."""
+"""The other data sets in a stack, besides more of the case's own."""
 SEED_BITS = 32
 
 

@@ -38,7 +38,7 @@ MOST_DIVISORS = 1 << 12
 NEAREST = 16
 """Codes next to a tie that a case takes its own from."""
 FLOAT64_TIE = 2.0**-32
-"""Distance from a tie, in codes, under which float64 is no witness that it is none."""
+"""Distance from a tie, in codes, below which float64 cannot prove that a value is not a tie."""
 FLOAT32_BITS = 24
 """Bits of the mantissa of float32."""
 

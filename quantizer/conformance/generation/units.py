@@ -22,7 +22,7 @@ BLOCKS = (4, 8, 16, 32, 64, 256)
 SIZES = tuple(sorted({1, *(size for v in BLOCKS for size in (v - 1, v, v + 1, v + v // 2, 2 * v + 1))}))
 """One less, as many, one more, half as many more (a tail that a block of half the size has not), two blocks and one."""
 FEW = tuple(size for size in SIZES if 4 <= size <= 17)
-"""Sizes of what no kernel has many of: places of a window."""
+"""Sizes of windows, of which no kernel has large ones."""
 LISTED, COUNTED = (4, 5, 7), (4, 5, 8, 16)
 """Values of an attribute that is a list (strides, paddings), and of one that is a number (groups)."""
 RANKS = (5, 6)
@@ -30,7 +30,7 @@ SUM_BITS = (15, 16, 23, 24, 31, 32)
 """Bits of sums at which an accumulator, or float32, ends."""
 MOST_TERMS = 1100
 NEIGHBOUR = 2.0**-7
-"""How far beside its default a real attribute lies, as a share of it."""
+"""The distance of a real attribute from its default, as a share of the default."""
 MOST_FACTORS = 9
 """Terms of a product: more leave every format."""
 MOST_ELEMENTS, MOST_WORK = 1 << 13, 1 << 17
@@ -50,7 +50,7 @@ class Unit:
     place: int | None = None
     """Which entry of a list, or which axis of a shape: 0 the first, 1 one inside, 2 the last; None: the whole value.
 
-    Of a shape, None asks for so many axes.
+    For a shape, None means that this is the number of axes.
     """
     is_full: bool = False
     """The size is that of a sum which an accumulator ends at: the data must be as large as they can be."""

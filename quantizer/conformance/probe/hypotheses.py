@@ -68,7 +68,7 @@ WIDE: Literal["wide"] = "wide"
 """An accumulator that sums do not leave."""
 
 OF_MULTIPLIERS = ("bits", "left_shift", "sum_shift", "unify_shifts", "overflow")
-"""Settings that stand under `multiplier` in a platform file."""
+"""Settings that belong under `multiplier` in a platform file."""
 WORDS: Mapping[str, str] = {
     "requantize": "{}",
     "platform": "{}",
@@ -95,7 +95,7 @@ class Hypothesis:
     platform: Platform | None = None
     program: Callable[[Question], Array] | None = None
     shipped: str = ""
-    """The platform of a room, where the hypothesis is that one as it stands."""
+    """The platform of a room, if the hypothesis is that unchanged platform."""
     narrowed: Callable[[Accumulator], Hypothesis] | None = None
     """A program whose sums an accumulator may be too narrow for -> the same with that accumulator."""
 

@@ -20,7 +20,7 @@ BITS = 8
 MANY = 100
 """Hypotheses that are left only where an operator rounds nothing."""
 MOST_NAMED = 6
-"""Hypotheses of a class that are printed beside the first."""
+"""The number of hypotheses of a class that are printed besides the first."""
 WIDTH = 76
 
 

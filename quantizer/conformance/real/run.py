@@ -40,14 +40,14 @@ class Outcome:
     ref: str
     op: str
     met: int
-    """Cases in which its condition holds, up to the one that found it."""
+    """The number of cases that meet its condition, up to the one that found it."""
     changed: int
-    """Those of them in which it changes what the function gives, as far as one run of it shows."""
+    """Those of them in which it changes the function's results in one run."""
     check: str = ""
-    """The check that found it first; empty where none did."""
+    """The check that found it first; empty if none did."""
     target: str = ""
     twin: str = ""
-    """What a check says of the right twin: a false alarm; empty where it is green."""
+    """The failure of a check on the correct twin, a false alarm; empty if all checks pass."""
 
 
 @dataclass(frozen=True)

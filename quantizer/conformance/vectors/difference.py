@@ -49,7 +49,7 @@ def _recipe(vector: VectorCase) -> str:
 def _between(old: Bundle, before: VectorCase, new: Bundle, after: VectorCase) -> tuple[Kind, str] | None:
     """Return how a case changed; None if it did not."""
     if _operands(before) != _operands(after) or before.output != after.output:
-        return "other", "operands or formats changed, and with them what is right"
+        return "other", "operands or formats changed, and with them the allowed codes"
     if before.allowed is None or after.allowed is None:
         if before.allowed is after.allowed:
             return None

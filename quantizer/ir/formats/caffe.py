@@ -54,7 +54,7 @@ def load(prototxt: Path | str, caffemodel: Path | str, runs: onnx_format.Runs | 
 
 def _model(name: str, writer: Writer, where: str) -> Any:
     if not writer.nodes:
-        raise FormatError(f"{where}: holds no layer that computes: write one.")
+        raise FormatError(f"{where}: has no layer that computes: write one.")
     given = [helper.make_tensor_value_info(n, TensorProto.FLOAT, shape) for n, shape in writer.inputs.items()]
     made = [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in writer.outputs()]
     constants = [numpy_helper.from_array(values, key) for key, values in writer.constants.items()]

@@ -29,7 +29,7 @@ FREELY = 256 << 20
 PACKED = 20
 """How many times its own bytes a larger one may unpack to: packed weights and activations reach 3."""
 MOST = 65536
-"""Arrays that one archive may hold."""
+"""The largest number of arrays in one archive."""
 MAGIC = b"\x93NUMPY"
 """What an .npy file begins with."""
 NUMBERS = "biuf"
@@ -66,7 +66,7 @@ DAMAGED = (
 
 ARCHIVE = Readable("an .npz archive", 1 << 40, FormatError)
 ARRAY = Readable("an .npy file", 1 << 40, FormatError)
-"""Neither is read whole: sizes that their headers say are held against bounds first."""
+"""Neither is read whole: the sizes in their headers are checked against bounds first."""
 
 
 class PickledError(FormatError):

@@ -27,7 +27,7 @@ SHAPES = {"ConstantOfShape": 0, "Reshape": 1, "Expand": 1, "Tile": 1}
 LONGEST_VECTOR = 1 << 16
 """Elements of a vector up to which its values may be followed; a shape has some dozens."""
 REPEATS = "#repeats"
-"""Numbers that nobody knows: how often a stand-in repeats its operand along each axis."""
+"""Unknown numbers: how often a stand-in repeats its operand along each axis."""
 Ranks = dict[str, int]
 
 

@@ -268,10 +268,10 @@ _OPS: dict[str, TopOp] = {
 }  # fmt: skip
 
 TOP_OPS: dict[str, TopOp] = {f"top.{name}": replace(op, name=f"top.{name}") for name, op in _OPS.items()}
-"""`top.Conv` -> what it takes, gives and says. `Custom`'s `params` are pairs `(name, value)`: an int is i64, a float
+"""`top.Conv` -> operands, results and attributes. `Custom`'s `params` are pairs `(name, value)`: an int is i64, a float
 f32 (and must be one), a bool, a list of ints or of floats."""
 STRUCTURE = frozenset({"top.None", "top.Weight", "top.Input"})
-"""What the text says of absent operands, constants and inputs; of these only an Input that preprocesses is a node."""
+"""Operations for absent operands, constants and inputs; only an Input that preprocesses becomes a node."""
 
 
 def count_problem(wanted: Sequence[Value], count: int, absent: Sequence[bool]) -> str:

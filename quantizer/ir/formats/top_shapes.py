@@ -105,4 +105,4 @@ _RULES: dict[str, Rule] = (
     | {f"top.{name}": rule for name, rule in _OTHERS.items()}
 )
 CHECKED = frozenset(_RULES)
-"""The operators whose shapes are checked; of others the text does not say what they make."""
+"""The operators whose shapes are checked; for others the text does not determine the result."""

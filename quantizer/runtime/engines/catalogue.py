@@ -23,7 +23,7 @@ OWN = "builtin"
 ENCLOSING = "float32_any_order"
 """The platform on which an engine is judged that no platform describes."""
 COMMAND = "command"
-"""What `--op-engine` is where `--op-engine-command` says what runs."""
+"""The value of `--op-engine` if `--op-engine-command` gives the command."""
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ class Job:
     model: bytes
     feeds: Mapping[str, Array]
     options: Mapping[str, str | int] = field(default_factory=dict)
-    """What decides the session beside the model, such as a variant."""
+    """What a session depends on besides the model, such as a variant."""
     declared: Sequence[tuple[str, tuple[int, ...]]] | None = None
     """Type and shape of each output, where the form declares them: another one is a wrong answer."""
 
@@ -62,7 +62,7 @@ class Reply:
 
     outputs: tuple[Array, ...] = ()
     error: str = ""
-    """The text of what the system raised."""
+    """The text of the system's exception."""
     refused: str = ""
     """Why the system has no way to run the job."""
     wrong: str = ""
@@ -75,7 +75,7 @@ def replies(frame: Frame, jobs: Sequence[Job]) -> list[Reply]:
     if not isinstance(listed, list) or len(listed) != len(jobs) or not all(map(_is_reply, listed)):
         raise FormatError("a message that is no reply")
     if sum(item["outputs"] for item in listed) != len(frame.arrays):
-        raise FormatError("a reply with another number of arrays than it says")
+        raise FormatError("a reply whose number of arrays is not the declared one")
     left = iter(frame.arrays)
     found = []
     for item, job in zip(listed, jobs, strict=True):
@@ -147,7 +147,7 @@ def receive(stream: Source) -> Frame | None:
     header = _header(_exactly(stream, length))
     length = header.get("model")
     if not isinstance(length, int) or length < 0:
-        raise FormatError("a message of a length that is none")
+        raise FormatError("a message with an invalid length")
     sizes = [length, *map(_size, _listed(header))]
     if sum(sizes) > MAX_BODY:
         raise FormatError(f"a message of more than {MAX_BODY:,} bytes")

@@ -141,7 +141,7 @@ class Worker:
             raise EngineError(f"the engine did not start: it answered with {err}") from None
         if said is not None and self._expected is not None and (other := said.differs(self._expected)):
             self.close()
-            raise EngineError(f"the engine greets otherwise than before: {other}")
+            raise EngineError(f"the engine's greeting has changed: {other}")
 
     def _fail(self, digest: str, why: str, kind: type[EngineError] = EngineError) -> NoReturn:
         if len(self._fatal) >= REMEMBERED:

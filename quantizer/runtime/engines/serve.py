@@ -46,7 +46,7 @@ GREETED = {
     "FORMATS": (),
     "FLOATS": False,
 }
-"""What a worker says of itself, and what holds where it does not."""
+"""What a worker declares about itself, with the defaults."""
 
 
 def pipes() -> tuple[BinaryIO, BinaryIO]:

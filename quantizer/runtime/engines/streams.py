@@ -17,7 +17,7 @@ from typing import IO, BinaryIO, cast
 PART = 1 << 16
 """Bytes that are moved at once."""
 PARTS = 32
-"""Parts that are held for whoever reads."""
+"""The number of parts that wait for the reader."""
 TICK = 0.1
 """Seconds between two looks at whether a wait is over."""
 GRACE = 2.0

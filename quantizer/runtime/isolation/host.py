@@ -29,7 +29,7 @@ HANGS = 3
 RECENT = 256
 """Specs, schemes and platforms that are known by their address."""
 PROBES = {"writes": "wrote into operand 'x'", "keeps": "other codes"}
-"""A function of ours that does what none may do (`worker.FORBIDDEN`) -> what is said of it."""
+"""One of our functions that does a forbidden thing (`worker.FORBIDDEN`) -> the message about it."""
 DUE = 7
 """The second of two codes for which the process makes a call in other memory too."""
 TOLD = 1 << 13

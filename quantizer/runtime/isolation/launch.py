@@ -11,7 +11,7 @@ from quantizer.runtime.engines.process import environment
 PATIENCE = 60.0
 """Seconds for one call."""
 MEMORY = 4.0
-"""Gigabytes that the process and its children may hold."""
+"""Gigabytes of memory for the process and its children."""
 
 
 def limits(patience: float = PATIENCE, gigabytes: float = MEMORY) -> Limits:

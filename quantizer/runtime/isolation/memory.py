@@ -23,9 +23,9 @@ from quantizer.runtime.isolation.wire import plain
 
 Call = Callable[[Mapping[str, Tensor]], Any]
 EVERY = 4
-"""One call in so many is made in other memory too; which, the operands' values say."""
+"""One call in this many is repeated in other memory; the operands' values decide which."""
 POISON, MARGIN = 85, 5
-"""What stands around an operand in a larger buffer, and how many elements on either side."""
+"""The value around an operand in a larger buffer, and the number of elements on either side."""
 LARGEST = 1 << 16
 """Elements of the operands of such a call, at most."""
 THREADS = 3
@@ -71,7 +71,7 @@ def require_same_elsewhere(call: Call, operands: Mapping[str, Tensor], made: Any
         buffers[name].copy_(values)
     if (found := _difference(known, call(buffers))) is not None:
         raise FunctionError(
-            f"gave {found} where the same operands stand in memory that other operands were read from."
+            f"gave {found} if the same operands are stored where other operands were before."
             " Keep nothing by the address of a tensor."
         )
     for layout, (said, place) in LAYOUTS.items():
@@ -148,7 +148,7 @@ def _require_same_in(
     for name, (_, room) in placed.items():
         if not torch.equal(before[name], room):
             raise FunctionError(
-                f"wrote beside operand {name!r}, which stands inside a larger buffer. Write into no operand."
+                f"wrote beside operand {name!r}, which is part of a larger buffer. Write into no operand."
             )
     if (found := _difference(known, given)) is not None:
         raise FunctionError(f"gave {found} where its operands {layout}. {said}")
@@ -184,7 +184,7 @@ LAYOUTS: Mapping[str, tuple[str, Callable[[Tensor], tuple[Tensor, Tensor]]]] = {
     "have their axes in the reverse order in memory": ("Read them by their strides.", _turned),
     "stand inside larger buffers": ("Read them from their offset, and no further than their size.", _inside),
 }
-"""Where operands may stand -> what to do about it, and what puts them there."""
+"""Layout of operands -> the advice in the message, and the function that makes the layout."""
 
 
 def _tensors(made: Any) -> list[Tensor]:

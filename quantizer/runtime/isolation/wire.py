@@ -158,11 +158,11 @@ class Reader:
         try:
             return self._tagged(data, depth + 1)
         except (KeyError, IndexError, AttributeError, TypeError, ValueError, RuntimeError) as err:
-            raise FormatError(f"a value that is none: {type(err).__name__}") from None
+            raise FormatError(f"an invalid value: {type(err).__name__}") from None
 
     def _tagged(self, data: Any, depth: int) -> Any:
         if not isinstance(data, dict) or depth > DEEPEST + 2:
-            raise FormatError("a value that is none")
+            raise FormatError("an invalid value")
         if "a" in data:
             return self._tensor(data["a"], data["k"])
         if "t" in data:
