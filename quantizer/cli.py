@@ -20,7 +20,7 @@ BROKEN_PIPE = 141  # as shells report SIGPIPE: 128 + 13
 
 
 class CommandModule(Protocol):
-    """What the module of a command offers."""
+    """The interface of a command's module."""
 
     add_parser: Callable[[argparse._SubParsersAction[argparse.ArgumentParser]], object]
     """Add the command and its arguments."""

@@ -71,8 +71,8 @@ def _divergence(share: Tensor, coarse: Tensor) -> float:
 def least_square(counts: Tensor, low: float, high: float, codes: Grid) -> tuple[float, float]:
     """Return the ends under which the squared error of quantization, of all bins at their middles, is least.
 
-    counts [bins] over [low, high]: of sizes for symmetric codes, else of values. The error is that of the very codes
-    which the range gets (PPQ models half of their step).
+    counts [bins] over [low, high]: of sizes for symmetric codes, else of values. The error is computed on the codes
+    that the range would really give (PPQ models half of their step).
     """
     bins = counts.numel()
     width = (high - low) / bins

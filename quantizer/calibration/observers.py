@@ -114,7 +114,7 @@ class ByStatistics(Observer):
 class Percentile(Observer):
     """The mean over batches of the value that a share of 0.9999 of a batch does not exceed, at both ends.
 
-    It clips the very batches that it saw. Source: PPQ's TorchPercentileObserver.
+    It clips some of the values that it saw. Source: PPQ's TorchPercentileObserver.
     """
 
     lows: list[Tensor] = field(default_factory=list)

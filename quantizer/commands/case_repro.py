@@ -13,7 +13,7 @@ WROTE = 0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what `case repro` takes."""
+    """Add the arguments of `case repro`."""
     parser.add_argument("file", type=Path, nargs="?", help="replay file, as a failing item names it")
     parser.add_argument(
         "--defect", default="", metavar="ID", help="a declared defect, ID or PLATFORM/ID, in place of a file"

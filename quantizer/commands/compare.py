@@ -60,7 +60,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(args: argparse.Namespace) -> int:
-    """Compare the two files and write what is found."""
+    """Compare the two files and write the result."""
     from quantizer.ir.formats.npz import read_npz
     from quantizer.reporting.arrays import Tolerances, compare_arrays
 

@@ -1,4 +1,4 @@
-"""`quantizer faults`: plant every fault of the catalogue and show what finds it."""
+"""`quantizer faults`: plant every fault of the catalogue and show which checks find it."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def _real(args: argparse.Namespace) -> int:
 
 
 def _jobs(args: argparse.Namespace) -> list[Job]:
-    """Return what was asked for, an operator a job; UnsupportedError for an unknown name or an empty choice."""
+    """Return one job for each requested operator; UnsupportedError for an unknown name or an empty choice."""
     from quantizer.conformance.faults import catalogue, pairs
     from quantizer.conformance.faults.matrix import Job
     from quantizer.conformance.faults.without_effect import EVERYWHERE, read_places

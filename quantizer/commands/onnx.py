@@ -1,4 +1,4 @@
-"""`quantizer onnx`: the official node tests as a table by operator, and what a model holds."""
+"""`quantizer onnx`: the official node tests as a table by operator, and the nodes of a model."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(args: argparse.Namespace) -> int:
-    """Do what one option asks; 1 where a comparison differs."""
+    """Run one option; 1 if a comparison differs."""
     if args.field:
         return _fields()
     if args.plugin:

@@ -59,7 +59,7 @@ class Parser(argparse.ArgumentParser):
         return next((action for action in self._actions if isinstance(action, argparse._SubParsersAction)), None)
 
     def _required(self) -> Iterator[str]:
-        """Yield what a shortest command line of this parser holds."""
+        """Yield the words of a shortest command line of this parser."""
         for action in self._actions:
             name = str(action.metavar or action.dest.upper())
             if action.required and not action.option_strings:

@@ -1,4 +1,4 @@
-"""`quantizer engine probe`: asks an engine until one arithmetic of the platform language is left, or none."""
+"""`quantizer engine probe`: asks an engine until one arithmetic of the platform language remains, or none."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
 
 
 def run(args: argparse.Namespace) -> int:
-    """Ask, print what is left, write the platform file."""
+    """Run the questions, print the remaining arithmetics, write the platform file."""
     from tqdm import tqdm
 
     from quantizer.conformance.probe.float_order import order_of

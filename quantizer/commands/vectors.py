@@ -72,7 +72,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run one verb; 0 where every case that can be judged passed, or two bundles ask for the same."""
+    """Run one verb; 0 if every case that can be judged passed, or if two bundles require the same."""
     if args.verb == "diff":
         return _diff(args)
     return _export(args) if args.verb == "export" else _judge(args)
@@ -117,7 +117,7 @@ def _targets(args: argparse.Namespace, library: Library) -> Iterator[Target]:
 
 
 def _scheme(library: Library, spec: Spec, platform: Platform, asked: str) -> str | None:
-    """Return the scheme of *spec* that is the one asked for, or its activation part; None if it has neither."""
+    """Return the scheme of *spec* with the requested name, or its activation part; None if it has neither."""
     wanted, names = library.scheme(asked), library.schemes_for(spec, platform)
     if asked in names:
         return asked

@@ -22,7 +22,7 @@ MEASURED = ("random", "tied", "elements", "largest", "refused", "explained by")
 
 @dataclass(frozen=True)
 class Pairing:
-    """One engine on one target: what both populations showed, and the declared defects that concern it."""
+    """One engine on one target: the results of both populations, and the declared defects that concern it."""
 
     engine: str
     version: str
@@ -120,7 +120,7 @@ def _markdown(rows: list[dict[str, str]]) -> list[str]:
 
 
 def _rows(pairings: Sequence[Pairing], levels: Sequence[str]) -> list[dict[str, str]]:
-    """Return a row for each target; what was measured in columns of each of *levels*, where there are several."""
+    """Return a row for each target, with the results at each of *levels* in separate columns if there are several."""
     found: dict[str, dict[str, str]] = {}
     for pairing in pairings:
         row = found.setdefault(pairing.target.id, {})
@@ -133,7 +133,7 @@ def _rows(pairings: Sequence[Pairing], levels: Sequence[str]) -> list[dict[str, 
 
 
 def _headings(rows: Iterable[dict[str, str]]) -> list[str]:
-    """Return the headings of all rows: targets first, then what was measured, level by level."""
+    """Return the headings of all rows: targets first, then the results, level by level."""
     every = list(dict.fromkeys(name for row in rows for name in row))
     return [name for name in every if name in NAMED] + [name for name in every if name not in NAMED]
 

@@ -102,7 +102,7 @@ def _in_registry(
 
 
 def _moved(made: Any, step: int) -> Any:
-    """Return an integer forward's result with every code *step* higher; pieces and stages stay what they are."""
+    """Return an integer forward's result with every code *step* higher; pieces and stages do not change."""
     if isinstance(made, Staged):
         return replace(made, codes=_moved(made.codes, step))
     return made + step if isinstance(made, Tensor) else tuple(piece + step for piece in made)

@@ -99,7 +99,7 @@ def _stages(trial: Trial) -> set[str] | None:
 
 
 def _known_numbers(trial: Trial) -> Parameters:
-    """Return what was provided; of a layer in other words, only those integers that the arithmetic takes."""
+    """Return the provided numbers; if a layer uses other names, only the integers that the arithmetic takes."""
     provided = trial.parameters
     if LAYER_ATTRS not in provided.extra:
         return provided

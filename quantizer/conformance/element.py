@@ -105,7 +105,7 @@ def _at(values: Any, index: Sequence[int]) -> float:
 
 
 def _table(trial: Trial, boxes: dict[str, Box]) -> Iterator[str]:
-    """Yield the entries that the one code of a function of one input is looked up in."""
+    """Yield the table entries used for the single code of a function of one input."""
     (name, box), *others = boxes.items()
     if others or any(stop != start + 1 for start, stop in box) or trial.codes[name].is_floating_point():
         return
@@ -120,7 +120,7 @@ def _table(trial: Trial, boxes: dict[str, Box]) -> Iterator[str]:
 
 
 def _accumulator(trial: Trial, index: Sequence[int]) -> Iterator[str]:
-    """Yield the accumulator as a sum of products of centred codes, and what the function under test shows."""
+    """Yield the accumulator as a sum of products of centred codes, and that of the function under test."""
     if trial.spec.error_model.kind not in SUMS:
         return
     if (name := weight_in_blocks(trial)) is not None:
@@ -143,7 +143,7 @@ def _accumulator(trial: Trial, index: Sequence[int]) -> Iterator[str]:
 
 
 def _terms(trial: Trial, index: tuple[int, ...]) -> tuple[list[tuple[float, str]], int, int]:
-    """Return the terms other than 0 with their text, how many are 0, and what their sum is divided by.
+    """Return the nonzero terms with their text, the number of zero terms, and the divisor of their sum.
 
     The reference is linear in each operand, so its derivative by an operand, at the element, is what every code of that
     operand is multiplied by: exact on centred codes, without a statement of windows for each operator. The bias is a

@@ -22,7 +22,7 @@ class Exported:
 
 
 def exported(trial: Trial) -> Iterator[tuple[str, Exported | str]]:
-    """Yield what each room writes of a case, by the name of its form; where it cannot, the reason."""
+    """Yield the files that each room writes for a case, by the name of the form, or the reason why it cannot."""
     for room in rooms():
         for name, place in room.exports.items():
             try:

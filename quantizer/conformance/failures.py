@@ -146,7 +146,7 @@ def write_replay(
 
 
 def replay_content(item_id: str, trial: Trial, verdicts: Sequence[Verdict], text: str, *, ran: bool = True) -> str:
-    """Return what a replay file holds."""
+    """Return the contents of a replay file."""
     failing = [v for v in verdicts if v.failing]
     content: dict[str, object] = {
         "case": trial.case.to_dict(),

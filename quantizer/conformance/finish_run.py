@@ -103,7 +103,7 @@ def status_of(status: int, records: Sequence[Record], run: Run) -> int:
 
 
 def nothing_selected(options: Options, names: Sequence[str]) -> str | None:
-    """Return what was named on the command line and selected no item, of the names of all items; None if all did."""
+    """Return the command-line selection that matched no item's name; None if every selection matched."""
     cases = [name.split("-") for name in names]
     for option, given, place in (("--op-platform", options.platforms, 2), ("--op-scheme", options.schemes, 1)):
         for value in given:

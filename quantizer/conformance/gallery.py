@@ -68,7 +68,7 @@ class Entry:
 
     @property
     def key(self) -> str:
-        """What its outcome is recorded under: engine, platform and case, whatever the entry is called."""
+        """The key of its recorded outcome: engine, platform and case, whatever the entry's name."""
         digest = hashlib.sha256(json.dumps(self.case.to_dict(), sort_keys=True).encode()).hexdigest()
         return f"{self.defect.engine or self.engine} on {self.platform.platform}, case {digest[:12]}"
 
@@ -164,7 +164,7 @@ def _engine_and_versions(entry: Entry) -> str:
 
 
 def _outcome(group: Sequence[Entry], outcomes: Mapping[str, Mapping[str, str]]) -> str:
-    """Return what the smallest case that differs gave where the scripts ran last."""
+    """Return the result of the smallest differing case in the last run of the scripts."""
     known = [outcomes[e.key] for e in group if e.key in outcomes]
     for found in known:
         if found["outcome"] != "agrees":
@@ -201,7 +201,7 @@ def _without_engine(known: Sequence[Entry]) -> list[str]:
 
 
 def read_outcomes(path: Path) -> dict[str, dict[str, str]]:
-    """Return what the scripts printed when they ran last, by their keys; nothing if no file is there."""
+    """Return the recorded output of the scripts, by their keys; nothing if there is no file."""
     if not path.is_file():
         return {}
     found = _OUTCOMES.json_of(path)

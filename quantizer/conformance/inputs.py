@@ -60,7 +60,7 @@ class Inputs:
 
 
 def _walked(places: Sequence[Path], away: Path) -> Iterator[Path]:
-    """Yield what a run reads of the folders *places* and single files among them, but nothing below *away*."""
+    """Yield the files that a run reads in the folders *places* and single files among them, except below *away*."""
     for place in places:
         if place.is_file():
             yield place

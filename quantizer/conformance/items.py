@@ -1,4 +1,4 @@
-"""What each item does when it runs."""
+"""Runs the items: one function for each kind."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ class Runner:
         return (anew, found) if any(verdict.failing for verdict in found) else (trial, verdicts)
 
     def explained(self, case: Case, verdicts: list[Verdict], *, smaller: bool = True) -> str:
-        """Return what a failure says: of the smallest case that fails alike, which is stored.
+        """Return the text of a failure: it describes the smallest case that fails alike, which is stored.
 
         smaller: look for one. A case that ended its process is not run repeatedly.
         """
@@ -298,9 +298,11 @@ class Runner:
             found.compare(problems, sum(v.elements for v in verdicts))
 
     def _owes(self, platform: str, defect: Defect) -> bool:
-        """Return whether the stored case of *defect* must fail here: what runs has the defect, and a check can show it.
+        """Return whether the stored case of *defect* must fail here.
 
-        Another variant of the system need not have what the platform's own has, nor an engine of another system.
+        The function under test has the defect, and a check can show it.
+
+        Another variant or another engine need not have the defects of the platform's own variant.
         """
         engine, options = self.session.engine, self._state.options
         if not defect.concerns(self._spec.op) or not is_folder(self._stores.defect(platform, defect.case).parent):
@@ -321,11 +323,11 @@ class Runner:
 
 
 def _engine_label(engine: Engine, platform: str) -> str:
-    """Return what computes the items of *platform*, with its version."""
+    """Return the name and version of the implementation that computes the items of *platform*."""
     return f"{engine.identity(platform)} {engine.version}" if engine.version and platform else engine.name
 
 
 def _shows(defect: Defect, verdicts: list[Verdict]) -> bool:
-    """True if a check fails as *defect* says, and none fails otherwise."""
+    """True if a check fails in the way that *defect* declares, and no other check fails."""
     known = any(v.status == "defect" and v.reason.startswith(f"{defect.id}: ") for v in verdicts)
     return known and not any(v.failing for v in verdicts)

@@ -72,8 +72,8 @@ def judge(trial: Trial, checks: Sequence[str] = EVERY) -> list[Verdict]:
 def judged(trial: Trial, checks: Sequence[str] = EVERY) -> list[tuple[Trial, list[Verdict]]]:
     """Return the trial with its verdicts. Each part of a stack that a check does not pass is judged alone.
 
-    What a defect excuses, mistrusts or leaves open in one part, it does not in the others. Where a check fails on the
-    whole and on no part, the whole comes after its parts.
+    If a check does not pass a part because of a defect, mistrust or an open question, the other parts are judged
+    separately. Where a check fails on the whole and on no part, the whole comes after its parts.
     """
     before = deaths()
     verdicts = judge(trial, checks)
@@ -278,9 +278,9 @@ _CASE_VALUES: Mapping[str, Callable[[Trial], object]] = {
 def known_defect(trial: Trial, check: str) -> str | None:
     """Return `id: reason` of the declared defect that explains a failing *check*, or None.
 
-    A defect of a real system excuses only what that system does: the parameters or codes of the built-in functions,
-    which are the ones that were seen to agree with it. A plugin's known failure has nothing to be compared with, nor
-    has a defect of a real engine alone, in a version in which it was seen.
+    A defect of a real system excuses only results equal to those of the built-in functions, which were observed to
+    agree with that system. A plugin's known failure has nothing to be compared with, nor has a defect of a real engine
+    alone, in a version in which it was seen.
     """
     for defect in _declared(trial, check, trial.target.platform.defects):
         if defect.engine is not None:
@@ -292,7 +292,7 @@ def known_defect(trial: Trial, check: str) -> str | None:
 
 
 def _matches(trial: Trial, check: str) -> bool:
-    """Return whether a failing *check* fails as the built-in functions do; what holds of a stack holds of its parts."""
+    """Return whether a failing *check* fails as the built-in functions do; parts share the result of their stack."""
     if check not in trial.matches:
         trial.matches[check] = matches_builtin(trial, check)
     return trial.matches[check]

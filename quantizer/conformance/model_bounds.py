@@ -51,7 +51,7 @@ class Enclosure:
 
 @dataclass(frozen=True)
 class Judged:
-    """What a result is to its enclosure."""
+    """The relation of a result to its enclosure."""
 
     outside: int
     """Elements outside."""

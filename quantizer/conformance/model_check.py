@@ -33,7 +33,7 @@ class Ran:
 def model_findings(
     graph: Graph, feeds: Mapping[str, Tensor], engines: tuple[ModelEngine, ModelEngine], platform: str
 ) -> tuple[ModelFindings, Ran]:
-    """Return what is found on *graph*, of ONNX's operators, quantized or not, with the values behind it.
+    """Return the findings on *graph*, of ONNX's operators, quantized or not, with the values behind them.
 
     The engines run the whole model, every edge shown. Then every part runs alone, on the edges of the first engine that
     has the model's quantizations, so that the error of a part is separated from that of its operands.

@@ -96,7 +96,7 @@ def radius_of(
 
 
 def _terms(node: Node, operands: Sequence[Tensor | None], made: Tensor) -> int:
-    """Return the most terms of one element's sum."""
+    """Return the largest number of terms in one element's sum."""
     given = present(operands)
     match node.op:
         case "Conv":
@@ -120,7 +120,7 @@ def _window(node: Node) -> int:
 
 
 def _of_function(node: Node, operands: Sequence[Tensor | None], made: Tensor, graph: Graph) -> Tensor:
-    """Ulps of the library, of the largest term that may cancel, and what a last bit of the operand moves."""
+    """The library's ulps, those of the largest term that may cancel, and the effect of the operand's last bit."""
     ulps = lost(2 * TRANSCENDENTAL_ULPS)
     moved = torch.zeros_like(made)
     for step in (1 + 2 * UNIT, 1 - 2 * UNIT):

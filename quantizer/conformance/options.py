@@ -82,7 +82,7 @@ class Options:
 
     @cached_property
     def real(self) -> Chosen | None:
-        """The real engine that was asked for; None for our own."""
+        """The requested real engine; None for the built-in one."""
         return chosen(self.engine, self.engine_command)
 
     @cached_property
@@ -158,9 +158,9 @@ class Options:
         return library if self.xfails is None else with_xfails(library, self.xfails)
 
     def selects(self, scheme: str, platform: str) -> bool:
-        """Return whether items of *scheme* on *platform* were asked for.
+        """Return whether items of *scheme* on *platform* were requested.
 
-        A real engine is judged on what it computes.
+        A real engine is judged on the platforms that it computes.
         """
         if self.real is not None and not self.real.computes(platform, named=platform in self.platforms):
             return False

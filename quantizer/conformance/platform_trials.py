@@ -66,7 +66,7 @@ def _of_operator(session: Session, platform: str, op: str) -> Iterator[str]:
 
 
 def _first(session: Session, target: Target) -> str | None:
-    """Return what the first failing verdict of a few cases says, None if all pass."""
+    """Return the first failing verdict of a few cases, as text; None if all pass."""
     for index in range(CASES):
         try:
             case = build_case(target, HashChoices(key(index, target.id, "lint"), {"data": "random"}))

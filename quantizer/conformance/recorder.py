@@ -47,11 +47,13 @@ class Recorder:
 
     @property
     def coverage(self) -> frozenset[str]:
-        """What the cases so far reached."""
+        """The coverage of the cases so far."""
         return frozenset(self._coverage)
 
     def add(self, trial: Trial, verdicts: Sequence[Verdict], *, figures: bool = True) -> None:
-        """Add the verdicts and coverage of one case; *figures*: also its SQNR and error (of a stack its first part's).
+        """Add the verdicts and coverage of one case; *figures*.
+
+        Also its SQNR and error (for a stack, those of its first part).
 
         Cases at the ends of the possible parameters have no ratio: their worst would hide a regression of all others.
         """
@@ -83,11 +85,11 @@ class Recorder:
         self._checks[name] = found.check()
 
     def miss(self, reason: str) -> None:
-        """Count what was asked for and cannot be run here at all."""
+        """Count a requested case that cannot be run here at all."""
         self._missed.add(reason)
 
     def record(self, outcome: str, wanted: Iterable[str] = (), failure: str = "") -> Record:
-        """Return the record of the item; *wanted* is the coverage that was asked for."""
+        """Return the record of the item; *wanted* is the requested coverage."""
         metrics = {"sqnr_db": round(self._sqnr, 3)} if math.isfinite(self._sqnr) else {}
         metrics |= {ERROR: float(f"{self._error:.6g}")} if self._error is not None else {}
         several = self._data_sets if self._data_sets > self._cases else 0

@@ -2,9 +2,9 @@
 
 Ready to be filed.
 
-The script states what is right first: sums of centred codes in int64, scales in float64, one rounding. It then runs the
-engine and compares. Where the expected codes depend on more than that (a table, two roundings), the script lists them
-with their origin.
+The script computes the expected codes first: sums of centred codes in int64, scales in float64, one rounding. It then
+runs the engine and compares. Where the expected codes depend on more than that (a table, two roundings), the script
+lists them with their origin.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ def _zeros(values: Array) -> str:
 
 @np.errstate(all="ignore")
 def expected_codes(trial: Trial, told: Told) -> Expected:
-    """Return what is right: a formula where one gives it, else numbers with their origin."""
+    """Return the expected codes: by a formula if there is one, else as numbers with their origin."""
     y, own = trial.output, trial.got
     if trial.spec.outputs["y"].kind == "index" or y.scale.dim():
         return _numbers(own, "the operator's real result, computed in float64")

@@ -143,7 +143,7 @@ def _first(entry: Engine) -> str:
 
 
 def _home(platform: str) -> Engine:
-    """Return the engine that is at home on *platform*; UnsupportedError if none can be installed."""
+    """Return the engine that computes *platform* by itself; UnsupportedError if none can be installed."""
     found = [entry for entry in engines().values() if platform in entry.variant_of_platform and not entry.guest]
     if not found:
         raise UnsupportedError(
@@ -153,7 +153,7 @@ def _home(platform: str) -> Engine:
 
 
 def script_forms() -> tuple[str, ...]:
-    """Return what `--form` takes: the families of forms of the engines that write scripts."""
+    """Return the values of `--form`: the families of forms of the engines that write scripts."""
     return tuple(sorted({entry.form.partition("-")[0] for entry in engines().values() if entry.script}))
 
 

@@ -1,4 +1,4 @@
-"""What an operator computes, as a few lines of numpy for a stand-alone script: sums in int64, the rest in float64.
+"""Computes an operator in a few lines of numpy for a stand-alone script: sums in int64, the rest in float64.
 
 The lines read codes by the names of operands, `s_<name>` and `z_<name>` for scales and zero points, and end with
 `real`, the value of the output before its activation. A convolution is the sum over a view of windows, so that no
@@ -92,7 +92,7 @@ def _windows(name: str, kernel: Sequence[int], stride: Sequence[int], dilation: 
 
 
 def _convolution(trial: Trial) -> list[str]:
-    """Return the sums over all windows; a kernel of one place and one group needs no view of them."""
+    """Return the sums over all windows; a 1x1 kernel of one group needs no view of the windows."""
     attrs: Mapping[str, Any] = trial.case.attrs
     kernel = tuple(trial.codes["weight"].shape[2:])
     rank, groups = len(kernel), attrs.get("groups", trial.codes["x"].shape[1])

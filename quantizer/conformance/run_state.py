@@ -68,7 +68,7 @@ class Run:
         self.expect({name: None for name in ids if ".yaml::" in name and name not in self.items})
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """Remember what could not be collected: with --continue-on-collection-errors the others run all the same."""
+        """Remember collection errors: with --continue-on-collection-errors the other items still run."""
         if report.failed:
             self.uncollected.append(report.nodeid)
 
@@ -130,9 +130,9 @@ class Run:
         self._sung[worker] = said
 
     def damage(self, status: int) -> list[str]:
-        """Return what keeps the verdicts from being believed: a planted fault called right, a worker that says nothing.
+        """Return why the verdicts cannot be trusted: a planted fault that passed, or a worker without a result.
 
-        status: pytest's. Nobody is asked for a canary where the session was interrupted.
+        status: pytest's. No canary is required in an interrupted session.
         """
         found = sorted({problem for _, problem in self._sung.values() if problem})
         silent = sorted(self._judging - self._sung.keys() - self._dead) if status in ENDED else []
@@ -164,7 +164,7 @@ class Run:
 
 
 def _other(line: str) -> str:
-    """Return what a process has that another one has not, of a line of `registered`."""
+    """Return the entries of *registered* lines that one process has and another has not."""
     return f"another {line}" if line.startswith("engine ") else f"other functions of plugins, such as {line}"
 
 
@@ -175,7 +175,7 @@ def _worker(report: Any) -> str:
 
 
 def selection(config: pytest.Config) -> list[str]:
-    """Return the keyword, marker, files and items that the command line names: what else is missing was not asked for.
+    """Return the keyword, marker, files and items that the command line names: other missing items were not requested.
 
     Under xdist the process that writes files is told of no item that was deselected.
     """

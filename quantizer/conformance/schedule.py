@@ -55,15 +55,14 @@ COSTLY = {name: SCHEDULE[name] for name in SAMPLED}
 def schedule(target: Target, options: Options) -> Schedule:
     """Return *target*'s schedule: all of SCHEDULE if the gate profile judges functions by every check.
 
-    A check that was asked for by name runs on every case, and so do those of a real engine, in which no fault was
-    planted.
+    A check requested by name runs on every case, and so do the checks of a real engine, in which no fault was planted.
     """
     sampled = PROFILES[options.profile].sampled and options.real is None and set(options.checks) == set(CHECKS)
     return Schedule(target, options.checks, SCHEDULE if sampled else COSTLY)
 
 
 class Schedule:
-    """The checks of one target's cases, asked for in the order of the cases: they follow from the cases alone."""
+    """Schedules the checks of one target's cases, in their order; it follows from the cases alone."""
 
     def __init__(self, target: Target, checks: Sequence[str], samples: Mapping[str, Sample] = SCHEDULE) -> None:
         self._target = target

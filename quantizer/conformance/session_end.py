@@ -29,7 +29,7 @@ def selects_nothing(config: pytest.Config, run: Run) -> str | None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """Plant a fault in what was judged; then the process that writes files writes the run and reads the baseline."""
+    """Plant a fault in a judged function; then the writing process writes the run and reads the baseline."""
     config = session.config
     said = _canary_ran(config) if exitstatus in ENDED else None
     left = end(config)

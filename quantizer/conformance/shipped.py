@@ -47,7 +47,7 @@ class ShippedSpecs:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
-        """Tell a worker of xdist, which sees every path as named, what was asked for."""
+        """Tell a worker of xdist, which sees every path as named, the original selection."""
         node.workerinput[KEY] = self.names()
 
     def pytest_sessionstart(self) -> None:

@@ -41,7 +41,7 @@ FEW = 8
 def spec_problems(session: Session, spec: Spec) -> Findings:
     """Return the problems of *spec*, each with the next step; expensive checks run only if the cheap ones pass.
 
-    What counts as compared: the shape of the first case, the reference with its oracle, each fault that was planted.
+    These count as comparisons: the shape of the first case, the reference with its oracle, each planted fault.
     """
     path = session.library.paths[spec.op]
     reference = REGISTRY.find(spec.op, "reference")

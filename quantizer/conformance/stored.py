@@ -183,7 +183,7 @@ def _plain(value: AttrValue) -> object:
 def golden_problems(
     targets: Sequence[Target], everything: Sequence[Target], engine: Engine, stores: Stores, step: str
 ) -> Findings:
-    """Return what is wrong with an operator's goldens: missing, stale, unused, different; each with the next step."""
+    """Return the problems of an operator's goldens: missing, stale, unused, different; each with the next step."""
     found, shown = Findings(), stores.options.shown
     files = stores.goldens()
     if targets and not files:
@@ -216,7 +216,7 @@ def target_id(case: Case) -> str:
 
 
 def _compare(found: Findings, target: Target, engine: Engine, golden: Golden, step: str) -> None:
-    """Add one golden to what was found: its codes compared, or why the engine does not run its case."""
+    """Record one golden: its codes compared, or the reason why the engine does not run its case."""
     try:
         check_case(target.spec, golden.case)
     except QuantizerError as err:

@@ -38,7 +38,7 @@ class Target:
 
     @property
     def deal(self) -> tuple[str, str]:
-        """What its generated cases are dealt with: targets of one platform whose codes lie on one kind of grid."""
+        """The key by which its generated cases are dealt: targets of one platform with the same kind of grid."""
         return self.platform.platform, self.scheme.grid
 
     @property
@@ -76,7 +76,7 @@ class Target:
         return None if part is None else weight_part(part, self.platform, self.spec.quantization.family)
 
     def real(self, operands: Mapping[str, Tensor], case: Case) -> Tensor:
-        """Return what the graph computes: the reference, then the fused activation."""
+        """Return the real result of the graph: the reference, then the fused activation."""
         return activate(self.reference(operands, case), case.activation)
 
     @np.errstate(all="ignore")

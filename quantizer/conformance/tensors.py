@@ -109,7 +109,7 @@ def _grid(params: QParams) -> dict[str, Any]:
 
 
 def _meaning(name: str) -> str:
-    """Return what an array of the archive is, by the end of its name."""
+    """Return the meaning of an array in the archive, by the end of its name."""
     known = {
         "expected.real": "the float64 reference on the values of the operands' codes",
         ALLOWED[0]: "the smallest output code that is right",

@@ -74,7 +74,7 @@ class Trial:
 
     @cached_property
     def parameters(self) -> Parameters:
-        """What the engine's quantize rule provided."""
+        """The parameters from the engine's quantize rule."""
         found = self.engine.quantize(self._request())
         if not isinstance(found, Parameters):
             raise GraphError(f"it returned {type(found).__name__}, must be Parameters. Return what it built.")
@@ -93,7 +93,7 @@ class Trial:
 
     @cached_property
     def built_in(self) -> Parameters | None:
-        """What the built-in rule, or the spec alone, provides for the case; None if the only rule is a plugin's."""
+        """The parameters from the built-in rule, or from the spec alone; None if the only rule is a plugin's."""
         rule = REGISTRY.built_in(self.spec.op, "quantize", self.target.platform.places)
         if rule is not None and rule.origin != BUILT_IN:
             return None
@@ -133,7 +133,7 @@ class Trial:
 
     @cached_property
     def outcome(self) -> Staged:
-        """What the engine's integer forward returned; runs on copies, so that damage in place does not spread."""
+        """The result of the engine's integer forward; it runs on copies, so that damage in place does not spread."""
         return self.run(self.call, self.codes, self.parameters)
 
     @cached_property
@@ -199,7 +199,7 @@ class Trial:
         return self.target.platform.variant(self.spec.quantization.family, self._choice)
 
     def _choice(self) -> dict[str, object]:
-        """Return what the platform's choice of a variant may name."""
+        """Return the values that the platform's choice of a variant may name."""
         scheme = self.target.scheme
         values = (
             scheme.activation.bits,
@@ -247,7 +247,7 @@ class Trial:
         return self.magnitude(self.centred)
 
     def run(self, call: Call, codes: Mapping[str, Tensor], parameters: Parameters) -> Staged:
-        """Run the engine's integer forward on copies: damage in place does not reach what it is judged by."""
+        """Run the engine's integer forward on copies: damage in place does not reach the operands that judge it."""
         staged = self.engine.run(call, _copies(codes), parameters)
         if staged.codes.is_floating_point() or staged.codes.dtype == torch.bool:
             raise GraphError(f"the integer forward returned {staged.codes.dtype}: codes are integers. Round them.")

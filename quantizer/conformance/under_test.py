@@ -34,8 +34,7 @@ def launch_early(config: pytest.Config) -> None:
 def load(config: pytest.Config) -> None:
     """Load plugins, or register their stand-ins; a usage error for the first broken one.
 
-    What a plugin in this process is judged by is imported before it: a name that it changes is not the judge's own any
-    more.
+    The modules that judge a plugin in this process are imported before it, so that it cannot change their names.
     """
     asked = options(config)
     found = with_usage_errors(lambda: sources(asked.plugins, dict(os.environ)))

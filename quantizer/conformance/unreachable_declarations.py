@@ -78,7 +78,7 @@ def _reaches_alone(targets: Sequence[Target], entry: str) -> bool:
 
 
 def _idle_conditions(spec: Spec, cases: Sequence[Case]) -> Iterator[Problem]:
-    """Yield every `when` that holds in no case: what depends on it is never judged."""
+    """Yield every `when` that is false in every case, so that nothing depending on it is judged."""
     values = [variables(spec, case.shapes, case.attrs) for case in cases]
     for index, relation in enumerate(spec.properties):
         if relation.when is not None and not any(relation.when(bound) for bound in values):

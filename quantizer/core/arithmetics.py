@@ -117,8 +117,8 @@ def refusals(
 ) -> Iterator[tuple[Location, str]]:
     """Yield place and reason for each operator family whose requantization variant on *platform* does not support it.
 
-    home: the shipped platform whose functions it has. Where all its arithmetic is that one's, what runs there is not
-    refused. *generic*: only variants that compose are looked at; the platform's room may know the others.
+    home: the shipped platform whose functions it has. If its whole arithmetic equals that platform's, nothing that runs
+    there is refused. *generic*: only variants that compose are looked at; the platform's room may know the others.
     """
     said: set[tuple[Location, Variant]] = set()
     copied = home is not None and _is_copy(platform, home)

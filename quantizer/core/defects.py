@@ -117,7 +117,7 @@ class GraphDefect(Model):
 
 
 def check_graph_defects(defects: Sequence[GraphDefect], key: str, taken: Sequence[str]) -> Iterator[Finding]:
-    """Yield what is wrong with *defects*, which stand under *key*; ids in *taken* are declared elsewhere."""
+    """Yield the errors of *defects*, which are declared under *key*; ids in *taken* are declared elsewhere."""
     seen = set(taken)
     for index, defect in enumerate(defects):
         if defect.id in seen:
@@ -136,7 +136,7 @@ def check_graph_defects(defects: Sequence[GraphDefect], key: str, taken: Sequenc
 
 
 def check_defects(defects: Sequence[Defect], key: str, taken: Sequence[str] = ()) -> list[Finding]:
-    """Return what is wrong with *defects*, which stand under *key*; ids in *taken* are declared elsewhere."""
+    """Return the errors of *defects*, which are declared under *key*; ids in *taken* are declared elsewhere."""
     findings = []
     ids = [*taken, *(defect.id for defect in defects)]
     for index, defect in enumerate(defects):

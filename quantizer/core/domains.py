@@ -140,7 +140,7 @@ def fits(value: object, domain: Domain) -> bool:
 
 
 def wanted(domain: Domain) -> str:
-    """Return what a value of *domain* must be, in words."""
+    """Return a description of the legal values of *domain*."""
     if domain.type == "enum":
         return f"one of {', '.join(got(choice) for choice in domain.choices or [])}"
     if domain.length is not None:
@@ -149,7 +149,7 @@ def wanted(domain: Domain) -> str:
 
 
 def check_domain(domain: Domain, location: Location) -> Iterator[Finding]:
-    """Yield what is wrong with the keys, bounds, default and bins of one domain."""
+    """Yield the errors in the keys, bounds, default and bins of one domain."""
     given = domain.model_fields_set & frozenset().union(*_KEYS.values())
     for key in sorted(given - _KEYS[domain.type]):
         legal = ", ".join(sorted(_KEYS[domain.type])) or "default and bins only"

@@ -63,7 +63,7 @@ class Draft:
 
 
 def new_token() -> str:
-    """Return what the drafts of one set of files have in common."""
+    """Return the common part of the names of one set of drafts."""
     return secrets.token_hex(6)
 
 
@@ -119,7 +119,7 @@ def _take_rights(path: Path, known: os.stat_result) -> None:
 
 
 def _sweep(folder: Path) -> None:
-    """Remove what processes that ended left in *folder*; once a process, before its own first draft there."""
+    """Remove the drafts of ended processes from *folder*; once a process, before its own first draft there."""
     if folder in _swept or fcntl is None:
         return
     _swept.add(folder)

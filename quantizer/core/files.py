@@ -54,7 +54,7 @@ Content = str | Iterable[bytes]
 
 
 def replace_files(contents: Mapping[Path, Content], error: type[QuantizerError] = WriteError) -> None:
-    """Write each file in one step, over what stands there; *error*, and all as before, where that is not possible.
+    """Write each file in one step, replacing the old one; on *error* all files are as before.
 
     Of several files the last one makes the set whole: it goes first and comes last. A process that is killed leaves the
     old set, the new one, or one without its last file, which no reader takes for whole; never files of both.
@@ -145,7 +145,7 @@ def _set_aside(draft: Draft) -> Path:
 
 
 def _put_back(before: Mapping[Path, Path | None], error: type[QuantizerError]) -> None:
-    """Bring back what stood at each path, and nothing if nothing did."""
+    """Restore the old file at each path; remove the new one if there was none."""
     for target, kept in before.items():
         try:
             if kept is None:
@@ -171,7 +171,7 @@ def _linked(kept: Path, target: Path) -> bool:
 
 
 def _write_into(path: Path, content: Content, error: type[QuantizerError]) -> None:
-    """Write *content* behind what we wrote there already."""
+    """Append *content* to the part that we have written already."""
     own = _own_output(path)
     sys.stdout.flush()
     try:
@@ -213,7 +213,7 @@ def _write(
 
 
 def _at_fault(err: OSError, targets: Mapping[Path, Path], path: Path) -> Path:
-    """Return which of the paths asked for an error is about: the one whose target it names, else the last one begun."""
+    """Return the path that an error is about: the one whose target it names, else the last one begun."""
     named = {str(err.filename), str(err.filename2)}
     return next((asked for asked, target in targets.items() if str(target) in named), path)
 

@@ -36,7 +36,7 @@ class FloatLayout:
 
     @property
     def last(self) -> int:
-        """The magnitude bits of the largest value: all ones, less what the infinity and NaN take."""
+        """The magnitude bits of the largest value: all ones, minus those of infinity and NaN."""
         bits = 1 << (self.exponent_bits + self.mantissa_bits)
         return bits - 1 - (1 << self.mantissa_bits if self.has_infinity else int(self.has_nan))
 

@@ -256,7 +256,7 @@ class FixedOutput(Model):
     """Replacement for outputs of more than 8 bits."""
 
     def of(self, bits: int) -> FixedOutput:
-        """Return what an output of *bits* has."""
+        """Return the setting for outputs of *bits* bits."""
         return self.wide if self.wide is not None and bits > NARROW_BITS else self
 
 

@@ -91,7 +91,7 @@ class Scheme(Model):
 
     @property
     def grid(self) -> Grid:
-        """What its codes need of an arithmetic."""
+        """The kind of arithmetic that its codes need."""
         if self.weight is not None and self.weight.granularity == "block":
             return "blocks"
         return "uniform" if self.activation.format == "integer" else self.activation.format
@@ -124,7 +124,7 @@ def all_schemes(schemes: Schemes) -> dict[str, Scheme]:
 
 
 def check_schemes(schemes: Schemes, before: Schemes) -> list[Finding]:
-    """Return what is wrong with a file's names, given the parts that were read *before* it."""
+    """Return the errors in a file's names, given the parts that were read *before* it."""
     findings = [*_check_parts(schemes)]
     taken = before.weights.keys() | before.activations.keys() | set(before.schemes)
     for kind, parts in (("weights", schemes.weights), ("activations", schemes.activations)):

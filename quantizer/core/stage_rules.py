@@ -17,7 +17,7 @@ from quantizer.core.yaml_source import Location
 
 
 def check_stages(spec: Spec, stages: Mapping[str, Stage], place: Location = ("stages",)) -> Iterator[Finding]:
-    """Yield what is wrong with *stages* of *spec*, which stand at *place* of a file."""
+    """Yield the errors in *stages* of *spec*, which are declared at *place* of a file."""
     if not stages:
         return
     if len(spec.outputs) != 1 or next(iter(spec.outputs.values())).kind != "value" or spec.quantization.outputs:

@@ -99,7 +99,7 @@ class TableFile(Model):
 
 
 class VectorOutput(Model):
-    """The output of a case: what a result file must hold."""
+    """The output of a case: the required contents of a result file."""
 
     dtype: ArrayType
     """Type of an element of the result."""

@@ -45,7 +45,7 @@ def near(word: object, legal: Iterable[object]) -> str:
 
 
 def suggestion(word: object, legal: Iterable[object], what: str) -> str:
-    """Return ` Did you mean 'x'?` for the nearest of *legal*, or the list of them where none is near."""
+    """Return ` Did you mean 'x'?` for the nearest of *legal*, or the list of them if none is near."""
     words = [str(item) for item in legal]
     if hint := near(word, words):
         return hint

@@ -49,7 +49,7 @@ class Mark(NamedTuple):
 
 @dataclass(frozen=True)
 class Positions:
-    """Where the keys and values of one file stand, by location: the keys and indices that lead to them."""
+    """The places of a file's keys and values, by location: the keys and indices that lead to them."""
 
     name: str
     """How messages call the file."""
@@ -250,7 +250,7 @@ def _mark(mark: Event) -> Mark:
 
 
 def scalar(text: str) -> bool | int | float | str | None:
-    """Return what a plain scalar means in the core schema of YAML 1.2; ValueError for a number out of bounds."""
+    """Return the value of a plain scalar in the core schema of YAML 1.2; ValueError for a number out of bounds."""
     if text in _WORDS:
         return _WORDS[text]
     if text[0] not in "+-.0123456789":

@@ -1,4 +1,4 @@
-"""docs/tpulang.md: every operator function of TpuLang and what it does."""
+"""docs/tpulang.md: every operator function of TpuLang, with a short description."""
 
 from __future__ import annotations
 

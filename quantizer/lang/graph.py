@@ -158,7 +158,7 @@ class Graph:
         _one_for_each_slice(tensor)
 
     def reshape(self, tensor: Tensor, shape: tuple[int, ...]) -> None:
-        """Give a coefficient another shape of as many elements for this call; taken back where the call fails."""
+        """Give a coefficient another shape with the same number of elements for this call; undone if the call fails."""
         before, held = tensor.shape, tensor.buffer
         assert held is not None
 

@@ -41,7 +41,7 @@ class Scalar:
 
 @dataclass(frozen=True)
 class Quantization:
-    """What is known of a tensor's scale and zero point: each one number, one for each slice of an axis, or nothing."""
+    """The known part of a tensor's scale and zero point: each one number, one for each slice of an axis, or nothing."""
 
     scale: float | tuple[float, ...] | None = None
     zero_point: int | tuple[int, ...] | None = None
@@ -65,7 +65,7 @@ class Quantization:
         return f"scale={_shown(self.scale)}, zero_point={_shown(self.zero_point)}"
 
     def qparams(self, dtype: str, axis: int) -> QParams:
-        """Return the parameters; what is not known is scale 1 and zero point 0."""
+        """Return the parameters; an unknown scale is 1, an unknown zero point 0."""
         scale = torch.tensor(1.0 if self.scale is None else self.scale, dtype=torch.float64)
         zero = torch.tensor(0 if self.zero_point is None else self.zero_point, dtype=torch.int64)
         scale, zero = torch.broadcast_tensors(scale, zero)

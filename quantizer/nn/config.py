@@ -1,4 +1,4 @@
-"""What a datum's configuration says, checked once: so that a forward only reads plain numbers."""
+"""Reads the configuration of a datum once, so that a forward only uses plain numbers."""
 
 from __future__ import annotations
 

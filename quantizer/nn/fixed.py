@@ -19,7 +19,7 @@ _STATE = ("fp_scale", "fp_draws")
 
 
 class LiveConfig(MutableMapping[str, Any]):
-    """One datum's configuration as its module holds it: what is written here counts from the next forward on."""
+    """One datum's configuration in its module: a change takes effect from the next forward on."""
 
     def __init__(self, module: Fixed, name: str, *, grad: bool) -> None:
         self._module, self._name, self._grad = module, name, grad
@@ -128,7 +128,7 @@ class Fixed(nn.Module):
             self._keep_fix_buffer(draws, seed_of(config))
 
     def configure_fixes(self, given: Mapping[str, Any], *, grad: bool = False) -> None:
-        """Replace all configurations, by those in *given*: all or none."""
+        """Replace all configurations by those in *given*; all of them or none."""
         self.check_fixes(given, grad=grad)
         for name in self.fix_configs(grad=grad).keys() - given.keys():
             del self.fix_configs(grad=grad)[name]

@@ -117,7 +117,7 @@ def parameters(
     constants: Mapping[str, Constant],
     activation: str,
 ) -> Parameters:
-    """Return what is provided to the integer forward of *spec* on *platform* for these grids and codes."""
+    """Return the parameters for the integer forward of *spec* on *platform* with these grids and codes."""
     bits = output.dtype.bits
     weight = next((c.params.dtype.bits for c in constants.values()), None)
     scheme = Scheme(

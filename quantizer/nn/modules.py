@@ -25,7 +25,7 @@ class FixedParameters(Fixed):
     """
 
     def forward(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        """Return what the module computes on the quantized values."""
+        """Return the module's result on the quantized values."""
         given = inputs if isinstance(inputs, dict) and "inputs" in inputs else None
         operand = inputs if given is None else given["inputs"]
         names = self._fixed_names(given)

@@ -64,7 +64,7 @@ class FixTopModule(nn.Module):
         """Replace configurations, scales included, by *cfgs*: what `get_fix_configs` returns, data_only or not.
 
         FixError, and nothing changed, for a name that is no module of this one or for an illegal configuration. A
-        fixed-point module that *cfgs* does not name keeps what it has, with a warning.
+        fixed-point module that *cfgs* does not name keeps its configuration, with a warning.
         """
         plan: list[tuple[Fixed, dict[str, Any]]] = []
         _plan(self, cfgs, "", plan, grad=grad)

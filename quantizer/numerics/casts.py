@@ -1,4 +1,4 @@
-"""Narrow number formats: float32 values rounded to what a format holds, small integers packed into bytes."""
+"""Narrow number formats: float32 values rounded to the values of a format, small integers packed into bytes."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class Compared:
 
     @property
     def verdict(self) -> Verdict:
-        """equal: every byte. equal except for last bits: the allowed differences explain all that was found."""
+        """equal: every byte. equal but for last bits: the allowed differences explain all that was found."""
         if self.first or not all(equal == count for equal, count in self.equal_of.values()):
             return "different"
         return "equal but for last bits" if self.forgiven else "equal"
@@ -156,7 +156,7 @@ def table(found: list[Compared]) -> str:
 
 
 def counted(found: Sequence[Compared]) -> str:
-    """Return how many runs are equal, and how many more are equal except for last bits."""
+    """Return how many runs are equal, and how many more are equal but for last bits."""
     counts = Counter(item.verdict for item in found)
     text = f"{counts['equal']} of {len(found)} equal"
     near = counts["equal but for last bits"]

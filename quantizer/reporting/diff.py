@@ -329,7 +329,7 @@ def _moved(old: Record, new: Record, check: str) -> int:
 def _check_losses(
     item: str, name: str, was: CheckRecord, now: CheckRecord, fewer: int, moved: int
 ) -> Iterator[CoverageChange]:
-    """Yield what a check covers no more; *moved* cases show a defect on one of two processors alone."""
+    """Yield the coverage that a check lost; *moved* cases show a defect on only one of two processors."""
     more_inconclusive = now.inconclusive - was.inconclusive - max(-moved, 0)
     if more_inconclusive > 0:
         yield CoverageChange(item, "inconclusive", name, was.inconclusive, now.inconclusive)

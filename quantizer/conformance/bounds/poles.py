@@ -87,7 +87,7 @@ def _has_zero(x: Interval) -> BoolArray:
 
 
 def _hull(f: ArrayFunction, x: Interval) -> Interval:
-    """Return the hull of f at both ends, wider by what float64 functions lose."""
+    """Return the hull of f at both ends, widened by the errors of float64 functions."""
     return _corners([f(x.lo), f(x.hi)])
 
 

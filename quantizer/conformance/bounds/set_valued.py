@@ -56,7 +56,7 @@ def compare(op: Comparison, a: Interval, b: Interval) -> Truth:
 
 
 def negate(truth: Truth) -> Truth:
-    """Return the opposite; what is undecided stays so."""
+    """Return the opposite; undecided elements stay undecided."""
     return np.where(truth == UNDECIDED, UNDECIDED, 1 - truth).astype(np.int8)
 
 

@@ -1,4 +1,4 @@
-"""What a campaign runs: targets, examples, a seed; cut into units that any worker can run."""
+"""The work of a campaign: targets, examples and a seed, cut into units that any worker can run."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Plan:
             raise CaseError(f"{where}: not the plan of a campaign: {one_line(err)}. Name another folder.") from None
 
     def options(self) -> Options:
-        """Return what a session of the plan is opened with."""
+        """Return the options with which a session of the plan is opened."""
         return Options(
             root=Path.cwd(),
             engine=self.engine,

@@ -1,4 +1,4 @@
-"""What a campaign found in all, as data and as a table."""
+"""The results of a whole campaign, as data and as a table."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ def _leaves_accumulator(trial: Trial) -> bool:
 
 
 def _outward(values: Array, direction: int) -> Array:
-    """Return *values* moved by the rounding of one float64 product: what `scale * code` may lose."""
+    """Return *values* moved outward by the rounding of one float64 product, the error of `scale * code`."""
     return np.asarray(values + direction * 4 * np.spacing(np.abs(values)))
 
 

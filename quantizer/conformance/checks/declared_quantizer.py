@@ -19,7 +19,9 @@ BEYOND_CODES = 2.0**60
 
 @np.errstate(over="ignore")
 def steps_in_float32(x: Array, scale: Array, steps: Array | None, zero: Array, quantizer: Quantizer) -> Array:
-    """Return what the quantizer rounds, without the zero point: float32 steps of float32 *x*, held in float64.
+    """Return the number that the quantizer rounds, without the zero point.
+
+    Float32 steps of float32 *x*, stored in float64.
 
     *scale*, *steps* (1 / scale as the platform's rule rounds it, or None) and *zero* broadcast against *x*. With
     `zero_point: before` the sum is rounded to float32 as well; with the inverse of a scale, product and sum together.

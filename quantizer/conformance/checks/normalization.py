@@ -222,7 +222,7 @@ class _ByTable:
         return verdict if verdict.failing else self.significance(value, spare) or verdict
 
     def significance(self, value: Array, spare: Array) -> Verdict | None:
-        """The root must hold its value in as many significant bits as the platform declares, whatever its unit."""
+        """The root must have as many significant bits as the platform declares, whatever its unit."""
         declared = self.trial.target.platform.significant_bits.get("inverse_root")
         if declared is None:
             return None

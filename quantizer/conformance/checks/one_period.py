@@ -29,7 +29,7 @@ def entries(trial: Trial, table: Table) -> tuple[Array, Array]:
 
 
 def number_findings(trial: Trial) -> Iterator[Finding]:
-    """Yield what is found of the multiplier from centred codes to entries: size / (2 pi) / steps_x, in float32."""
+    """Yield the findings about the multiplier from centred codes to entries: size / (2 pi) / steps_x, in float32."""
     table, numbers = trial.parameters.tables.get("period"), trial.parameters.numbers
     if table is None:
         return

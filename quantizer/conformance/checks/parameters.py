@@ -366,7 +366,7 @@ def _codes(trial: Trial, name: str, got: Array, wanted: Expected, axis: int | No
 def _declared(
     trial: Trial, name: str, values: Array, scale: Array, steps: Array | None, zero: Array, wanted: Expected
 ) -> list[Array] | None:
-    """Return what the code of each number of a weight may be under the declared float32 quantizer; None for a bias.
+    """Return the possible codes of each number of a weight under the declared float32 quantizer; None for a bias.
 
     A plugin may multiply the same two numbers exactly. The scale of a bias is a product, which float32 forms in some
     order: near a tie it has two codes.

@@ -172,6 +172,6 @@ def resize_enclosure(trial: Trial, x: Array, dx: Array) -> Interval:
 
 
 def resize_stage_error(trial: Trial) -> Array:
-    """Return e in output codes: what the weights' format loses, 0 where they are exact."""
+    """Return e in output codes: the rounding error of the weights; 0 if the weights are exact."""
     lost = _format_error(trial) if "weight_bits" in trial.parameters.numbers else 0.0
     return np.full(trial.output_shape, lost)

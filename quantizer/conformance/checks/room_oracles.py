@@ -35,7 +35,10 @@ def numbers_of_room(trial: Trial) -> Iterator[Finding]:
 
 
 def lost_of_room(trial: Trial) -> Array | None:
-    """Return what the oracle of the platform's room allows beyond half a step for accuracy; None without one."""
+    """Return the error beyond half a step that the oracle of the platform's room allows in accuracy.
+
+    None without an oracle.
+    """
     oracle = _oracle(trial)
     return None if oracle is None or not oracle.lost else loaded(oracle.lost)(asked(trial, trial.codes))
 

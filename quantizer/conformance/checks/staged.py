@@ -99,7 +99,7 @@ def computes_reference(trial: Trial) -> str | None:
 
 
 def stage_findings(trial: Trial) -> Iterator[Finding]:
-    """Yield what is found of the formats of stages that a rule provides: equal to the declared ones, and no others."""
+    """Yield the findings about the formats of stages that a rule provides: they must equal the declared ones."""
     declared = _formats(trial) if has_stages(trial) else {}
     for name, got in trial.parameters.stages.items():
         if name not in declared:

@@ -16,7 +16,7 @@ Array = NDArray[Any]
 
 
 def step_codes(trial: Trial, places: Array, beside: Array | float, folded: float) -> list[Array] | None:
-    """Return what an entry at each place may be: the code of f there, of f just below, and of f just above.
+    """Return the possible entries at each place: the code of f there, of f just below, and of f just above.
 
     A whole number is exact in float32, so that the declared quantizer gives it one code (and a plugin may multiply
     exactly). Only the operand's float32 error is free: at a jump it leads to either side, never to a code between them.

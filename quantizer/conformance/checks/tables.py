@@ -177,7 +177,7 @@ def _fine_enough(trial: Trial, name: str, table: Table) -> Iterator[Finding]:
 def holds_spread_entries(trial: Trial, name: str, table: Table) -> bool:
     """Return whether entries are f at points spread evenly over the codes, ends included (alignment `linspace`).
 
-    Each is within half a unit and what float32 may lose of f. The points are float32 too: all but the two ends may be
+    Each is within half a unit plus the float32 error of f. The points are float32 too: all but the two ends may be
     slightly off, and f moves with them. A function of whole numbers has the code of one of its sides.
     """
     count, operand = table.entries.numel(), trial.parameters.inputs[trial.spec.activations[0]]
@@ -199,7 +199,7 @@ def holds_spread_entries(trial: Trial, name: str, table: Table) -> bool:
 
 
 def exponentials(trial: Trial, table: Table, places: Array) -> tuple[Array, Array]:
-    """Return exp at each distance from the largest code, in units of the table, and what float32 may lose of it."""
+    """Return exp at each distance from the largest code, in units of the table, and the error that float32 may add."""
     params = trial.parameters.inputs[trial.spec.activations[0]]
     scale, zero = float(params.scale), abs(int(params.zero_point))
     wanted = np.exp(np.minimum(places, 0) * scale) / table.unit

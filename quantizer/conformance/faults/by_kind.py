@@ -79,7 +79,10 @@ def limit(by: int) -> Change:
 
 
 def halved(original: Function) -> Function:
-    """Halve what a result is multiplied by: the multiplier, or, where that changes nothing, the step of the output."""
+    """Halve the factor of a result.
+
+    The multiplier, or the step of the output if halving the multiplier changes nothing.
+    """
     return _first_that_tells(original, kernel(multipliers_halved), kernel(_factors_halved), kernel(scaled_output(2.0)))
 
 
@@ -105,7 +108,7 @@ def coarser(change: Callable[[Tensor], Tensor]) -> Wrap:
 
 
 def _first_that_tells(original: Function, *wraps: Wrap) -> Function:
-    """Return a forward that gives what the first of *wraps* does that changes the codes."""
+    """Return a forward that uses the first of *wraps* that changes the codes."""
 
     def faulty(*operands: Tensor, parameters: Parameters, **named: Any) -> Tensor | Staged:
         right: Tensor | Staged = original(*operands, parameters=parameters, **named)

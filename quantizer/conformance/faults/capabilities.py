@@ -123,7 +123,7 @@ def fusing(spec: Spec) -> bool:
 
 
 def reducing(spec: Spec) -> bool:
-    """It makes one element of several of one activation: their sum, mean or product, the root of their squares."""
+    """It reduces several elements of an activation to one: their sum, mean, product or root of squares."""
     return calibrated(spec) and spec.error_model.kind in ("linear", "mean", *_FOLDS) and list(spec.inputs) == ["x"]
 
 

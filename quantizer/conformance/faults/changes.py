@@ -145,7 +145,7 @@ def one_entry(table: Table) -> Table:
 
 
 def without_bias(original: Function) -> Function:
-    """Leave the bias out, or what a normalisation calls beta."""
+    """Leave out the bias, or the beta of a normalisation."""
 
     def faulty(*operands: Tensor, **named: Any) -> Any:
         kept = (*operands[:2], *(None for _ in operands[2:]))
@@ -261,7 +261,7 @@ def tables_in_place(original: Function) -> Function:
 
 
 def next_shift(parameters: Parameters) -> Parameters:
-    """Halve what a provided multiplier gives."""
+    """Halve a provided multiplier."""
     numbers = {name: value + (name == "shift") for name, value in parameters.numbers.items()}
     return replace(parameters, numbers=numbers)
 

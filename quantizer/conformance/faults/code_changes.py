@@ -118,7 +118,7 @@ def padding_moved(padding: Sequence[int]) -> tuple[int, ...]:
 
 
 def overhang_left_out(original: Function) -> Function:
-    """Divide by the places inside the padded image: what a last window overhangs does not count."""
+    """Divide by the number of places inside the padded image: the part of a last window beyond it does not count."""
 
     def faulty(
         *, x: Tensor, parameters: Parameters, padding: Sequence[int], count_include_pad: bool, **named: Any

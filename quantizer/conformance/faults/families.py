@@ -224,7 +224,7 @@ def swapped(pair: Sequence[int]) -> tuple[int, ...]:
 
 
 def no_halo(original: Function) -> Function:
-    """Cut input windows one element short: what lies beyond becomes padding."""
+    """Cut input windows one element short: the missing element becomes padding."""
     del original
 
     def faulty(spec: Spec, shapes: Any, attrs: Any, plan: TilePlan) -> list[Tile]:
@@ -246,7 +246,7 @@ def _short(tile: Tile, shape: tuple[int, ...]) -> Tile:
 
 
 def under_power_of_two(change: Callable[[Parameters], Parameters]) -> Wrap:
-    """Change what is provided where the scheme's scales are powers of two."""
+    """Change the provided numbers where the scheme's scales are powers of two."""
 
     def wrap(original: Function) -> Function:
         def faulty(request: Request) -> Parameters:

@@ -1,4 +1,4 @@
-"""A fault: what it changes, where, and which operators it concerns."""
+"""A fault: its change, its place, and the operators that it concerns."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Change = Callable[..., Any]
 
 @dataclass(frozen=True)
 class Fault:
-    """One fault: what it changes, in which operators, and how each function under test is wrapped."""
+    """One fault: its change, its operators, and how each function under test is wrapped."""
 
     id: str
     place: str

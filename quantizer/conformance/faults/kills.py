@@ -1,4 +1,4 @@
-"""Runs the checks under a planted fault: what the fault changes, and which checks find it."""
+"""Runs the checks under a planted fault, to see what the fault changes and which checks find it."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Kill:
 
 @dataclass
 class Found:
-    """What became of one planted fault over some cases."""
+    """The outcome of one planted fault over some cases."""
 
     effect: bool = False
     """Whether it changed anything."""
@@ -105,7 +105,9 @@ class Subject:
         self._given: dict[tuple[int, Kind], list[object]] = {}
 
     def examine(self, fault: Fault) -> Found:
-        """Return what *fault* changes and which checks find it: every case that it changes is judged until one did.
+        """Return the cases that *fault* changes and the checks that find it.
+
+        Changed cases are judged until one check does.
 
         A few cases after that are judged too, so that all checks are named that find it soon; under a schedule, which
         asks only what is lost, none. A fault that changes runs which no check of its case sees is then judged on the
@@ -178,7 +180,7 @@ class Subject:
         return Planting(fault, self.session.library.spec(self.op), tuple(self.session.library.platforms))
 
     def compared(self, fault: Fault) -> list[Compared]:
-        """Return for each case that *fault* changes the real output that is wanted, what is got, and one code of it.
+        """Return, for each case that *fault* changes, the expected and actual real output, and the value of one code.
 
         Empty for a fault in a file, which changes no output.
         """
@@ -224,7 +226,7 @@ class Subject:
 
 
 def anew(trial: Trial, kind: Kind) -> Trial:
-    """Return *trial* without what a changed function of *kind* decides; provided tensors are copies."""
+    """Return *trial* without the results of a changed function of *kind*; provided tensors are copies."""
     other = copy.copy(trial)
     kept = _KEPT.get(kind, (*_HANDED, "outcome"))
     other.__dict__ = {
@@ -250,10 +252,12 @@ def _copied(parameters: Parameters) -> Parameters:
 
 
 def given(trial: Trial, kind: Kind) -> Iterator[object]:
-    """Yield everything that the functions of *kind* give for a trial, piece by piece; of one that raises, what it says.
+    """Yield all results of the functions of *kind* for a trial, piece by piece.
 
-    Forwards run on the operands of the case, on others of the same shapes, and once more, and show what they leave of
-    them.
+    For a function that raises, the message.
+
+    Forwards run on the case's operands, on other operands of the same shapes, and once more; the operands are compared
+    afterwards.
     """
     try:
         if kind == "tile":

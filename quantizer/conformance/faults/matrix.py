@@ -44,7 +44,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Row:
-    """What became of one fault in one operator."""
+    """The outcome of one fault in one operator."""
 
     fault: str
     place: str
@@ -73,7 +73,7 @@ class Result:
 
 
 def matrix(jobs: Sequence[Job], executor: Executor) -> Iterator[Result]:
-    """Yield the result of each job as it comes."""
+    """Yield the results of the jobs as they finish."""
     waiting = [executor.submit(run, job) for job in jobs]
     for done in as_completed(waiting):
         yield done.result()

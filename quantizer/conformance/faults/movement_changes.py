@@ -24,7 +24,7 @@ def each_before(values: Sequence[int]) -> tuple[int, ...]:
 
 
 def each_index_next(original: Function) -> Function:
-    """Take what lies behind the place that an index names; the first behind the last."""
+    """Take the element after the place that an index names; the first one after the last."""
 
     def faulty(*, x: Tensor, indices: Tensor, axis: int, **named: Any) -> Tensor:
         codes: Tensor = original(x=x, indices=(indices + 1) % x.shape[axis], axis=axis, **named)
@@ -109,7 +109,7 @@ def turned_around(original: Function) -> Function:
 
 
 def forwards(original: Function) -> Function:
-    """Give what is read backwards in the order of the tensor."""
+    """Return the elements in the tensor's order where they should be reversed."""
 
     def faulty(*operands: Tensor, strides: Sequence[int], **named: Any) -> Tensor:
         codes: Tensor = original(*operands, strides=strides, **named)

@@ -59,7 +59,7 @@ def root_minus_one(own: Function) -> Function:
 
 
 def normalized_plus_one(own: Function) -> Function:
-    """Raise what is shifted in the platform's own mode by one: the normalised value, and the factor of 16 bits."""
+    """Add one to the numbers that the platform shifts and rounds: the normalised value, and the factor of 16 bits."""
     return lambda values, bits, mode: own(values, bits, mode) + (mode != "half_up")
 
 

@@ -1,7 +1,7 @@
 """The kill matrix by place: fault x operator x (platform, arithmetic), where a case has one arithmetic.
 
-A fault that is found on one platform says nothing about another: what it changes there may have another name, or not
-exist.
+A fault that is found on one platform proves nothing for another: the number that it changes may have another name
+there, or not exist.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FAILING = (SURVIVES, STALE)
 
 @dataclass(frozen=True)
 class Place:
-    """What became of one fault in one operator on one platform, under one of its arithmetics."""
+    """The outcome of one fault in one operator on one platform, under one of its arithmetics."""
 
     fault: str
     op: str
@@ -76,7 +76,7 @@ class Places:
 
 
 def silent_places(places: Iterable[Place]) -> Mapping[Triple, str]:
-    """Return why a fault changes nothing in an operator on a platform, where that holds of every arithmetic there."""
+    """Return why a fault changes nothing in an operator on a platform, if that is true of every arithmetic there."""
     found: dict[Triple, list[Place]] = {}
     for place in places:
         found.setdefault((place.fault, place.op, place.platform), []).append(place)

@@ -24,7 +24,7 @@ Accepts = Callable[[Array, Array, float], bool]
 
 @dataclass(frozen=True)
 class Policy:
-    """What one harness accepts, and where that is known from."""
+    """The errors that one test harness accepts, and the source for that."""
 
     name: str
     source: str

@@ -1,4 +1,4 @@
-"""Reasons why a fault has no effect on a platform: what it changes does not occur there."""
+"""Reasons why a fault has no effect on a platform: the number that it changes does not occur there."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ RULES = (
 
 
 def silence(fault: Fault, trials: Sequence[Trial]) -> str:
-    """Return why *fault* can change nothing in these cases of one platform and arithmetic; "" where nothing says so."""
+    """Return why *fault* can change nothing in these cases of one platform and arithmetic; "" if no reason is known."""
     for rule in RULES:
         if fault.id.startswith(rule.faults) and not any(rule.needed(trial) for trial in trials):
             return rule.reason

@@ -75,7 +75,7 @@ def seam_doubled(found: list[Tile], shapes: dict[str, tuple[int, ...]], attrs: d
 
 
 def seam_late(found: list[Tile], shapes: dict[str, tuple[int, ...]], attrs: dict[str, Any]) -> list[Tile]:
-    """Put the results of the first two tiles of one shape in each other's place."""
+    """Exchange the results of the first two tiles of the same shape."""
     first = found[0]
     size = [stop - start for start, stop in first.output]
     for place, other in enumerate(found[1:], 1):

@@ -55,7 +55,7 @@ class GraphCase:
 
 @dataclass(frozen=True)
 class Built:
-    """A quantized graph of ONNX's operators, and what it is fed."""
+    """A quantized graph of ONNX's operators, and its inputs."""
 
     graph: Graph
     feeds: Values
@@ -75,7 +75,7 @@ def cases(spec: GraphSpec, count: int, seed: int = 0) -> Iterator[GraphCase]:
 
 
 def build(spec: GraphSpec, case: GraphCase) -> Built:
-    """Return the quantized graph of a case; scales are calibrated on the very data that it is fed."""
+    """Return the quantized graph of a case; scales are calibrated on its own inputs."""
     source = from_model(_model(spec, case))
     feeds = {name: torch.from_numpy(_filled(case, name, source.tensor(name).shape)) for name in source.inputs}
     whole = with_constant_codes(with_qdq(quantize_graph(dispatch_graph(source), [feeds], NARROW)))

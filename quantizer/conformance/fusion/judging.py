@@ -50,7 +50,7 @@ class Judged:
     verdict: Verdict
 
     def __str__(self) -> str:
-        """What was compared and how it ended."""
+        """The comparison and its result."""
         return f"{self.what}: {self.verdict.status}{f', {self.verdict.reason}' if self.verdict.reason else ''}"
 
 
@@ -152,7 +152,8 @@ def judge_rewrite(own: Composed, rewrite: Rewrite) -> Verdict:
 def judge_optimized(built: Built, engine: Session, optimized: Session) -> Verdict:
     """Judge an optimized run by the run without: equal codes, where the enclosures of the parts allow one code each.
 
-    A part's enclosure is float64 on the operands of the plain run, with what float32 may lose. Where it allows two
+    A part's enclosure is the float64 result on the operands of the plain run, widened by the float32 error. Where it
+    allows two
     codes somewhere, an optimized run may have either there, and anything behind it: nothing is judged.
     """
     parts, names = parts_of(built.graph), list(built.graph.outputs)
@@ -273,7 +274,7 @@ def compared(wanted: Codes, found: Codes) -> Verdict:
 def failing_what(
     spec: GraphSpec, case: GraphCase, platform: str, engines: tuple[Session | None, Session | None], what: str
 ) -> bool:
-    """Return whether a case fails in *what*."""
+    """Return whether a case fails in the comparison *what*."""
     return any(item.what == what and item.verdict.failing for item in judge_graph(spec, case, platform, *engines))
 
 

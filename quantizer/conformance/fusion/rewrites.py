@@ -81,8 +81,8 @@ def swapped(spec: GraphSpec) -> Rewrite | None:
 def _swapped(graph: Graph, first: str, second: str) -> Graph:
     """Return *graph* with *second*, which moves codes, before *first*.
 
-    What moves keeps its operand's numbers, so that the moved operand has those that the first one reads. What the first
-    one makes, moved or not, has the numbers that it had.
+    A movement keeps its operand's numbers, so the moved operand has those that the first node reads. The results of the
+    first node keep their numbers, moved or not.
     """
     a, b = graph.node(first), graph.node(second)
     source = graph.producers[str(a.inputs[0])]

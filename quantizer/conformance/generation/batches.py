@@ -23,7 +23,7 @@ def member(target: Target, seed: int, place: int, most: int = PARTS) -> Case:
     """Return the case *place* of the series *seed*: RANGES neighbouring cases share a structure, and nothing else.
 
     most: data sets of the case, at most; it has several where its structure has an axis to stack them along. The case
-    says all that decides it, so that it is judged alone as in its batch.
+    contains everything that decides it, so judging it alone gives the same verdict as in its batch.
     """
     spec = target.spec
     structure = HashChoices(key(seed, target.id, "structure", str(place // RANGES)), {})
@@ -55,5 +55,5 @@ class _Member:
         return self._of(name).option(name, options)
 
     def bin(self, factor: str) -> str | None:  # noqa: ARG002 - the protocol's
-        """Return None: no row asks for anything."""
+        """Return None: no row requests a bin."""
         return None

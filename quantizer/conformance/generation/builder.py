@@ -206,7 +206,7 @@ def _tied(target: Target, case: Case, chooser: ChoiceSource) -> Mapping[str, Ran
 
 
 def activations(spec: Spec, platform: Platform) -> list[str]:
-    """Return what can be fused into the operator on the platform, `none` first."""
+    """Return the activations that can be fused into the operator on the platform, `none` first."""
     return ["none", *(name for name in spec.fuses if name in platform.activations)]
 
 
@@ -241,7 +241,7 @@ def _calibrated(target: Target, case: Case, chooser: ChoiceSource) -> dict[str, 
 
 
 def _hints(target: Target, case: Case, tensors: Mapping[str, Any]) -> dict[str, float]:
-    """Return what decides the output range of data next to ties: accumulator units, and the number of terms."""
+    """Return the numbers behind the output range of data next to ties: accumulator units, and the number of terms."""
     spec = target.spec
     hints = {"step": _accumulator_step(target, case, tensors)}
     if spec.error_model.kind == "product":

@@ -44,7 +44,7 @@ TRIES = 6
 def conditions(everything: Sequence[Target], target: Target) -> Iterator[Case]:
     """Yield the gate's cases of *target*: its share of the units that its platform's targets have among *everything*.
 
-    Kinds of units take turns, and so do the units of a kind: what a dimension has many of does not crowd out an
+    The kinds of units alternate, and so do the units of a kind: a dimension with many units does not crowd out an
     attribute.
     """
     of_platform = [t.id for t in everything if t.deal == target.deal]

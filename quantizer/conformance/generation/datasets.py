@@ -1,4 +1,4 @@
-"""The data sets: what the tensors of a case hold, decided by seed, name and coordinates."""
+"""The data sets: the contents of a case's tensors, decided by seed, name and coordinates."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def check_sets(case: Case) -> None:
 
 
 class _Recipe:
-    """What the values of a case depend on; equal recipes give equal values."""
+    """The inputs that decide the values of a case; equal recipes give equal values."""
 
     def __init__(self, target: Target, case: Case) -> None:
         self.target = target

@@ -299,7 +299,7 @@ def _solved_bias(target: Target, case: Case, name: str, tensors: Mapping[str, Ar
 
 
 def _lost_product(target: Target, case: Case, tensors: Mapping[str, Array], weight: str) -> float:
-    """Return what a platform takes from each sum if its zero points lack their product, which a bias gives back."""
+    """Return the error of each sum on a platform whose zero points lack their product; a bias compensates it."""
     part, x = target.weight, next(n for n in tensors if target.spec.inputs[n].role == "activation")
     absorbed = target.spec.quantization.family in target.platform.absorbs_zero_point
     if part is None or part.symmetry == "symmetric" or not absorbed:

@@ -57,7 +57,7 @@ class Unit:
 
     @property
     def kind(self) -> tuple[str, int | None, bool]:
-        """What the gate deals evenly: the name, and which part of it."""
+        """The key by which the gate deals units evenly: the name, and its part."""
         return self.name, self.place, self.is_full
 
 
@@ -250,5 +250,5 @@ class _Lean:
         return self._chooser.option(name, options)
 
     def bin(self, factor: str) -> str | None:
-        """Return the bin that is asked for, but of a size."""
+        """Return the requested bin, unless it is a bin of a size."""
         return None if factor in self._dims else self._chooser.bin(factor)

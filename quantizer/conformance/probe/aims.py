@@ -47,7 +47,7 @@ class Draft:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a draft is made for."""
+    """The aim of a draft."""
 
     aim: str
     reach: int

@@ -64,7 +64,7 @@ class Evidence:
 
 @dataclass
 class Found:
-    """What the questions to one operator left."""
+    """The remaining hypotheses after the questions to one operator."""
 
     targets: tuple[Target, ...]
     """The operator under schemes that differ in how weights are scaled."""

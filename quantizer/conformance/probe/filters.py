@@ -24,7 +24,7 @@ WEIGHT = 127
 
 
 def filters(target: Target, draws: Draws, wanted: Wanted) -> Draft:
-    """Return products of one code with one weight an item, and the bias that brings the sum where it is wanted."""
+    """Return products of one code with one weight, one for each item, and the bias that brings each sum to its aim."""
     spec, depthwise = target.spec, target.spec.op == "depthwise_conv2d"
     spatial = 0 if spec.op == "fully_connected" else 2
     part = target.weight
@@ -148,7 +148,10 @@ def _sums(draws: Draws, wanted: Wanted, ratio: Array, y: QParams) -> Array:
 
 
 def _beyond(bits: int) -> int:
-    """Return how far sums go beyond the end of an accumulator of *bits*: what products add to the largest bias."""
+    """Return how far sums exceed the end of an accumulator of *bits*.
+
+    The contribution of the products to the largest bias.
+    """
     return (MANY if bits > 24 else 1) << 13
 
 

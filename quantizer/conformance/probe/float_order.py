@@ -1,4 +1,4 @@
-"""The order in which an engine adds float32 numbers, and what it keeps of them: seen through masks of large numbers.
+"""Infers the order in which an engine adds float32 numbers, and their precision, through masks of large numbers.
 
 Of n ones two are replaced by M and -M, M so large that adding a one to it changes nothing. The ones that are left in
 the result are those added after M and -M met: n less what lies below the node of the tree of additions where they meet.
@@ -136,7 +136,7 @@ def worded(tree: Tree) -> str:
 
 
 def _chain(tree: Tree, leaves: list[int]) -> bool:
-    """Return whether each of *leaves*, from the last to the second, is added last to what is before it."""
+    """Return whether each of *leaves*, from the last to the second, is added last to the sum of those before it."""
     for leaf in reversed(leaves[1:]):
         if isinstance(tree, int) or len(tree) != 2 or leaf not in tree:
             return False

@@ -1,4 +1,4 @@
-"""What an engine may do: every arithmetic that a platform can declare for an operator, as platforms."""
+"""The hypotheses about an engine: every arithmetic that a platform can declare for an operator, as platforms."""
 
 from __future__ import annotations
 

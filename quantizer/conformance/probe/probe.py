@@ -1,4 +1,4 @@
-"""A probe of one engine: every operator that it has and that can be asked, and what the answers leave."""
+"""A probe of one engine: every operator that it has and the probe can test, and the remaining hypotheses."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ class Probe:
         )
 
     def found(self, specs: Iterable[Spec]) -> Iterator[Found]:
-        """Yield what the answers leave, operator by operator."""
+        """Yield the remaining hypotheses, operator by operator."""
         for spec in specs:
             yield eliminate(self.targets(spec), self.session.engine, self.session.library)
 
 
 def table(found: Iterable[Found], home: str) -> str:
-    """Return what was found as a table, one operator a row."""
+    """Return the findings as a table, one operator a row."""
     rows = []
     for one in found:
         best = answer(one, home)

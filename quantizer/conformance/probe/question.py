@@ -1,4 +1,4 @@
-"""A question to an engine: one operator on codes and grids that are all given, and what a platform would answer."""
+"""A question to an engine: one operator with given codes and parameters, and the answer of a platform."""
 
 from __future__ import annotations
 

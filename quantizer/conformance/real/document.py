@@ -1,4 +1,4 @@
-"""docs/real_bugs.md: what the gate finds of the bugs that public trackers report, by class."""
+"""docs/real_bugs.md: how many of the bugs reported in public trackers the gate finds, by class."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _one(outcome: Outcome) -> str:
 
 
 def summary(reports: Sequence[Report], outcomes: Sequence[Outcome]) -> str:
-    """Return one line: reports, planted, caught, and what is not."""
+    """Return one line: the numbers of reports, of planted ones, of found ones, and of missed ones."""
     count = _counts(reports, outcomes)
     alarms = sum(bool(outcome.twin) for outcome in outcomes)
     planted = len(reports) - count[UNREACHED]

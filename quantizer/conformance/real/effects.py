@@ -124,7 +124,7 @@ def _rolled(axis: int, by: int) -> Wrap:
 
 
 def _input_codes(modulus: int, remainder: int) -> Wrap:
-    """Move what some codes of the first operand give."""
+    """Change the results for some codes of the first operand."""
 
     def wrap(original: Function) -> Function:
         def faulty(*operands: Tensor, parameters: Parameters, **named: Any) -> Any:
@@ -210,7 +210,7 @@ def _steps(values: Tensor, p: Parameters) -> Tensor:
 
 
 def _of_reals(chosen: Callable[[Tensor, Parameters], Tensor], end: str = "qmin") -> Wrap:
-    """Give the code at one end where *chosen* holds of the real numbers of the first operand."""
+    """Return the code at one end where *chosen* is true of the first operand's real values."""
 
     def wrap(original: Function) -> Function:
         def faulty(*operands: Tensor, parameters: Parameters, **named: Any) -> Any:
@@ -244,7 +244,7 @@ def _quotient_overflows() -> Wrap:
 
 
 def _of_operand(place: int, change: Callable[[Tensor, Parameters], Tensor]) -> Wrap:
-    """Compute from other codes of one operand."""
+    """Compute with changed codes of one operand."""
 
     def wrap(original: Function) -> Function:
         def faulty(*operands: Tensor, parameters: Parameters, **named: Any) -> Any:

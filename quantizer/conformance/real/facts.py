@@ -110,7 +110,7 @@ def facts(
 
 
 def holds(when: Any, known: Mapping[str, Any]) -> bool:
-    """Return whether the condition holds; not where it names what the operator has not here."""
+    """Return whether the condition is true; False if it names something that the operator does not have here."""
     try:
         return bool(when(known))
     except QuantizerError:

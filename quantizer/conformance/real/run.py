@@ -35,7 +35,7 @@ TWINS = 3
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one report in one operator."""
+    """The outcome of one report in one operator."""
 
     ref: str
     op: str
@@ -68,7 +68,7 @@ def run(job: Job) -> list[Outcome]:
 
 
 def all_of(jobs: Sequence[Job], executor: Executor) -> Iterator[list[Outcome]]:
-    """Yield the outcomes of each job as they come."""
+    """Yield the outcomes of the jobs as they finish."""
     for done in as_completed([executor.submit(run, job) for job in jobs]):
         yield done.result()
 
@@ -139,7 +139,7 @@ def _first(trial: Trial, fault: Fault, planting: Planting, checks: Sequence[str]
 
 
 def _changes(trial: Trial, fault: Fault, planting: Planting) -> bool:
-    """Return whether the fault changes what is provided or given; one that raises does."""
+    """Return whether the fault changes the provided numbers or the results; a fault that raises does."""
     try:
         with planting:
             other = anew(trial, fault.kind)

@@ -20,7 +20,7 @@ from quantizer.numerics.qparams import Staged
 
 @dataclass(frozen=True)
 class Intervals:
-    """What is allowed, or why nothing can be said."""
+    """The allowed intervals, or the reason why there are none."""
 
     low: Array
     high: Array

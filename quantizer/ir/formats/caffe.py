@@ -33,7 +33,7 @@ def load(prototxt: Path | str, caffemodel: Path | str, runs: onnx_format.Runs | 
     """Return the network under ONNX's operators, its input of the shape that the prototxt says.
 
     Layers of training (a rule for phase TRAIN) are left out; those that are not supported are named in one
-    UnsupportedError. FormatError or GraphError say what else is wrong, with the layer.
+    UnsupportedError. FormatError or GraphError for any other problem, with the layer.
     """
     text, weights = Path(prototxt), Path(caffemodel)
     where = shown_path(text)
@@ -96,7 +96,7 @@ def _text(path: Path, where: str) -> Any:
 
 
 def _leniently(source: str) -> Any:
-    """Return what can be read of a text when unknown fields are passed over; nothing if not even that goes."""
+    """Return the readable part of a text, skipping unknown fields; empty if even that fails."""
     try:
         return text_format.Parse(source, net_parameter()(), allow_unknown_field=True)
     except (text_format.ParseError, RecursionError):
@@ -138,5 +138,5 @@ def _blob(place: str, blob: Any) -> np.ndarray[Any, Any]:
     for size in shape:
         count *= max(int(size), -1)
     if min(shape, default=1) < 1 or count != values.size:
-        raise FormatError(f"{place}: shape {list(shape)}, {values.size} numbers: they must be as many.")
+        raise FormatError(f"{place}: shape {list(shape)}, {values.size} numbers: both counts must be equal.")
     return values.reshape(shape)

@@ -76,7 +76,7 @@ def constant_keys(node: Node) -> tuple[str, ...]:
 
 
 def fused_attrs(where: str, node: Node, activation: str, slopes: Tensor | None, rank: int) -> dict[str, object]:
-    """Return what the fused activation of a layer takes, by our names; GraphError if the layer lacks it.
+    """Return the arguments of a layer's fused activation, by our names; GraphError if the layer lacks one.
 
     *slopes*: the layer's constant of that name; *rank*: of its first input, which the slopes may have too.
     """

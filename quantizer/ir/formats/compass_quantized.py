@@ -117,7 +117,7 @@ def scaled_layer(
 
 
 def float_layer(graph: Graph, node: Node, dtype: DType, *, perf_mode: bool = True) -> tuple[Node, list[Tensor]]:
-    """Return a layer that stays in floating point, with what Compass writes about it."""
+    """Return a layer that stays in floating point, with Compass's keys for it."""
     tensors = [replace(graph.tensor(name), dtype=dtype, qparams=None) for name in node.outputs]
     extra: dict[str, object] = {"is_perf_mode": perf_mode, "unquantifiable": True}
     extra |= {TOP_SCALE: (1.0,) * len(tensors), TOP_ZP: (0,) * len(tensors), AXES: ("None",) * len(tensors)}
@@ -125,7 +125,7 @@ def float_layer(graph: Graph, node: Node, dtype: DType, *, perf_mode: bool = Tru
 
 
 def file_constant(provided: Parameters, spec: Spec, key: str) -> Constant:
-    """Return a constant as the file holds it: a bias together with what the input's zero point adds to the sums."""
+    """Return a constant in the file's form: a bias includes the contribution of the input's zero point to the sums."""
     constant, params = provided.constants[key], filed(provided.constants[key].params)
     codes = constant.codes
     if spec.inputs[key].role == "bias" and spec.quantization.family in provided.platform.absorbs_zero_point:

@@ -53,7 +53,7 @@ def parse_names(text: str) -> tuple[str, ...]:
 
 
 def format_value(value: AttrValue) -> str:
-    """Return the text of *value*; ValueError if that text would not be read back as it."""
+    """Return the text of *value*; ValueError if reading that text would give another value."""
     text = _spell(value)
     if _is_whole(value):
         return text

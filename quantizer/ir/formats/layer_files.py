@@ -27,7 +27,7 @@ class LayerFile(Protocol):
     """The order of axes of its spatial tensors."""
 
     def foreign(self, graph: Graph, specs: Mapping[str, Spec]) -> Graph:
-        """Return *graph* in the vocabulary of the format; UnsupportedError for what it cannot hold."""
+        """Return *graph* in the vocabulary of the format; UnsupportedError for nodes that it cannot express."""
         ...
 
     def native(self, graph: Graph, specs: Mapping[str, Spec]) -> Graph:
@@ -63,5 +63,5 @@ def _module(name: str) -> LayerFile:
 
 
 def written_and_read(file: LayerFile, written: Graph, specs: Mapping[str, Spec]) -> Graph:
-    """Return what is read back of *written*, a graph in the vocabulary of the format."""
+    """Return the graph read back from *written*, in the vocabulary of the format."""
     return file.native(file.from_bytes(*file.to_bytes(written)), specs)

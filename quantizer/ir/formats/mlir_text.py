@@ -124,7 +124,7 @@ class Cursor:
         return self.next()
 
     def expect_kind(self, kind: str, what: str) -> Token:
-        """Move over a token of *kind*; FormatError that asks for *what* where something else stands here."""
+        """Move over a token of *kind*; FormatError that asks for *what* if the next token is another."""
         if self.token.kind != kind:
             self.fail(f"must be {what}, got {self.shown()}")
         return self.next()
@@ -156,7 +156,7 @@ class Cursor:
             self.fail(f"{token.text[:60]} is not UTF-8", token.at)
 
     def enclosed(self, what: str) -> str:
-        """Return what stands between `<` here and its `>`, which nests, and move over it."""
+        """Return the text between `<` here and its matching `>`, and move over it."""
         start, depth, end = self.token.at, 0, self.token.at
         self.expect("<")
         for end in range(start, len(self.text)):

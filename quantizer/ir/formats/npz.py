@@ -214,5 +214,5 @@ def _header(place: str, file: IO[bytes], *, texts: bool) -> tuple[tuple[int, ...
 
 
 def _line(err: BaseException) -> str:
-    """Return what went wrong, on one line."""
+    """Return an error's text on one line."""
     return next(iter(str(err).splitlines()), type(err).__name__).rstrip(".")

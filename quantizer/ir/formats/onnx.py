@@ -223,7 +223,7 @@ def _check(model: onnx.ModelProto, where: str) -> None:
 
 
 def _line(err: Exception) -> str:
-    """Return in one line what ONNX says, and the node that it names below."""
+    """Return ONNX's message in one line, with the node that it names further down."""
     said, _, below = str(err).partition("==> Context:")
     node = re.search(r"Name: (.*?) ?OpType: (\S+)", below)
     place = "" if node is None else f" (node {node[1]!r}, {node[2]})"

@@ -37,7 +37,7 @@ _TYPES = ("to", "output_dtype", "softmax_precision", "dtype", "output_datatype")
 
 @dataclass(frozen=True)
 class File:
-    """What every part of one model shares."""
+    """The data that all parts of one model share."""
 
     where: str
     folder: Path | None
@@ -80,7 +80,7 @@ def read_graph(file: File, proto: onnx.GraphProto, outer: Mapping[str, Tensor], 
 
 
 def _constants(file: File, proto: onnx.GraphProto, place: str) -> dict[str, Tensor]:
-    """Return what initialisers and Constant nodes hold."""
+    """Return the constants of initialisers and Constant nodes."""
     found: dict[str, Tensor] = {}
     for tensor in proto.initializer:
         if tensor.name in found:

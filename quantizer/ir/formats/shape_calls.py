@@ -17,7 +17,7 @@ Known = Shape | None
 
 @dataclass(frozen=True)
 class Call:
-    """What an operator is given: attributes with their defaults, shapes of operands, which of them are weights."""
+    """The arguments of an operator: attributes with defaults, shapes of operands, and which of these are weights."""
 
     attrs: Mapping[str, Any]
     shapes: tuple[Shape, ...]

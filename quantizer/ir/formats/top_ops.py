@@ -275,7 +275,7 @@ STRUCTURE = frozenset({"top.None", "top.Weight", "top.Input"})
 
 
 def count_problem(wanted: Sequence[Value], count: int, absent: Sequence[bool]) -> str:
-    """Return what is wrong with *count* values, some of them `none`, for the declared ones; nothing if they fit."""
+    """Return the error about *count* values, some of them `none`, for the declared ones; empty if they fit."""
     if any(value.presence == "variadic" for value in wanted):
         return f"{wanted[0].name} must be tensors, at least one" if not count or any(absent) else ""
     least = sum(value.presence != "optional" for value in wanted)

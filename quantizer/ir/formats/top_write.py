@@ -27,7 +27,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass
 class Lines:
-    """The body of the function as it grows, and what its values are called."""
+    """The body of the function while it is written, and the names of its values."""
 
     graph: Graph
     lines: list[str] = field(default_factory=list)

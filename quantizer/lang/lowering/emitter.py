@@ -171,7 +171,10 @@ class Emitter:
         return self.ops(op, 1, *operands, **attrs)[0]
 
     def ops(self, op: str, made: int, *operands: Operand, **attrs: Any) -> list[Value]:
-        """Emit one node of several results; what constants alone decide is a constant, and no node."""
+        """Emit one node of several results.
+
+        A result that depends on constants alone becomes a constant, without a node.
+        """
         values = self._values(op, operands)
         node = self._node(op, values, made, attrs)
         results = self._computed(node, values)

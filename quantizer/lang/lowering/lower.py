@@ -38,7 +38,7 @@ _LOWERINGS: dict[str, Callable[[Call], Outcome]] = {}
 
 @dataclass
 class Call:
-    """One Top node that is lowered: its operands and what is asked of its results."""
+    """One Top node to be lowered: its operands and the requested results."""
 
     e: Emitter
     node: Node
@@ -100,7 +100,7 @@ class Call:
 
 
 def lowers(*names: str) -> Callable[[F], F]:
-    """Register the decorated function as what lowers the Top operators of these names."""
+    """Register the decorated function as the lowering of the Top operators of these names."""
 
     def register(function: F) -> F:
         _LOWERINGS.update({f"top.{name}": function for name in names})

@@ -261,7 +261,7 @@ def conv_quant(
     output_scale: Numbers = None, input_zp: Numbers = None, weight_zp: Numbers = None, output_zp: Numbers = None,
     out_dtype: str | None = None, out_name: str | None = None,
 ) -> Tensor:  # fmt: skip
-    """Requantize what conv_int sums: times input_scale * weight_scale / output_scale, as a multiplier of 31 bits.
+    """Requantize the sums of conv_int: times input_scale * weight_scale / output_scale, as a multiplier of 31 bits.
 
     As requant_int's mode 0, which rounds half up at 2**31 and half away from zero behind it: what tpu-mlir lowers it
     to. weight_scale and weight_zp may be one for each filter.
