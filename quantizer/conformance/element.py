@@ -24,7 +24,7 @@ def element_lines(trial: Trial, index: Sequence[int]) -> list[str]:
     """Return the lines on the element of the output at *index*, an index in the operator's own axis order."""
     boxes = needed(trial.spec, trial.case.shapes, trial.case.attrs, index)
     lines = [line for name, box in boxes.items() for line in _operand(trial, name, box)]
-    lines += [*_multiplier(trial, index), *_table(trial, boxes), *_accumulator(trial, index)]
+    lines += [*_stages(trial, index), *_multiplier(trial, index), *_table(trial, boxes), *_accumulator(trial, index)]
     return lines
 
 
@@ -47,6 +47,23 @@ def _operand(trial: Trial, name: str, box: Box) -> Iterator[str]:
     shown = _aligned([codes[window].reshape(-1), reals])
     yield row("  code", shown[0])
     yield row("  real", shown[1])
+
+
+def _stages(trial: Trial, index: Sequence[int]) -> Iterator[str]:
+    """Yield the declared stages that the function under test shows: each with its code at the element."""
+    for name, params in trial.parameters.stages.items():
+        shown = trial.outcome.stages.get(name)
+        if shown is None or shown.dim() != len(index) or not all(size in (1, n) for size, n in _sizes(trial, shown)):
+            continue
+        place = tuple(0 if size == 1 else i for i, size in zip(index, shown.shape, strict=True))
+        code = int(shown[place])
+        yield row(name, f"{name}[{','.join(map(str, place))}], {grid(params)}, a stage as the function shows it")
+        yield row("  code", f"{code}")
+        yield row("  real", _text(float(params.scale) * (code - int(params.zero_point))))
+
+
+def _sizes(trial: Trial, shown: Tensor) -> Iterator[tuple[int, int]]:
+    return zip(shown.shape, trial.output_shape, strict=True)
 
 
 def grid(params: QParams, box: Box = ()) -> str:
