@@ -114,25 +114,32 @@ def _fused(node: Node, form: LayerFormat) -> str:
     return "none" if said == form.unfused.casefold() else said
 
 
-def _to_ours(graph: Graph, node: Node, spec: Spec, form: LayerFormat, arranged: dict[str, Tensor]) -> Node:
-    """Return the layer as one of our nodes; constants that the layer stores in another axis order go to *arranged*."""
+def _operands(node: Node, spec: Spec, form: LayerFormat) -> tuple[list[str | None], dict[str, str | None]]:
+    """Return the layer's tensors in the order of the spec's inputs, and the constants that no input takes."""
     keys = constant_keys(node)
     count = len(node.inputs) - len(keys)
     constants = dict(zip(keys, node.inputs[count:], strict=True))
     bottoms = list(node.inputs[:count])
-    where = f"layer {node.name!r}"
     inputs: list[str | None] = []
     for name, item in spec.inputs.items():
         key = form.inputs.get(name)
         found = constants.pop(key, None) if key else bottoms.pop(0) if bottoms else None
         if found is None and not item.optional:
             lacks = f"constant {form.inputs[name]!r}" if name in form.inputs else f"input {name!r}"
-            raise GraphError(f"{where}: {node.op} without {lacks}: {spec.op} needs it.")
+            raise GraphError(f"layer {node.name!r}: {node.op} without {lacks}: {spec.op} needs it.")
         inputs.append(found)
     cut = next(iter(spec.outputs.values())).pieces is not None
     if bottoms or (len(node.outputs) != len(spec.outputs) and not cut):
         sizes = f"{count} inputs and {len(node.outputs)} outputs"
-        raise GraphError(f"{where}: {node.op} has {sizes}: {spec.op} takes fewer, or makes {len(spec.outputs)}.")
+        takes = f"{spec.op} takes fewer, or makes {len(spec.outputs)}"
+        raise GraphError(f"layer {node.name!r}: {node.op} has {sizes}: {takes}.")
+    return inputs, constants
+
+
+def _to_ours(graph: Graph, node: Node, spec: Spec, form: LayerFormat, arranged: dict[str, Tensor]) -> Node:
+    """Return the layer as one of our nodes; constants that the layer stores in another axis order go to *arranged*."""
+    where, keys = f"layer {node.name!r}", constant_keys(node)
+    inputs, constants = _operands(node, spec, form)
     node, single = _listed(node, spec, form)
     attrs = {name: value for name, value in defaults_of(spec).items() if name not in form.attrs}
     if form.pairs:
@@ -149,8 +156,8 @@ def _to_ours(graph: Graph, node: Node, spec: Spec, form: LayerFormat, arranged: 
         implied.add(form.activation)
     rest = {key: v for key, v in node.attrs.items() if key not in theirs | form.derived.keys() | implied}
     rest_constants = {key: graph.tensor(str(name)) for key, name in constants.items()}
-    extra = {key: value for key, value in node.extra.items() if key != CONSTANTS}
     spelled = {key: value for key, value in node.attrs.items() if key in theirs and isinstance(value, str)}
+    extra = {key: value for key, value in node.extra.items() if key != CONSTANTS}
     extra |= {SPELLED: spelled} if spelled else {}
     extra |= rest | rest_constants | {PARAMS: tuple(node.attrs), CONSTANT_ORDER: keys}
     extra |= {SINGLE: single} if single else {}
