@@ -61,7 +61,7 @@ def opened(path: Path) -> Iterator[Bundle]:
         try:
             archive = zipfile.ZipFile(stream)
         except DAMAGED as err:
-            raise ARCHIVE.refused(where, f"is no sound zip: {one_line(err)}") from None
+            raise ARCHIVE.refused(where, f"is not a valid zip archive: {one_line(err)}") from None
         with archive:
             yield _bundle(where, lambda name, most: entry_bytes(where, archive, name, most))
 

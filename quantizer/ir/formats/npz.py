@@ -133,7 +133,7 @@ def read_npz(path: str | os.PathLike[str], *, largest: int | None = None, texts:
         raise
     except DAMAGED as err:
         raise FormatError(
-            f"{where}: is no sound .npz archive: {_line(err)}. Save the arrays with numpy.savez."
+            f"{where}: is not a valid .npz archive: {_line(err)}. Save the arrays with numpy.savez."
         ) from None
     return found
 
