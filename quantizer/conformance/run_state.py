@@ -64,7 +64,7 @@ class Run:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, ids: list[str]) -> None:
-        """Remember what the workers of xdist collected: all of them the same."""
+        """Remember the items that the workers of xdist collected; all workers collect the same."""
         self.expect({name: None for name in ids if ".yaml::" in name and name not in self.items})
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:

@@ -40,7 +40,7 @@ def requantize_with_real_bias(
 ) -> Tensor:
     """Return codes of sums to which the bias is added as a float32 number, in the operation order of the variant.
 
-    f32_products: of the exact sum, where it was added up in parts.
+    f32_products: if the sum was added up in parts, the exact sum is used.
     """
     if rescale.variant == "f32_products":
         scale = torch.stack([params.scale for params in parameters.inputs.values()]).prod()

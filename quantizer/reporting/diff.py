@@ -221,7 +221,7 @@ def _ratios(old: Record, new: Record, *, elsewhere: bool) -> Iterator[RatioChang
             continue
         if elsewhere and (name in FIGURES or _moved(old, new, name)):
             continue
-        if not ((was.passed or was.failed) and (now.passed or now.failed)):  # `decided`, for a million checks
+        if not ((was.passed or was.failed) and (now.passed or now.failed)):  # `decided`, inline for speed
             continue
         errors = (old.metrics.get(ERROR), new.metrics.get(ERROR)) if name == "accuracy" else (None, None)
         change = RatioChange(new.id, name, worst_ratio(was), worst_ratio(now), *errors)

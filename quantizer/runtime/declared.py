@@ -100,7 +100,7 @@ Misfit = Callable[[Provided, Scheme], str | None]
 
 
 def _misfits(platform: Platform) -> tuple[Misfit, ...]:
-    """Return what may keep a scheme from fitting, each as a function that says it or gives None."""
+    """Return the tests of a scheme, each a function that returns why it does not fit, or None."""
 
     def weights(provided: Provided, scheme: Scheme, wrong: Callable[[QParams, WeightPart], str | None]) -> str | None:
         for key, constant in provided.weights.items():

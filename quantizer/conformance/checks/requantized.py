@@ -28,7 +28,7 @@ CHECK = "arithmetic"
 
 FLOAT32_UNIT = 2.0**-24
 CONCLUSIVE = 2
-"""An element that more codes are allowed for decides nothing."""
+"""An element with more allowed codes than this decides nothing."""
 
 
 @dataclass(frozen=True)

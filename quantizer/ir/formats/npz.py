@@ -189,7 +189,7 @@ def _array(place: str, file: IO[bytes], size: int, *, texts: bool) -> Array:
 
 
 def _header(place: str, file: IO[bytes], *, texts: bool) -> tuple[tuple[int, ...], Literal["C", "F"], np.dtype[Any]]:
-    """Return shape, order and type that the header of an .npy file says; FormatError for those that are not read."""
+    """Return shape, order and type in the header of an .npy file; FormatError for unsupported ones."""
     try:
         version = np.lib.format.read_magic(cast("BinaryIO", file))
         if version not in _HEADERS:
