@@ -20,7 +20,7 @@ BROKEN_PIPE = 141  # as shells report SIGPIPE: 128 + 13
 
 
 class CommandModule(Protocol):
-    """What the module of a command offers."""
+    """The interface of a command's module."""
 
     add_parser: Callable[[argparse._SubParsersAction[argparse.ArgumentParser]], object]
     """Add the command and its arguments."""
@@ -94,7 +94,7 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 def _describe(parser: argparse.ArgumentParser) -> None:
-    """Let the help of each verb begin with the line that stands for it in the help of its command."""
+    """Start the help of each verb with the line that the help of its command shows for it."""
     for action in parser._actions:
         if not isinstance(action, argparse._SubParsersAction):
             continue

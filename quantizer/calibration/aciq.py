@@ -11,7 +11,7 @@ from torch import Tensor
 from quantizer.calibration.statistics import Statistics
 
 REFERENCE_BITS = 8
-"""Widths without a number of their own take that of 8 bits."""
+"""Bit widths that are not listed use the number for 8 bits."""
 
 
 @dataclass(frozen=True)

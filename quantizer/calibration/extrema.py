@@ -45,7 +45,7 @@ def extrema(batches: Iterable[Tensor]) -> Range:
 def ends(batch: Tensor) -> tuple[Tensor, Tensor]:
     """Return the smallest and the largest value of one batch: 0-d, float32, clamped to +-LARGEST.
 
-    batch: any shape and type, taken as float32. GraphError where it is empty or holds NaN.
+    batch: any shape and type, taken as float32. GraphError if it is empty or holds NaN.
     """
     values = batch.detach().to(torch.float32)
     if values.numel() == 0:
@@ -60,7 +60,7 @@ def ends(batch: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def widened(low: float, high: float) -> Range:
-    """Return the range that contains *low*, *high* and 0; GraphError where nothing was observed (low > high)."""
+    """Return the range that contains *low*, *high* and 0; GraphError if nothing was observed (low > high)."""
     if low > high:
         raise GraphError("no batch was observed: a range needs at least one. Give calibration data.")
     return min(low, 0.0), max(high, 0.0)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 DROPPED = 0.002
-"""The share of the first bins that `least_divergence` leaves out: values next to 0, of which there are most."""
+"""The share of the first bins that `least_divergence` leaves out: values next to 0, the most frequent ones."""
 EVERY = 8
 """Bins between two ends of one side that `least_square` tries."""
 EVERY_OF_TWO = 64
@@ -62,7 +62,7 @@ def least_divergence(counts: Tensor, low: float, high: float, codes: Grid) -> tu
 
 
 def _divergence(share: Tensor, coarse: Tensor) -> float:
-    """Return sum p * log(p / q) of two histograms brought to shares; infinite where q is 0 and p is not."""
+    """Return sum p * log(p / q) of two histograms brought to shares; infinite if q is 0 and p is not."""
     p, q = share / share.sum(), coarse / coarse.sum().clamp(min=torch.finfo(torch.float64).tiny)
     there = p > 0
     return float((p[there] * (p[there] / q[there]).log()).sum())
@@ -71,8 +71,8 @@ def _divergence(share: Tensor, coarse: Tensor) -> float:
 def least_square(counts: Tensor, low: float, high: float, codes: Grid) -> tuple[float, float]:
     """Return the ends under which the squared error of quantization, of all bins at their middles, is least.
 
-    counts [bins] over [low, high]: of sizes for symmetric codes, else of values. The error is that of the very codes
-    which the range gets (PPQ models half of their step).
+    counts [bins] over [low, high]: of sizes for symmetric codes, else of values. The error is computed on the codes
+    that the range would really give (PPQ models half of their step).
     """
     bins = counts.numel()
     width = (high - low) / bins

@@ -21,8 +21,8 @@ MOMENTUM = 0.9
 class Mean:
     """Moving averages of the smallest and the largest value of a batch, as float32 numbers.
 
-    The first batch is taken whole; each further one moves them by `1 - momentum`. They clip: values of the very batches
-    that were observed lie outside.
+    The first batch is taken whole; each further one moves them by `1 - momentum`. They clip: some of the observed
+    values lie outside the range.
     """
 
     momentum: float = MOMENTUM

@@ -1,8 +1,8 @@
 """Observers under PPQ's names: from the batches of one tensor to its range.
 
 `minmax` is the Compass flow's `extrema`; every name of `strategies` is taken too, with its statistics. `percentile`,
-`kl`, `mse` and `isotone` are PPQ's own ideas; where its code does otherwise than its text, the text counts (each
-docstring says it).
+`kl`, `mse` and `isotone` are PPQ's own ideas; where PPQ's code differs from its documentation, we follow the
+documentation (each docstring says so).
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class ByStatistics(Observer):
 class Percentile(Observer):
     """The mean over batches of the value that a share of 0.9999 of a batch does not exceed, at both ends.
 
-    It clips the very batches that it saw. Source: PPQ's TorchPercentileObserver.
+    It clips some of the values that it saw. Source: PPQ's TorchPercentileObserver.
     """
 
     lows: list[Tensor] = field(default_factory=list)
@@ -206,7 +206,7 @@ class Isotone(Observer):
 
 
 def observer(name: str, codes: Codes) -> Observer:
-    """Return a new observer; ValueError for a name that is none, or that does not go with *codes*."""
+    """Return a new observer; ValueError for an unknown name, or for one that cannot be used with *codes*."""
     word = name.lower()
     if word == "minmax":
         return MinMax(codes)

@@ -21,7 +21,7 @@ BINS = 2048
 
 @dataclass(frozen=True)
 class Wanted:
-    """What to keep beside the ends, and how fast averages follow."""
+    """Which statistics to keep besides the two ends, and how fast moving averages follow."""
 
     momentum: float = MOMENTUM
     moments: bool = False
@@ -58,8 +58,8 @@ class Statistics:
 def observe(before: Statistics | None, batch: Tensor, wanted: Wanted, axis: int | None = None) -> Statistics:
     """Return the statistics after one more batch (None: it is the first).
 
-    batch: any shape and type, taken as float32. axis: slices along it are kept apart. GraphError where the batch is
-    empty or holds NaN. Each operation rounds to float32 once, in the order in which Compass has it.
+    batch: any shape and type, taken as float32. axis: slices along it are kept apart. GraphError if the batch is empty
+    or holds NaN. Each operation rounds to float32 once, in Compass's order.
     """
     values = batch.detach().float()
     if values.numel() == 0:

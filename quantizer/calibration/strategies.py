@@ -48,7 +48,7 @@ class Strategy:
 
 
 def parse_strategy(text: str) -> Strategy:
-    """Return the strategy that *text* names; ValueError where there is none of that name."""
+    """Return the strategy that *text* names; ValueError if the name is unknown."""
     word = text.lower().replace(" ", "")
     if word in ("extrema", "mean", "in_ir"):
         return Strategy(word)

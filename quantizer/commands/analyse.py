@@ -61,7 +61,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--batches", type=whole_number, default=4, metavar="N", help="without --data: how many batches are made"
     )
     parser.add_argument("--seed", type=seed_number, default=0, help="without --data: of the values")
-    parser.add_argument("--json", action="store_true", help="one JSON object in the place of tables")
+    parser.add_argument("--json", action="store_true", help="one JSON object instead of tables")
 
 
 def whole_number(text: str) -> int:
@@ -81,7 +81,7 @@ def seed_number(text: str) -> int:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Quantize, measure, and write tables or one JSON object; UnsupportedError where onnx is not installed."""
+    """Quantize, measure, and write tables or one JSON object; UnsupportedError if onnx is not installed."""
     try:
         import onnx
     except ImportError:
@@ -109,7 +109,7 @@ def analysed(args: argparse.Namespace) -> dict[str, list[Any]]:
 
     graph = load_onnx_graph(args.model)
     if {"QuantizeLinear", "DequantizeLinear"} & graph.operators:
-        raise UnsupportedError(f"{args.model}: is quantized already: analyse the float model that it was made of.")
+        raise UnsupportedError(f"{args.model}: is quantized already: analyse the float model from which it was made.")
     if args.data is None:
         batches = synthetic_batches(graph, args.seed, args.batches, args.batch_size)
     else:

@@ -76,7 +76,7 @@ def _names(parameters: list[inspect.Parameter]) -> Iterator[str]:
 
 
 def _first(value: object) -> str:
-    """Return the first sentence of the docstring, or nothing where there is none of its own."""
+    """Return the first sentence of the docstring; empty if the object has no docstring itself."""
     text = (value.__doc__ if inspect.isclass(value) else inspect.getdoc(value)) or ""
     paragraph = " ".join(text.strip().split("\n\n")[0].split())
     return re.split(r"(?<=\.)\s+(?=[A-Z])", paragraph)[0]

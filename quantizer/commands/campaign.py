@@ -44,7 +44,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     campaign.add_argument("--op-platform", action="append", default=[], help="only this platform (repeatable)")
     campaign.add_argument("--op-scheme", action="append", default=[], help="only this scheme (repeatable)")
     campaign.add_argument("--op-engine", default="builtin", help="engine under test (default: %(default)s)")
-    campaign.add_argument("--op-specs", action="append", type=Path, default=[], help="specs beside the shipped ones")
+    campaign.add_argument("--op-specs", action="append", type=Path, default=[], help="specs besides the shipped ones")
     campaign.add_argument("--op-plugins", action="append", type=Path, default=[], help="operator plugins")
     where = campaign.add_mutually_exclusive_group()
     where.add_argument("--workers", type=int, help=f"local processes (default: {os.cpu_count() or 1})")
@@ -124,7 +124,7 @@ def _plan(args: argparse.Namespace) -> Plan:
         if session.engine.supports(target.spec, target.scheme, target.platform) is None
     ]
     if not targets:
-        raise UnsupportedError("campaign: no target is left of what was asked for. Ask for less, or for others.")
+        raise UnsupportedError("campaign: the options leave no target to judge. Ask for less, or for others.")
     own_specs, own_plugins = (tuple(map(str, given)) for given in (specs, plugins))
     return Plan(tuple(targets), args.examples, args.seed, args.op_engine, own_specs, own_plugins)
 
@@ -134,7 +134,7 @@ def _local(workers: int) -> Callable[[], cf.Executor]:
 
 
 def _cluster(address: str) -> tuple[Callable[[], cf.Executor], int]:
-    """Return how to reach a Dask cluster, and how many threads it has; UnsupportedError where it cannot be reached."""
+    """Return how to reach a Dask cluster, and how many threads it has; UnsupportedError if it cannot be reached."""
     try:
         from distributed import Client
     except ImportError:

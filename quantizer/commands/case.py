@@ -30,7 +30,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         description="Run a stored case again, keep it as a regression, or export its graph and data.",
     )
     verbs = case.add_subparsers(title="verbs", metavar="VERB", dest="verb", required=True)
-    replay = verbs.add_parser("replay", help="run the case through every check and print what they find")
+    replay = verbs.add_parser("replay", help="run the case through every check and print the verdicts")
     keep = verbs.add_parser("keep", help="copy a failure into the stored regressions, which run first for ever")
     keep.add_argument("--reason", required=True, help="why the case is kept")
     keep.add_argument("--to", type=Path, default=Path("cases/regressions"), help="folder (default: %(default)s)")
@@ -53,7 +53,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     case_repro.add_arguments(repro)
     for verb in (replay, keep, export):
         verb.add_argument("file", type=Path, help="replay file, as a failing item names it")
-        verb.add_argument("--op-specs", action="append", type=Path, default=[], help="specs beside the shipped ones")
+        verb.add_argument("--op-specs", action="append", type=Path, default=[], help="specs besides the shipped ones")
         verb.add_argument("--op-plugins", action="append", type=Path, default=[], help="operator plugins")
         verb.add_argument(
             "--op-plugin-python", default="", metavar="PATH", help="interpreter of the process of plugins"
@@ -175,7 +175,7 @@ def _export(trial: Trial, folder: Path) -> int:
 
 
 def _stored(content: Content) -> str | list[bytes]:
-    """Return a file's content as it is written: an array as .npy, arrays by name as .npz."""
+    """Return the bytes of a file: an array as .npy, a dict of arrays as .npz."""
     if isinstance(content, str):
         return content
     if isinstance(content, bytes):

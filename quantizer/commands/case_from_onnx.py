@@ -118,7 +118,7 @@ def _session(args: argparse.Namespace, engine: str, extra: tuple[Path, ...]) -> 
 def _judged(
     args: argparse.Namespace, graph: Any, feeds: Any, session: Session, platform: str, contents: dict[Path, Any]
 ) -> tuple[bool, list[str]]:
-    """Return whether a node fails, and what is printed; files are added to *contents*."""
+    """Return whether a node fails, and the text to print; files are added to *contents*."""
     from quantizer.conformance.from_onnx import cuts_of, judged_cut
 
     cuts = cuts_of(graph, feeds, session, platform, args.node)
@@ -166,7 +166,7 @@ def _explained(
     folder: Path | None,
     contents: dict[Path, Any],
 ) -> str:
-    """Return what is printed of one node: of a failing one the smallest case, as a failing item prints it."""
+    """Return the text to print for one node; for a failing node it describes the smallest case."""
     from quantizer.conformance.failures import describe, replay_content
     from quantizer.conformance.from_onnx import smallest
 
@@ -194,7 +194,7 @@ def _explained(
 
 
 def _files(cut: Cut, folder: Path) -> dict[Path, Any]:
-    """Return the node as the model has it."""
+    """Return the files to write for the node."""
     from quantizer.ir.formats.npz import npz_bytes
     from quantizer.ir.formats.onnx_values import to_numpy
     from quantizer.ir.formats.onnx_write import to_model

@@ -13,21 +13,21 @@ WROTE = 0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what `case repro` takes."""
+    """Add the arguments of `case repro`."""
     parser.add_argument("file", type=Path, nargs="?", help="replay file, as a failing item names it")
     parser.add_argument(
         "--defect", default="", metavar="ID", help="a declared defect, ID or PLATFORM/ID, in place of a file"
     )
     parser.add_argument(
-        "--form", default="", help="onnx, tflite, torch or tosa (default: what the engine of the case's platform runs)"
+        "--form", default="", help="onnx, tflite, torch or tosa (default: that of the platform's engine)"
     )
     parser.add_argument("--op-engine", default="", help="engine that the script runs (default: that of the platform)")
-    parser.add_argument("--op-specs", action="append", type=Path, default=[], help="specs beside the shipped ones")
+    parser.add_argument("--op-specs", action="append", type=Path, default=[], help="specs besides the shipped ones")
     parser.add_argument("-o", "--output", type=Path, help="a new file (default: standard output)")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the script; CaseError where neither or both of a file and a defect are named."""
+    """Write the script; CaseError if neither or both of a file and a defect are named."""
     from quantizer.conformance.options import Options
     from quantizer.conformance.repro_choice import find_defect, script_of_case, script_of_defect
     from quantizer.conformance.session import open_session

@@ -41,7 +41,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("target", metavar="TARGET.npz", type=Path, help="the arrays to judge")
-    parser.add_argument("reference", metavar="REFERENCE.npz", type=Path, help="the arrays to hold them against")
+    parser.add_argument("reference", metavar="REFERENCE.npz", type=Path, help="the arrays to compare them with")
     parser.add_argument("--close", metavar="N", type=_order, default=3, help="order of CLOSE (default: 3)")
     parser.add_argument("--cosine", metavar="C", type=_share, default=0.99, help="cosine similarity of SIMILAR (0.99)")
     parser.add_argument(
@@ -60,7 +60,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(args: argparse.Namespace) -> int:
-    """Compare the two files and write what is found."""
+    """Compare the two files and write the result."""
     from quantizer.ir.formats.npz import read_npz
     from quantizer.reporting.arrays import Tolerances, compare_arrays
 
@@ -116,7 +116,7 @@ def _json(found: Comparison) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return *value* with what is no finite number as text."""
+    """Return *value* with infinities and NaN as text."""
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value

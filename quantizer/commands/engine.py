@@ -60,7 +60,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="level of instructions that engines are held to where they have a "
         "switch: avx2, avx512, avx512_vnni, amx, host, or all, in columns of their own (default: avx2)",
     )
-    defects = verbs.add_parser("defects", help="what is known to be wrong with platforms and engines, smallest cases")
+    defects = verbs.add_parser("defects", help="known defects of platforms and engines, with their smallest cases")
     defects.add_argument(
         "--gallery", action="store_true", help="write docs/gallery.md and the stand-alone scripts of examples/gallery"
     )
@@ -145,7 +145,7 @@ def _agreement(args: argparse.Namespace) -> int:
 
     found = [pairing for session in _sessions(args) for pairing in _pairings(session, args)]
     if not found:
-        raise UnsupportedError("no engine that is installed computes what was asked for. See `quantizer engine list`.")
+        raise UnsupportedError("no installed engine computes a requested platform. See `quantizer engine list`.")
     if args.output:
         replace_files({args.output: document(found)})
     sys.stdout.write(summary(found) + os.linesep)

@@ -1,4 +1,4 @@
-"""`quantizer faults`: plant every fault of the catalogue and show what finds it."""
+"""`quantizer faults`: plant every fault of the catalogue and show which checks find it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     faults.add_argument("--op", action="append", default=[], help="only this operator (repeatable)")
     faults.add_argument("--fault", action="append", default=[], help="only this fault (repeatable)")
-    faults.add_argument("--op-specs", action="append", type=Path, default=[], help="specs beside the shipped ones")
+    faults.add_argument("--op-specs", action="append", type=Path, default=[], help="specs besides the shipped ones")
     faults.add_argument("--op-plugins", action="append", type=Path, default=[], help="operator plugins")
     faults.add_argument(
         "--corpus",
@@ -41,7 +41,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="decide about pairs that change nothing in the gate's cases, listed or not, on N generated cases of each "
         "operator (where N is left out: 20000, minutes an operator)",
     )
-    faults.add_argument("--peers", action="store_true", help="judge the faults by the tolerances of others, too")
+    faults.add_argument("--peers", action="store_true", help="also judge the faults by other tools' tolerances")
     faults.add_argument(
         "--schedule",
         action="store_true",
@@ -118,7 +118,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _write_list(places: list[Place]) -> None:
-    """Renew the rows of the list that name platforms; what is listed for all platforms stays as it is."""
+    """Replace the rows of the list that name platforms; rows for all platforms stay."""
     from quantizer.conformance.faults.places import silent_places
     from quantizer.conformance.faults.without_effect import EVERYWHERE, FILE, LISTED, read_places, with_places
     from quantizer.conformance.options import Options
@@ -171,7 +171,7 @@ def _real(args: argparse.Namespace) -> int:
 
 
 def _jobs(args: argparse.Namespace) -> list[Job]:
-    """Return what was asked for, an operator a job; UnsupportedError for an unknown name or an empty choice."""
+    """Return one job for each requested operator; UnsupportedError for an unknown name or an empty choice."""
     from quantizer.conformance.faults import catalogue, pairs
     from quantizer.conformance.faults.matrix import Job
     from quantizer.conformance.faults.without_effect import EVERYWHERE, read_places

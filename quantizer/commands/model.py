@@ -81,11 +81,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--bias", action=argparse.BooleanOptionalAction, default=True, help="quantize constant biases to 32 bits"
     )
     check.add_argument("-o", "--output", type=Path, metavar="FOLDER", help="write the page, the findings and the cuts")
-    check.add_argument("--json", action="store_true", help="one JSON object in the place of the table")
+    check.add_argument("--json", action="store_true", help="one JSON object instead of the table")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Check one model; UnsupportedError where onnx is not installed."""
+    """Check one model; UnsupportedError if onnx is not installed."""
     try:
         import onnx
     except ImportError:
@@ -127,7 +127,7 @@ def _checked(args: argparse.Namespace, names: list[str]) -> tuple[ModelFindings,
 
 
 def _ready(args: argparse.Namespace, graph: Graph) -> tuple[Graph, dict[str, Tensor]]:
-    """Return the model as it is checked, and what it is fed."""
+    """Return the model ready to be checked, and its inputs."""
     from quantizer.runtime.qdq import with_qdq
     from quantizer.runtime.quantization import dispatch_graph, quantize_graph
     from quantizer.runtime.sample_data import read_batches, synthetic_batches
@@ -145,7 +145,7 @@ def _ready(args: argparse.Namespace, graph: Graph) -> tuple[Graph, dict[str, Ten
 
 
 def operands(path: Path, graph: Graph) -> dict[str, Tensor]:
-    """Return one array for each input as a cut keeps them; FormatError where they do not fit."""
+    """Return one array for each input as a cut keeps them; FormatError if they do not fit."""
     from quantizer.ir.formats.npz import read_npz
     from quantizer.ir.formats.onnx_values import to_torch
     from quantizer.ir.graph import container
@@ -195,7 +195,7 @@ def _written(folder: Path, findings: ModelFindings, ran: Ran) -> ModelFindings:
 
 
 def _finite(value: Any) -> Any:
-    """Return *value* with what is no finite number as text."""
+    """Return *value* with infinities and NaN as text."""
     if isinstance(value, dict):
         return {key: _finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

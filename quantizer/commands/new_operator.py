@@ -1,4 +1,4 @@
-"""`quantizer spec new`: write the two files of a new operator. They run at once; a failing check names what is next."""
+"""`quantizer spec new`: write the two files of a new operator. They run at once; failing checks say what to do next."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`quantizer onnx`: the official node tests as a table by operator, and what a model holds."""
+"""`quantizer onnx`: the official node tests as a table by operator, and the nodes of a model."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     table.add_argument("--op", action="append", default=[], help="only tests of this operator (repeatable)")
     table.add_argument("-o", "--output", type=Path, help="write markdown to this file")
-    show = verbs.add_parser("show", help="the nodes of a model as they are loaded, with shapes and attributes")
+    show = verbs.add_parser("show", help="the nodes of a loaded model, with shapes and attributes")
     show.add_argument("model", type=Path, help="an ONNX file")
     compass = verbs.add_parser(
         "compass", help="write a model as Compass float IR, which `quantizer optimize` takes; every size is then fixed"
@@ -58,7 +58,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run one verb; UnsupportedError where onnx is not installed."""
+    """Run one verb; UnsupportedError if onnx is not installed."""
     try:
         import onnx
     except ImportError:

@@ -40,13 +40,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="run every opt.cfg below DIR without writing, compare with the quant.txt and quant.bin beside it; exit 1 "
         "if one differs (repeatable)",
     )
-    parser.add_argument("--op-specs", action="append", type=Path, default=[], help="specs beside the shipped ones")
+    parser.add_argument("--op-specs", action="append", type=Path, default=[], help="specs besides the shipped ones")
     parser.add_argument("--op-plugins", action="append", type=Path, default=[], help="plugin files or folders")
     parser.add_argument("--quiet", action="store_true", help="say nothing but errors")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Do what one option asks; 1 where a comparison differs."""
+    """Run one option; 1 if a comparison differs."""
     if args.field:
         return _fields()
     if args.plugin:
@@ -148,7 +148,7 @@ def _compare(args: argparse.Namespace) -> int:
     found = [result for folder in args.compare for result in compare_folder(folder, library)]
     if not found:
         raise UnsupportedError(
-            f"{args.compare[0]}: no opt.cfg with a quant.txt beside it. Name a folder of recorded runs."
+            f"{args.compare[0]}: no opt.cfg with a quant.txt next to it. Name a folder of recorded runs."
         )
     sys.stdout.write(table(found) + "\n")
     return DONE if all(result.verdict != "different" for result in found) else DIFFERS

@@ -73,7 +73,7 @@ def _pytest_rows() -> Iterator[str]:
 
 
 def _leaves(parser: argparse.ArgumentParser, words: str) -> Iterator[tuple[argparse.ArgumentParser, str]]:
-    """Yield the parsers that have no verbs of their own, each with its line of help."""
+    """Yield the parsers that have no verbs below them, each with its help line."""
     nested = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
     if not nested:
         yield parser, words

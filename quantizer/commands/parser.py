@@ -35,7 +35,10 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"error: {self.prog}: {self._sentence(message)} See `{self.prog} --help`.\n")
 
     def _unknown(self, words: Sequence[str]) -> Iterator[str]:
-        """Yield the first word that is an option, but none of this parser's. Words of a subcommand are its own."""
+        """Yield the first word that looks like an option but that this parser does not know.
+
+        Words of a subcommand are its own.
+        """
         leads_on = self._verbs() is not None
         for word in words:
             if word == "--" or (leads_on and not word.startswith("-")):
@@ -56,7 +59,7 @@ class Parser(argparse.ArgumentParser):
         return next((action for action in self._actions if isinstance(action, argparse._SubParsersAction)), None)
 
     def _required(self) -> Iterator[str]:
-        """Yield what a shortest command line of this parser holds."""
+        """Yield the words of a shortest command line of this parser."""
         for action in self._actions:
             name = str(action.metavar or action.dest.upper())
             if action.required and not action.option_strings:

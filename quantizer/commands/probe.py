@@ -1,4 +1,4 @@
-"""`quantizer engine probe`: asks an engine until one arithmetic of the platform language is left, or none."""
+"""`quantizer engine probe`: asks an engine until one arithmetic of the platform language remains, or none."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     )
     probe.add_argument("--op", action="append", default=[], metavar="NAME", help="only this operator (repeatable)")
     probe.add_argument(
-        "--op-isa", default="", metavar="LEVEL", help="level of instructions that it is held to (default: host)"
+        "--op-isa", default="", metavar="LEVEL", help="instruction-set level to which it is restricted (default: host)"
     )
     probe.add_argument(
         "-o", "--output", type=Path, metavar="FILE", help="write a platform file; its name is the platform's"
@@ -63,7 +63,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
 
 
 def run(args: argparse.Namespace) -> int:
-    """Ask, print what is left, write the platform file."""
+    """Run the questions, print the remaining arithmetics, write the platform file."""
     from tqdm import tqdm
 
     from quantizer.conformance.probe.float_order import order_of
@@ -84,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
     found = list(probe.found(bar))
     if not any(one.questions for one in found):
         reasons = (
-            "; ".join(sorted({one.refused for one in found})) or "it has none of the operators that can be asked about"
+            "; ".join(sorted({one.refused for one in found})) or "it has none of the operators that the probe can test"
         )
         raise UnsupportedError(f"engine {engine.name}: answered no question: {reasons}.")
     order = order_of(engine, library.spec("fully_connected"), platform)
@@ -108,7 +108,7 @@ def run(args: argparse.Namespace) -> int:
             count = counted(len(made.raw["ops"]), "operator")
             out.append(f"wrote {shown_path(args.output)}: {count}. {made.kind}")
         else:
-            out.append(f"{shown_path(args.output)} is not written: no platform file can declare what was found")
+            out.append(f"{shown_path(args.output)} is not written: no platform file can declare the result")
     if nothing:
         out.append(f"nothing explains {', '.join(nothing)}")
     sys.stdout.write(os.linesep.join(out) + os.linesep)
@@ -148,7 +148,7 @@ def _probe(args: argparse.Namespace) -> Probe:
 
 
 def _check_name(path: Path | None, platforms: Container[str]) -> None:
-    """Raise UnsupportedError where the file's name is no name of a new platform."""
+    """Raise UnsupportedError if the file's name is no name of a new platform."""
     if path is None:
         return
     if path.suffix != ".yaml" or not re.fullmatch(IDENTIFIER, path.stem):

@@ -56,11 +56,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     export.add_argument("--seed", type=seed_number, default=0, help="of shapes, attributes and data (0)")
     export.add_argument("--budget", type=whole_number, default=50, metavar="MB", help="more megabytes are refused (50)")
-    export.add_argument("--op-specs", action="append", type=Path, default=[], help="specs beside the shipped ones")
+    export.add_argument("--op-specs", action="append", type=Path, default=[], help="specs besides the shipped ones")
     export.add_argument(
         "-o", "--output", type=Path, required=True, metavar="BUNDLE", help="a new folder, or a new file NAME.zip"
     )
-    judge = verbs.add_parser("judge", help="hold the codes of each case against their intervals")
+    judge = verbs.add_parser("judge", help="compare the codes of each case with their intervals")
     judge.add_argument("bundle", type=Path, metavar="BUNDLE", help="folder or zip that `export` wrote")
     judge.add_argument("results", type=Path, metavar="RESULTS", help="folder with a file CASE.bin for each case")
     judge.add_argument(
@@ -72,7 +72,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run one verb; 0 where every case that can be judged passed, or two bundles ask for the same."""
+    """Run one verb; 0 if every case that can be judged passed, or if two bundles require the same."""
     if args.verb == "diff":
         return _diff(args)
     return _export(args) if args.verb == "export" else _judge(args)
@@ -101,7 +101,7 @@ def _export(args: argparse.Namespace) -> int:
 
 
 def _targets(args: argparse.Namespace, library: Library) -> Iterator[Target]:
-    """Yield what was asked for; UnsupportedError for what a named operator does not have."""
+    """Yield the requested targets; UnsupportedError if a named operator does not have one of them."""
     from quantizer.conformance.target import Target
 
     for name in args.platform or ["ideal"]:
@@ -117,7 +117,7 @@ def _targets(args: argparse.Namespace, library: Library) -> Iterator[Target]:
 
 
 def _scheme(library: Library, spec: Spec, platform: Platform, asked: str) -> str | None:
-    """Return the scheme of *spec* that is the one asked for, or its activation part; None where it has neither."""
+    """Return the scheme of *spec* with the requested name, or its activation part; None if it has neither."""
     wanted, names = library.scheme(asked), library.schemes_for(spec, platform)
     if asked in names:
         return asked

@@ -29,7 +29,7 @@ PATIENCE = 2_000
 
 @dataclass
 class Agreement:
-    """What a population of one target showed."""
+    """The measured agreement of one population of a target."""
 
     cases: int = 0
     elements: int = 0

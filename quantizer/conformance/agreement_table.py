@@ -22,7 +22,7 @@ MEASURED = ("random", "tied", "elements", "largest", "refused", "explained by")
 
 @dataclass(frozen=True)
 class Pairing:
-    """One engine on one target: what both populations showed, and the declared defects that concern it."""
+    """One engine on one target: the results of both populations, and the declared defects that concern it."""
 
     engine: str
     version: str
@@ -35,13 +35,13 @@ class Pairing:
 
     @property
     def differs(self) -> bool:
-        """True where some element differs, the engine failed, or nothing could be compared."""
+        """True if some element differs, the engine failed, or nothing could be compared."""
         both = (self.random, self.tied)
         return any(a.exact < a.elements or a.errors or not a.elements for a in both)
 
     @property
     def explained(self) -> bool:
-        """True where a declared defect of the engine says why."""
+        """True if a declared defect of the engine says why."""
         return bool(self.defects)
 
 
@@ -85,7 +85,7 @@ def summary(pairings: Sequence[Pairing]) -> str:
 def document(pairings: Sequence[Pairing]) -> str:
     """Return the markdown document: the machine, a table for each engine, and every first case that differs.
 
-    Each level of instructions that an engine was held to has columns of its own.
+    Each instruction-set level at which an engine ran has its own columns.
     """
     engines = list(dict.fromkeys((p.engine, p.version, p.target.platform.platform) for p in pairings))
     lines = [
@@ -100,7 +100,7 @@ def document(pairings: Sequence[Pairing]) -> str:
         "* *largest*: the largest difference in codes.",
         "* *refused*: cases that the engine cannot express.",
         "* An engine that can be restricted to a level of instruction sets (`--op-isa`) has columns for each level.",
-        "  *unpinned*: it runs as the processor below has it.",
+        "  *unpinned*: it uses whatever instruction sets the processor below has.",
         "",
         f"Processor: {processor()}.",
         "",
@@ -120,7 +120,7 @@ def _markdown(rows: list[dict[str, str]]) -> list[str]:
 
 
 def _rows(pairings: Sequence[Pairing], levels: Sequence[str]) -> list[dict[str, str]]:
-    """Return a row for each target; what was measured in columns of each of *levels*, where there are several."""
+    """Return a row for each target, with the results at each of *levels* in separate columns if there are several."""
     found: dict[str, dict[str, str]] = {}
     for pairing in pairings:
         row = found.setdefault(pairing.target.id, {})
@@ -133,7 +133,7 @@ def _rows(pairings: Sequence[Pairing], levels: Sequence[str]) -> list[dict[str, 
 
 
 def _headings(rows: Iterable[dict[str, str]]) -> list[str]:
-    """Return the headings of all rows: targets first, then what was measured, level by level."""
+    """Return the headings of all rows: targets first, then the results, level by level."""
     every = list(dict.fromkeys(name for row in rows for name in row))
     return [name for name in every if name in NAMED] + [name for name in every if name not in NAMED]
 

@@ -1,7 +1,7 @@
 """The canary: a fault planted at the end of a run that the judge must find; a judge that does not was damaged.
 
-A function under test runs beside the judge and may have changed it. A case that an item passed is judged once more, by
-the item's own code and through pytest, with one function changed.
+A function under test runs in the same process as the judge and may have changed it. A case that an item passed is
+judged once more, by the item's own code and through pytest, with one function changed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FAR = 1 << 20
 NEAR = 1
 """A step of codes that leaves an interval of one code."""
 CODES = ("arithmetic", "accuracy", "engine")
-"""The checks that judge codes by what they must be; those of one run with another would not see a constant step."""
+"""The checks that judge codes by their allowed values; a comparison of two runs would not see a constant step."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Planted:
     what: str
     """The function, as a message names it."""
     checks: tuple[str, ...]
-    """Those of which one must fail."""
+    """At least one of these must fail."""
     block: Callable[[], AbstractContextManager[None]]
     """Within it the fault is there."""
     engine: Callable[[Engine], Engine]
@@ -102,7 +102,7 @@ def _in_registry(
 
 
 def _moved(made: Any, step: int) -> Any:
-    """Return an integer forward's result with every code *step* higher; pieces and stages stay what they are."""
+    """Return an integer forward's result with every code *step* higher; pieces and stages do not change."""
     if isinstance(made, Staged):
         return replace(made, codes=_moved(made.codes, step))
     return made + step if isinstance(made, Tensor) else tuple(piece + step for piece in made)
@@ -122,7 +122,7 @@ def _far(made: Any) -> Any:
 
 
 class _Moved:
-    """A real engine of which every code comes back *step* higher."""
+    """A real engine whose codes are all *step* too high."""
 
     def __init__(self, own: Engine, step: int) -> None:
         self._own, self._step = own, step

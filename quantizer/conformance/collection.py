@@ -69,7 +69,7 @@ class State:
         return self.runner.replaced() if "runner" in self.__dict__ else []
 
     def changes(self) -> list[str]:
-        """Return what an update changed in the goldens of the item's operator."""
+        """Return the changes that an update made in the goldens of the item's operator."""
         return self.runner.changes if "runner" in self.__dict__ else []
 
     @property
@@ -78,7 +78,7 @@ class State:
         return f"pytest {self.selection}{self.options.arguments}"
 
     def record(self, outcome: str, failure: str = "") -> Record:
-        """Return the item's record with pytest's outcome. *failure*: the reason, if the item has none."""
+        """Return the item's record with pytest's outcome. *failure*: the reason, if the item failed."""
         if "runner" not in self.__dict__:
             return Record(
                 self.name,
@@ -99,8 +99,8 @@ class State:
     def ended(self, record: Record) -> tuple[str, str] | None:
         """Return outcome and reason of an item that pytest takes for passed and that is not; None for any other.
 
-        A check failed; or nothing was compared, which is no failure where a selection, an engine's refusals or a
-        declaration took away what there was.
+        A check failed; or nothing was compared, which is not a failure if a selection, an engine's refusals or a
+        declaration explains it.
         """
         checks = record.checks.values()
         if any(check.failed for check in checks):
@@ -109,7 +109,7 @@ class State:
             return None
         beside = any(check.inconclusive or check.defects or check.overflow for check in checks)
         if beside or self.options.narrowings or self.kind == "regressions":
-            return "skipped", "compared nothing, with what was asked for"
+            return "skipped", "compared nothing under the requested options"
         return "failed", "compared nothing"
 
 

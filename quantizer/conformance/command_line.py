@@ -1,4 +1,4 @@
-"""The options of pytest's command line and ini file, and what they ask for."""
+"""The options of pytest's command line and ini file, and their values."""
 
 from __future__ import annotations
 
@@ -106,14 +106,17 @@ def _value(config: pytest.Config, name: str) -> Any:
 
 
 def options(config: pytest.Config) -> Options:
-    """Return what was asked for; a wrong value is a usage error that names the legal ones."""
+    """Return the options of the run; a wrong value is a usage error that names the legal ones."""
     if OPTIONS not in config.stash:
         config.stash[OPTIONS] = with_usage_errors(lambda: _with_engine(config, _read_options(config)))
     return config.stash[OPTIONS]
 
 
 def _with_engine(config: pytest.Config, asked: Options) -> Options:
-    """Return *asked* with the engine: what a run is judged by is looked at before anything of an engine runs."""
+    """Return *asked* with the engine.
+
+    The files that the run is judged by are recorded before any part of the engine runs.
+    """
     name, command = _value(config, "op_engine"), _value(config, "op_engine_command")
     if name == asked.engine and not command:
         return asked
@@ -194,7 +197,7 @@ def _number(config: pytest.Config, name: str) -> float:
 
 
 def with_usage_errors(function: Any) -> Any:
-    """Return what *function* returns; an error of ours is a usage error of pytest."""
+    """Return the result of *function*; our own errors become usage errors of pytest."""
     from quantizer.core.errors import QuantizerError
 
     try:
@@ -204,7 +207,7 @@ def with_usage_errors(function: Any) -> Any:
 
 
 def named(config: pytest.Config) -> bool:
-    """Return whether the command line asks for anything of ours: such a session is a run."""
+    """Return whether the command line uses one of our options: such a session is a run."""
     names = (*LISTS, *SINGLES, "op_golden_update")
     return any(config.getoption(name) is not None for name in names)
 

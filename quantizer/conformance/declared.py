@@ -2,7 +2,7 @@
 
 The judge of a case follows from the operator, the scheme and the platform. A function under test that provides numbers
 of another kind chooses no other judge by it: `parameters` names both kinds, and the codes are judged by the numbers of
-the platform's rule. A stage that is shown and that nobody declared is a failure.
+the platform's rule. A stage that is shown but not declared is a failure.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ def accepts(trial: Trial, provided: Kind) -> bool:
 
 
 def kind_findings(trial: Trial) -> Iterator[Finding]:
-    """Yield a finding where a replaced rule provides numbers of another kind than the platform's arithmetic takes."""
+    """Yield a finding for each kind of number from a replaced rule that the platform's arithmetic does not take."""
     rule = REGISTRY.find(trial.spec.op, "quantize", trial.target.platform.places)
     if rule is None or rule.origin == BUILT_IN:
         return
     provided, taken = kind_of(_known_numbers(trial)), _kinds(trial)
     if provided != NOTHING and not accepts(trial, provided):
-        text = "the numbers that the platform's arithmetic takes; provide these, or none of them"
+        text = "the numbers that the platform's arithmetic takes; provide all of these, or none"
         yield Finding("numbers", float("inf"), " or ".join(map(str, taken)), f"{provided}", text)
 
 
@@ -73,7 +73,7 @@ def _with_parameters(trial: Trial, parameters: Parameters) -> Trial:
 
 
 def known_stages(trial: Trial) -> set[str] | None:
-    """Return the stages that a plugin's forward may show; None where the platform's own forward runs, or shows none.
+    """Return the stages that a plugin's forward may show; None if the platform's own forward runs, or shows none.
 
     They are those that the spec or the platform declares, else those that the platform's own forward shows for the
     case.
@@ -87,7 +87,7 @@ def known_stages(trial: Trial) -> set[str] | None:
 
 
 def _stages(trial: Trial) -> set[str] | None:
-    """Return the stages that the platform's own forward shows; None where it computes no such case."""
+    """Return the stages that the platform's own forward shows; None if it computes no such case."""
     forward = REGISTRY.built_in(trial.spec.op, "quantized", trial.target.platform.places)
     if forward is None or forward.origin != BUILT_IN:
         return set()
@@ -99,7 +99,7 @@ def _stages(trial: Trial) -> set[str] | None:
 
 
 def _known_numbers(trial: Trial) -> Parameters:
-    """Return what was provided; of a layer in other words, only those integers that the arithmetic takes."""
+    """Return the provided numbers; if a layer uses other names, only the integers that the arithmetic takes."""
     provided = trial.parameters
     if LAYER_ATTRS not in provided.extra:
         return provided

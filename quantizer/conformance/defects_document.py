@@ -71,7 +71,7 @@ def _severity(defect: Defect) -> list[str]:
 
 
 def levels_of(defect: Defect) -> tuple[str, ...]:
-    """Return the levels of `--op-isa` at which *defect* shows, of an engine that can be held to one; else none."""
+    """Return the levels of `--op-isa` at which *defect* shows, if its engine can be restricted to levels; else none."""
     backend = (defect.engine or "").partition(":")[0]
     if not pins_of(backend).pins:
         return ()

@@ -24,7 +24,7 @@ def element_lines(trial: Trial, index: Sequence[int]) -> list[str]:
     """Return the lines on the element of the output at *index*, an index in the operator's own axis order."""
     boxes = needed(trial.spec, trial.case.shapes, trial.case.attrs, index)
     lines = [line for name, box in boxes.items() for line in _operand(trial, name, box)]
-    lines += [*_multiplier(trial, index), *_table(trial, boxes), *_accumulator(trial, index)]
+    lines += [*_stages(trial, index), *_multiplier(trial, index), *_table(trial, boxes), *_accumulator(trial, index)]
     return lines
 
 
@@ -47,6 +47,23 @@ def _operand(trial: Trial, name: str, box: Box) -> Iterator[str]:
     shown = _aligned([codes[window].reshape(-1), reals])
     yield row("  code", shown[0])
     yield row("  real", shown[1])
+
+
+def _stages(trial: Trial, index: Sequence[int]) -> Iterator[str]:
+    """Yield the declared stages that the function under test shows: each with its code at the element."""
+    for name, params in trial.parameters.stages.items():
+        shown = trial.outcome.stages.get(name)
+        if shown is None or shown.dim() != len(index) or not all(size in (1, n) for size, n in _sizes(trial, shown)):
+            continue
+        place = tuple(0 if size == 1 else i for i, size in zip(index, shown.shape, strict=True))
+        code = int(shown[place])
+        yield row(name, f"{name}[{','.join(map(str, place))}], {grid(params)}, a stage as the function shows it")
+        yield row("  code", f"{code}")
+        yield row("  real", _text(float(params.scale) * (code - int(params.zero_point))))
+
+
+def _sizes(trial: Trial, shown: Tensor) -> Iterator[tuple[int, int]]:
+    return zip(shown.shape, trial.output_shape, strict=True)
 
 
 def grid(params: QParams, box: Box = ()) -> str:
@@ -105,7 +122,7 @@ def _at(values: Any, index: Sequence[int]) -> float:
 
 
 def _table(trial: Trial, boxes: dict[str, Box]) -> Iterator[str]:
-    """Yield the entries that the one code of a function of one input is looked up in."""
+    """Yield the table entries used for the single code of a function of one input."""
     (name, box), *others = boxes.items()
     if others or any(stop != start + 1 for start, stop in box) or trial.codes[name].is_floating_point():
         return
@@ -120,7 +137,7 @@ def _table(trial: Trial, boxes: dict[str, Box]) -> Iterator[str]:
 
 
 def _accumulator(trial: Trial, index: Sequence[int]) -> Iterator[str]:
-    """Yield the accumulator as a sum of products of centred codes, and what the function under test shows."""
+    """Yield the accumulator as a sum of products of centred codes, and that of the function under test."""
     if trial.spec.error_model.kind not in SUMS:
         return
     if (name := weight_in_blocks(trial)) is not None:
@@ -143,11 +160,11 @@ def _accumulator(trial: Trial, index: Sequence[int]) -> Iterator[str]:
 
 
 def _terms(trial: Trial, index: tuple[int, ...]) -> tuple[list[tuple[float, str]], int, int]:
-    """Return the terms other than 0 with their text, how many are 0, and what their sum is divided by.
+    """Return the nonzero terms with their text, the number of zero terms, and the divisor of their sum.
 
     The reference is linear in each operand, so its derivative by an operand, at the element, is what every code of that
-    operand is multiplied by: exact on centred codes, without a statement of windows for each operator. A bias is a term
-    by itself.
+    operand is multiplied by: exact on centred codes, without a statement of windows for each operator. The bias is a
+    separate term.
     """
     spec, operands = trial.spec, {name: values.clone() for name, values in trial.centred.items()}
     biases = [name for name in operands if spec.inputs[name].role == "bias"]
@@ -185,5 +202,5 @@ def _terms(trial: Trial, index: tuple[int, ...]) -> tuple[list[tuple[float, str]
 
 
 def row(name: str, text: str) -> str:
-    """Return a line of a failure: its label in a column of its own."""
+    """Return one line of a failure, with its label in the first column."""
     return f"  {name:<11} {text}"

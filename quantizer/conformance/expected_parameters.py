@@ -1,6 +1,6 @@
 """Expected scales, zero points and bias codes: a second implementation that shares nothing with `numerics`.
 
-`parameters` compares what a quantize rule chose with these. Sources: cases/reference, and the running systems.
+`parameters` compares the numbers from a quantize rule with these. Sources: cases/reference, and the running systems.
 """
 
 from __future__ import annotations
@@ -43,8 +43,10 @@ class Expected:
     `scale` and `zero_point` then have a row per channel, a column per block.
     """
     span: Range | None = None
-    """The range that they were chosen to hold, 0 in it, and no negative part where codes have no sign because no value
-    has one; None where they follow from something else."""
+    """The range from which they were chosen; None if they follow from something else.
+
+    It contains 0, and has no negative part if codes are unsigned because no value is negative.
+    """
 
 
 def _codes(bits: int, *, signed: bool, restricted: bool) -> tuple[int, int]:
@@ -99,7 +101,7 @@ def _held_zero(zero: int, qmin: int, qmax: int, bits: int, rule: ParameterRule) 
 
 
 def activation(span: Range, part: ActivationPart, rule: ParameterRule, *, signed: bool) -> Expected:
-    """Return what the rule chooses for a calibrated range."""
+    """Return the parameters that the rule chooses for a calibrated range."""
     if part.format != "integer":
         return _float_activation(span, part.format, rule)
     symmetric, restricted = _is_symmetric(part, rule), part.range == "restricted"
@@ -132,7 +134,10 @@ def _is_symmetric(part: ActivationPart, rule: ParameterRule) -> bool:
 
 
 def _float_activation(span: Range, name: str, rule: ParameterRule) -> Expected:
-    """Return what the rule chooses for a narrow float: the largest magnitude of the range is its largest value."""
+    """Return the parameters that the rule chooses for a narrow float.
+
+    The largest magnitude of the range is its largest value.
+    """
     form, largest = format_of(name), max(abs(span[0]), abs(span[1]))
     scale = largest / max(form.values)
     if scale < rule.minimum_scale:
@@ -143,7 +148,7 @@ def _float_activation(span: Range, name: str, rule: ParameterRule) -> Expected:
 
 
 def own_codes() -> Expected:
-    """Return what holds for indices: 32-bit codes that mean themselves."""
+    """Return the parameters of indices: 32-bit codes that are their own values."""
     kind = dtype("int32")
     return Expected(kind, np.array(1.0), np.array(0), kind.min, kind.max, np.array(1.0, dtype=F32))
 
@@ -188,7 +193,10 @@ def coarsest(found: Expected) -> Expected:
 def weight(
     values: Array, part: WeightPart, rule: ParameterRule, axis: int | None, group: int | None = None
 ) -> Expected:
-    """Return what the rule chooses for a weight from its extrema; *group* neighbouring channels share a scale."""
+    """Return the parameters that the rule chooses for a weight from its extrema.
+
+    *group* neighbouring channels share a scale.
+    """
     signed, symmetric = rule.weight_sign == "signed", part.symmetry == "symmetric"
     per_channel = axis is not None and (part.granularity == "channel" or group is not None)
     if per_channel:
@@ -231,9 +239,10 @@ def holding_bias(found: Expected, bias: Array, input_scale: float, bits: int) ->
 
 
 def held_bias(values: Array, steps: Array, added: Array, bits: int, effective: int) -> Array:
-    """Return bias codes after they were kept in float32 with what the input's zero point adds to the sums.
+    """Return bias codes after rounding in float32 together with the contribution of the input's zero point to the sums.
 
-    *added*: those integers, one per channel; they are taken out again, so that the code is what the channel's sums see.
+    *added*: those contributions, one integer per channel; they are subtracted again, so that the code is the one that
+    the channel's sums use.
     """
     ends = F32(-(2.0 ** (bits - 1))), F32(2.0 ** (bits - 1) - 1)
     codes = np.clip(np.rint(values.astype(F32) * steps), *ends)
@@ -276,7 +285,7 @@ def repeated(found: Expected, count: int) -> Expected:
 
 
 def weight_part(part: WeightPart, platform: Platform, family: str) -> WeightPart:
-    """Return the scheme's weight part as the platform has it for a family."""
+    """Return the weight part of the scheme as the platform changes it for this family."""
     always, never = (family in named for named in (platform.per_channel_weights, platform.per_tensor_weights))
     granularity = "channel" if always else "tensor" if never else part.granularity
     bits = platform.weight_bits.get(family, part.bits)
@@ -286,7 +295,7 @@ def weight_part(part: WeightPart, platform: Platform, family: str) -> WeightPart
 def weight_groups(
     part: WeightPart, platform: Platform, channels: int, groups: int, *, shared: bool = False
 ) -> list[int | None]:
-    """Return how many channels may share a weight scale: the first choice, then what the platform falls back to.
+    """Return how many channels may share a weight scale: the first choice, then the platform's fallbacks.
 
     *shared*: the weights are those of every group of the output.
     """
@@ -316,7 +325,7 @@ def output(
     case: Case,
     inputs: Mapping[str, Expected],
 ) -> Expected:
-    """Return what the rule chooses for output *name*."""
+    """Return the parameters that the rule chooses for output *name*."""
     chosen = spec.quantization.outputs.get(name, "calibrated")
     if chosen.startswith("same_as"):
         given = inputs[chosen[8:-1]]
@@ -345,7 +354,7 @@ def output(
 def _calibrated(
     spec: Spec, name: str, scheme: Scheme, platform: Platform, case: Case, inputs: Mapping[str, Expected]
 ) -> Expected:
-    """Return what the rule chooses for a range, or fixes in its place."""
+    """Return the parameters that the rule chooses for a range, or a fixed replacement."""
     family, rule = spec.quantization.family, platform.parameters
     sign = platform.output_signs.get(case.activation, platform.output_signs.get(spec.quantization.family))
     if sign == "inputs":

@@ -1,4 +1,4 @@
-"""The files that a system's own tools read: a room writes them beside `case.npz` (`core.rooms.Room.exports`)."""
+"""Files for a system's own tools: a room writes them beside `case.npz` (`core.rooms.Room.exports`)."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ Content = str | bytes | Array | Mapping[str, Array]
 
 @dataclass(frozen=True)
 class Exported:
-    """The files of a case by name, and what to do with them; `{folder}` in *step* stands for where they lie."""
+    """The files of a case by name, and the next step for the user; `{folder}` in *step* is replaced by their folder."""
 
     files: Mapping[str, Content]
     step: str
 
 
 def exported(trial: Trial) -> Iterator[tuple[str, Exported | str]]:
-    """Yield what each room writes of a case, by the name of its form; where it cannot, the reason."""
+    """Yield the files that each room writes for a case, by the name of the form, or the reason why it cannot."""
     for room in rooms():
         for name, place in room.exports.items():
             try:

@@ -23,7 +23,7 @@ SUSPECTS = {
     "exact": "the accumulation",
     "tiled": "the tile rule: windows, halo, or per-tile parameters",
     "round_trip": "the file format",
-    "pipeline": "the flow: what it reads, its parameters, or what it writes",
+    "pipeline": "the flow: its input, its parameters, or its output files",
     "properties": "the integer forward: indexing or state",
     "repeat": "state kept between runs, or the spec's tile rule, which cuts the smaller batch",
 }
@@ -139,14 +139,14 @@ def write_replay(
 ) -> None:
     """Write a self-contained replay file of a failing case, with the text of the failure.
 
-    Small tensors stand in it. ran: without, the case ended the process that ran it: it is not run again for its
-    tensors.
+    Small tensors are stored in the file. ran: False if the case ended the process that ran it; it is then not run again
+    for its tensors.
     """
     replace_files({path: replay_content(item_id, trial, verdicts, text, ran=ran)})
 
 
 def replay_content(item_id: str, trial: Trial, verdicts: Sequence[Verdict], text: str, *, ran: bool = True) -> str:
-    """Return what a replay file holds."""
+    """Return the contents of a replay file."""
     failing = [v for v in verdicts if v.failing]
     content: dict[str, object] = {
         "case": trial.case.to_dict(),

@@ -27,7 +27,7 @@ Finder = Callable[[str], State]
 
 
 def complete(run: Run, options: Options, extra: list[Path], status: int) -> list[Record]:
-    """Return a record for every item; those that have none of their own fail, and the run says what it lacks."""
+    """Return a record for every item; items without a record fail, and the run says what is missing."""
     records = [*read_records([*run.records.values()], "run")]
     left = [name for name in run.items if name not in run.records]
     for name in left:
@@ -61,7 +61,10 @@ def _state(node_id: str, options: Options, extra: list[Path]) -> State:
 
 
 def close_run(run: Run, records: Sequence[Record], facts: Facts, options: Options, *, filtered: bool) -> list[str]:
-    """Write records, summary, facts, machine.json and timings; return what the baseline holds against the run."""
+    """Write records, summary, facts, machine.json and timings.
+
+    Return the reasons why the run fails against the baseline.
+    """
     assert run.folder is not None
     run.folder.close_journal()
     records, figures = split(records)
@@ -100,7 +103,7 @@ def status_of(status: int, records: Sequence[Record], run: Run) -> int:
 
 
 def nothing_selected(options: Options, names: Sequence[str]) -> str | None:
-    """Return what was named on the command line and selected no item, of the names of all items; None where all did."""
+    """Return the command-line selection that matched no item's name; None if every selection matched."""
     cases = [name.split("-") for name in names]
     for option, given, place in (("--op-platform", options.platforms, 2), ("--op-scheme", options.schemes, 1)):
         for value in given:

@@ -35,7 +35,7 @@ QLINEAR = ("QLinear", "ConvInteger", "MatMulInteger")
 
 @dataclass(frozen=True)
 class Cut:
-    """A node of a model with the quantizations around it, and the case that it is; or why it is none."""
+    """A node of a model with the quantizations around it, and its case or the reason why it has none."""
 
     part: Part
     graph: Graph
@@ -51,7 +51,7 @@ def cuts_of(graph: Graph, feeds: Mapping[str, Tensor], session: Session, platfor
     feeds: by input; our float32 with the model's quantizations makes the codes that each node reads. A node without a
     spec, or without a scheme of the platform, has the reason in place of a case.
 
-    Raises GraphError where the model has no quantized node, UnsupportedError with the nearest name for an unknown one.
+    Raises GraphError if the model has no quantized node, UnsupportedError with the nearest name for an unknown one.
     """
     parts = parts_of(with_constant_codes(graph))
     chosen = [part for part in parts.parts if _is_quantized(part)]
@@ -67,7 +67,7 @@ def cuts_of(graph: Graph, feeds: Mapping[str, Tensor], session: Session, platfor
 
 
 def judged_cut(cut: Cut, session: Session, checks: Sequence[str] = EVERY) -> tuple[Trial, list[Verdict]]:
-    """Return the case of a node on the session's engine, and what every check says of it."""
+    """Return the case of a node, run on the session's engine, and the verdict of each check."""
     assert cut.case is not None
     trial = Trial(_target(session, cut.case), cut.case, session.engine)
     return trial, judge(trial, checks)
@@ -108,7 +108,10 @@ def _cut(parts: Parts, part: Part, edges: Mapping[str, Tensor], session: Session
 
 
 def _case(cut: Graph, part: Part, operands: Mapping[str, Tensor], session: Session, platform: str) -> Case:
-    """Return the one operator of a part as a case; UnsupportedError or GraphError that says why it is none."""
+    """Return the single operator of a part as a case.
+
+    UnsupportedError or GraphError with the reason why that is impossible.
+    """
     codes = {name for node in part.nodes if node.op == DEQUANTIZE for name in node.inputs[:1]}
     shaped = {name: values.float() if name in codes else values for name, values in operands.items()}
     form = with_integers(integer_graph(cut, platform, shaped))

@@ -1,7 +1,7 @@
 """The declared defects of real systems as a page for people, ranked, each with its stand-alone script.
 
-Entries with one root are one row: causes count, not cases. What the scripts printed when they ran last is recorded
-beside them.
+Entries with one root are one row: causes count, not cases. The outcome of the scripts' last run is recorded beside
+them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ MEANINGS: Mapping[str, str] = {
     "memory": "The process ends, or memory is read that is not the operator's.",
     "wrong": "Results beyond any rounding: a wrapped or saturated sum, a wrong sign, another channel's number.",
     "off_by_one": "Results next to the right one, which other kernels or the documentation of the system contradict.",
-    DESIGN: "Two roundings or two approximations, each of which is defensible; they matter to whoever compares codes.",
+    DESIGN: "Two roundings or two approximations, both defensible; they matter only if codes are compared.",
 }
 HEADINGS: Mapping[str, str] = {"memory": "Memory", "wrong": "Wrong", "off_by_one": "Off by one", DESIGN: "By design"}
 _OUTCOMES = Readable("outcomes of scripts", 1 << 22, QuantizerError)
@@ -46,7 +46,7 @@ _OUTCOMES = Readable("outcomes of scripts", 1 << 22, QuantizerError)
 
 @dataclass(frozen=True)
 class Entry:
-    """A declared defect, its smallest case, and its script; empty where no engine runs it."""
+    """A declared defect, its smallest case, and its script; empty if no engine runs it."""
 
     platform: Platform
     defect: Defect
@@ -68,7 +68,7 @@ class Entry:
 
     @property
     def key(self) -> str:
-        """What its outcome is recorded under: engine, platform and case, whatever the entry is called."""
+        """The key of its recorded outcome: engine, platform and case, whatever the entry's name."""
         digest = hashlib.sha256(json.dumps(self.case.to_dict(), sort_keys=True).encode()).hexdigest()
         return f"{self.defect.engine or self.engine} on {self.platform.platform}, case {digest[:12]}"
 
@@ -164,7 +164,7 @@ def _engine_and_versions(entry: Entry) -> str:
 
 
 def _outcome(group: Sequence[Entry], outcomes: Mapping[str, Mapping[str, str]]) -> str:
-    """Return what the smallest case that differs gave where the scripts ran last."""
+    """Return the result of the smallest differing case in the last run of the scripts."""
     known = [outcomes[e.key] for e in group if e.key in outcomes]
     for found in known:
         if found["outcome"] != "agrees":
@@ -201,7 +201,7 @@ def _without_engine(known: Sequence[Entry]) -> list[str]:
 
 
 def read_outcomes(path: Path) -> dict[str, dict[str, str]]:
-    """Return what the scripts printed when they ran last, by their keys; nothing where no file is there."""
+    """Return the recorded output of the scripts, by their keys; nothing if there is no file."""
     if not path.is_file():
         return {}
     found = _OUTCOMES.json_of(path)
@@ -228,9 +228,9 @@ def recorded(
 
 
 def outcome_of(script: str, python: str) -> dict[str, str]:
-    """Run *script* where nothing of this package can be imported; return what it printed.
+    """Run *script* where this package cannot be imported; return what it printed.
 
-    python: an interpreter that has the engine. QuantizerError where the script prints nothing of its own.
+    python: an interpreter that has the engine. QuantizerError if the script prints nothing.
     """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "script.py"

@@ -29,7 +29,7 @@ class ChangeModel(Model):
 
 @dataclass(frozen=True)
 class Change:
-    """What one update changed; None where the case itself was replaced, or where there is nothing to compare."""
+    """The changes of one update; None if the case itself was replaced, or if there is nothing to compare."""
 
     reason: str
     changed: int | None = None
@@ -55,7 +55,7 @@ class Change:
 
 
 def change_of(trial: Trial, before: Sequence[int], reason: str) -> Change:
-    """Return what differs between the codes *before* and those of *trial*."""
+    """Return the differences between the codes *before* and those of *trial*."""
     now = trial.got.ravel()
     if len(before) != now.size:
         return Change(reason)

@@ -30,7 +30,7 @@ ATTEMPTS = 64
 def new_golden(target: Target, engine: Engine, reason: str) -> Golden:
     """Return a golden of *target*: the first generated case of at most 256 codes that all checks pass.
 
-    CaseError where a check fails: a golden never stores what another verdict refuses.
+    CaseError if a check fails: a golden never stores codes that another check refuses.
     """
     for attempt in range(ATTEMPTS):
         case = build_case(target, HashChoices(key(attempt, "golden", target.id), {"data": "random"}))
@@ -41,9 +41,9 @@ def new_golden(target: Target, engine: Engine, reason: str) -> Golden:
 
 
 def refreshed(target: Target, engine: Engine, case: Case, reason: str, before: Golden | None = None) -> Golden:
-    """Return the golden of *case* with the codes of today, and what they changed in its history.
+    """Return the golden of *case* with its current codes, and the changes.
 
-    CaseError where another check fails.
+    CaseError if another check fails.
     """
     trial = Trial(target, case, engine)
     failing = [v.check for v in judge(trial, CHECKS) if v.failing]
@@ -64,8 +64,8 @@ def update_goldens(
 ) -> list[str]:
     """Write the goldens of *targets* anew, keeping those of other targets that still apply; all or nothing.
 
-    Each is written where goldens of its platform belong. Returns what changed, a line a golden, and how many are new or
-    unused.
+    Each is written where goldens of its platform belong. Returns one line for each changed golden, and how many are new
+    or unused.
     """
     known = {target.id for target in everything}
     chosen = {t.id: t for t in targets if engine.supports(t.spec, t.scheme, t.platform) is None}

@@ -34,7 +34,7 @@ from quantizer.runtime.onnx.registry_form import registry_form
 
 @dataclass(frozen=True)
 class NodeVerdicts:
-    """What the checks found on one case of one node."""
+    """The verdicts of the checks on one case of one node."""
 
     node: str
     op: str
@@ -44,11 +44,11 @@ class NodeVerdicts:
 
     @property
     def failing(self) -> bool:
-        """True where a check failed."""
+        """True if a check failed."""
         return any(verdict.failing for verdict in self.verdicts)
 
     def __str__(self) -> str:
-        """One line: the node, the data set, and the first failure or how many checks said what."""
+        """One line: the node, the data set, and the first failure or the counts of verdicts."""
         data = f" on {self.case.data.set}" if self.case else ""
         wrong = next((headline(verdict) for verdict in self.verdicts if verdict.failing), "")
         counts = Counter(verdict.status for verdict in self.verdicts)
@@ -100,7 +100,7 @@ def _registry_graph(graph: Built | Graph, library: Library) -> Graph:
 
 
 def _target(library: Library, spec: Spec, scheme: str, platform: str) -> Target | None:
-    """Return what a node is judged under: the scheme, or its activation part for an operator without weights."""
+    """Return the target of a node: the scheme, or its activation part for an operator without weights."""
     asked, where = library.scheme(scheme), library.platform(platform)
     legal = library.schemes_for(spec, where)
     for name in legal:
@@ -126,7 +126,7 @@ def _cases(
     bound = variables(spec, shapes, node.attrs)
     chosen = [name for name in spec.data if not data or name in data]
     if not chosen:
-        raise UnsupportedError(f"data={list(data)}: {spec.op} has none of them; it has {', '.join(spec.data)}.")
+        raise UnsupportedError(f"data={list(data)}: {spec.op} has none of these; it has {', '.join(spec.data)}.")
     named = {**operands, **dict(zip(spec.outputs, node.outputs, strict=True))}
     own = {key_: name for key_, name in named.items() if key_ in (*spec.activations, *spec.outputs)}
     given = {key_: ranges[name] for key_, name in own.items() if name in ranges}

@@ -66,10 +66,10 @@ class NodeTrial(Trial):
 
 
 def enclosure_ratios(graph: Graph, batches: Iterable[Any]) -> list[NodeRatio]:
-    """Return for each integer node, in order, how near its results came to the ends of their enclosures.
+    """Return, for each integer node in order, the distance of its results from the ends of their enclosures.
 
-    batches: what the graph takes. The enclosure is that of the check `accuracy`: what exact arithmetic could give for
-    operands known to half a step, and half a step of the result. GraphError where there is no batch.
+    batches: the graph's inputs. The enclosure is that of the check `accuracy`: the exact results for operands known
+    to half a step, plus half a step of the result. GraphError if there is no batch.
     """
     executor = IntegerExecutor(with_integers(graph))
     nodes = [node for node in graph.order if isinstance(node.parameters, Parameters)]

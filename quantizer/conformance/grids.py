@@ -1,4 +1,6 @@
-"""Where reals lie between codes, and what codes stand for, on any grid: the judge's own reading of formats.
+"""Places of real numbers between codes, and values of codes, on any grid.
+
+The judge's own implementation of the formats.
 
 On an integer grid a number in steps of the scale is its own place. On that of a narrow float the place of a value is
 its code, and a number between two values lies between their codes in proportion: half way is a tie there, too, and an
@@ -61,7 +63,7 @@ def exact_position(number: Fraction, params: QParams) -> Fraction:
 
 
 def ends(params: QParams) -> tuple[float, float]:
-    """Return the smallest and the largest number in steps of the scale that codes stand for."""
+    """Return the smallest and the largest value of a code, in steps of the scale."""
     low, high = decoded(np.array([params.qmin, params.qmax]), params, int(params.zero_point))
     return float(low), float(high)
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from quantizer.conformance.collection import State
 
 APART = 3**100
-"""Beyond integers in any source. Hypothesis prefers those it finds in loaded sources; edits so change no case."""
+"""Beyond integers in any source: Hypothesis would prefer numbers from loaded sources, and edits would change cases."""
 ROWS = "the rows of the covering array"
 
 

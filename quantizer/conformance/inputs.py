@@ -50,7 +50,7 @@ class Inputs:
         self._stamps = self._now()
 
     def changed(self) -> str | None:
-        """Return the first file that is another one, appeared or is gone since; None where all are as they were."""
+        """Return the first file that is another one, appeared or is gone since; None if all are as they were."""
         now = self._now()
         for path in sorted(now.keys() | self._stamps.keys()):
             if now.get(path) != self._stamps.get(path):
@@ -67,7 +67,7 @@ class Inputs:
 
 
 def _walked(places: Sequence[Path], away: Path) -> Iterator[Path]:
-    """Yield what a run reads of the folders *places* and single files among them, but nothing below *away*."""
+    """Yield the files that a run reads in the folders *places* and single files among them, except below *away*."""
     for place in places:
         if place.is_file():
             yield place

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
     """Add the item's record to the report, which crosses process borders; and its figures to JUnit.
 
-    Setting up and tearing down make a record of their own only where they fail, or skip: only the gate leaves an item
-    out.
+    Setup and teardown make a record only if they fail or skip: only the gate itself may leave an item out.
     """
     if STATE not in item.stash or (call.when != "call" and call.excinfo is None):
         return (yield)

@@ -1,4 +1,4 @@
-"""What each item does when it runs."""
+"""Runs the items: one function for each kind."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Runner:
             self._schedule = schedule(self._target, state.options)
 
     def record(self, outcome: str, failure: str = "") -> Record:
-        """Return the item's record with pytest's outcome. *failure*: the reason, if the item has none."""
+        """Return the item's record with pytest's outcome. *failure*: the reason, if the item failed."""
         complete = self._state.kind == "cases" and outcome == "passed"
         wanted = wanted_coverage(self._spec, self._target.platform) if complete else ()
         return self._recorder.record(outcome, wanted, self._failure or failure)
@@ -101,7 +101,7 @@ class Runner:
         return self._state.options.real is not None
 
     def seeded(self, count: int) -> None:
-        """Run *count* cases whose choices are hashes: the same ones every time, of which no row asks for anything."""
+        """Run *count* cases whose choices are hashes: the same cases every time, not tied to any row."""
         for index in range(count):
             self.run(self._built(functools.partial(seeded_case, self._target, index, alone=self._alone)))
 
@@ -143,7 +143,7 @@ class Runner:
         return pytest.fail(self._failed, pytrace=False)
 
     def _reach_the_rest(self) -> None:
-        """Ask again, alone, for the bins that no row could reach beside the others of its row."""
+        """Ask again, one at a time, for the bins that a row could not reach together with its other bins."""
         for entry in sorted(wanted_coverage(self._spec, self._target.platform) - self._recorder.coverage):
             for chooser in single_bin_choices(self._target, entry):
                 self.run(self._built(functools.partial(build_case, self._target, chooser)))
@@ -176,21 +176,21 @@ class Runner:
             self.witness = witness(trial, verdicts)
 
     def _by_every_check(self, case: Case, trial: Trial, verdicts: list[Verdict]) -> tuple[Trial, list[Verdict]]:
-        """Return what all checks say of a case that failed; what some said before, where it fails no more."""
+        """Return the verdicts of all checks on a failed case; the verdicts from before if it no longer fails."""
         anew = Trial(self._target, case, self.session.engine)
         found = judge(anew, self._state.options.checks)
         return (anew, found) if any(verdict.failing for verdict in found) else (trial, verdicts)
 
     def explained(self, case: Case, verdicts: list[Verdict], *, smaller: bool = True) -> str:
-        """Return what a failure says: of the smallest case that fails alike, which is stored.
+        """Return the text of a failure: it describes the smallest case that fails alike, which is stored.
 
-        smaller: look for one. What ended its process is not run again and again.
+        smaller: look for one. A case that ended its process is not run repeatedly.
         """
         engine, options = self.session.engine, self._state.options
         first = next(v for v in verdicts if v.failing)
 
         def fails(candidate: Case) -> bool:
-            """Hold where the same check fails in the same way: what raises is another failure than a wrong code."""
+            """Hold where the same check fails in the same way: an exception is another failure than a wrong code."""
             found = judge(Trial(self._target, candidate, engine), (first.check,))
             return any(v.failing and (v.worst is None) == (first.worst is None) for v in found)
 
@@ -213,12 +213,12 @@ class Runner:
         return text
 
     def _own_spec(self) -> str:
-        """Return the option that names the operator's spec to a command, where none that is repeated anyway does."""
+        """Return the option that tells a command the operator's spec file, if no other option already does."""
         options, path = self._state.options, self.session.library.paths[self._spec.op]
         return f" --op-specs={options.shown(path)}" if named_by_path_alone(path, options) else ""
 
     def once(self) -> None:
-        """Run an item that is not made of generated cases."""
+        """Run an item that has no generated cases."""
         found = {
             "spec": lambda: spec_problems(self.session, self._spec),
             "golden": self._golden,
@@ -257,7 +257,7 @@ class Runner:
     def _regressions(self) -> Findings:
         """Every failure once found passes; every case that shows a declared defect still shows it.
 
-        A plugin in place of the built-in owes a real system's defects to nobody.
+        A plugin that replaces a built-in function is not expected to show a real system's defects.
         """
         found = Findings()
         options = self._state.options
@@ -298,9 +298,11 @@ class Runner:
             found.compare(problems, sum(v.elements for v in verdicts))
 
     def _owes(self, platform: str, defect: Defect) -> bool:
-        """Return whether the stored case of *defect* must fail here: what runs has the defect, and a check can show it.
+        """Return whether the stored case of *defect* must fail here.
 
-        Another variant of the system need not have what the platform's own has, nor an engine of another system.
+        The function under test has the defect, and a check can show it.
+
+        Another variant or another engine need not have the defects of the platform's own variant.
         """
         engine, options = self.session.engine, self._state.options
         if not defect.concerns(self._spec.op) or not is_folder(self._stores.defect(platform, defect.case).parent):
@@ -321,11 +323,11 @@ class Runner:
 
 
 def _engine_label(engine: Engine, platform: str) -> str:
-    """Return what computes the items of *platform*, with its version."""
+    """Return the name and version of the implementation that computes the items of *platform*."""
     return f"{engine.identity(platform)} {engine.version}" if engine.version and platform else engine.name
 
 
 def _shows(defect: Defect, verdicts: list[Verdict]) -> bool:
-    """True where a check fails as *defect* says, and none fails otherwise."""
+    """True if a check fails in the way that *defect* declares, and no other check fails."""
     known = any(v.status == "defect" and v.reason.startswith(f"{defect.id}: ") for v in verdicts)
     return known and not any(v.failing for v in verdicts)

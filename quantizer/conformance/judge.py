@@ -133,8 +133,7 @@ def _complete(said: Sequence[Verdict], held: Sequence[Verdict], count: int, *, f
 def _by_parts(trial: Trial, verdicts: Sequence[Verdict], checks: Sequence[str]) -> list[tuple[Trial, list[Verdict]]]:
     """Return each part alone with its verdicts, then the whole where a check fails on it and on no part.
 
-    Where nothing fails, a part is judged by its share of what the whole computed. A failure is that of a part run
-    alone.
+    If nothing fails, each part is judged by its share of the codes of the whole. A failure is that of a part run alone.
     """
     if _shares_hold(trial, verdicts):
         found = [(part, judge(part, checks)) for part in trial.parts]
@@ -208,7 +207,7 @@ def _is_sharp(verdicts: Sequence[Verdict]) -> bool:
 
 
 def case_values(trial: Trial, asked: Collection[str] = CASE_NAMES) -> dict[str, object]:
-    """Return those *asked* for of what the predicate of a defect may name beside dimensions and attributes."""
+    """Return the values in *asked* that a defect's predicate may name besides dimensions and attributes."""
     return {name: _CASE_VALUES[name](trial) for name in CASE_NAMES if name in asked}
 
 
@@ -221,12 +220,15 @@ def _scales(trial: Trial) -> list[float]:
 
 
 def _spread(scales: Sequence[float]) -> float:
-    """Return how many times the smallest of *scales* the largest is; 1 where there is none."""
+    """Return the ratio of the largest to the smallest of *scales*; 1 if there are none."""
     return max(scales) / min(scales) if scales else 1.0
 
 
 def _largest_sum(trial: Trial) -> float:
-    """Return the largest |sum| of a linear or bilinear operator or mean, |code| of others of one input; else 0."""
+    """Return the largest |sum| of a linear or bilinear operator or a mean; |code| for other operators of one input.
+
+    Else 0.
+    """
     kind = trial.spec.error_model.kind
     if kind in ("linear", "bilinear"):
         return float(np.abs(trial.sums).max(initial=0.0))
@@ -310,9 +312,9 @@ _CASE_VALUES: Mapping[str, Callable[[Trial], object]] = {
 def known_defect(trial: Trial, check: str) -> str | None:
     """Return `id: reason` of the declared defect that explains a failing *check*, or None.
 
-    A defect of a real system excuses only what that system does: the parameters or codes of the built-in functions,
-    which are the ones that were seen to agree with it. A plugin's known failure has nothing to be compared with, nor
-    has a defect of a real engine alone, in a version in which it was seen.
+    A defect of a real system excuses only results equal to those of the built-in functions, which were observed to
+    agree with that system. A plugin's known failure has nothing to be compared with, nor has a defect of a real engine
+    alone, in a version in which it was seen.
     """
     for defect in _declared(trial, check, trial.target.platform.defects):
         if defect.engine is not None:
@@ -324,7 +326,7 @@ def known_defect(trial: Trial, check: str) -> str | None:
 
 
 def _matches(trial: Trial, check: str) -> bool:
-    """Return whether a failing *check* fails as the built-in functions do; what holds of a stack holds of its parts."""
+    """Return whether a failing *check* fails as the built-in functions do; parts share the result of their stack."""
     if check not in trial.matches:
         trial.matches[check] = matches_builtin(trial, check)
     return trial.matches[check]

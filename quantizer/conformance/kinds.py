@@ -10,7 +10,7 @@ from quantizer.numerics.qparams import Parameters, Rescale, Table
 
 @dataclass(frozen=True)
 class Kind:
-    """The names and formats of the numbers that a rule provides beside scales and zero points."""
+    """The names and formats of the numbers that a rule provides besides scales and zero points."""
 
     multiplier: str | None
     """The requantization, and how operands are rounded before they are added; None without a multiplier."""
@@ -40,7 +40,7 @@ MULTIPLIERS: Mapping[str, str] = {
 }
 """Name of a multiplier among the integers of a rule -> name of its shift."""
 SLOPES = ("slope", "negative")
-"""Names of what a function multiplies one side by, alone or as part of a multiplier."""
+"""Names of the numbers by which a function multiplies one side, alone or as part of a multiplier."""
 LIMITS = ("high", "most")
 """Names of the largest code that a function gives, before or after its zero point is added."""
 READ_OUT = ("lut", "rest", "vector")

@@ -60,7 +60,7 @@ def _tiled_alike(trial: Trial, forward: Function) -> bool:
 
 
 def _is_own(trial: Trial, tensor: str) -> bool:
-    """Return whether the built-in rule provides what a finding concerns; ranges follow from the platform's rule."""
+    """Return whether the built-in rule provides the number in a finding; ranges follow from the platform's rule."""
     if tensor.startswith("range of "):
         return True
     item = trial.spec.inputs.get(tensor)

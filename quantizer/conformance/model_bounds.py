@@ -1,8 +1,8 @@
 """Enclosure of a part of a network for given operands: its exact result and the float32 error bound.
 
-Exact: the operator in float64 on the real numbers that codes and floats stand for. The radius is the error analysis of
-the check `float` (ADR 0007): gamma_n of the operator on magnitudes for sums, 4 ulps and the operands' own rounding for
-functions, 0 for what moves. A quantized result may be any code that a number within the radius rounds to.
+Exact: the operator in float64 on the real values of codes and floats. The radius is the error analysis of the check
+`float` (ADR 0007): gamma_n of the operator on magnitudes for sums, 4 ulps and the operands' own rounding for functions,
+0 for what moves. A quantized result may be any code that a number within the radius rounds to.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ class Enclosure:
 
 @dataclass(frozen=True)
 class Judged:
-    """What a result is to its enclosure."""
+    """The relation of a result to its enclosure."""
 
     outside: int
     """Elements outside."""
     error: float
     """The largest, in steps of a quantized result, as it is of a real one."""
     ratio: float
-    """The largest error over what is allowed; above 1 where an element lies outside."""
+    """The largest error divided by the allowed error; above 1 if an element is outside."""
     worst: tuple[int, ...]
 
 
@@ -93,7 +93,7 @@ class Quantized:
 
 
 def enclosures(part: Part, graph: Graph, operands: Mapping[str, Tensor]) -> dict[str, Enclosure] | str:
-    """Return the enclosure of each result of a part, or why there is none."""
+    """Return the enclosure of each result of a part, or the reason why there is none."""
     known: dict[str, Tensor] = {}
     for node in part.nodes:
         for name in node.reads:
@@ -119,7 +119,7 @@ def enclosures(part: Part, graph: Graph, operands: Mapping[str, Tensor]) -> dict
 
 @dataclass
 class _Work:
-    """A part under computation: tensors in float64, radii, and what quantized results stand for."""
+    """A part under computation: tensors in float64, radii, and the real values of quantized results."""
 
     part: Part
     graph: Graph
@@ -145,7 +145,7 @@ class _Work:
         return ""
 
     def _computed(self, node: Node) -> str:
-        """Compute a node in float64 and its radius; return why it has none."""
+        """Compute a node in float64 and its radius; return the reason if it has none."""
         operands = [None if name is None else _double(self.known[name]) for name in node.inputs]
         made = evaluated(node, operands, self.graph)
         if node.op in CLIPS and node is not self.part.core:
@@ -164,7 +164,7 @@ class _Work:
 
 
 def _dequantized(node: Node, known: Mapping[str, Tensor]) -> Tensor:
-    """Return (code - zero) * scale in float64: the real numbers that codes stand for."""
+    """Return (code - zero) * scale in float64: the real values of codes."""
     codes, scale = known[str(node.inputs[0])].double(), known[str(node.inputs[1])].double()
     zero = (
         known[str(node.inputs[2])].double() if len(node.inputs) > 2 and node.inputs[2] is not None else torch.zeros(())

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 GIVEN = "given"
 """The data set of such a case."""
 OF_RULES = ("parameters", "pipeline")
-"""Checks of what a quantize rule makes of calibrated ranges: the scales of such a case come from the model."""
+"""Checks of a quantize rule's results for calibrated ranges: the scales of such a case come from the model."""
 
 
 def given_of(params: QParams, shape: tuple[int, ...], codes: Tensor | None) -> Given:
@@ -35,7 +35,7 @@ def given_of(params: QParams, shape: tuple[int, ...], codes: Tensor | None) -> G
 
 
 def params_of(given: Given, shape: tuple[int, ...] | None = None) -> QParams:
-    """Return the grid of a tensor, of one that is cut to *shape* the scales that are left."""
+    """Return the parameters of a tensor; if it is cut to *shape*, those of the remaining slices."""
     scale, zero = torch.tensor(given.scale, dtype=torch.float64), torch.tensor(given.zero_point)
     if given.axis is None:
         scale, zero = scale.reshape(()), zero.reshape(())
@@ -49,7 +49,7 @@ def params_of(given: Given, shape: tuple[int, ...] | None = None) -> QParams:
 def codes_of(case: Case, name: str) -> Tensor:
     """Return the codes of an operand, int64: the first ones along every axis of a case that was made smaller.
 
-    Elements that the case does not keep are 0. CaseError where the shape needs more codes than there are.
+    Elements that the case does not keep are 0. CaseError if the shape needs more codes than there are.
     """
     given, shape = case.data.given[name], case.shapes[name]
     codes = torch.tensor(given.codes, dtype=torch.int64).reshape(given.shape)
@@ -70,12 +70,14 @@ def codes_of(case: Case, name: str) -> Tensor:
 
 
 def values_of(case: Case, name: str) -> Tensor:
-    """Return the real numbers that the codes of an operand stand for, float64."""
+    """Return the real values of an operand's codes, in float64."""
     return dequantize(codes_of(case, name), params_of(case.data.given[name], case.shapes[name]))
 
 
 def provided_request(target: Target, case: Case, constants: Mapping[str, Tensor]) -> ProvidedRequest:
-    """Return what a quantize rule is asked: it decides multipliers and tables, all else the model has decided.
+    """Return the request for a quantize rule.
+
+    The rule chooses multipliers and tables, the model has chosen everything else.
 
     A bias into which the platform folds zero points is folded by the rule, from its real numbers.
     """
@@ -116,7 +118,7 @@ def cropped(case: Case) -> Case:
 
 
 def check_given(case: Case) -> None:
-    """Raise CaseError where a tensor of a case that a model gave is missing, or says two things about itself."""
+    """Raise CaseError if a tensor of a case that a model gave is missing, or says two things about itself."""
     if case.data.set != GIVEN or case.data.stack is not None or "y" not in case.data.given:
         raise CaseError(f"data: the set {GIVEN!r} has `given`, the result y in it, and no stack; other sets have none.")
     for name in (*case.shapes, "y"):

@@ -19,7 +19,7 @@ from quantizer.runtime.models.parts import Part, Parts, parts_of, with_constant_
 
 @dataclass(frozen=True)
 class Ran:
-    """What the engines made of a model."""
+    """The results of the engines on a model."""
 
     parts: Parts
     feeds: Mapping[str, Tensor]
@@ -33,7 +33,7 @@ class Ran:
 def model_findings(
     graph: Graph, feeds: Mapping[str, Tensor], engines: tuple[ModelEngine, ModelEngine], platform: str
 ) -> tuple[ModelFindings, Ran]:
-    """Return what is found on *graph*, of ONNX's operators, quantized or not, with the values behind it.
+    """Return the findings on *graph*, of ONNX's operators, quantized or not, with the values behind them.
 
     The engines run the whole model, every edge shown. Then every part runs alone, on the edges of the first engine that
     has the model's quantizations, so that the error of a part is separated from that of its operands.
@@ -110,7 +110,10 @@ def _equal(name: str, ran: Ran) -> bool:
 
 
 def _difference(a: Tensor, b: Tensor, enclosure: Enclosure | None) -> tuple[int, float]:
-    """Return how many elements differ and by how much; with an enclosure, reals beside codes are in their steps."""
+    """Return how many elements differ and by how much.
+
+    With an enclosure, real numbers are measured in steps of the codes.
+    """
     one, other = a.double(), b.double()
     if enclosure is not None and enclosure.quantized is not None:
         grid = enclosure.quantized

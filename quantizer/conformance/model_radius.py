@@ -16,7 +16,7 @@ from quantizer.runtime.onnx.kernels import Context
 
 SMALLEST = float(torch.finfo(torch.float32).smallest_normal)
 OTHERS = 8
-"""Roundings beside those of a sum's terms: of dequantized operands, products, a bias, a requantization."""
+"""Roundings in addition to those of a sum's terms: of dequantized operands, products, a bias, a requantization."""
 MOVED = frozenset([
     "ArgMax", "ArgMin", "Cast", "Concat", "ConstantOfShape", "DepthToSpace", "Equal", "Expand", "Flatten", "Gather",
     "GatherElements", "GatherND",
@@ -96,7 +96,7 @@ def radius_of(
 
 
 def _terms(node: Node, operands: Sequence[Tensor | None], made: Tensor) -> int:
-    """Return the most terms of one element's sum."""
+    """Return the largest number of terms in one element's sum."""
     given = present(operands)
     match node.op:
         case "Conv":
@@ -120,7 +120,7 @@ def _window(node: Node) -> int:
 
 
 def _of_function(node: Node, operands: Sequence[Tensor | None], made: Tensor, graph: Graph) -> Tensor:
-    """Ulps of the library, of the largest term that may cancel, and what a last bit of the operand moves."""
+    """The library's ulps, those of the largest term that may cancel, and the effect of the operand's last bit."""
     ulps = lost(2 * TRANSCENDENTAL_ULPS)
     moved = torch.zeros_like(made)
     for step in (1 + 2 * UNIT, 1 - 2 * UNIT):
@@ -179,7 +179,7 @@ def _layer_norm(node: Node, operands: Sequence[Tensor | None], made: Tensor) -> 
 
 
 def evaluated(node: Node, operands: Sequence[Tensor | None], graph: Graph) -> list[Tensor]:
-    """Return what a node makes of float64 operands, in float64."""
+    """Return the results of a node for float64 operands, in float64."""
     handler: Callable[..., Any] | None = find_handler(node.op, FP32)
     if handler is None:
         raise ValueError(f"nothing runs {node.op}")

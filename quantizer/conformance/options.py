@@ -57,7 +57,7 @@ class Options:
     """Seconds for one call of a plugin's function, gigabytes that its process may hold."""
     shard: Shard | None = None
     _met: list[tuple[Sequence[Path], Library]] = field(default_factory=list, init=False, repr=False, compare=False)
-    """The library as far as spec files were met, with these files."""
+    """The library of the spec files collected so far, and these files."""
 
     def __post_init__(self) -> None:
         real = self.real
@@ -82,7 +82,7 @@ class Options:
 
     @cached_property
     def real(self) -> Chosen | None:
-        """The real engine that was asked for; None for our own."""
+        """The requested real engine; None for the built-in one."""
         return chosen(self.engine, self.engine_command)
 
     @cached_property
@@ -99,7 +99,7 @@ class Options:
 
     @cached_property
     def thresholds(self) -> Thresholds:
-        """What the project holds against a run that falls behind its baseline."""
+        """The project's thresholds against which a run is compared with its baseline."""
         return read_thresholds(self.root)
 
     def library(self, extra: Iterable[Path] = ()) -> Library:
@@ -132,7 +132,7 @@ class Options:
         return library
 
     def check_named(self) -> None:
-        """Refuse an engine that is not installed, and a path of specs that does not exist or holds nothing of ours."""
+        """Refuse an engine that is not installed, and a path of specs that does not exist or has no spec in it."""
         if self.real is not None and self.real.missing is not None:
             raise UnsupportedError(f"--op-engine={self.engine}: {self.real.missing.removeprefix('engine ')}.")
         for path in self.specs:
@@ -145,7 +145,7 @@ class Options:
                 )
 
     def check_plugins(self, plugins: Sequence[Plugin]) -> None:
-        """Refuse a path of plugins of which no file registers anything."""
+        """Refuse a path of plugins in which no file registers anything."""
         for path in self.plugins:
             mine = [plugin for plugin in plugins if Path(plugin.origin).resolve().is_relative_to(path.resolve())]
             if mine and not any(one.operators or one.datasets or one.metrics or one.specs for one in mine):
@@ -154,13 +154,13 @@ class Options:
                 )
 
     def with_xfails(self, library: Library) -> Library:
-        """Return *library* with the known failures of the run; SpecError where their file is wrong or out of date."""
+        """Return *library* with the known failures of the run; SpecError if their file is wrong or out of date."""
         return library if self.xfails is None else with_xfails(library, self.xfails)
 
     def selects(self, scheme: str, platform: str) -> bool:
-        """Return whether items of *scheme* on *platform* were asked for.
+        """Return whether items of *scheme* on *platform* were requested.
 
-        A real engine is judged on what it computes.
+        A real engine is judged on the platforms that it computes.
         """
         if self.real is not None and not self.real.computes(platform, named=platform in self.platforms):
             return False

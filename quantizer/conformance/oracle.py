@@ -56,7 +56,7 @@ class Ratio:
 
 @dataclass(frozen=True)
 class Asked:
-    """One case: what was declared, what the rule provided, and the codes that went in."""
+    """One case: its declarations, the provided numbers, and the input codes."""
 
     op: str
     family: str

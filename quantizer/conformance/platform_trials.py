@@ -39,7 +39,7 @@ CASES = 3
 
 
 def platform_problems(platforms: Iterable[str], specs: Sequence[Path]) -> Iterator[str]:
-    """Yield for each platform one line an operator whose built-in functions are not green there, with the first reason.
+    """Yield, for each platform, one line for each operator whose built-in functions fail there.
 
     specs: folders and files beside the shipped ones, where the platforms are declared.
     """
@@ -66,13 +66,13 @@ def _of_operator(session: Session, platform: str, op: str) -> Iterator[str]:
 
 
 def _first(session: Session, target: Target) -> str | None:
-    """Return what the first failing verdict of a few cases says, None where all pass."""
+    """Return the first failing verdict of a few cases, as text; None if all pass."""
     for index in range(CASES):
         try:
             case = build_case(target, HashChoices(key(index, target.id, "lint"), {"data": "random"}))
             trial = Trial(target, case, session.engine)
             failing = [verdict for verdict in judge(trial, CHECKS) if verdict.failing]
-        except Exception as err:  # noqa: BLE001 - whatever a platform's rules raise is said of the platform
+        except Exception as err:  # noqa: BLE001 - whatever a platform's rules raise is said about the platform
             return f"raised {type(err).__name__}: {err}".splitlines()[0]
         if failing:
             return _said(failing[0])
@@ -80,7 +80,10 @@ def _first(session: Session, target: Target) -> str | None:
 
 
 def _said(verdict: Verdict) -> str:
-    """Return the headline of a failing verdict, with what its worst element was, what came and what is allowed."""
+    """Return the headline of a failing verdict, with its worst element.
+
+    The operands, the result and the allowed interval.
+    """
     head, worst = headline(verdict).splitlines()[0], verdict.worst
     if worst is None:
         return head

@@ -72,7 +72,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what other shards run."""
+    """Deselect the items of other shards."""
     shard = options(config).shard
     if shard is None:
         return
@@ -84,7 +84,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Read known failures once every spec is known: what names none of them, or has expired, ends the run."""
+    """Read known failures once every spec is known: an entry that names no item, or that has expired, ends the run."""
     asked = options(session.config)
     extra: list[Path] = session.config.stash[EXTRA]
     if asked.xfails is not None:
@@ -97,7 +97,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
-    """Say what decides the numbers of this run."""
+    """Show the facts that decide the numbers of this run."""
     from quantizer.core.levels import label
 
     asked = options(config)

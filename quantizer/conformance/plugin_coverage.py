@@ -18,12 +18,12 @@ JUDGES: Mapping[FunctionKind, frozenset[str]] = {
     "function": frozenset({"parameters", "arithmetic", "accuracy"}),
     "tile": frozenset({"tiled"}),
 }
-"""Kind of a function -> the checks that say pass or fail of what it gives."""
+"""Kind of a function -> the checks that can pass or fail its results."""
 SUMS_ALONE = frozenset({"exact"})
 
 
 def account(records: Iterable[Record], platforms: Collection[str], root: Path) -> list[FunctionFacts]:
-    """Return every registered function that is not built in, with what the items of a run say of it."""
+    """Return every registered function that is not built in, with how the run's items judged it."""
     judged: dict[tuple[str, str], set[str]] = {}
     for record in records:
         if record.kind == "cases":
@@ -49,13 +49,13 @@ def _function(
 
 
 def _judges(entry: Registration, platform: str) -> frozenset[str]:
-    """Return the checks that judge what *entry* gives; sums that no integer forward is made of are compared alone."""
+    """Return the checks that judge *entry*; exact sums that no integer forward uses are judged by comparison alone."""
     forward = REGISTRY.find(entry.op, "quantized", platform) if entry.kind == "accumulate" else None
     return JUDGES[entry.kind] if forward is None or forward is entry.finished else SUMS_ALONE
 
 
 def _runs(entry: Registration, platform: str) -> bool:
-    """Return whether *entry* is what runs on *platform*; a function of one input runs through what follows from it."""
+    """Return whether *entry* runs on *platform*; a function of one input runs through the forward derived from it."""
     if entry.kind != "function":
         return REGISTRY.find(entry.op, entry.kind, platform) is entry
     made = (REGISTRY.find(entry.op, kind, platform) for kind in ("quantize", "quantized"))
@@ -74,7 +74,7 @@ def _origin(entry: Registration, root: Path) -> str:
 def line(one: FunctionFacts, ran: Collection[str], replacing: Collection[str]) -> str | None:
     """Return the terminal's line about a plugin function that no item judged; None for a judged one.
 
-    ran: operators of which an item ran; replacing: built-in operators that a plugin has a function of.
+    ran: operators with an item that ran; replacing: built-in operators for which a plugin has a function.
     """
     op = one.name.partition(".")[0]
     said = f"{one.name} ({one.origin})"

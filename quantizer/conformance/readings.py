@@ -1,4 +1,4 @@
-"""The readings that a run was asked for, in its library (ADR 0027). Collection reads this: it imports no torch."""
+"""The readings requested for a run, in its library (ADR 0027). Collection reads this: it imports no torch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from quantizer.core.wording import suggestion
 
 
 def with_readings(library: Library, asked: Iterable[str]) -> Library:
-    """Return *library* with the readings of `--op-reading`; UnsupportedError names what is unknown."""
+    """Return *library* with the readings of `--op-reading`; UnsupportedError names the unknown ones."""
     specs = dict(library.specs)
     for text in asked:
         place, colon, reading = text.partition(":")

@@ -47,14 +47,15 @@ class Recorder:
 
     @property
     def coverage(self) -> frozenset[str]:
-        """What the cases so far reached."""
+        """The coverage of the cases so far."""
         return frozenset(self._coverage)
 
     def add(self, trial: Trial, verdicts: Sequence[Verdict], *, figures: bool = True) -> None:
-        """Add the verdicts and coverage of one case; *figures*: also its SQNR and error (of a stack its first part's).
+        """Add the verdicts and coverage of one case; *figures*.
 
-        Cases at the ends of what can be asked for have none: the worst of them would hide what becomes worse in all
-        others.
+        Also its SQNR and error (for a stack, those of its first part).
+
+        Cases at the ends of the possible parameters have no ratio: their worst would hide a regression of all others.
         """
         self._cases += 1
         self._data_sets += trial.data_sets
@@ -80,15 +81,15 @@ class Recorder:
             self._error = max(self._error or 0.0, error_lsb(trial.part(0)))
 
     def compared(self, name: str, found: Findings) -> None:
-        """Count what an item that is not made of generated cases compared, under its own *name*."""
+        """Count the comparisons of an item without generated cases, under its own *name*."""
         self._checks[name] = found.check()
 
     def miss(self, reason: str) -> None:
-        """Count what was asked for and cannot be run here at all."""
+        """Count a requested case that cannot be run here at all."""
         self._missed.add(reason)
 
     def record(self, outcome: str, wanted: Iterable[str] = (), failure: str = "") -> Record:
-        """Return the record of the item; *wanted* is the coverage that was asked for."""
+        """Return the record of the item; *wanted* is the requested coverage."""
         metrics = {"sqnr_db": round(self._sqnr, 3)} if math.isfinite(self._sqnr) else {}
         metrics |= {ERROR: float(f"{self._error:.6g}")} if self._error is not None else {}
         several = self._data_sets if self._data_sets > self._cases else 0

@@ -18,7 +18,9 @@ STORED = Readable("a stored case", 1 << 20, CaseError)
 
 
 def has_regressions(options: Options, library: Library, op: str) -> bool:
-    """Return whether anything is stored for *op* that what runs may owe; what it owes is known once it is loaded.
+    """Return whether any defect is stored for *op* that the function under test may have to show.
+
+    Which ones is known once it is loaded.
 
     A stored case is that of an operator or, where defects are declared of every operator, of the one that it names.
     """

@@ -1,8 +1,10 @@
-"""A stored case as a stand-alone script: the engine's own API and numpy, nothing of this package; ready to be filed.
+"""A stored case as a stand-alone script that uses the engine's own API and numpy, but nothing of this package.
 
-The script states what is right first: sums of centred codes in int64, scales in float64, one rounding. It then runs the
-engine and compares. Where the expected codes follow from more than that (a table, two roundings), they are numbers with
-their origin.
+Ready to be filed.
+
+The script computes the expected codes first: sums of centred codes in int64, scales in float64, one rounding. It then
+runs the engine and compares. Where the expected codes depend on more than that (a table, two roundings), the script
+lists them with their origin.
 """
 
 from __future__ import annotations
@@ -54,7 +56,7 @@ NOWHERE = "np.rint(steps) + z_y"
 
 @dataclass(frozen=True)
 class Told:
-    """What a script says of itself, and what it needs to know beside the case."""
+    """What a script says about itself, and what it must know besides the case."""
 
     title: str
     lines: tuple[str, ...] = ()
@@ -155,10 +157,10 @@ def _zeros(values: Array) -> str:
 
 @np.errstate(all="ignore")
 def expected_codes(trial: Trial, told: Told) -> Expected:
-    """Return what is right: a formula where one gives it, else numbers with their origin."""
+    """Return the expected codes: by a formula if there is one, else as numbers with their origin."""
     y, own = trial.output, trial.got
     if trial.spec.outputs["y"].kind == "index" or y.scale.dim():
-        return _numbers(own, "what the operator means, computed in float64")
+        return _numbers(own, "the operator's real result, computed in float64")
     scale, zero = float(y.scale), int(y.zero_point)
     steps = trial.y_hat / scale
     rounded = {text: np.clip(rule(steps, zero), y.qmin, y.qmax).astype(np.int64) for text, rule in ROUNDINGS.items()}

@@ -1,4 +1,4 @@
-"""Which engine and which form a stand-alone script of a stored case has, and what it says of a declared defect."""
+"""Chooses engine and form of a stand-alone script of a stored case, and the text about a declared defect."""
 
 from __future__ import annotations
 
@@ -21,11 +21,14 @@ from quantizer.core.wording import suggestion
 from quantizer.runtime.engines.pins import pins_of, variables
 
 TITLE = 110
-"""Characters of the reason that stand in the first line of a script."""
+"""The number of characters of the reason in the first line of a script."""
 
 
 def script_of_defect(session: Session, platform: Platform, defect: Defect) -> str:
-    """Return the script of a declared defect on the engine that has it; UnsupportedError for a platform without one."""
+    """Return the script of a declared defect on the engine that has it.
+
+    UnsupportedError for a platform without an engine.
+    """
     replay = read_replay(stored_case(platform, defect))
     entry = engine_of(platform, defect)
     variant = (
@@ -79,7 +82,7 @@ def stored_case(platform: Platform, defect: Defect) -> Path:
 
 
 def engine_of(platform: Platform, defect: Defect) -> Engine:
-    """Return the engine that a script of *defect* runs: the one that has it, or the one that computes its platform."""
+    """Return the engine for a script of *defect*: the one that has it, or the one that computes its platform."""
     if defect.engine:
         return _scripted(engines()[defect.engine.partition(":")[0]])
     return _scripted(_home(platform.platform))
@@ -94,7 +97,7 @@ def of_root(library: Library, defect: Defect) -> tuple[str, tuple[str, ...]]:
 
 
 def facts(library: Library, defect: Defect, entry: Engine, variant: str) -> list[str]:
-    """Return what a script says of a defect, a sentence each."""
+    """Return the facts about a defect, one sentence each."""
     cause, upstream = of_root(library, defect)
     who = f"{entry.name} {variant}" if len(entry.variant_of_platform) > 1 else entry.name
     seen = f" Seen in {who} {', '.join(defect.versions)}." if defect.versions else f" Seen in {who}."
@@ -140,7 +143,7 @@ def _first(entry: Engine) -> str:
 
 
 def _home(platform: str) -> Engine:
-    """Return the engine that is at home on *platform*; UnsupportedError where none can be installed."""
+    """Return the engine that computes *platform* by itself; UnsupportedError if none can be installed."""
     found = [entry for entry in engines().values() if platform in entry.variant_of_platform and not entry.guest]
     if not found:
         raise UnsupportedError(
@@ -150,7 +153,7 @@ def _home(platform: str) -> Engine:
 
 
 def script_forms() -> tuple[str, ...]:
-    """Return what `--form` takes: the families of forms of the engines that write scripts."""
+    """Return the values of `--form`: the families of forms of the engines that write scripts."""
     return tuple(sorted({entry.form.partition("-")[0] for entry in engines().values() if entry.script}))
 
 

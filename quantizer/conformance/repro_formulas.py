@@ -1,4 +1,4 @@
-"""What an operator computes, as a few lines of numpy for a stand-alone script: sums in int64, the rest in float64.
+"""Computes an operator in a few lines of numpy for a stand-alone script: sums in int64, the rest in float64.
 
 The lines read codes by the names of operands, `s_<name>` and `z_<name>` for scales and zero points, and end with
 `real`, the value of the output before its activation. A convolution is the sum over a view of windows, so that no
@@ -92,7 +92,7 @@ def _windows(name: str, kernel: Sequence[int], stride: Sequence[int], dilation: 
 
 
 def _convolution(trial: Trial) -> list[str]:
-    """Return the sums over all windows; a kernel of one place and one group needs no view of them."""
+    """Return the sums over all windows; a 1x1 kernel of one group needs no view of the windows."""
     attrs: Mapping[str, Any] = trial.case.attrs
     kernel = tuple(trial.codes["weight"].shape[2:])
     rank, groups = len(kernel), attrs.get("groups", trial.codes["x"].shape[1])
@@ -162,7 +162,7 @@ def _fully_connected(trial: Trial, _: Mapping[str, Any]) -> list[str]:
 
 
 def _pool(trial: Trial, attrs: Mapping[str, Any]) -> list[str] | None:
-    """Return the windows of an image and their sums; None where a window reaches beyond the padding."""
+    """Return the windows of an image and their sums; None if a window reaches beyond the padding."""
     pads, kernel, steps = attrs["padding"], attrs["kernel"], attrs["stride"]
     sizes = [size + low + high for size, low, high in zip(trial.codes["x"].shape[2:], pads[:2], pads[2:], strict=True)]
     ends = [(n - 1) * s + k for n, s, k in zip(trial.output_shape[2:], steps, kernel, strict=True)]

@@ -20,7 +20,7 @@ from quantizer.ops import BUILT_IN, REGISTRY
 from quantizer.runtime.isolation.plugins import CURRENT
 
 MOST = 8
-"""Operators of plugins in which faults are planted, and one of ours; each costs some milliseconds."""
+"""Plugin operators in which faults are planted, and one built-in operator; each costs some milliseconds."""
 
 
 @dataclass
@@ -35,7 +35,7 @@ class Canary:
             self.states[state.op] = passed, state
 
     def sing(self, stash: pytest.StashKey[State]) -> tuple[int, str]:
-        """Return how many faults were planted, and what was not seen: empty where the judge sees all of them."""
+        """Return how many faults were planted, and those that were missed: empty if the judge found all of them."""
         of_plugins = {entry.op for entry in REGISTRY.all() if entry.origin != BUILT_IN}
         theirs = [op for op in self.states if op in of_plugins][:MOST]
         ours = [op for op in self.states if op not in of_plugins][:1]
@@ -64,14 +64,14 @@ class _CanaryRunner(Runner):
 
     # the runner's arguments
     def explained(self, case: Case, verdicts: list[Verdict], *, smaller: bool = True) -> str:  # noqa: ARG002
-        """Return a sentence: nobody reads it."""
+        """Return the reason as a sentence."""
         return "the planted fault"
 
 
 def _missed(
     passed: pytest.Item, state: State, runner: Runner, found: Witness, fault: Planted, stash: pytest.StashKey[State]
 ) -> str:
-    """Return why the item does not fail with its fault, in pytest, its record and a check; empty where it does."""
+    """Return why the item does not fail with its fault, in pytest, its record and a check; empty if it does."""
     mine = replace(state)
     session = replace(runner.session, engine=fault.engine(runner.session.engine))
     mine.__dict__["runner"] = _CanaryRunner(mine, session, found.case)

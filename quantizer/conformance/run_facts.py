@@ -61,7 +61,7 @@ def run_facts(
 
 
 def spec_facts(path: Path, known: Path, options: Options, spec: Spec, positions: Positions) -> SpecFacts:
-    """Return what a run says of one spec; *known*: the file that the library has, of which *path* may be a copy."""
+    """Return the facts of a run about one spec; *known*: the library's file, of which *path* may be a copy."""
     root = options.root
     return SpecFacts(
         version=spec.version,
@@ -91,7 +91,7 @@ def shown(path: Path, root: Path) -> str:
 
 
 def tree_of(root: Path) -> TreeFacts | None:
-    """Return the commit that is checked out at *root*; None where it lies in no git repository."""
+    """Return the commit that is checked out at *root*; None if it lies in no git repository."""
     answer = _git(root, "log", "-1", "--format=%H %T %cs").split()
     if len(answer) != 3:
         return None

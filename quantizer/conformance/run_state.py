@@ -25,7 +25,7 @@ class Run:
         self.folder: RunFolder | None = None
         """Where the run is written; None until it is known that there is anything to write."""
         self.items: dict[str, State | None] = {}
-        """Node id of each item of ours that was collected and not left out; a worker of xdist keeps its state."""
+        """Node id of each collected conformance item that was not deselected; workers of xdist keep their own."""
         self.made: set[str] = set()
         """Names of the items that the specs have, whatever was left out after that."""
         self.records: dict[str, str] = {}
@@ -55,22 +55,22 @@ class Run:
         self._judging: set[str] = set()
         """Workers of xdist whose items judged values."""
         self._sung: dict[str, tuple[int, str]] = {}
-        """Worker, or nothing without xdist -> what came of its canary."""
+        """Worker (empty without xdist) -> the result of its canary."""
         self._dead: set[str] = set()
         self._known: dict[str, list[str]] = {}
         """Worker (nothing: the process that writes files) -> the functions of plugins and the engine that it knows."""
 
     def expect(self, items: dict[str, State | None]) -> None:
-        """Remember the items of ours that the session will run."""
+        """Remember the items that this session will run."""
         self.items.update(items)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, ids: list[str]) -> None:
-        """Remember what the workers of xdist collected: all of them the same."""
+        """Remember the items that the workers of xdist collected; all workers collect the same."""
         self.expect({name: None for name in ids if ".yaml::" in name and name not in self.items})
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """Remember what could not be collected: with --continue-on-collection-errors the others run all the same."""
+        """Remember collection errors: with --continue-on-collection-errors the other items still run."""
         if report.failed:
             self.uncollected.append(report.nodeid)
 
@@ -108,7 +108,7 @@ class Run:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        """Take what a worker of xdist says of its canary."""
+        """Take over the canary's result from a worker of xdist."""
         said = getattr(node, "workeroutput", {}).get("op_canary")
         if said is not None:
             self.sung(node.gateway.id, tuple(said))
@@ -122,19 +122,19 @@ class Run:
         self._known[worker] = known
 
     def strangers(self) -> list[str]:
-        """Return a line for each process with other plugins or another engine than the process that writes files."""
+        """Return a line for each process whose plugins or engine differ from those of the writing process."""
         mine = set(self._known.get("", ()))
         odd = [(name, sorted(mine.symmetric_difference(known))) for name, known in sorted(self._known.items())]
         return [f"worker {name} has {_other(lines[0])}." for name, lines in odd if lines]
 
     def sung(self, worker: str, said: tuple[int, str]) -> None:
-        """Keep what came of the canary of a process."""
+        """Remember the canary's result in a process."""
         self._sung[worker] = said
 
     def damage(self, status: int) -> list[str]:
-        """Return what keeps the verdicts from being believed: a planted fault called right, a worker that says nothing.
+        """Return why the verdicts cannot be trusted: a planted fault that passed, or a worker without a result.
 
-        status: pytest's. Nobody is asked for a canary where the session was interrupted.
+        status: pytest's. No canary is required in an interrupted session.
         """
         found = sorted({problem for _, problem in self._sung.values() if problem})
         silent = sorted(self._judging - self._sung.keys() - self._dead) if status in ENDED else []
@@ -151,7 +151,7 @@ class Run:
         self.deselected |= bool(items)
 
     def facts(self, config: pytest.Config, asked: Options, extra: list[Path], plugins: list[Plugin]) -> Facts:
-        """Return what the run says of itself."""
+        """Return the facts of the run."""
         from quantizer.conformance.run_facts import run_facts
 
         seed = str(config.getoption("hypothesis_seed", None))
@@ -166,7 +166,7 @@ class Run:
 
 
 def _other(line: str) -> str:
-    """Return what a process has that another one has not, of a line of `registered`."""
+    """Return the entries of *registered* lines that one process has and another has not."""
     return f"another {line}" if line.startswith("engine ") else f"other functions of plugins, such as {line}"
 
 
@@ -177,7 +177,7 @@ def _worker(report: Any) -> str:
 
 
 def selection(config: pytest.Config) -> list[str]:
-    """Return the keyword, marker, files and items that the command line names: what else is missing was not asked for.
+    """Return the keyword, marker, files and items that the command line names: other missing items were not requested.
 
     Under xdist the process that writes files is told of no item that was deselected.
     """

@@ -25,7 +25,7 @@ class Sample:
     """Where a check runs that need not run on every case."""
 
     one_in: int
-    """Of the cases that `always` does not name, one in so many runs the check."""
+    """Of the cases that `always` does not select, one in this many runs the check."""
     always: tuple[Where, ...] = ("first", "examples")
     once: bool = False
     """Of cases with equal shapes, attributes and activation, one per target runs the check, which depends on these."""
@@ -55,15 +55,14 @@ COSTLY = {name: SCHEDULE[name] for name in SAMPLED}
 def schedule(target: Target, options: Options) -> Schedule:
     """Return *target*'s schedule: all of SCHEDULE if the gate profile judges functions by every check.
 
-    A check that was asked for by name runs on every case, and so do those of a real engine, in which no fault was
-    planted.
+    A check requested by name runs on every case, and so do the checks of a real engine, in which no fault was planted.
     """
     sampled = PROFILES[options.profile].sampled and options.real is None and set(options.checks) == set(CHECKS)
     return Schedule(target, options.checks, SCHEDULE if sampled else COSTLY)
 
 
 class Schedule:
-    """The checks of one target's cases, asked for in the order of the cases: they follow from the cases alone."""
+    """Schedules the checks of one target's cases, in their order; it follows from the cases alone."""
 
     def __init__(self, target: Target, checks: Sequence[str], samples: Mapping[str, Sample] = SCHEDULE) -> None:
         self._target = target
@@ -102,7 +101,7 @@ class Schedule:
         return asked
 
     def _shown(self, sample: Sample, case: Case) -> set[object]:
-        """Return what the case shows of what the check may have seen: its structure, or its classes of tiles."""
+        """Return what the case covers that the check may have seen before: its structure, or its classes of tiles."""
         if sample.once:
             return {(tuple(case.shapes.items()), tuple(case.attrs.items()), case.activation)}
         if "tiles" in sample.always and case.tiles.sizes:
@@ -120,5 +119,5 @@ def sample_number(case: Case) -> int:
 
 
 def is_sampled(number: int, check: str, sample: Sample) -> bool:
-    """Return whether the case of *number* is in the sample of *check*; each check has a sample of its own."""
+    """Return whether case *number* is in the sample of *check*; each check has its own sample."""
     return (number if check in SAMPLED else key(number, check)) % sample.one_in == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import torch
 from quantizer.conformance.options import Options
 from quantizer.conformance.target import Target
 from quantizer.core.errors import PluginError
+from quantizer.core.files import is_file
 from quantizer.core.library import Library
 from quantizer.core.spec import Spec
 from quantizer.core.wording import suggestion
@@ -65,7 +67,7 @@ def open_session(options: Options, extra: tuple[Path, ...] = ()) -> Session:
     # torch's mkldnn compiles a kernel for every new shape, and every case has new shapes.
     setattr(torch.backends.mkldnn, "enabled", False)  # noqa: B010
     load_built_ins()
-    library = options.with_xfails(options.library(extra))
+    library = options.with_xfails(_with_neighbours(options.library(extra), (*options.specs, *extra)))
     connect(library.specs)
     for isolated in CURRENT:
         isolated.connect(library.specs)
@@ -82,3 +84,16 @@ def open_session(options: Options, extra: tuple[Path, ...] = ()) -> Session:
         check_declared(spec, entry)
     engine = BuiltinEngine() if options.real is None else ExternalEngine(options.real, options.levels[0])
     return Session(options, library, engine)
+
+
+def _with_neighbours(library: Library, named: Sequence[Path]) -> Library:
+    """Return the library with specs of further registered operators, which are next to a spec file among *named*.
+
+    Plugins are loaded by folder, and specs may be named by file: such an operator is known, but has no items.
+    """
+    folders = list(dict.fromkeys(path.resolve().parent for path in named if is_file(path)))
+    for op in sorted({entry.op for entry in REGISTRY.all()}.difference(library.specs)):
+        found = next((folder / f"{op}.yaml" for folder in folders if is_file(folder / f"{op}.yaml")), None)
+        if found is not None:
+            library = library.with_file(found)
+    return library

@@ -34,7 +34,7 @@ def selects_nothing(config: pytest.Config, run: Run) -> str | None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """Plant a fault in what was judged; then the process that writes files writes the run and reads the baseline."""
+    """Plant a fault in a judged function; then the writing process writes the run and reads the baseline."""
     config = session.config
     said = _canary_ran(config) if exitstatus in ENDED else None
     left = end(config)
@@ -127,7 +127,7 @@ def _finish(config: pytest.Config, run: Run, status: int) -> int:
 
 
 def _account(config: pytest.Config, run: Run) -> None:
-    """Name the functions of plugins in a session without an item of ours."""
+    """Name the functions of plugins in a session that has no conformance item."""
     from quantizer.conformance.finish_run import functions
     from quantizer.core.errors import QuantizerError
 
@@ -138,7 +138,7 @@ def _account(config: pytest.Config, run: Run) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """Show the worst items, totals, gaps, and what the baseline holds against the run."""
+    """Show the worst items, totals, gaps, and the reasons why the run fails against the baseline."""
     run = config.stash.get(RUN, None)
     if run is None:
         return

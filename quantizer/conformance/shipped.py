@@ -1,4 +1,4 @@
-"""Shipped specs in a run of another repository, which a plugin, an engine or a platform of its own is judged by."""
+"""Runs shipped specs in another repository, to judge its plugin, engine or platform."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class ShippedSpecs:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
-        """Tell a worker of xdist, which sees every path as named, what was asked for."""
+        """Tell a worker of xdist, which sees every path as named, the original selection."""
         node.workerinput[KEY] = self.names()
 
     def pytest_sessionstart(self) -> None:

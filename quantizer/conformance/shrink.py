@@ -114,7 +114,7 @@ def _smaller_values(target: Target, name: str, bound: Mapping[str, Any]) -> Iter
 
 
 def _least(domain: Domain, bound: Mapping[str, Any], entry: int) -> int:
-    """Return the smallest value of one entry of a list; of one that may be negative 0, an index from the front."""
+    """Return the smallest value of one entry of a list: 0 for one that may be negative, an index from the front."""
     return 0 if domain.min is None else max(0, int(domain.min({**bound, ENTRY: entry})))
 
 
@@ -163,7 +163,7 @@ def _plain(value: Any) -> Any:
 
 
 def _resized(sizes: tuple[int, ...], total: int) -> tuple[int, ...]:
-    """Return parts of *total*: those of *sizes* that fit, the last of them what is left."""
+    """Return parts of *total*: the fitting ones of *sizes*, the last part being the remainder."""
     kept: list[int] = []
     for size in sizes:
         if sum(kept) + size < total and len(kept) < len(sizes) - 1:
@@ -172,7 +172,7 @@ def _resized(sizes: tuple[int, ...], total: int) -> tuple[int, ...]:
 
 
 def _fewer_values(target: Target, case: Case, fails: _Budget) -> Case:
-    """Return *case* with as many elements zero as ddmin finds, tensor by tensor."""
+    """Return *case* with as many zero elements as ddmin finds, tensor by tensor."""
     for name in case.shapes:
         values = materialise(target, case)[name]
         kept = [tuple(int(i) for i in index) for index in values.nonzero().tolist()]

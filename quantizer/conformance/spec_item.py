@@ -35,13 +35,13 @@ QUICK_TARGETS = 3
 FINE_BITS = 2.0**-30 + 2.0**-44
 """By what operands are stretched, so that they need more bits than float32 has."""
 FEW = 8
-"""Fewer different results than this say nothing about the precision of a reference."""
+"""With fewer distinct results than this, the precision of a reference cannot be judged."""
 
 
 def spec_problems(session: Session, spec: Spec) -> Findings:
     """Return the problems of *spec*, each with the next step; expensive checks run only if the cheap ones pass.
 
-    What counts as compared: the shape of the first case, the reference with its oracle, each fault that was planted.
+    These count as comparisons: the shape of the first case, the reference with its oracle, each planted fault.
     """
     path = session.library.paths[spec.op]
     reference = REGISTRY.find(spec.op, "reference")

@@ -111,7 +111,7 @@ def read_replay(path: Path) -> Replay:
 
 
 def _with_case(raw: object, where: str) -> object:
-    """Return *raw*; CaseError where its case is of a later version: what surrounds it may have other keys, too."""
+    """Return *raw*; CaseError if its case is of a later version: what surrounds it may have other keys, too."""
     if isinstance(raw, dict):
         refuse_later(raw.get("case"), VERSION, where)
     return raw
@@ -183,7 +183,7 @@ def _plain(value: AttrValue) -> object:
 def golden_problems(
     targets: Sequence[Target], everything: Sequence[Target], engine: Engine, stores: Stores, step: str
 ) -> Findings:
-    """Return what is wrong with an operator's goldens: missing, stale, unused, different; each with the next step."""
+    """Return the problems of an operator's goldens: missing, stale, unused, different; each with the next step."""
     found, shown = Findings(), stores.options.shown
     files = stores.goldens()
     if targets and not files:
@@ -216,7 +216,7 @@ def target_id(case: Case) -> str:
 
 
 def _compare(found: Findings, target: Target, engine: Engine, golden: Golden, step: str) -> None:
-    """Add one golden to what was found: its codes compared, or why the engine does not run its case."""
+    """Record one golden: its codes compared, or the reason why the engine does not run its case."""
     try:
         check_case(target.spec, golden.case)
     except QuantizerError as err:

@@ -26,7 +26,7 @@ from quantizer.plugins.oracle import oracle_function
 class Target:
     """Operator x scheme x platform; `platform` is the true one, whatever an engine is made to believe.
 
-    `spec` is the operator as it is under the scheme: an operand that may be a weight is one where the scheme says so.
+    `spec` is the operator under the scheme: an operand that may be a weight is one if the scheme says so.
     """
 
     spec: Spec
@@ -38,7 +38,7 @@ class Target:
 
     @property
     def deal(self) -> tuple[str, str]:
-        """What its generated cases are dealt with: targets of one platform whose codes lie on one kind of grid."""
+        """The key by which its generated cases are dealt: targets of one platform with the same kind of grid."""
         return self.platform.platform, self.scheme.grid
 
     @property
@@ -54,7 +54,7 @@ class Target:
     def request(
         self, case: Case, constants: Mapping[str, Tensor], samples: Mapping[str, Tensor] | None = None
     ) -> Request:
-        """Return what a quantize rule is asked for *case*."""
+        """Return the request for a quantize rule for *case*."""
         if case.data.given:
             return provided_request(self, case, constants)
         return Request(
@@ -71,12 +71,12 @@ class Target:
 
     @property
     def weight(self) -> WeightPart | None:
-        """The weight part of the scheme, as the platform has it for the operator's family."""
+        """The weight part of the scheme as the platform changes it for the operator's family."""
         part = self.scheme.weight
         return None if part is None else weight_part(part, self.platform, self.spec.quantization.family)
 
     def real(self, operands: Mapping[str, Tensor], case: Case) -> Tensor:
-        """Return what the graph computes: the reference, then the fused activation."""
+        """Return the real result of the graph: the reference, then the fused activation."""
         return activate(self.reference(operands, case), case.activation)
 
     @np.errstate(all="ignore")

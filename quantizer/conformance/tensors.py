@@ -15,7 +15,7 @@ from quantizer.numerics.qparams import QParams
 
 Array = NDArray[Any]
 MAX_STORED = 4096
-"""Elements of all tensors together that a replay file holds."""
+"""The largest total number of elements in a replay file."""
 ARRAYS, DESCRIPTION = "case.npz", "case.json"
 
 
@@ -46,7 +46,7 @@ def _stored(real: Array) -> dict[str, Any]:
 
 
 def arrays(trial: Trial) -> dict[str, Array]:
-    """Return a case's arrays by name: operands as reals and codes, what is expected, what the engine gave.
+    """Return a case's arrays by name: operands as real numbers and codes, the expected codes, the engine's codes.
 
     `expected.low` and `expected.high` are the smallest and largest code that check *arithmetic* allows; where it judges
     stages alone, only the float64 reference on the values of the codes is there.
@@ -65,7 +65,7 @@ def arrays(trial: Trial) -> dict[str, Array]:
 
 
 def description(trial: Trial, found: dict[str, Array]) -> str:
-    """Return what the arrays are, as JSON: the case, what each name stands for, and the parameters provided."""
+    """Return a description of the arrays as JSON: the case, the meaning of each name, and the provided parameters."""
     parameters = trial.parameters
     grids = {
         **parameters.inputs,
@@ -109,7 +109,7 @@ def _grid(params: QParams) -> dict[str, Any]:
 
 
 def _meaning(name: str) -> str:
-    """Return what an array of the archive is, by the end of its name."""
+    """Return the meaning of an array in the archive, by the end of its name."""
     known = {
         "expected.real": "the float64 reference on the values of the operands' codes",
         ALLOWED[0]: "the smallest output code that is right",

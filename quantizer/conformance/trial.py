@@ -32,7 +32,7 @@ from quantizer.tiling.windows import slices
 
 Array = NDArray[Any]
 TILED = "codes of the tiles"
-"""What the tiles of a case gave, put together, among what checks share."""
+"""The key of the joined results of a case's tiles in the cache that checks share."""
 
 
 WHOLE_BITS = 31
@@ -40,7 +40,7 @@ WHOLE_BITS = 31
 
 
 class Trial:
-    """A case with its data, the provided parameters, and what the engine made of them; every part on demand."""
+    """A case with its data, the provided parameters, and the engine's results; every part is computed on demand."""
 
     def __init__(self, target: Target, case: Case, engine: Engine) -> None:
         self.target = target
@@ -78,7 +78,7 @@ class Trial:
 
     @cached_property
     def parameters(self) -> Parameters:
-        """What the engine's quantize rule provided."""
+        """The parameters from the engine's quantize rule."""
         found = self.engine.quantize(self._request())
         if not isinstance(found, Parameters):
             raise GraphError(f"it returned {type(found).__name__}, must be Parameters. Return what it built.")
@@ -97,7 +97,7 @@ class Trial:
 
     @cached_property
     def built_in(self) -> Parameters | None:
-        """What the built-in rule, or the spec alone, provides for the case; None where the only rule is a plugin's."""
+        """The parameters from the built-in rule, or from the spec alone; None if the only rule is a plugin's."""
         rule = REGISTRY.built_in(self.spec.op, "quantize", self.target.platform.places)
         if rule is not None and rule.origin != BUILT_IN:
             return None
@@ -106,7 +106,10 @@ class Trial:
 
     @cached_property
     def declared(self) -> Parameters:
-        """What the platform's own rule provides for the case; of an operator without one, what its spec decides."""
+        """The parameters that the platform's own rule provides for the case.
+
+        If the operator has no rule, those that its spec decides.
+        """
         return self.built_in or default_parameters(self._request())
 
     def _request(self) -> Request:
@@ -134,7 +137,7 @@ class Trial:
 
     @cached_property
     def outcome(self) -> Staged:
-        """What the engine's integer forward returned; runs on copies, so that damage in place does not spread."""
+        """The result of the engine's integer forward; it runs on copies, so that damage in place does not spread."""
         return self.run(self.call, self.codes, self.parameters)
 
     @cached_property
@@ -146,7 +149,7 @@ class Trial:
 
     @cached_property
     def refusal(self) -> str | None:
-        """Why the case does not run: a plugin declares so, or a real engine has no way to; None where it runs."""
+        """Why the case does not run: a plugin declares so, or a real engine has no way to; None if it runs."""
         if self.unsupported is not None:
             return self.unsupported
         try:
@@ -206,7 +209,7 @@ class Trial:
         return self.target.platform.variant(self.spec.quantization.family, self._choice)
 
     def _choice(self) -> dict[str, object]:
-        """Return what the platform's choice of a variant may name."""
+        """Return the values that the platform's choice of a variant may name."""
         scheme = self.target.scheme
         values = (
             scheme.activation.bits,
@@ -254,7 +257,7 @@ class Trial:
         return self.magnitude(self.centred)
 
     def run(self, call: Call, codes: Mapping[str, Tensor], parameters: Parameters) -> Staged:
-        """Run the engine's integer forward on copies: damage in place does not reach what it is judged by."""
+        """Run the engine's integer forward on copies: damage in place does not reach the operands that judge it."""
         staged = self.engine.run(call, _copies(codes), parameters)
         if staged.codes.is_floating_point() or staged.codes.dtype == torch.bool:
             raise GraphError(f"the integer forward returned {staged.codes.dtype}: codes are integers. Round them.")
@@ -265,7 +268,7 @@ class Trial:
         return self.engine.run_float(call, _copies(tensors))
 
     def accumulate(self, call: Call, codes: Mapping[str, Tensor], parameters: Parameters) -> Tensor | None:
-        """Return the engine's accumulators of copies, or None where it shows none."""
+        """Return the engine's accumulators of copies, or None if it shows none."""
         return self.engine.accumulate(call, _copies(codes), parameters)
 
     @property
@@ -278,7 +281,7 @@ class Trial:
 
     @cached_property
     def terms(self) -> int:
-        """How many elements one element of the output is made of, as the spec says; 1 where it says nothing."""
+        """How many elements contribute to one output element, according to the spec; 1 if it does not say."""
         expression = self.spec.error_model.terms
         return 1 if expression is None else int(expression(self.bound))
 

@@ -1,4 +1,4 @@
-"""The plugins of a session: in a process of their own, or, for a debugger, in pytest's."""
+"""The plugins of a session: in a separate process or, for a debugger, in pytest's."""
 
 from __future__ import annotations
 
@@ -32,10 +32,9 @@ def launch_early(config: pytest.Config) -> None:
 
 
 def load(config: pytest.Config) -> None:
-    """Load plugins, or register what stands in for them; a usage error for the first that is broken.
+    """Load plugins, or register their stand-ins; a usage error for the first broken one.
 
-    What a plugin in this process is judged by is imported before it: a name that it changes is not the judge's own any
-    more.
+    The modules that judge a plugin in this process are imported before it, so that it cannot change their names.
     """
     asked = options(config)
     found = with_usage_errors(lambda: sources(asked.plugins, dict(os.environ)))
@@ -55,7 +54,7 @@ def load(config: pytest.Config) -> None:
 
 
 def require_same_inputs(config: pytest.Config, meanwhile: str) -> None:
-    """Raise a usage error where a file that the run is judged by is another one than before."""
+    """Raise a usage error if a file that the run is judged by has changed."""
     inputs = config.stash.get(INPUTS, None)
     if inputs is not None and (changed := inputs.changed()):
         raise pytest.UsageError(f"{changed}: changed while {meanwhile} writes no file of the run.")
@@ -82,7 +81,7 @@ def _loaded(config: pytest.Config) -> list[Plugin]:
     found = plugins.load(host)
     config.add_cleanup(host.close)
     if not hasattr(config, "workerinput") and getattr(config.option, "dist", "no") != "no":
-        host.close()  # the workers of xdist call functions, each in a process of its own
+        host.close()  # the workers of xdist call functions, each in its own process
     return found.plugins
 
 

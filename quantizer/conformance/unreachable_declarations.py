@@ -32,7 +32,7 @@ from quantizer.numerics.bitwise import bitwise_equal
 from quantizer.tiling.windows import tileable_axes
 
 Problem = tuple[Location, str]
-"""Where in the spec, and what is wrong there."""
+"""The place in the spec, and the error there."""
 
 PROBES = 16
 

@@ -43,7 +43,7 @@ def with_xfails(library: Library, file: Path) -> Library:
     """Return *library* with the entries of *file* among the defects of their platforms.
 
     SpecError lists entries that name what does not exist, and entries that expired before the checked-out commit.
-    UnsupportedError where *file* does not lie in a git repository, whose last commit tells the day.
+    UnsupportedError if *file* does not lie in a git repository, whose last commit tells the day.
     """
     today = commit_date(file.resolve().parent)
     read, _ = read_file(file, Xfails, lambda found: [*_problems(found, library, file.parent, today)])
@@ -69,7 +69,7 @@ def commit_date(folder: Path) -> str:
     except OSError:
         answer = ""
     if not is_day(answer):
-        raise UnsupportedError(f"--op-xfails: {folder} holds no commit: expiry is told by its date. Use git.")
+        raise UnsupportedError(f"--op-xfails: {folder} has no commit, whose date would decide the expiry. Use git.")
     return answer
 
 

@@ -29,7 +29,7 @@ NAMING = frozenset(
         "graph_defects",
     }
 )
-"""Keys of a platform that say what it is called and what it has, and nothing of how it computes."""
+"""Keys of a platform that describe it but do not affect its arithmetic."""
 Form = Literal["product", "sum", "selection", "one input", "concatenation", "mean", "pooling"]
 _EVERY: tuple[Form, ...] = ("product", "sum", "selection", "one input", "concatenation", "mean", "pooling")
 COMPOSING: Mapping[Variant, tuple[Form, ...]] = {
@@ -50,7 +50,7 @@ COMPOSING: Mapping[Variant, tuple[Form, ...]] = {
     "f32_mean_of_codes_half_even": ("mean",),
     "area_multiplier": ("mean", "pooling"),
 }
-"""Requantization -> the forms of sums that it has. What is not named here belongs to one system."""
+"""Requantization -> its forms of sums. What is not named here belongs to one system."""
 OF_31_BITS = ("q31_double", "q31_half_up", "q31_half_up_in_8_lanes")
 """They multiply by 31 bits and keep the high half."""
 LIMITED: tuple[Variant, ...] = ("q31_single", "q31_double", "q15_single")
@@ -91,7 +91,7 @@ def form_of(spec: Spec) -> Form | None:
 
 
 def refusal(platform: Platform, spec: Spec, variant: Variant) -> str | None:
-    """Return why the built-in functions cannot compute *spec* on *platform* under *variant*; None where they can."""
+    """Return why the built-in functions cannot compute *spec* on *platform* under *variant*; None if they can."""
     form, rule = form_of(spec), platform.multiplier
     if _multiplies_scales(spec, form, variant) and platform.parameters.scale != "float32":
         return OF_EXACT_SCALES
@@ -160,8 +160,8 @@ def refusals(
 ) -> Iterator[tuple[Location, str]]:
     """Yield place and reason for each operator family whose requantization variant on *platform* does not support it.
 
-    home: the shipped platform whose functions it has. Where all its arithmetic is that one's, what runs there is not
-    refused. *generic*: only variants that compose are looked at; the platform's room may know the others.
+    home: the shipped platform whose functions it has. If its whole arithmetic equals that platform's, nothing that runs
+    there is refused. *generic*: only variants that compose are looked at; the platform's room may know the others.
     """
     said: set[tuple[Location, Variant]] = set()
     copied = home is not None and is_copy(platform, home)

@@ -163,7 +163,7 @@ M = TypeVar("M", bound=Model)
 
 
 def refuse_later(raw: object, known: int, where: str) -> None:
-    """Raise CaseError where *raw* states a later version than *known*, before its new keys are named as errors."""
+    """Raise CaseError if *raw* states a later version than *known*, before its new keys are named as errors."""
     version = raw.get("version") if isinstance(raw, dict) else None
     if isinstance(version, int) and version > known:
         raise CaseError(
@@ -173,7 +173,7 @@ def refuse_later(raw: object, known: int, where: str) -> None:
 
 
 def refuse_unreleased(raw: object, where: str) -> None:
-    """Raise CaseError where *raw* has a word of builds before the first release: their files have the same version."""
+    """Raise CaseError if *raw* has a word of builds before the first release: their files have the same version."""
     if not isinstance(raw, dict):
         return
     checks = raw.get("checks")

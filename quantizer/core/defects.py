@@ -59,7 +59,7 @@ class Defect(Model):
     root: str = ""
     """The name of its cause, where several entries have one in common; empty: its own id. Causes count, not entries."""
     cause: str = ""
-    """The place in the system's source, or the instruction, that is at fault, where it could be read or inferred.
+    """The faulty place in the system's source, or the faulty instruction, if it could be read or inferred.
 
     Of entries with one root, it and `upstream` stand in the first."""
     upstream: list[str] = []
@@ -97,7 +97,7 @@ GRAPH_NAMES = ("input_scale", "output_scale")
 
 
 class GraphDefect(Model):
-    """A known defect that a real engine shows where it fuses nodes, so that none of its single operators has it."""
+    """A known defect of a real engine that appears only where it fuses nodes, never in a single operator."""
 
     id: str
     """Its name, which never changes."""
@@ -118,7 +118,7 @@ class GraphDefect(Model):
 
 
 def check_graph_defects(defects: Sequence[GraphDefect], key: str, taken: Sequence[str]) -> Iterator[Finding]:
-    """Yield what is wrong with *defects*, which stand under *key*; ids in *taken* are declared elsewhere."""
+    """Yield the errors of *defects*, which are declared under *key*; ids in *taken* are declared elsewhere."""
     seen = set(taken)
     for index, defect in enumerate(defects):
         if defect.id in seen:
@@ -137,7 +137,7 @@ def check_graph_defects(defects: Sequence[GraphDefect], key: str, taken: Sequenc
 
 
 def check_defects(defects: Sequence[Defect], key: str, taken: Sequence[str] = ()) -> list[Finding]:
-    """Return what is wrong with *defects*, which stand under *key*; ids in *taken* are declared elsewhere."""
+    """Return the errors of *defects*, which are declared under *key*; ids in *taken* are declared elsewhere."""
     findings = []
     ids = [*taken, *(defect.id for defect in defects)]
     for index, defect in enumerate(defects):

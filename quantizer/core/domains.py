@@ -68,7 +68,7 @@ def domains_of(spec: Spec) -> dict[str, Domain]:
 def draw_order(spec: Spec) -> tuple[str, ...]:
     """Return dims and attrs so that each comes after all that its domain names, else in the order of the file.
 
-    SpecError where names need each other's values.
+    SpecError if names need each other's values.
     """
     domains = domains_of(spec)
     waiting = {name: needs(domain) & domains.keys() for name, domain in domains.items()}
@@ -140,7 +140,7 @@ def fits(value: object, domain: Domain) -> bool:
 
 
 def wanted(domain: Domain) -> str:
-    """Return what a value of *domain* must be, in words."""
+    """Return a description of the legal values of *domain*."""
     if domain.type == "enum":
         return f"one of {', '.join(got(choice) for choice in domain.choices or [])}"
     if domain.length is not None:
@@ -149,7 +149,7 @@ def wanted(domain: Domain) -> str:
 
 
 def check_domain(domain: Domain, location: Location) -> Iterator[Finding]:
-    """Yield what is wrong with the keys, bounds, default and bins of one domain."""
+    """Yield the errors in the keys, bounds, default and bins of one domain."""
     given = domain.model_fields_set & frozenset().union(*_KEYS.values())
     for key in sorted(given - _KEYS[domain.type]):
         legal = ", ".join(sorted(_KEYS[domain.type])) or "default and bins only"
@@ -302,7 +302,7 @@ def _check_bin_value(value: object, domain: Domain, location: Location) -> Itera
 def ends(domain: Domain, bound: Mapping[str, Any], *, high: bool) -> AttrValue:
     """Return the smallest (or largest) value of *domain* where the names it needs have the values *bound*.
 
-    SpecError where a bound has no value, is no number, or leaves the domain empty.
+    SpecError if a bound has no value, is not a number, or leaves the domain empty.
     """
     if domain.type == "bool":
         return high

@@ -1,7 +1,7 @@
 """Drafts of files that are being written: hidden, locked by who writes them, on the disk before they take their place.
 
-A process that is killed leaves its drafts behind. The system releases its locks then, and the next process that writes
-into the folder removes what nobody holds.
+A process that is killed leaves its drafts behind. When a process ends, the system releases its locks, and the next
+process that writes into the folder removes the files without a lock.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ except ImportError:  # Windows: drafts are not locked there, and none is removed
 
 _NAME = re.compile(r"\..+\.(?P<token>[0-9a-f]{12})\.(draft|before)", re.DOTALL)
 _LONGEST = 200
-"""Characters of a file's name that stand in the name of its draft: file systems allow 255 bytes."""
+"""The number of characters of a file's name in the name of its draft: file systems allow 255 bytes."""
 _swept: set[Path] = set()
 
 
 @dataclass
 class Draft:
-    """A file that is being written beside its *target*; the lock lasts as long as *handle* is open."""
+    """A file that is being written next to its *target*; the lock lasts as long as *handle* is open."""
 
     target: Path
     path: Path
@@ -63,12 +63,12 @@ class Draft:
 
 
 def new_token() -> str:
-    """Return what the drafts of one set of files have in common."""
+    """Return the common part of the names of one set of drafts."""
     return secrets.token_hex(6)
 
 
 def open_draft(target: Path, token: str) -> Draft:
-    """Return a new locked draft beside *target*: with the rights of the file that it replaces, else with the user's."""
+    """Return a new locked draft beside *target*, with the permissions of the file to be replaced, else the defaults."""
     folder = target.parent
     folder.mkdir(parents=True, exist_ok=True)
     _sweep(folder)
@@ -119,7 +119,7 @@ def _take_rights(path: Path, known: os.stat_result) -> None:
 
 
 def _sweep(folder: Path) -> None:
-    """Remove what processes that ended left in *folder*; once a process, before its own first draft there."""
+    """Remove the drafts of ended processes from *folder*; once a process, before its own first draft there."""
     if folder in _swept or fcntl is None:
         return
     _swept.add(folder)

@@ -52,7 +52,7 @@ class RefusedError(QuantizerError):
 
 
 class FunctionError(QuantizerError):
-    """A function of a plugin tried to skip, refuse or end what ran it."""
+    """A function of a plugin tried to skip, refuse or end its caller."""
 
 
 class EngineError(QuantizerError):

@@ -102,12 +102,12 @@ class Expression:
 
     @functools.cached_property
     def settled(self) -> bool | None:
-        """The truth value that no variable can change; None where it depends on them."""
+        """The truth value that no variable can change; None if it depends on them."""
         return _settled(self.tree)
 
 
 def parse_axes(text: str) -> Expression:
-    """Parse "*name", which stands for the axes of the shape *name*; SpecError where what follows is no name."""
+    """Parse "*name", the axes of the shape *name*; SpecError if no name follows the asterisk."""
     inner = parse(text[1:])
     if not isinstance(inner.tree, ast.Name):
         raise SpecError(f"expression {text!r}: * stands before the name of a shape, as in *batch.")

@@ -1,4 +1,7 @@
-"""run.json: facts about a run beside its records: versions, specs, selection, declared exceptions. No clock time."""
+"""run.json: facts about a run that its records do not hold: versions, specs, selection, declared exceptions.
+
+No clock time.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ class SpecFacts(Model):
     """From the root of the run; of an installed spec from the folder of the package."""
     sha256: str
     lines: dict[str, int]
-    """Key at the top of the file -> the line on which it stands, from 1."""
+    """Top-level key of the file -> its line, from 1."""
     readings: dict[str, str] = {}
     """Platform -> the reading by which a plugin of the operator is judged there."""
     shipped: bool = False
@@ -39,7 +42,7 @@ class PluginFacts(Model):
 
 
 class FunctionFacts(Model):
-    """A function that a plugin registered, and what became of it in the run."""
+    """A function that a plugin registered, and how the run judged it."""
 
     name: str
     """Operator, kind, platform where it has one, and version, as `relu.quantized on ideal 2`."""
@@ -74,7 +77,7 @@ class TreeFacts(Model):
     tree: str
     """Git's hash of the files of the commit."""
     date: str
-    """Day of the commit, YYYY-MM-DD: what ages are told by."""
+    """Day of the commit, YYYY-MM-DD: ages are counted up to it."""
     clean: bool
     """False where files differ from the commit."""
 

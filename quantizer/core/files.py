@@ -16,7 +16,7 @@ from quantizer.core.wording import shown_path
 
 
 class WriteError(QuantizerError):
-    """Files cannot be written; none of them was."""
+    """Files could not be written; none of them was."""
 
 
 def is_file(path: Path) -> bool:
@@ -35,16 +35,16 @@ def exists(path: Path) -> bool:
 
 
 def overwritten(inputs: Iterable[Path], outputs: Iterable[Path]) -> Path | None:
-    """Return the first of *outputs* that is one of *inputs*, links followed; None where there is none.
+    """Return the first of *outputs* that is also one of *inputs*, links followed; None if there is none.
 
-    Devices and pipes are no such file: they hold nothing that writing destroys.
+    Devices and pipes do not count: writing to them destroys nothing.
     """
     read = {os.path.realpath(path) for path in inputs if not _is_stream(path)}
     return next((path for path in outputs if os.path.realpath(path) in read), None)
 
 
 def check_apart(inputs: Iterable[Path], outputs: Iterable[Path]) -> None:
-    """Raise WriteError where one of *outputs* is one of *inputs*, which it would destroy."""
+    """Raise WriteError if one of *outputs* is also one of *inputs*, which writing would destroy."""
     if (path := overwritten(inputs, outputs)) is not None:
         text = "is read here, and would be overwritten. Name another file to write. Nothing was written."
         raise WriteError(f"{shown_path(path)}: {text}")
@@ -54,12 +54,13 @@ Content = str | Iterable[bytes]
 
 
 def replace_files(contents: Mapping[Path, Content], error: type[QuantizerError] = WriteError) -> None:
-    """Write each file in one step, over what stands there; *error*, and all as before, where that is not possible.
+    """Write each file in one step, replacing the old one; on *error* all files are as before.
 
     Of several files the last one makes the set whole: it goes first and comes last. A process that is killed leaves the
-    old set, the new one, or one without its last file, which no reader takes for whole; never files of both. Rights
-    stay as they are; a new file has those that the umask leaves. Everything is on the disk before this returns. Of a
-    link the file that it names is written; a device, a pipe or our own output is written into, after the files.
+    old set, the new one, or one without its last file, which no reader takes for whole; never files of both.
+    Permissions stay; a new file gets the default permissions of the umask. Everything is on the disk before this
+    returns. Of a link the file that it names is written; a device, a pipe or our own output is written into, after the
+    files.
     """
     streams = {path: content for path, content in contents.items() if _is_stream(path)}
     files = {path: content for path, content in contents.items() if path not in streams}
@@ -86,7 +87,7 @@ def replace_files(contents: Mapping[Path, Content], error: type[QuantizerError] 
 
 
 def create_files(contents: Mapping[Path, Content]) -> None:
-    """Write all of *contents*, or none of them where one exists already or cannot be written."""
+    """Write all of *contents*, or none of them if one exists already or cannot be written."""
     created: list[Path] = []
 
     def create(drafts: Sequence[Draft]) -> None:
@@ -125,7 +126,7 @@ def _own_output(path: Path) -> int | None:
 
 
 def _resolved(path: Path) -> Path:
-    """Return the file that *path* names, links followed; OSError where it names a folder, or links that end nowhere."""
+    """Return the file that *path* names, links followed; OSError if it names a folder, or links that end nowhere."""
     target = Path(os.path.realpath(path))
     if is_folder(target):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
@@ -144,7 +145,7 @@ def _set_aside(draft: Draft) -> Path:
 
 
 def _put_back(before: Mapping[Path, Path | None], error: type[QuantizerError]) -> None:
-    """Bring back what stood at each path, and nothing where nothing did."""
+    """Restore the old file at each path; remove the new one if there was none."""
     for target, kept in before.items():
         try:
             if kept is None:
@@ -170,7 +171,7 @@ def _linked(kept: Path, target: Path) -> bool:
 
 
 def _write_into(path: Path, content: Content, error: type[QuantizerError]) -> None:
-    """Write *content* behind what we wrote there already."""
+    """Append *content* to the part that we have written already."""
     own = _own_output(path)
     sys.stdout.flush()
     try:
@@ -212,13 +213,13 @@ def _write(
 
 
 def _at_fault(err: OSError, targets: Mapping[Path, Path], path: Path) -> Path:
-    """Return which of the paths asked for an error is about: the one whose target it names, else the last one begun."""
+    """Return the path that an error is about: the one whose target it names, else the last one begun."""
     named = {str(err.filename), str(err.filename2)}
     return next((asked for asked, target in targets.items() if str(target) in named), path)
 
 
 def _pieces(content: Content) -> Iterable[bytes]:
-    """Return the bytes of *content*; half of a surrogate pair, which has none, is written as an escape."""
+    """Return the bytes of *content*; an unpaired surrogate, which has no bytes, is written as an escape."""
     return [content.encode("utf-8", "backslashreplace")] if isinstance(content, str) else content
 
 

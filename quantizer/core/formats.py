@@ -5,7 +5,7 @@ magnitude bits of the stored number. The next code is the next value, whatever t
 the same for int8 and for float8. NaN and the infinities are no values. They have codes beyond the last one, by which
 nothing is compared.
 
-Sources: IEEE 754; OCP 8-bit floating point (OFP8) and microscaling formats (MX) 1.0, as ONNX and ml_dtypes have them.
+Sources: IEEE 754; OCP 8-bit floating point (OFP8) and microscaling formats (MX) 1.0, as in ONNX and ml_dtypes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class FloatLayout:
 
     @property
     def last(self) -> int:
-        """The magnitude bits of the largest value: all ones, less what the infinity and NaN take."""
+        """The magnitude bits of the largest value: all ones, minus those of infinity and NaN."""
         bits = 1 << (self.exponent_bits + self.mantissa_bits)
         return bits - 1 - (1 << self.mantissa_bits if self.has_infinity else int(self.has_nan))
 
@@ -93,7 +93,7 @@ class Format:
 
     @functools.cached_property
     def unit(self) -> float:
-        """The largest power of two up to 1 of which every value is a whole multiple."""
+        """The largest power of two up to 1 such that every value is a multiple of it."""
         return 1.0 / max(value.as_integer_ratio()[1] for value in self.values)
 
     @functools.cached_property
@@ -142,7 +142,7 @@ class Format:
 
         *rounding* decides ties by codes: half_even gives an even mantissa.
 
-        NaN gives its code; GraphError in a format without. Infinities overflow.
+        NaN gives its code; GraphError in a format without NaN. Infinities overflow.
         """
         if isinstance(number, float) and not math.isfinite(number):
             return self._special(number, overflow)

@@ -21,7 +21,7 @@ LEVELS: Mapping[str, tuple[str, ...]] = {
 """Level -> the instruction sets that a processor must have for it, as Linux names them; the lowest level first."""
 DEFAULT = "avx2"
 HOST = "host"
-"""Nothing is pinned: an engine takes what the processor has and what the environment's own variables leave."""
+"""Nothing is pinned: an engine uses what the processor has and the environment variables allow."""
 ALL = "all"
 UNPINNED = "unpinned"
 """What runs of an engine without such a switch are labelled with."""

@@ -51,7 +51,7 @@ class Library:
     paths: Mapping[str, Path]
     """Operator -> the file of its spec."""
     positions: Mapping[str, Positions] = field(repr=False)
-    """Operator -> where the keys of its spec stand, for annotations."""
+    """Operator -> the places of its spec's keys, for annotations."""
     schemes: Mapping[str, Scheme]
     """Name -> scheme: the declared combinations, and each activation part alone."""
     platforms: Mapping[str, Platform]
@@ -89,7 +89,7 @@ class Library:
         )
 
     def without(self, platforms: Collection[str]) -> Library:
-        """Return the library as if it had none of *platforms*."""
+        """Return the library without *platforms*."""
         kept = {name: platform for name, platform in self.platforms.items() if name not in platforms}
         return replace(self, platforms=MappingProxyType(kept))
 
@@ -128,7 +128,7 @@ def read_spec(path: Path) -> tuple[Spec, Positions]:
 
 
 def spec_once(path: Path) -> tuple[Spec, Positions]:
-    """Return the one spec of a file, shared by all libraries that have it, as long as the file does not change."""
+    """Return the one spec of a file, shared by all libraries that read it, as long as the file does not change."""
     try:
         known = path.stat()
     except OSError:
@@ -184,7 +184,7 @@ def _empty_values(value: object, location: Location) -> Iterator[Finding]:
 
 
 def shipped_folder() -> Path:
-    """Return the folder of the shipped specs: inside the installed package, or beside it in a checkout."""
+    """Return the folder of the shipped specs: inside the installed package, or next to it in a checkout."""
     package = Path(__file__).resolve().parents[1]
     for folder in (package / "op_specs", package.parent / "op_specs"):
         if folder.is_dir():
@@ -198,7 +198,7 @@ def load_library(extra_paths: Sequence[Path] = ()) -> Library:
 
 
 def spec_files(paths: Sequence[Path]) -> list[Path]:
-    """Return the spec files of folders (in the order of names) and single files; SpecError where there is nothing."""
+    """Return the spec files of folders (in the order of names) and single files; SpecError if there is nothing."""
     found: dict[Path, None] = {}
     for path in paths:
         if is_folder(path):
@@ -221,7 +221,7 @@ def shipped_platforms() -> list[Path]:
 
 
 def scheme_files(paths: Sequence[Path]) -> list[Path]:
-    """Return the schemes files: the shipped one, those of rooms, those of *paths*; each once."""
+    """Return the schemes files: the shipped one, those of rooms, and those of *paths*; each once."""
     folders = (shipped_folder(), *(room.folder for room in rooms()), *paths)
     return list(dict.fromkeys(file for folder in folders if is_file(file := folder / SCHEMES_FILE)))
 
@@ -372,7 +372,7 @@ def _families_named(platform: Platform) -> Iterator[tuple[Location, str]]:
 def lint(paths: Sequence[Path] = ()) -> tuple[list[str], dict[str, int]]:
     """Return all findings on files and folders (the shipped ones if *paths* is empty), and the files that were read.
 
-    What the files say of each other is asked only once each of them is right.
+    References between files are checked only after each file is valid by itself.
     """
     problems: list[str] = []
     shipped = shipped_folder().resolve()
@@ -397,7 +397,7 @@ def lint(paths: Sequence[Path] = ()) -> tuple[list[str], dict[str, int]]:
 
 
 def linted_platforms(paths: Sequence[Path] = ()) -> list[tuple[str, Path | None]]:
-    """Return the platforms of which `lint` reads files, each with the folder that a library must add to know it."""
+    """Return the platforms whose files `lint` reads, each with the folder that a library must add to know it."""
     found = [_files_at(Path(path).resolve()) for path in paths or (room.folder for room in rooms())]
     return [(file.stem, files.root) for files in found for file in files.platforms]
 
@@ -408,7 +408,7 @@ PACKAGE = Path(__file__).resolve().parents[1]
 def _refused(library: Library, files: Sequence[Path]) -> Iterator[str]:
     """Yield a message for each operator that built-in functions cannot compute on a platform of *files*.
 
-    A room from outside may have functions and oracles of its own. So only a generic requantization is refused there, in
+    A room from outside may bring its own functions and oracles. So only a generic requantization is refused there, in
     families without an oracle.
     """
     for file in files:
@@ -462,7 +462,7 @@ def _files_at(path: Path) -> _Files:
 
 
 def _room_at(path: Path) -> Room | None:
-    """Return the room of which *path* is the folder, or a file that it reads."""
+    """Return the room whose folder *path* is, or one of whose files it is."""
     named = (room for room in rooms() if path in (room.folder, *room.files, room.folder / SCHEMES_FILE))
     return next(named, None)
 

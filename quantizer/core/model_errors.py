@@ -117,7 +117,7 @@ def _in_file(location: tuple[int | str, ...], data: object) -> Location:
 
 
 def _fields(model: type[Model], location: Location) -> Iterator[dict[str, str]]:
-    """Yield the fields, with what they mean, of each model that may stand at *location*."""
+    """Yield the fields of each model that may occur at *location*, with their meaning."""
     found: list[object] = [model]
     for part in location:
         found = [inner for outer in found for member in _members(outer) for inner in _step(member, part)]

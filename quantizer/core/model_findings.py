@@ -20,10 +20,10 @@ class Local:
     error: float = 0.0
     """The largest distance from the exact result, in steps where the result is quantized."""
     ratio: float = 0.0
-    """The largest error over what is allowed."""
+    """The largest error divided by the allowed error."""
     worst: tuple[int, ...] = ()
     how: str = ""
-    """Why the engine computed the part otherwise than its name says."""
+    """Why the engine did not compute the part as its name says."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class PartFinding:
     edge: str
     shape: tuple[int, ...]
     quantized: bool
-    """Whether the edge holds codes; distances are then steps."""
+    """Whether the edge carries codes; distances are then in steps."""
     arrived_equal: bool
     """Whether both engines' operands were the same in the run of the whole model."""
     differ: int

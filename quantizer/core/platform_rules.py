@@ -15,7 +15,7 @@ from quantizer.core.yaml_source import Location
 
 
 def check_platform(platform: Platform, stem: str) -> list[Finding]:
-    """Return what is wrong with *platform* beyond its schema; it was read from a file called *stem*.yaml."""
+    """Return the errors of *platform* beyond its schema; it was read from a file called *stem*.yaml."""
     findings = []
     if platform.platform != stem:
         text = f"must equal the file's name, got {platform.platform!r}. Write platform: {stem}."

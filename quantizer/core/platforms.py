@@ -261,7 +261,7 @@ class FixedOutput(Model):
     """Replacement for outputs of more than 8 bits."""
 
     def of(self, bits: int) -> FixedOutput:
-        """Return what an output of *bits* has."""
+        """Return the setting for outputs of *bits* bits."""
         return self.wide if self.wide is not None and bits > NARROW_BITS else self
 
 
@@ -398,7 +398,7 @@ class Platform(Model):
         return usual if variant is None else self.activation_limits.get(variant, usual)
 
     def variant(self, family: str, names: Callable[[], Mapping[str, Any]]) -> Variant:
-        """Return the requantization variant of *family* in the case of which *names* gives the values."""
+        """Return the requantization variant of *family* for a case with these values of *names*."""
         usual = self.requantize.get(family, self.requantize["default"])
         if not (choices := self.variants.get(family)):
             return usual

@@ -1,6 +1,6 @@
 """Reads files within limits: regular files only, at most a given number of bytes, one kind of error for every problem.
 
-Every module that reads what others wrote reads it through here; a test holds that no other module opens files.
+Every module that reads files of other people does it through this one; a test checks that no other module opens files.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MORE = 1 << 20
 
 @dataclass(frozen=True)
 class Readable:
-    """A kind of file: what it is called, how many bytes it may have, and the error that a wrong one raises."""
+    """A kind of file: its name, its largest size, and the error for an invalid one."""
 
     what: str
     """With its article: `a cfg file`."""
@@ -42,7 +42,7 @@ class Readable:
         """Open a file of at most `most` bytes; `error` for a longer one, a folder, a device, a pipe or none at all."""
         where = where or shown_path(path)
         try:
-            self._check(os.stat(path), where)  # noqa: PTH116 - a name that no file can have is an error of ours too
+            self._check(os.stat(path), where)  # noqa: PTH116 - a name that no file can have must raise our error too
             # A pipe that takes the file's place after the check is not waited for.
             handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
             with os.fdopen(handle, "rb") as file:
@@ -79,12 +79,12 @@ class Readable:
             raise self.refused(where, f"byte {err.start} is not UTF-8: this is not {self.what}") from None
 
     def json_of(self, path: Path, where: str = "") -> Any:
-        """Return what the file at *path* holds as JSON; errors as in `opened`."""
+        """Return the JSON value in the file at *path*; errors as in `opened`."""
         where = where or shown_path(path)
         return self.parsed(self.text_of(path, where), where)
 
     def parsed(self, text: str, where: str) -> Any:
-        """Return the JSON value that *text* is; text that is nested too deeply, or holds too long a number, is none."""
+        """Return the JSON value of *text*; an error if it is nested too deeply or holds too long a number."""
         if not text.strip():
             raise self.refused(where, f"is empty: this is not {self.what}")
         try:
@@ -118,7 +118,7 @@ class Readable:
 
 
 def one_line(err: BaseException) -> str:
-    """Return what went wrong on one line of at most 200 characters."""
+    """Return an error's text on one line of at most 200 characters."""
     text = " ".join(str(err).split()) or type(err).__name__
     return (text if len(text) <= 200 else f"{text[:197]}...").rstrip(".")
 

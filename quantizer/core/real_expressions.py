@@ -48,7 +48,7 @@ class RealExpression:
 
     @property
     def is_rational(self) -> bool:
-        """True where only + - * / join the operands."""
+        """True if only + - * / join the operands."""
         return not self.functions
 
 
@@ -92,7 +92,7 @@ def evaluate(
 
 
 def evaluate_number(expression: RealExpression, numbers: Mapping[str, float]) -> float:
-    """Return the value of an expression over *numbers* in float64; SpecError where it has none."""
+    """Return the value of an expression over *numbers* in float64; SpecError if it has no value."""
     try:
         return evaluate(expression, {}, numbers, _FLOAT64)
     except (ArithmeticError, ValueError) as err:

@@ -1,4 +1,4 @@
-"""Which schemes fit an operator, and what its operands are under one."""
+"""Which schemes fit an operator, and the roles of its operands under a scheme."""
 
 from __future__ import annotations
 

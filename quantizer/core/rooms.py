@@ -1,7 +1,7 @@
 """Rooms: one folder per system with everything that only this system needs; all are found through an entry-point group.
 
-An entry point of the group names a `Room`, which says where things are and imports none of them: reading platforms
-needs no torch.
+An entry point of the group names a `Room`, which says where things are without importing them: reading platforms needs
+no torch.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Pin:
 
     variable: str
     values: Mapping[str, str]
-    """Level -> the value that holds the library to it."""
+    """Level -> the value that restricts the library to it."""
     library: str = ""
     """As defects name it; empty where a value says nothing about instruction sets."""
     leaves: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -159,11 +159,11 @@ class Room:
     exports: Mapping[str, str] = field(default_factory=dict)
     """What the system's tools read -> what writes a case so, as `module:function` (quantizer.conformance.exported)."""
     faults: str = ""
-    """Faults in what the room brings, as `module:tuple`: `quantizer faults` plants them beside its own."""
+    """Faults in the room's own functions, as `module:tuple`: `quantizer faults` plants them in addition to its own."""
     policies: str = ""
-    """Tolerances of the system's own tests, as `module:tuple`: `quantizer faults` counts what they would find."""
+    """Tolerances of the system's own tests, as `module:tuple`: `quantizer faults` counts what they find."""
     graphs: str = ""
-    """The platform of the room that a quantized graph of ONNX's operators has where none is named; one room says so."""
+    """The room's platform that is the default for quantized graphs of ONNX operators; only one room may name one."""
     name: str = field(default="", compare=False)
     """The name of its entry point."""
 
@@ -180,7 +180,7 @@ class Room:
 
 @functools.cache
 def loaded(place: str) -> Any:
-    """Return what a room names as `module:name`; PluginError for what cannot be imported."""
+    """Return the object that a room names as `module:name`; PluginError if it cannot be imported."""
     module, _, name = place.partition(":")
     try:
         return getattr(importlib.import_module(module), name)
@@ -189,7 +189,7 @@ def loaded(place: str) -> Any:
 
 
 def room_of(platform: str) -> Room | None:
-    """Return the room that declares *platform*, None where no room does."""
+    """Return the room that declares *platform*, None if no room does."""
     return next((room for room in rooms() if platform in room.platforms), None)
 
 

@@ -1,4 +1,4 @@
-"""Scalings: how the codes of a tensor stand for real numbers, by one scale, one for each slice, one for each block."""
+"""Scalings: the real values of a tensor's codes, by one scale, by one for each slice, or by one for each block."""
 
 from __future__ import annotations
 

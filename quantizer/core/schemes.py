@@ -15,7 +15,7 @@ from quantizer.core.wording import suggestion
 Granularity = Literal["tensor", "channel", "block"]
 FloatFormat = Literal["float8_e4m3fn", "float8_e5m2", "float6_e2m3fn", "float6_e3m2fn", "float4_e2m1fn"]
 Grid = Literal["uniform", "blocks"] | FloatFormat
-"""What a scheme's codes need of an arithmetic: integers under a scale per tensor or channel, or what is special."""
+"""What a scheme's codes need from an arithmetic: integers with a scale per tensor or channel, or something special."""
 Symmetry = Literal["symmetric", "asymmetric"]
 CodeRange = Literal["full", "restricted"]
 Rule = Literal["linear", "power_of_two"]
@@ -91,7 +91,7 @@ class Scheme(Model):
 
     @property
     def grid(self) -> Grid:
-        """What its codes need of an arithmetic."""
+        """The kind of arithmetic that its codes need."""
         if self.weight is not None and self.weight.granularity == "block":
             return "blocks"
         return "uniform" if self.activation.format == "integer" else self.activation.format
@@ -104,7 +104,7 @@ class Scheme(Model):
 
 
 def combined(weight: str, activation: str) -> str | None:
-    """Return the name of two parts together, None where their suffixes differ: w8_pow2 and a8_pow2 are w8a8_pow2."""
+    """Return the name of two parts together, None if their suffixes differ: w8_pow2 and a8_pow2 are w8a8_pow2."""
     stem, mark, suffix = weight.partition("_")
     return stem + activation if activation.partition("_")[1:] == (mark, suffix) else None
 
@@ -124,7 +124,7 @@ def all_schemes(schemes: Schemes) -> dict[str, Scheme]:
 
 
 def check_schemes(schemes: Schemes, before: Schemes) -> list[Finding]:
-    """Return what is wrong with a file's names, given the parts that were read *before* it."""
+    """Return the errors in a file's names, given the parts that were read *before* it."""
     findings = [*_check_parts(schemes)]
     taken = before.weights.keys() | before.activations.keys() | set(before.schemes)
     for kind, parts in (("weights", schemes.weights), ("activations", schemes.activations)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def broadcast(*shapes: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the shape that *shapes* broadcast to; ValueError where they do not."""
+    """Return the shape that *shapes* broadcast to; ValueError if they do not."""
     rank = max(map(len, shapes))
     padded = [(1,) * (rank - len(shape)) + tuple(shape) for shape in shapes]
     sizes = []
@@ -17,14 +17,14 @@ def broadcast(*shapes: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def place_of(shape: tuple[int, ...], axis: int) -> int:
-    """Return *axis* counted from the front; ValueError where the shape has no such axis."""
+    """Return *axis* counted from the front; ValueError if the shape has no such axis."""
     if not -len(shape) <= axis < len(shape):
         raise ValueError(f"{axis} is no axis of a shape of rank {len(shape)}")
     return axis % len(shape)
 
 
 def replace(shape: tuple[int, ...], axis: int, size: int) -> tuple[int, ...]:
-    """Return *shape* with *size* in the place of *axis*."""
+    """Return *shape* with axis *axis* of size *size*."""
     place = place_of(shape, axis)
     return (*shape[:place], size, *shape[place + 1 :])
 

@@ -76,7 +76,7 @@ def _bind_one(spec: Spec, name: str, symbol: str, value: Any, bound: dict[str, A
 
 
 def channel_axis(spec: Spec, bound: Mapping[str, Any], rank: int) -> int | None:
-    """Return the axis of the first output, of that rank, along which channels lie; None where it has none."""
+    """Return the axis of the first output, of that rank, along which channels lie; None if it has no channel axis."""
     expression = next(iter(spec.outputs.values())).channel_axis
     return None if expression is None else int(expression(bound)) % rank
 
@@ -84,7 +84,7 @@ def channel_axis(spec: Spec, bound: Mapping[str, Any], rank: int) -> int | None:
 def named_axes(axes: Sequence[Expression], rank: int) -> dict[int, Expression] | None:
     """Return position -> expression of the axes listed one by one, for a tensor of *rank*; None if it has fewer axes.
 
-    What a first "*name" stands for is not among them.
+    A name after a leading "*" is not among them.
     """
     spread = bool(axes) and spread_name(axes[0]) is not None
     listed = list(axes[1:] if spread else axes)
@@ -118,14 +118,14 @@ def check(spec: Spec, bound: Mapping[str, Any]) -> None:
 
 
 def infer_shapes(spec: Spec, shapes: Mapping[str, Shape], attrs: Mapping[str, Any]) -> dict[str, Shape]:
-    """Return the shape of every output; GraphError or ConstraintError where the graph is not legal."""
+    """Return the shape of every output; GraphError or ConstraintError if the graph is not legal."""
     return dict(_inferred(spec, tuple(shapes.items()), tuple(attrs.items())))
 
 
 def tensor_shapes(spec: Spec, shapes: Mapping[str, Shape], attrs: Mapping[str, Any]) -> tuple[Shape, ...]:
     """Return the shape of every tensor that a node makes: of every output, or of each of its pieces.
 
-    Raises GraphError or ConstraintError where the graph is not legal, or the pieces do not make up the whole.
+    Raises GraphError or ConstraintError if the graph is not legal, or the pieces do not make up the whole.
     """
     inferred = infer_shapes(spec, shapes, attrs)
     cut = next(iter(spec.outputs.values())).pieces

@@ -41,5 +41,5 @@ def _steers(err: Exception) -> bool:
 
 
 def _first(err: BaseException) -> str:
-    """Return the first line of what *err* says, without the full stop."""
+    """Return the first line of the message of *err*, without the full stop."""
     return (str(err).splitlines() or ["nothing said"])[0].rstrip(".")

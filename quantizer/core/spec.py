@@ -93,7 +93,7 @@ class Bin(Model):
     max: Expr | None = None
     """Largest value of the bin; of a list or a shape, every entry is at most this."""
     value: Value | None = None
-    """The one value of the bin; of a list, one integer stands for all entries."""
+    """The one value of the bin; for a list, one integer means that all entries have it."""
 
 
 class Domain(Model):
@@ -147,7 +147,7 @@ class Input(Model):
     """One operand."""
 
     axes: ExprOrList
-    """Its axes by name, or an expression for the whole shape; a first "*name" stands for any number of axes."""
+    """Its axes by name, or an expression for the whole shape; a leading "*name" means any number of axes."""
     role: Literal["activation", "weight", "bias"] = "activation"
     """An activation changes from run to run; weights and biases are constants of the graph."""
     kind: Literal["value", "index", "real"] = "value"
@@ -184,7 +184,7 @@ class Output(Model):
     """One result."""
 
     axes: list[Expr] | None = None
-    """Its axes by name, where tiling needs them; a first "*name" stands for any number of axes."""
+    """Its axes by name, where tiling needs them; a leading "*name" means any number of axes."""
     kind: Literal["value", "index", "mask", "shape"] = "value"
     """What the elements are: real values, indices, true and false, or sizes."""
     spatial: bool = False
@@ -329,7 +329,7 @@ class LayerFormat(Model):
     trailing_axes: dict[Identifier, str] = {}
     """Attribute, an axis of the first input -> their key, which lists that axis and all after it."""
     sized: dict[Identifier, list[Identifier]] = {}
-    """Attributes that no key holds -> the axes of the output whose sizes they are."""
+    """Attributes that no key stores -> the axes of the output whose sizes they are."""
     derived: dict[str, Expr] = {}
     """Keys that follow from shapes and attributes."""
     fixed: dict[str, str] = {}

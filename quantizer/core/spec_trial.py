@@ -49,7 +49,7 @@ def _where(bound: Mapping[str, Any], domain: Domain) -> str:
 
 
 def _try(spec: Spec, bound: Mapping[str, Any], where: str, blame: Location) -> Iterator[Finding]:
-    """Yield what goes wrong for the values *bound*; at *blame*, or else at the expression itself."""
+    """Yield the errors for the values *bound*; placed at *blame*, or else at the expression itself."""
     broken = False
     for index, constraint in enumerate(spec.constraints):
         location: Location = ("constraints", index, "require")
@@ -95,7 +95,7 @@ def _values(expression: Expression, bound: Mapping[str, Any]) -> str:
 
 
 def _results(spec: Spec) -> Iterator[tuple[Location, Expression, str]]:
-    """Yield each expression that must have a value, with its location and what the value must be."""
+    """Yield each expression that must have a value, with its location and the rule for the value."""
     for name, item in spec.inputs.items():
         yield from _sizes(item.axes, ("inputs", name, "axes"))
         yield from _ends(item, ("inputs", name, "domain"))

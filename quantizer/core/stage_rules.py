@@ -1,4 +1,7 @@
-"""Validation of declared stages: names must exist, all but the output need a format, and each stage must be used."""
+"""Validates declared stages.
+
+Names must exist, every stage except the output needs a format, and each stage must be used.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from quantizer.core.yaml_source import Location
 
 
 def check_stages(spec: Spec, stages: Mapping[str, Stage], place: Location = ("stages",)) -> Iterator[Finding]:
-    """Yield what is wrong with *stages* of *spec*, which stand at *place* of a file."""
+    """Yield the errors in *stages* of *spec*, which are declared at *place* of a file."""
     if not stages:
         return
     if len(spec.outputs) != 1 or next(iter(spec.outputs.values())).kind != "value" or spec.quantization.outputs:
@@ -50,7 +53,7 @@ def check_stages(spec: Spec, stages: Mapping[str, Stage], place: Location = ("st
 def _format(
     stage: Stage, names: Collection[str], domains: Collection[str], where: Location, *, is_output: bool
 ) -> Iterator[Finding]:
-    """Yield what is wrong with bits and scale: the output has none, every other stage both."""
+    """Yield the errors about bits and scale: the output must have neither, every other stage both."""
     for key in ("bits", "scale"):
         if is_output and getattr(stage, key) is not None:
             yield Finding((*where, key), "the output's format is the scheme's. Remove it.", key=True)

@@ -106,7 +106,7 @@ def numbers_of(bound: Mapping[str, Any], activation_bits: int) -> dict[str, floa
 def stage_formats(
     stages: Mapping[str, Stage], bound: Mapping[str, Any], activation_bits: int, operands: Mapping[str, float]
 ) -> dict[str, StageFormat]:
-    """Return the format of every stage but the output's; SpecError where an expression gives none.
+    """Return the format of every stage but the output's; SpecError if an expression gives none.
 
     *bound*: dimensions and attributes; *operands*: scales and ends by name (`ends_of`).
     """

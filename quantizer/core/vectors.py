@@ -1,7 +1,7 @@
 """The manifest of a bundle of test vectors: cases with operands, numbers provided, and codes that are allowed.
 
 A bundle is a folder, or the same files in a zip: `manifest.json`, `index.txt` with the same for readers without JSON,
-and plain arrays. An array is little-endian, in C order, in the axis order of the operator; its file has nothing else.
+and plain arrays. An array is little-endian, in C order, in the operator's axis order; its file holds only the elements.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ArrayType = Literal["int8", "uint8", "int16", "uint16", "int32", "int64", "float
 
 
 class ArrayFile(Model):
-    """One array of the bundle: its file has the elements and nothing else."""
+    """One array of the bundle; its file holds only the elements."""
 
     file: Annotated[str, Field(pattern=PATH, max_length=512)]
     """Path inside the bundle."""
@@ -99,7 +99,7 @@ class TableFile(Model):
 
 
 class VectorOutput(Model):
-    """The output of a case: what a result file must hold."""
+    """The output of a case: the required contents of a result file."""
 
     dtype: ArrayType
     """Type of an element of the result."""

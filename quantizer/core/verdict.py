@@ -26,7 +26,7 @@ ITEM_CHECKS = ("spec", "golden", "reject", "regressions")
 
 
 UNJUDGED = "error model custom says nothing of the enclosure of a result; declare stages"
-"""Why accuracy says nothing of an operator whose error model is custom and which declares no stages."""
+"""Why accuracy cannot judge an operator whose error model is custom and which declares no stages."""
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ def near(word: object, legal: Iterable[object]) -> str:
 
 
 def suggestion(word: object, legal: Iterable[object], what: str) -> str:
-    """Return ` Did you mean 'x'?` for the nearest of *legal*, or the list of them where none is near."""
+    """Return ` Did you mean 'x'?` for the nearest of *legal*, or the list of them if none is near."""
     words = [str(item) for item in legal]
     if hint := near(word, words):
         return hint
@@ -59,7 +59,7 @@ def suggestion(word: object, legal: Iterable[object], what: str) -> str:
 
 
 def unknown(name: str, known: Iterable[str], what: str) -> str:
-    """Return the sentence about a name that is none of *known*, with the nearest of these."""
+    """Return the sentence about a name that is not among *known*, with the nearest known name."""
     return f"no such {what}.{suggestion(name, known, 'Known')}"
 
 

@@ -25,7 +25,7 @@ def worker_pool(workers: int) -> cf.Executor:
 
 
 class _Pool(cf.ProcessPoolExecutor):
-    """Starts its processes with SIGINT blocked, which they inherit: while they import there is nobody to take it."""
+    """Starts its processes with SIGINT blocked: while they import, nothing could handle the signal."""
 
     def submit(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> cf.Future[R]:
         with _blocked():
@@ -34,7 +34,7 @@ class _Pool(cf.ProcessPoolExecutor):
 
 @contextlib.contextmanager
 def _blocked() -> Iterator[None]:
-    """Hold SIGINT back, where the system can: what came meanwhile is taken afterwards."""
+    """Hold SIGINT back, where the system can; a signal that came meanwhile is handled afterwards."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
@@ -59,7 +59,7 @@ def _task(fn: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
 
 
 def _interrupted(*_: object) -> None:
-    """End the task at hand, and begin none; the pool gives that to the parent as a result.
+    """End the current task and begin no other; the pool passes this to the parent as a result.
 
     Raised in a process that waits for a task, the same would print a traceback.
     """

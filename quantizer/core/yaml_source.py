@@ -23,7 +23,7 @@ SHOWN = 110
 
 Location = tuple[str | int, ...]
 Data = Any
-"""What YAML holds: mappings, lists and scalars."""
+"""The kinds of YAML values: mappings, lists and scalars."""
 Event = Any
 """What the parser yields; its stubs do not say."""
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -49,7 +49,7 @@ class Mark(NamedTuple):
 
 @dataclass(frozen=True)
 class Positions:
-    """Where the keys and values of one file stand, by location: the keys and indices that lead to them."""
+    """The places of a file's keys and values, by location: the keys and indices that lead to them."""
 
     name: str
     """How messages call the file."""
@@ -152,7 +152,7 @@ class _Reader:
         if found := _UNPRINTABLE.search(self.text):
             before = _BREAK.split(self.text[: found.start()])
             code = ord(found[0])
-            self._fail(Mark(len(before), len(before[-1]) + 1), f"character U+{code:04X} must not stand in a YAML file.")
+            self._fail(Mark(len(before), len(before[-1]) + 1), f"character U+{code:04X} is not allowed in a YAML file.")
         try:
             return self._build()
         except yaml.MarkedYAMLError as err:
@@ -226,7 +226,7 @@ class _Reader:
         here = (*target.location, key)
         if key in target.container:
             first = self.keys[here]
-            text = f"key {key[:40]!r} stands here a second time; the first is at {first.line}:{first.column}."
+            text = f"key {key[:40]!r} occurs here a second time; the first is at {first.line}:{first.column}."
             self._fail(event.start_mark, text)
         self.keys[here] = mark
         return key
@@ -250,7 +250,7 @@ def _mark(mark: Event) -> Mark:
 
 
 def scalar(text: str) -> bool | int | float | str | None:
-    """Return what a plain scalar means in the core schema of YAML 1.2; ValueError for a number out of bounds."""
+    """Return the value of a plain scalar in the core schema of YAML 1.2; ValueError for a number out of bounds."""
     if text in _WORDS:
         return _WORDS[text]
     if text[0] not in "+-.0123456789":

@@ -56,7 +56,7 @@ ACTIVATIONS: Mapping[str, Callable[[Array], Array]] = {
 
 
 def layer(made: Made, shapes: Mapping[str, tuple[int, ...]]) -> str:
-    """Return the layer and its parameters as a .param file has them, without names."""
+    """Return the layer and its parameters in the form of a .param file, without names."""
     op, attrs = made["op"], made["attrs"]
     if op in BINARY:
         return f"BinaryOp 0={BINARY[op]}"

@@ -1,4 +1,4 @@
-"""ONNX's own reference evaluator: it says what an operator means, and is a system under test like the others."""
+"""ONNX's own reference evaluator: it defines the operators, and is a system under test like the others."""
 
 from __future__ import annotations
 

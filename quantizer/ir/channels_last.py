@@ -1,4 +1,4 @@
-"""Converts graphs of the registry's operators to channels-last order, as Compass has it."""
+"""Converts graphs of the registry's operators to channels-last order, which Compass uses."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ ALONG = {"batch_norm": "axis", "concat": "axis", "softmax": "axis", "argmax": "a
 def channels_last(graph: Graph, specs: Mapping[str, Spec]) -> Graph:
     """Return *graph* with its spatial nodes channels last, and transposes only where the order must change.
 
-    What follows a spatial node element by element, or along an axis that can be renumbered, stays in its order. Inputs
-    and outputs of the graph keep names, shapes and order.
+    Nodes that follow a spatial node element by element, or along an axis that can be renumbered, stay in its order.
+    Inputs and outputs of the graph keep names, shapes and order.
     """
     work = _Work(graph, specs)
     for node in graph.order:

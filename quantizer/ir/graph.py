@@ -174,12 +174,12 @@ class Graph:
         return replace(self, **changes)  # type: ignore[arg-type]
 
     def with_node(self, node: Node) -> Graph:
-        """Return this graph with *node* in the place of the node of that name."""
+        """Return this graph with *node* replacing the node of the same name."""
         old = self.node(node.name)
         return replace(self, nodes=tuple(node if item is old else item for item in self.nodes))
 
     def with_tensors(self, *tensors: Tensor) -> Graph:
-        """Return this graph with *tensors* added, or in the place of those of the same names."""
+        """Return this graph with *tensors* added; each replaces the tensor of its name, if there is one."""
         return replace(self, tensors={**self.tensors, **{item.name: item for item in tensors}})
 
 

@@ -34,7 +34,7 @@ def one_of(argument: str, value: Any, allowed: Sequence[Any]) -> Any:
 
 
 def tensor(argument: str, value: object, dtypes: Sequence[str] = (), rank: int | Sequence[int] | None = None) -> Tensor:
-    """Return *value* if it is a Tensor of one of *dtypes* and of the rank, or one of the ranks, that are asked for."""
+    """Return *value* if it is a Tensor of one of *dtypes* and of the requested rank, or one of the requested ranks."""
     if not isinstance(value, Tensor):
         raise LangError(f"{argument}={value!r}: must be a Tensor.")
     if dtypes and value.dtype not in dtypes:
@@ -60,7 +60,7 @@ def coefficient(argument: str, value: object, dtypes: Sequence[str] = ()) -> Ten
 
 
 def scalar(argument: str, value: object, like: Tensor) -> Scalar:
-    """Return a number as a Scalar; a whole number beside a float tensor is of its type."""
+    """Return a number as a Scalar; a whole number used with a float tensor takes the tensor's type."""
     if isinstance(value, Scalar):
         return value
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -136,7 +136,7 @@ def axis(argument: str, value: object, rank: int) -> int:
 
 
 def axes(argument: str, value: object, rank: int) -> tuple[int, ...]:
-    """Return axes from 0 on that differ; one number stands for a list of it."""
+    """Return distinct axes counted from 0; one number means a list of one."""
     listed = integers(argument, [value] if isinstance(value, int) else value)
     found = tuple(axis(argument, item, rank) for item in listed)
     if len(set(found)) != len(found) or not found:

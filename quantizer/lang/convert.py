@@ -51,7 +51,10 @@ class TpuLangConverter:
     def __init__(
         self, name: str, graph: Graph, inputs: Sequence[Tensor], outputs: Sequence[Tensor], mode: str = "f32"
     ) -> None:
-        """Take what a module is made of; *mode* is f32 or quantized. LangError for tensors of another graph."""
+        """Take the name, the graph and the mode of a module; *mode* is f32 or quantized.
+
+        LangError for tensors of another graph.
+        """
         if mode not in STATES:
             raise LangError(f"mode={mode!r}: must be one of {', '.join(STATES)}.")
         if not isinstance(name, str) or not name:

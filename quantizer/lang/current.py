@@ -36,7 +36,7 @@ def reset_default_graph(graph: Graph | None = None) -> Graph:
 
 
 def get_default_graph() -> Graph:
-    """Return the graph that operator functions add to; LangError where there is none."""
+    """Return the graph that operator functions add to; LangError if there is none."""
     graphs = CURRENT.get()
     if not graphs:
         raise LangError("there is no graph: call init(device), or use `with Graph(name):`.")

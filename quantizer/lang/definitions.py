@@ -1,4 +1,4 @@
-"""What operators of the caller's own mean: functions that build them of other operator functions."""
+"""Defines the caller's own operators: functions that build them from other operator functions."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ _DEFINED: dict[str, Definition] = {}
 
 
 def define_custom(name: str) -> Callable[[F], F]:
-    """Register the decorated function as what `custom` of that name means: `f(*tensors, **params)`, results in order.
+    """Register the decorated function as the definition of `custom` of that name.
 
-    It is called once for each use, in a graph of its own, and must build the same each time. A later one replaces an
-    earlier.
+    `f(*tensors, **params)`, results in order.
+
+    It is called once for each use, with an empty graph, and must build the same operators each time. A later one
+    replaces an earlier.
     """
     if not isinstance(name, str) or not name.replace(".", "_").isidentifier():
         raise LangError(f"define_custom: name={name!r}: must be a name.")
@@ -32,7 +34,7 @@ def define_custom(name: str) -> Callable[[F], F]:
 
 
 def definition(name: str) -> Definition:
-    """Return what `custom` of a name means; UnsupportedError where nothing says it."""
+    """Return the definition of `custom` with this name; UnsupportedError if there is none."""
     if name not in _DEFINED:
         raise UnsupportedError(
             f"custom operator {name!r}: nothing defines it: write a function of other operators under"

@@ -1,4 +1,4 @@
-"""docs/tpulang.md: every operator function of TpuLang and what it does."""
+"""docs/tpulang.md: every operator function of TpuLang, with a short description."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _line(item: Function) -> str:
 
 
 def _arguments(item: Function) -> list[str]:
-    """Return the arguments as they are called: those with a default as name=default."""
+    """Return the arguments as text: those with a default as name=default."""
     found = inspect.signature(item.call).parameters.values()
     return [
         own.name if own.default is own.empty else f"{own.name}={own.default!r}"

@@ -29,7 +29,7 @@ CURRENT: ContextVar[tuple[Graph, ...]] = ContextVar("quantizer_lang_graphs", def
 
 @dataclass(frozen=True)
 class Result:
-    """An output that is asked for: its type, parameters, and what its name ends with; not `used`, it is left out."""
+    """A requested output: its type, its parameters, and the ending of its name; left out if not `used`."""
 
     dtype: str
     suffix: str = ""
@@ -69,7 +69,7 @@ class Graph:
 
     @contextmanager
     def calling(self, function: str) -> Iterator[None]:
-        """Run one call of an operator function: it is added whole, or the graph and its tensors stay as they are."""
+        """Run one call of an operator function; if it fails, the graph and its tensors stay unchanged."""
         with self._lock:
             self._calls.append(function)
             start = len(self._undo)
@@ -129,7 +129,7 @@ class Graph:
         return made
 
     def take(self, tensor: Tensor) -> Tensor:
-        """Take a tensor into the graph; a name is made for one without."""
+        """Take a tensor into the graph; a tensor without a name gets one."""
         if tensor.owner is self:
             return tensor
         if tensor.owner is not None:
@@ -158,7 +158,7 @@ class Graph:
         _one_for_each_slice(tensor)
 
     def reshape(self, tensor: Tensor, shape: tuple[int, ...]) -> None:
-        """Give a coefficient another shape of as many elements for this call; taken back where the call fails."""
+        """Give a coefficient another shape with the same number of elements for this call; undone if the call fails."""
         before, held = tensor.shape, tensor.buffer
         assert held is not None
 

@@ -23,7 +23,7 @@ Numbers: TypeAlias = "float | int | Sequence[float] | Sequence[int] | None"
 
 @dataclass(frozen=True)
 class Scalar:
-    """A number with a type, in the place of a tensor."""
+    """A number with a type, used where a tensor may stand."""
 
     value: int | float
     dtype: str = "float32"
@@ -41,13 +41,13 @@ class Scalar:
 
 @dataclass(frozen=True)
 class Quantization:
-    """What is known of a tensor's scale and zero point: each one number, one for each slice of an axis, or nothing."""
+    """The known part of a tensor's scale and zero point: each one number, one for each slice of an axis, or nothing."""
 
     scale: float | tuple[float, ...] | None = None
     zero_point: int | tuple[int, ...] | None = None
 
     def merged(self, other: Quantization) -> Quantization | None:
-        """Return both in one, or None where they contradict each other."""
+        """Return both in one, or None if they contradict each other."""
         if any(a is not None and b is not None and a != b for a, b in self._beside(other)):
             return None
         (scale, new_scale), (zero, new_zero) = self._beside(other)
@@ -65,7 +65,7 @@ class Quantization:
         return f"scale={_shown(self.scale)}, zero_point={_shown(self.zero_point)}"
 
     def qparams(self, dtype: str, axis: int) -> QParams:
-        """Return the parameters; what is not known is scale 1 and zero point 0."""
+        """Return the parameters; an unknown scale is 1, an unknown zero point 0."""
         scale = torch.tensor(1.0 if self.scale is None else self.scale, dtype=torch.float64)
         zero = torch.tensor(0 if self.zero_point is None else self.zero_point, dtype=torch.int64)
         scale, zero = torch.broadcast_tensors(scale, zero)
@@ -153,12 +153,12 @@ class Tensor:
 
     @property
     def scale(self) -> float | tuple[float, ...] | None:
-        """The scale, None where none was set."""
+        """The scale, None if none was set."""
         return self.parameters.scale
 
     @property
     def zero_point(self) -> int | tuple[int, ...] | None:
-        """The zero point, None where none was set."""
+        """The zero point, None if none was set."""
         return self.parameters.zero_point
 
     @property
@@ -167,7 +167,7 @@ class Tensor:
         return bool(self.parameters)
 
     def quantization(self, scale: Numbers = None, zero_point: Numbers = None) -> None:
-        """Set what is not yet set; LangError, which shows both, where what is set differs."""
+        """Set what is not yet set; a different value raises LangError, which shows both."""
         given = quantization_of(self.dtype, scale, zero_point)
         merged = self.parameters.merged(given)
         if merged is None:

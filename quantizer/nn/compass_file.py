@@ -17,8 +17,9 @@ PLATFORM = "compass"
 def compass_layers(graph: Graph) -> Graph:
     """Return a graph of `to_graph(..., platform="compass", order="channels_last")` as Compass layers.
 
-    Every scale, zero point, code and multiplier under Compass's names: what `quantizer.ir.formats.compass.write` takes.
-    UnsupportedError for a graph of another platform or order, and for a layer that Compass does not have.
+    Writes every scale, zero point, code and multiplier under Compass's names: the input of
+    `quantizer.ir.formats.compass.write`. UnsupportedError for a graph of another platform or order, and for a layer
+    that Compass does not have.
     """
     specs = load_library().specs
     tensors = dict(graph.tensors)

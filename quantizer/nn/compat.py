@@ -33,7 +33,7 @@ class Ends:
 
 
 def compat_scale(data: Tensor, scale: Tensor, config: FixConfig) -> Tensor:
-    """Return the scale after a forward, in the original's shape; of FIXED *scale* itself, but for float_scale."""
+    """Return the scale after a forward, in the original shape: *scale* itself if FIXED, unless float_scale is set."""
     data = data.detach()
     fixed = config.method == QuantizeMethod.FIXED
     if fixed and not config.float_scale:

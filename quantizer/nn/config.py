@@ -1,4 +1,4 @@
-"""What a datum's configuration says, checked once: so that a forward only reads plain numbers."""
+"""Reads the configuration of a datum once, so that a forward only uses plain numbers."""
 
 from __future__ import annotations
 
@@ -107,13 +107,13 @@ def check_scale(where: str, config: FixConfig, scale: Tensor) -> None:
 
 
 def default_fix_cfg(names: Iterable[str], **keys: Any) -> dict[str, dict[str, Any]]:
-    """Return the same configuration for each of *names*: AUTO, 8 bits, RANGE_MAX, but for *keys*."""
+    """Return the same configuration for each of *names*: AUTO, 8 bits and RANGE_MAX, unless *keys* say otherwise."""
     base = {"method": QuantizeMethod.AUTO, "bitwidth": 8, "range_method": RangeMethod.RANGE_MAX}
     return {name: {**base, "scale": torch.zeros(1), **keys} for name in names}
 
 
 def _number(value: object) -> object:
-    """Return the number in a tensor or array of one element; anything else as it is."""
+    """Return the number in a tensor or array of one element; any other value unchanged."""
     item = getattr(value, "item", None)
     return item() if item is not None and getattr(value, "size", None) is not None and _count(value) == 1 else value
 

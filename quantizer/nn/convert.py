@@ -61,7 +61,7 @@ def to_graph(
 def run_graph(graph: Graph, *inputs: Tensor) -> Tensor | tuple[Tensor, ...]:
     """Return what a quantized graph computes of real *inputs*, as real numbers: quantized, executed, dequantized.
 
-    inputs: channels first. GraphError where their number or a shape is another.
+    inputs: channels first. GraphError if their number or a shape is another.
     """
     if len(inputs) != len(graph.inputs):
         raise GraphError(f"graph {graph.name!r}: {len(graph.inputs)} inputs, {len(inputs)} given.")

@@ -99,7 +99,7 @@ def on_grid(data: Tensor, scale: Tensor, config: FixConfig, seed: Tensor | None)
 
 
 def grid_for(data: Tensor, scale: Tensor, config: FixConfig) -> Grid:
-    """Return the grid that *scale* gives *data*; FixError where it has another number of slices."""
+    """Return the grid that *scale* gives *data*; FixError if it has another number of slices."""
     axis = group_axis(data, config)
     count, ends = 1 if axis is None else data.shape[axis], 2 if config.zero_point else 1
     if scale.numel() not in (count * ends, ends):

@@ -19,7 +19,7 @@ _STATE = ("fp_scale", "fp_draws")
 
 
 class LiveConfig(MutableMapping[str, Any]):
-    """One datum's configuration as its module holds it: what is written here counts from the next forward on."""
+    """One datum's configuration in its module: a change takes effect from the next forward on."""
 
     def __init__(self, module: Fixed, name: str, *, grad: bool) -> None:
         self._module, self._name, self._grad = module, name, grad
@@ -60,7 +60,7 @@ class LiveConfig(MutableMapping[str, Any]):
 
 
 class Fixed(nn.Module):
-    """A module of which named data are quantized; `nf_fix_params` and `nf_fix_params_grad` say which, and how."""
+    """A module with named quantized tensors; `nf_fix_params` and `nf_fix_params_grad` say which ones and how."""
 
     fix_data_names: tuple[str, ...] | None = None
     """Names that can be configured, where they are not those of the module's own parameters and buffers."""
@@ -101,7 +101,7 @@ class Fixed(nn.Module):
         return dict(self._fix_last)
 
     def fixable_names(self, *, grad: bool = False) -> tuple[str, ...]:
-        """Return the names that can be configured: parameters, and but for gradients floating-point buffers."""
+        """Return the names that can be configured: parameters and, except for gradients, floating-point buffers."""
         if self.fix_data_names is not None:
             return self.fix_data_names
         buffers = () if grad else tuple(name for name in self._buffers if not name.endswith(_STATE))
@@ -128,7 +128,7 @@ class Fixed(nn.Module):
             self._keep_fix_buffer(draws, seed_of(config))
 
     def configure_fixes(self, given: Mapping[str, Any], *, grad: bool = False) -> None:
-        """Replace all configurations, by those in *given*: all or none."""
+        """Replace all configurations by those in *given*; all of them or none."""
         self.check_fixes(given, grad=grad)
         for name in self.fix_configs(grad=grad).keys() - given.keys():
             del self.fix_configs(grad=grad)[name]
@@ -146,7 +146,7 @@ class Fixed(nn.Module):
             self._checked_fix(name, each, grad=grad)
 
     def check_datum_method(self, name: str, method: QuantizeMethod, *, grad: bool = False) -> None:
-        """Raise FixError where datum *name* cannot have *method*: FIXED needs a scale."""
+        """Raise FixError if datum *name* cannot have *method*: FIXED needs a scale."""
         where = f"{type(self).__name__} {name!r}"
         check_scale(
             where,
@@ -193,14 +193,14 @@ class Fixed(nn.Module):
         return parse(where, given, self._fix_compat)
 
     def _fix_shape(self, name: str, config: FixConfig) -> tuple[int, ...]:
-        """Return the shape that the scale of *name* will have, as far as it is known before a forward."""
+        """Return the shape that the scale of *name* will have, if it is known before a forward."""
         data = self._parameters.get(name)
         axis = None if data is None else group_axis(data, config)
         ends = (2,) if config.zero_point else ()
         return (*ends, data.shape[axis]) if data is not None and axis is not None else ends or (1,)
 
     def _keep_fix_buffer(self, name: str, value: Tensor) -> None:
-        """Set a buffer in place where it has the same shape, so that whoever holds it sees the change."""
+        """Set a buffer in place if the shape is the same, so that other references to it see the change."""
         held = self._buffers.get(name)
         if held is not None and held.shape == value.shape:
             held.copy_(value)

@@ -28,7 +28,7 @@ BIAS_BITS = 32
 
 
 def activation_params(module: Fixed, where: str) -> QParams:
-    """Return the grid of an activation's only datum as parameters; GraphError where it has scales per slice."""
+    """Return the grid of an activation's only datum as parameters; GraphError if it has scales per slice."""
     name = module.fixable_names()[0]
     config = checked(module, name, where)
     if config.group is not None:
@@ -78,7 +78,7 @@ def params_of(grid: Grid, axis: int | None) -> QParams:
 def bias_in_sums(bias: Constant, x: QParams, weight: Constant, where: str, *, nearest: bool) -> Constant:
     """Return a bias as codes of the sum that it is added to, whose unit is the product of the scales.
 
-    GraphError where a code falls between two units, unless *nearest* allows to round (half to even).
+    GraphError if a code falls between two units, unless *nearest* allows to round (half to even).
     """
     unit = (x.scale * weight.params.scale).expand(len(bias.codes))
     real = (bias.codes - bias.params.zero_point) * bias.params.scale
@@ -117,7 +117,7 @@ def parameters(
     constants: Mapping[str, Constant],
     activation: str,
 ) -> Parameters:
-    """Return what is provided to the integer forward of *spec* on *platform* for these grids and codes."""
+    """Return the parameters for the integer forward of *spec* on *platform* with these grids and codes."""
     bits = output.dtype.bits
     weight = next((c.params.dtype.bits for c in constants.values()), None)
     scheme = Scheme(

@@ -1,4 +1,4 @@
-"""The values that codes stand for: step * (code - zero), two's complement codes of the configured bits."""
+"""The real values of codes: step * (code - zero), with two's complement codes of the configured bits."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def values(whole: Tensor, grid: Grid) -> Tensor:
 def within(whole: Tensor, grid: Grid) -> Tensor:
     """Return which of *whole* steps lie in the range.
 
-    The range reaches one step beyond the largest code: [-scale, scale], of which +scale has no code.
+    The range ends one step above the largest code: it is [-scale, scale], and +scale has no code.
     """
     if grid.zero is None:
         return whole.clamp(grid.qmin, grid.qmax + 1) == whole

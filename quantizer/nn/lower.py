@@ -71,7 +71,7 @@ class Builder:
         self._made: list[tuple[Waiting, QParams, Coded]] = []
 
     def coded(self, value: Value) -> Coded:
-        """Return codes of *value*; GraphError where it lies on no grid."""
+        """Return codes of *value*; GraphError if it lies on no grid."""
         if isinstance(value, Coded):
             return value
         if value.own is None:

@@ -25,7 +25,7 @@ class FixedParameters(Fixed):
     """
 
     def forward(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        """Return what the module computes on the quantized values."""
+        """Return the module's result on the quantized values."""
         given = inputs if isinstance(inputs, dict) and "inputs" in inputs else None
         operand = inputs if given is None else given["inputs"]
         names = self._fixed_names(given)
@@ -63,7 +63,7 @@ class FixedParameters(Fixed):
             return held, {name: self.fixed_value(name, buffer, given) for name, buffer in held.items()}
 
     def _move_masters(self, masters: dict[str, Tensor], before: dict[str, Tensor]) -> None:
-        """Move each master buffer as far as the forward moved its quantized value."""
+        """Move each master buffer by as much as the forward moved its quantized value."""
         with torch.no_grad():
             for name, master in masters.items():
                 now = self._buffers[name]
@@ -96,8 +96,8 @@ class FixedParameters(Fixed):
 def register_fix_module(cls: type[nn.Module], register_name: str | None = None) -> type[nn.Module]:
     """Return the fixed-point form of *cls*, `quantizer.nn.<Name>_fix` (or *register_name*) from now on.
 
-    Its constructor takes the keywords `nf_fix_params` and `nf_fix_params_grad` beside the arguments of *cls*. A later
-    class of the same name takes its place. FixError where *cls* is no module class, or fixed-point already.
+    Its constructor takes the keywords `nf_fix_params` and `nf_fix_params_grad` in addition to the arguments of *cls*. A
+    later class of the same name takes its place. FixError if *cls* is no module class, or fixed-point already.
     """
     if not (isinstance(cls, type) and issubclass(cls, nn.Module)):
         raise FixError(

@@ -18,7 +18,7 @@ SMALLEST = 2.0**-100
 def chosen_scale(data: Tensor, config: FixConfig) -> Tensor:
     """Return the scale that AUTO gives *data*: [1] or [slices]; with zero_point both ends, [2] or [2, slices].
 
-    Every range contains 0; one of nothing but zeros is 1. A power of two is the smallest not below the range, by frexp;
+    Every range contains 0; the scale of all zeros is 1. A power of two is the smallest not below the range, by frexp;
     with zero_point the step is such a power and both ends are multiples of it.
     """
     rows = _rows(data.detach(), config)
@@ -43,7 +43,7 @@ def power_of_two_above(value: Tensor) -> Tensor:
 
 
 def group_axis(data: Tensor, config: FixConfig) -> int | None:
-    """Return the axis whose slices have scales of their own; None for data of fewer than two axes."""
+    """Return the axis whose slices have separate scales; None for data of fewer than two axes."""
     if config.group is None or data.dim() < 2:
         return None
     return 0 if config.group == "batch" else 1
@@ -93,7 +93,7 @@ def _tenth(rows: Tensor) -> int:
 
 
 def _aligned(low: Tensor, high: Tensor, config: FixConfig) -> Tensor:
-    """Return ends that are multiples of a power of two, 2**bits of which hold the range."""
+    """Return ends that are multiples of a power of two; 2**bits such steps cover the range."""
     step = power_of_two_above(((high - low) * 2.0**-config.bitwidth).clamp_min(SMALLEST))
     first = torch.round(low / step).clamp_min(-(2.0**config.bitwidth) + 1)
     return torch.stack([first * step, (first + 2**config.bitwidth) * step])

@@ -20,7 +20,7 @@ class OnGrid(Function):
 
     @staticmethod
     def forward(ctx: Any, data: Tensor, grid: Grid, seed: Tensor | None, covered: bool) -> Tensor:
-        """Return values of *grid*, in the type of *data*; *covered*: nothing of it lies outside the range."""
+        """Return values of *grid*, in the type of *data*; *covered*: no element lies outside the range."""
         whole = rounded(data, grid.step, seed)
         if not covered:
             ctx.save_for_backward(within(whole, grid))
@@ -67,5 +67,5 @@ class RoundedGradient(Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        """Return what *rounding* makes of the gradient."""
+        """Return the gradient after *rounding*."""
         return ctx.rounding(gradient), None

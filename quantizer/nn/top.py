@@ -28,10 +28,10 @@ class FixTopModule(nn.Module):
     def fix_state_dict(
         self: nn.Module, destination: dict[str, Any] | None = None, prefix: str = "", *, keep_vars: bool = False
     ) -> dict[str, Any]:
-        """Return `state_dict()` with the values that fixed-point modules last used in the place of float masters.
+        """Return `state_dict()` with the values that fixed-point modules last used, instead of their float masters.
 
         Before its first forward a module shows its masters. ConvBN_fix shows `weight` and `bias` of the folded
-        convolution beside the masters that they are folded from.
+        convolution in addition to its masters.
         """
         found: dict[str, Any] = self.state_dict(prefix=prefix, keep_vars=keep_vars)
         for path, module in fixed_modules(self):
@@ -64,7 +64,7 @@ class FixTopModule(nn.Module):
         """Replace configurations, scales included, by *cfgs*: what `get_fix_configs` returns, data_only or not.
 
         FixError, and nothing changed, for a name that is no module of this one or for an illegal configuration. A
-        fixed-point module that *cfgs* does not name keeps what it has, with a warning.
+        fixed-point module that *cfgs* does not name keeps its configuration, with a warning.
         """
         plan: list[tuple[Fixed, dict[str, Any]]] = []
         _plan(self, cfgs, "", plan, grad=grad)

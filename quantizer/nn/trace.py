@@ -47,7 +47,7 @@ def frozen(module: nn.Module) -> nn.Module:
 def traced(module: nn.Module, examples: Sequence[Tensor]) -> fx.GraphModule:
     """Return *module* as a list of calls, each with the shape of its result in `meta["shape"]`.
 
-    GraphError where its forward depends on values, or does not take the examples.
+    GraphError if its forward depends on values, or does not take the examples.
     """
     name = type(module).__name__
     try:

@@ -33,9 +33,8 @@ def activate(values: Tensor, name: str, attrs: Mapping[str, object] | None = Non
 def activate_codes(codes: Tensor, output: QParams, name: str, parameters: Parameters) -> Tensor:
     """Return int64 codes of activated values, from the codes of the values before.
 
-    Rounding rises and takes 0 to the zero point, so that clamping codes equals clamping the numbers that they round,
-    unless the platform brings the limit to a code in a way of its own. One that works on the sum itself has been
-    applied.
+    Rounding is monotone and takes 0 to the zero point, so clamping codes equals clamping the numbers before rounding,
+    unless the platform brings the limit to a code by another rule. One that works on the sum itself has been applied.
     """
     if name == "none" or parameters.fused is not None:
         return codes

@@ -31,8 +31,8 @@ def sums_of_blocks(
 ) -> Tensor:
     """Return the exact sum of each block, then *constant* or 0: int64, on an axis behind those of the result.
 
-    *x*, whose last axis is summed, and *weight* are centred codes. A cut tensor has zeros for the blocks that it has
-    nothing of.
+    *x*, whose last axis is summed, and *weight* are centred codes. A cut tensor has zeros for the blocks of which it
+    contains nothing.
     """
     blocks = params.blocks
     if blocks is None:

@@ -1,4 +1,4 @@
-"""Narrow number formats: float32 values rounded to what a format holds, small integers packed into bytes."""
+"""Narrow number formats: float32 values rounded to the values of a format, small integers packed into bytes."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def cast(x: Tensor, target: DType | str, *, overflow: FloatOverflow = "saturate"
     """Return float32 *x* rounded half to even to values that *target* holds, as float32; the sign of zero stays.
 
     *overflow*: what a value becomes whose rounding lies beyond the largest, infinities included. saturate: the largest
-    (torch, ONNX); nan: what the format has for it, infinity or else NaN (ml_dtypes), GraphError where it has neither.
-    NaN stays; GraphError in a format without.
+    (torch, ONNX); nan: what the format has for it, infinity or else NaN (ml_dtypes), GraphError if it has neither. NaN
+    stays; GraphError in a format without NaN.
     """
     name = str(target)
     if name not in FLOAT_LAYOUTS:
@@ -30,7 +30,7 @@ def cast(x: Tensor, target: DType | str, *, overflow: FloatOverflow = "saturate"
     if overflow == "nan" and not form.has_nan:
         raise GraphError(f"cast to {name} with overflow 'nan': the format has no NaN. Use 'saturate'.")
     if not form.has_nan and bool(x.isnan().any()):
-        raise GraphError(f"cast of NaN to {name}: the format has none. Replace NaN before the cast.")
+        raise GraphError(f"cast of NaN to {name}: the format has no such value. Replace NaN before the cast.")
     wide = x.to(torch.float64)
     _, exponent = torch.frexp(wide)
     step = torch.exp2((exponent.clamp_min(2 - form.bias) - 1 - form.mantissa_bits).to(torch.float64))
@@ -46,7 +46,7 @@ def cast(x: Tensor, target: DType | str, *, overflow: FloatOverflow = "saturate"
 def pack(codes: Tensor, bits: int, *, signed: bool = True) -> Tensor:
     """Return uint8 bytes of flat *codes* of 2, 4 or 8 bits, the first code in the lowest bits, zeros after the last.
 
-    GraphError where a code does not fit.
+    GraphError if a code does not fit.
     """
     kind = _packable(bits, signed=signed)
     flat = codes.flatten().to(torch.int64)

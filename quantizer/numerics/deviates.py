@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 RAW = 16
-"""Bytes that a deviate is made of."""
+"""The number of bytes from which a deviate is made."""
 
 
 def deviates(shape: tuple[int, ...], seed: tuple[int, ...]) -> NDArray[Any]:

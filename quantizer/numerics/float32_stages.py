@@ -16,7 +16,7 @@ from quantizer.numerics.fused import multiply_add
 from quantizer.numerics.qparams import Parameters, QParams, Rescale
 
 FLOAT_SUMS = ("f32_even_bias", "f32_even_inverse", "f32_stages_bias", "f32_products")
-"""Variants of sums of products whose bias is a float32 number; f32_even_inverse makes a code of it again."""
+"""Variants of sums of products whose bias is a float32 number; f32_even_inverse converts it back to a code."""
 TERMS = ("f32_add_in_lanes", "f32_dequantized_fused", "aligned_half_away")
 MEANS = ("f32_mean_divided", "f32_mean_zpin", "f32_mean_raw", "f32_mean_inverse")
 ALIGNED_BITS = 21
@@ -40,7 +40,7 @@ def requantize_with_real_bias(
 ) -> Tensor:
     """Return codes of sums to which the bias is added as a float32 number, in the operation order of the variant.
 
-    f32_products: of the exact sum, where it was added up in parts.
+    f32_products: if the sum was added up in parts, the exact sum is used.
     """
     if rescale.variant == "f32_products":
         scale = torch.stack([params.scale for params in parameters.inputs.values()]).prod()
@@ -131,7 +131,7 @@ def requantize_float32_mean(sums: Tensor, counts: Tensor, rescale: Rescale, out:
 def _aligned(terms: list[Tensor], scales: list[Tensor], divisor: float, out: QParams) -> Tensor:
     """Return `sum(term * factor) >> shift`, rounded half away; factors are scale ratios of 22 bits.
 
-    The system that has it refuses ratios of 2**8 and more, and below 2**-14.
+    The system with this rule refuses ratios of 2**8 and more, and below 2**-14.
     """
     ratios = [float(scale / torch.tensor(divisor).float()) for scale in scales]
     _, exponent = np.frexp(max(ratios))

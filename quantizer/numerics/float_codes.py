@@ -1,6 +1,6 @@
 """Codes of narrow floats in tensors: the nearest code of a real number, and values as whole numbers of units.
 
-A code is as `core.formats` has it: sign and magnitude bits, so that neighbouring codes are neighbouring values.
+A code has sign and magnitude bits, as in `core.formats`, so that neighbouring codes are neighbouring values.
 """
 
 from __future__ import annotations

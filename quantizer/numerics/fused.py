@@ -1,4 +1,4 @@
-"""float32 arithmetic in which a product and a sum are rounded once, as processors with FMA have it."""
+"""float32 arithmetic in which a product and a sum are rounded once, as on processors with FMA."""
 
 from __future__ import annotations
 

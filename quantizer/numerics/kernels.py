@@ -67,7 +67,7 @@ def choose(bound: int, *, int8: bool = False, work: int = 0, pieces: int = 0) ->
     """Return the fastest kernel that is exact while the sums of absolute products stay within *bound*.
 
     *int8*: one matrix product of int8 operands would do; *work*: its multiplications; *pieces*: into how many parts the
-    reduction must be split for float32, 0 where it cannot be. GraphError where a sum may leave int64.
+    reduction must be split for float32, 0 where it cannot be. GraphError if a sum may leave int64.
     """
     if int8 and work >= INT_MM_WORK and bound < 1 << 31 and int_mm_is_exact():
         return "int_mm"
@@ -302,7 +302,7 @@ def _bound(x: Tensor, w: Tensor, taps: int, kept: list[int], work: int) -> tuple
 
 
 def _largest(x: Tensor) -> int:
-    """Return max|x| of integers, 0 if there are none."""
+    """Return max|x| of integers; 0 if there are none."""
     if not x.numel():
         return 0
     least, greatest = x.aminmax()

@@ -19,11 +19,11 @@ from quantizer.numerics.rules import activation_params
 from quantizer.numerics.tables import linspace, lookup
 
 SHARES, LOGARITHMS = "shares", "logarithms"
-"""What is calibrated beside the output: names of ranges of a request."""
+"""Names of the ranges that a request has besides the output's."""
 LARGEST = 1 << 20
-"""The largest exponential: so many that 2**12 of them add up in 32 bits."""
+"""The largest exponential: 2**12 of them add up within 32 bits."""
 SHORT_AXIS, ROWS, PLACES = 8, 128, 11
-"""(elements, rows, places): for fewer elements, of a multiple of rows, a quotient of so many binary places is taken."""
+"""(elements, rows, places): fewer elements, in a multiple of rows, use a quotient with these binary places."""
 
 
 @pinned()
@@ -36,7 +36,7 @@ def staged(x: Tensor, axis: int) -> dict[str, Tensor]:
 def provided(request: Request) -> Parameters:
     """Return parameters with both tables, the multiplier of the shares' steps, and the logarithms' output.
 
-    GraphError where shares have more codes than the table of logarithms, which has those of the input.
+    GraphError if shares have more codes than the table of logarithms, which has those of the input.
     """
     part, rules = request.scheme.activation, request.platform.parameters
     parameters = default_parameters(request)

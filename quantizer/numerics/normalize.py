@@ -194,7 +194,7 @@ def root_mean_square_by_table(
 
 
 def _variance(squares: Tensor, count: int, shift: int | None) -> Tensor:
-    """Return the mean of squares, floored, or their sum shifted right; 0 for a negative shift, as torch makes of it."""
+    """Return the floored mean of squares, or their sum shifted right; 0 for a negative shift, as in torch."""
     if shift is None:
         return squares // count
     return squares >> shift if shift >= 0 else torch.zeros_like(squares)

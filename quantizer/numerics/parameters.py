@@ -205,7 +205,7 @@ class Request:
 
     @cached_property
     def channels(self) -> int:
-        """Size of the output along its channel axis, 0 where it has none."""
+        """Size of the output along its channel axis; 0 if it has no channel axis."""
         shape = next(iter(infer_shapes(self.spec, self.shapes, self.attrs).values()))
         return 0 if self.channel_axis is None else shape[self.channel_axis]
 

@@ -1,7 +1,7 @@
 """Float32 operations of torch with equal bits on every processor, for code that decides parameters or codes.
 
-Five kinds of operations are replaced, each where float32 is read; everything else gives the same bits on every
-processor as torch has it.
+Five kinds of operations are replaced, each where float32 is read; torch gives the same bits on every processor for all
+others.
 
 * Functions of torch's vector kernels (sigmoid, softmax ...): the same IEEE steps, or rounded from float64.
 * Small products in batches, and transposed convolutions: added in an order of our own.
@@ -66,13 +66,16 @@ class _Pinned(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Return False: nothing of ours is compiled, and to skip torch's compiler loads it, seconds in each process."""
+        """Return False.
+
+        Nothing here is compiled, and skipping would load torch's compiler, which takes seconds in each process.
+        """
         return False
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """Return what *func* gives, by a kernel of ours where it has one."""
+        """Return the result of *func*, by our own kernel if there is one."""
         given = dict(kwargs or {})
         name: str = func.overloadpacket.__name__
         kernel = KERNELS.get(name) or KERNELS.get(name.removesuffix("_"))
@@ -245,7 +248,7 @@ def _bilinear(
 
 
 def _sum(func: Any, x: Tensor, *args: Any, **named: Any) -> Tensor:
-    """Sum along the first of *args*, all axes where there is none; the second says whether they are kept."""
+    """Sum along the axes in the first of *args* (all axes if there are none); the second says whether they are kept."""
     if cascade.IS_OWN_ORDER or named.get("dtype") not in (None, torch.float32):
         return _functional(func)(x, *args, **named)  # type: ignore[no-any-return]
     axes = args[0] if args else None

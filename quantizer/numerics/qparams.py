@@ -60,7 +60,7 @@ class QParams:
         return -(1 << (self.bits - 1)) if self.dtype.kind == "int" else 0
 
     def copied(self) -> QParams:
-        """Return the same numbers in tensors of their own."""
+        """Return the same numbers in new tensors."""
         other = object.__new__(QParams)  # the numbers were checked
         tensors = {name: value.clone() for name, value in self.__dict__.items() if isinstance(value, Tensor)}
         other.__dict__.update(self.__dict__ | tensors)
@@ -83,7 +83,7 @@ class QParams:
         return each.reshape([size if i in (self.axis, self.blocks.axis) else 1 for i, size in enumerate(shape)])
 
     def coarsest(self) -> QParams:
-        """Return the largest scale of each channel's blocks as a scale per channel; other parameters as they are."""
+        """Return the largest scale of each channel's blocks as a scale per channel; other parameters unchanged."""
         if self.blocks is None:
             return self
         scale = self.scale.amax(1)
@@ -104,7 +104,7 @@ class QParams:
         return replace(self, scale=scale, zero_point=zero, steps=steps)
 
     def sliced(self, start: int, stop: int) -> QParams:
-        """Return the parameters of the slices [start, stop) along `axis`; per-tensor ones stay as they are."""
+        """Return the parameters of the slices [start, stop) along `axis`; per-tensor parameters unchanged."""
         if self.axis is None or self.scale.dim() == 0:
             return self
         steps = None if self.steps is None else self.steps[start:stop]
@@ -198,7 +198,7 @@ class Slope:
     """Binary places of the codes."""
     axis: int = -1
     float32: bool = False
-    """Whether what comes of it is rounded to float32."""
+    """Whether its result is rounded to float32."""
 
 
 @dataclass(frozen=True)

@@ -57,8 +57,8 @@ def dequantize(codes: Tensor, params: QParams) -> Tensor:
 def centred(codes: Tensor, params: QParams) -> Tensor:
     """Return `code - zero_point`: int64, or the type of narrower *codes* where every zero point is 0.
 
-    Of a float format the values of the codes as whole numbers of its smallest value: `QParams.step` is what 1 of them
-    stands for.
+    For a float format, the values of the codes as multiples of its smallest value: `QParams.step` is the real value of
+    1.
     """
     if params.dtype.kind == "float":
         return in_units(codes, params.dtype.name)

@@ -193,7 +193,7 @@ def rescale_left_shifted(variant: Variant, scales: Mapping[str, float], output_s
 def rescale_widened(
     platform: Platform, variant: Variant, scales: Mapping[str, float], output_scale: float, activation_bits: int
 ) -> Rescale:
-    """Return the numbers of a sum of widened operands: a factor per input, and the multiplier of what is added.
+    """Return the numbers for a sum of widened operands: a factor for each input, and the multiplier of the sum.
 
     Factors are `2**n * scale / (2 * largest scale)`, n the bits by which the platform widens; each operand is rounded
     once (half up) where it is brought there. The multiplier undoes that.

@@ -56,8 +56,7 @@ def _scaled_root(numerator: int, denominator: int, places: int) -> int:
 def rounded_root(squares: Tensor, ratio: Fraction, rounding: RoundingMode) -> Tensor:
     """Return `sqrt(squares) * ratio` rounded once, as int64; squares: int64, not negative.
 
-    Elements that float64 cannot decide are decided in integers: a root that is not rational lies strictly beside every
-    half.
+    Elements that float64 cannot decide are decided in integers: an irrational root is never exactly a half.
     """
     value = squares.double().sqrt() * float(ratio)
     result = round_tensor(value, rounding).to(torch.int64)

@@ -56,7 +56,7 @@ def round_tensor(x: Tensor, mode: RoundingMode, *, seed: int | Tensor = 0) -> Te
 def round_scalar(x: float | Fraction, mode: RoundingMode, *, seed: int = 0, index: int = 0) -> int:
     """Round one number exactly as `round_tensor` rounds the element at flat *index*; GraphError if not finite."""
     if isinstance(x, float) and not math.isfinite(x):
-        raise GraphError(f"{x}: is no number that can be rounded. Clamp or replace it before rounding.")
+        raise GraphError(f"{x}: cannot be rounded. Clamp or replace it before rounding.")
     exact = Fraction(x)
     floor = exact.numerator // exact.denominator
     rest = exact - floor

@@ -266,7 +266,7 @@ def index_params(dtype: DType, *, mask: bool = False) -> QParams:
 
 
 def own_codes(dtype: DType) -> QParams:
-    """Return parameters for integers that are stored as they are: scale 1, zero point 0."""
+    """Return parameters for integers that are stored unchanged: scale 1, zero point 0."""
     return replace(index_params(dtype), steps=torch.tensor(1.0))
 
 
@@ -346,7 +346,7 @@ def _steps(
     symmetric: bool,
     power_of_two: bool,
 ) -> tuple[Array, Array, Array]:
-    """Return scale, zero point and float32 codes per unit; all but the first two in float32."""
+    """Return scale, zero point and float32 codes per unit; all others are float32."""
     width = (high - low).astype(np.float32)
     codes = np.float32(qmax - qmin)
     steps = codes / np.where((width < rule.minimum_range) | np.isnan(width), codes, width)

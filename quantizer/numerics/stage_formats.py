@@ -1,4 +1,4 @@
-"""Formats of a case's declared stages: what a kernel that rounds more than once needs beside its multipliers."""
+"""Formats of a case's declared stages: what a kernel that rounds more than once needs besides its multipliers."""
 
 from __future__ import annotations
 

@@ -199,6 +199,6 @@ def _steps(params: QParams) -> Tensor:
 
 
 def _equal(a: QParams, b: QParams) -> bool:
-    """True where codes are added as they are: scales within a factor of 1 and equal zero points."""
+    """True if codes can be added directly: scales within a factor of 1 and equal zero points."""
     largest, smallest = torch.maximum(_steps(a), _steps(b)), torch.minimum(_steps(a), _steps(b))
     return bool(largest / (smallest + FLOAT32_EPSILON) <= 1.0) and int(a.zero_point) == int(b.zero_point)

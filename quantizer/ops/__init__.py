@@ -128,7 +128,7 @@ class Registry:
     def add(self, entry: Registration) -> None:
         """Add one function; two plugins of equal version are an error, a plugin beats a built-in of its version.
 
-        A function of others is shielded: what it raises steers nothing but its case.
+        A plugin's function is shielded: what it raises affects its own case alone.
         """
         if self.origin is not None:
             entry = replace(entry, origin=self.origin)
@@ -169,7 +169,10 @@ class Registry:
         return None
 
     def built_in(self, op: str, kind: FunctionKind, platform: Place = None) -> Registration | None:
-        """Return the built-in function, whatever replaced it; of an operator without, what runs but for overrides."""
+        """Return the built-in function, whatever replaced it.
+
+        For an operator without one, the function that runs without overrides.
+        """
         for place in (*_names(platform), None):
             known = self.entries.get((op, kind, place), [])
             for entry in known:
@@ -192,11 +195,11 @@ class Registry:
         return all(entry is None or entry.fuses for entry in found)
 
     def get(self, op: str, kind: FunctionKind, platform: Place = None) -> Function:
-        """Return the function that runs; UnsupportedError where there is none."""
+        """Return the function that runs; UnsupportedError if there is none."""
         return self.entry(op, kind, platform).function
 
     def entry(self, op: str, kind: FunctionKind, platform: Place = None) -> Registration:
-        """Return what runs; UnsupportedError where there is nothing."""
+        """Return what runs; UnsupportedError if there is nothing."""
         entry = self.find(op, kind, platform)
         if entry is None:
             raise UnsupportedError(
@@ -213,7 +216,7 @@ class Registry:
         return sorted({op for op, _, _ in self.entries})
 
     def replacements(self) -> list[Registration]:
-        """Return every function of a plugin that runs for an operator of ours, for the run's header."""
+        """Return every function of a plugin that runs for a built-in operator, for the run's header."""
         ours = {op for (op, _, _), known in self.entries.items() if any(entry.origin == BUILT_IN for entry in known)}
         return [
             known[-1]
@@ -222,7 +225,7 @@ class Registry:
         ]
 
     def unsupported(self, op: str, platform: Place, values: Mapping[str, Any]) -> str | None:
-        """Return why a function that runs declares not to compute a case of these *values*; None where none says so.
+        """Return why a function that runs declares not to compute a case of these *values*; None if none says so.
 
         A predicate that names more than *values* holds says nothing.
         """
@@ -259,7 +262,8 @@ class Registry:
     ) -> Iterator[None]:
         """Run a block with *function* in place of the registered one (how faults are applied).
 
-        It counts as a plugin's, as one of *origin*, or as what the registration is *like* that it stands in for.
+        It counts as a plugin's function, as one from *origin*, or as one like the registration that it replaces
+        (*like*).
         """
         key = (op, kind, platform)
         before = list(self.entries.get(key, []))
@@ -281,7 +285,7 @@ _DERIVED: Mapping[FunctionKind, tuple[tuple[FunctionKind, _Derive], ...]] = {
     "quantize": (("function", lambda entry: entry.tabulated),),
     "quantized": (("accumulate", lambda entry: entry.finished), ("function", lambda entry: entry.looked_up)),
 }
-"""What follows from another function of the module where it has none itself."""
+"""Functions that follow from another function of the module if it does not define them."""
 
 
 def _names(platform: Place) -> tuple[str, ...]:
@@ -370,7 +374,7 @@ def unwrapped(function: Function) -> Function:
 
 
 def check_declared(spec: Spec, entry: Registration) -> None:
-    """Refuse a predicate of what a function does not support that names what no case of the operator has."""
+    """Refuse an `unsupported` predicate that names something that no case of the operator has."""
     known = [*spec.dims, *spec.attrs, *DECLARED_NAMES]
     for predicate in entry.unsupported:
         for name in sorted(parse(predicate).names.difference(known)):

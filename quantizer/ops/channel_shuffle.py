@@ -1,4 +1,4 @@
-"""Channels of all groups in turn."""
+"""Interleaves the channels of all groups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""2-d convolution of each channel with filters of its own."""
+"""2-d convolution of each channel with its own filters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Elements along one axis, each named by an index of its own."""
+"""Elements along one axis; each output element has its own index."""
 
 from __future__ import annotations
 

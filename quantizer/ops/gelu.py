@@ -29,7 +29,7 @@ def reference(x: Tensor, *, approximate: str) -> Tensor:
 
 @operator("gelu")
 def function(x: Tensor, *, approximate: str) -> Tensor:
-    """Return what tables hold: Phi by erf as torch has it, by tanh in one order of operations."""
+    """Return the function that tables hold: Phi by erf in torch's way, or by tanh in one order of operations."""
     if approximate == "none":
         return F.gelu(x)
     factor = torch.sqrt(torch.tensor(2 / math.pi, dtype=x.dtype))

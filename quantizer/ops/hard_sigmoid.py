@@ -10,7 +10,7 @@ from quantizer.ops import operator
 
 @operator("hard_sigmoid")
 def reference(x: Tensor, *, alpha: float, beta: float, low: float, high: float) -> Tensor:
-    """Return alpha * x + beta, no less than low and no more than high."""
+    """Return alpha * x + beta, clamped to [low, high]."""
     return torch.clamp(alpha * x + beta, low, high)
 
 

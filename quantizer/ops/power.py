@@ -10,7 +10,7 @@ from quantizer.ops import operator
 
 @operator("power")
 def reference(x: Tensor, *, exponent: float) -> Tensor:
-    """Return x to the power of *exponent*; NaN below 0 where that is no whole number."""
+    """Return x to the power of *exponent*; NaN for x below 0 if the exponent is not a whole number."""
     return torch.pow(x, exponent)
 
 

@@ -20,7 +20,10 @@ def reference(x: Tensor, weight: Tensor, *, axis: int) -> Tensor:
 
 @operator("prelu")
 def quantized(x: Tensor, weight: Tensor, *, parameters: Parameters, axis: int) -> Tensor:
-    """Bring what is not negative, and the exact product of what is, to the output's scale: each is rounded once."""
+    """Bring codes that are not negative, and the exact products of negative ones, to the output's scale.
+
+    Round each once.
+    """
     own, known, out = parameters.inputs["x"], parameters.constants["weight"].params, parameters.outputs["y"]
     axis, mode = axis % x.dim(), parameters.platform.rounding
     steps, none, divisor = centred(x, own), torch.zeros((), dtype=torch.int64), float(out.scale)

@@ -10,7 +10,7 @@ from quantizer.ops import operator
 
 @operator("sign")
 def reference(x: Tensor) -> Tensor:
-    """Return 1 above 0, -1 below, 0 at 0; what is no number stays so."""
+    """Return 1 above 0, -1 below, 0 at 0; NaN stays NaN."""
     return torch.where(torch.isnan(x), x, torch.sign(x))
 
 

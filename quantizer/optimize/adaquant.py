@@ -61,8 +61,8 @@ class Grid:
 def adaquant(trained: Trained, method: Method, specs: Mapping[str, Spec]) -> Learned:
     """Return what each layer learns on the float values that it reads and makes.
 
-    Source: Hubara et al. 2020, as Compass has it: the mean squared error of the layer's output, after the activation
-    layer behind it, is reduced by Adam; the rate of the inputs' scales falls along half a cosine. Codes are rounded
+    Source: Hubara et al. 2020, in Compass's form: Adam reduces the mean squared error of the layer's output, after the
+    activation layer that follows; the learning rate of the inputs' scales falls along half a cosine. Codes are rounded
     without a gradient, so that a scale learns only from what it turns codes into. Samples come in their own order,
     where the original shuffles without a seed.
     """
@@ -176,7 +176,7 @@ class _Layer:
         )
 
     def real_weights(self) -> Tensor:
-        """Return the weights, as the file has them: the nearest codes and what was learned beside them."""
+        """Return the weights in the file's order: the nearest codes plus the learned changes."""
         assert self.weight is not None
         return self.weight.real(self.weight.codes(self.weights) + self.change)
 

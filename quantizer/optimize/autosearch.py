@@ -43,7 +43,7 @@ class Found:
     settings: Mapping[str, Settings]
     drop: float
     wide_from: int
-    """Number of the first layer of more bits; as many as there are layers where none needs any."""
+    """Number of the first layer with more bits; the number of layers if none needs them."""
     float_from: int
     """Number of the first layer in floating point."""
     satisfied: bool

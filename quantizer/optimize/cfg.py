@@ -62,13 +62,13 @@ class Options:
         return value if isinstance(value, PerLayer) else PerLayer(value)
 
     def file(self, name: str) -> Path | None:
-        """Return the path that a field names; None where it is empty."""
+        """Return the path that a field names; None if it is empty."""
         text = self.text(name)
         return self.base / text if text else None
 
     @property
     def files(self) -> dict[str, Path]:
-        """The files that the run reads, by field; the data of a RECIPE are none."""
+        """The files that the run reads, by field; a RECIPE reads no data files."""
         recipes = SAMPLES if self.text("dataset").lower() == RECIPE.lower() else ()
         named = {name: self.file(name) for name in FILES if name not in recipes}
         return {name: path for name, path in named.items() if path is not None}
@@ -202,7 +202,7 @@ def _base(path: Path, given: Mapping[str, tuple[str, int]]) -> Path:
 
 
 def _check(options: Options) -> None:
-    """Raise FormatError where fields miss what others need, or name files that do not exist."""
+    """Raise FormatError if fields miss what others need, or name files that do not exist."""
     for name in ("graph", "bin"):
         if not options[name]:
             raise options.error(name, "missing: name the file of the float IR.")

@@ -42,7 +42,7 @@ COLUMNS = (
 STAMPED = re.compile(r"((?:De)?Quantize_(?:tensor_)?\d+)_\d{9,11}_\d+_\d+_\d+_")
 """Name of an inserted layer or tensor with the time and the random number that the original puts in it."""
 SAMPLES = (("calibration_data", 0, 0), ("calibration_data", 1, 1), ("val.npy", 2, 2))
-"""Where sample b<n> of ref.npz comes from: a field or a file beside the cfg, the index there, and n."""
+"""The source of sample b<n> of ref.npz: a field or a file beside the cfg, the index there, and n."""
 Lines = dict[str, dict[str, str]]
 T = TypeVar("T")
 
@@ -63,21 +63,21 @@ class Compared:
 
     @property
     def verdict(self) -> Verdict:
-        """equal: to the byte. equal but for last bits: what is forgiven explains every difference."""
+        """equal: every byte. equal but for last bits: the allowed differences explain all that was found."""
         if self.first or not all(equal == count for equal, count in self.equal_of.values()):
             return "different"
         return "equal but for last bits" if self.forgiven else "equal"
 
 
 def compare_folder(folder: Path, library: Library) -> Iterator[Compared]:
-    """Yield the comparison of every run below *folder*: an opt.cfg with a quant.txt beside it."""
+    """Yield the comparison of every run below *folder*: each is an opt.cfg with a quant.txt next to it."""
     for cfg in sorted(folder.glob("**/opt.cfg")):
         if (cfg.parent / "quant.txt").is_file():
             yield compare_run(cfg, library, str(cfg.parent.relative_to(folder)) or shown_path(folder))
 
 
 def compare_run(cfg: Path, library: Library, name: str) -> Compared:
-    """Run a cfg without writing, and compare what would be written, and what it computes, with what is recorded."""
+    """Run a cfg without writing, and compare its would-be files and its output codes with the recorded ones."""
     try:
         options = read_cfg(cfg)
         work = quantized(options, library)
@@ -96,7 +96,7 @@ def compare_run(cfg: Path, library: Library, name: str) -> Compared:
 
 
 def _differences(work: Work, folder: Path, last_bits: LastBits | None) -> _Differences:
-    """Compare all that a run gives with what is recorded in *folder*; *last_bits*: what may differ nevertheless."""
+    """Compare all results of a run with those recorded in *folder*; *last_bits*: which differences are allowed."""
     library, found = work.library, _Differences()
     text, blob = compass.to_bytes(compass.foreign(work.quantized_graph, library.specs))
     wanted_text = _recorded(folder / "quant.txt", _text)
@@ -109,7 +109,7 @@ def _differences(work: Work, folder: Path, last_bits: LastBits | None) -> _Diffe
 
 
 def _recorded(path: Path, read: Callable[[Path], T]) -> T:
-    """Return what *read* finds in a recorded file; FormatError where that is no such file."""
+    """Return what *read* finds in a recorded file; FormatError if it is not such a file."""
     try:
         return read(path)
     except OSError as err:
@@ -156,7 +156,7 @@ def table(found: list[Compared]) -> str:
 
 
 def counted(found: Sequence[Compared]) -> str:
-    """Return how many runs are equal, and how many more but for last bits."""
+    """Return how many runs are equal, and how many more are equal but for last bits."""
     counts = Counter(item.verdict for item in found)
     text = f"{counts['equal']} of {len(found)} equal"
     near = counts["equal but for last bits"]

@@ -49,8 +49,8 @@ def with_conversions(graph: Graph, specs: Mapping[str, Spec], decided: Decided, 
     """Return a graph of codes with a layer on every edge between the two kinds; one for all where all readers need it.
 
     A Quantize takes the parameters that its producer's rule would have chosen; a DeQuantize gives the type of its
-    (first) reader. Layers are put in one after the other, as in the original: each at the end of its generation,
-    numbered with those that are shared.
+    (first) reader. Layers are inserted one after the other, as in the original: each at the end of its generation;
+    shared ones are numbered with the others.
     """
     tensors = dict(graph.tensors)
     nodes = {node.name: node for node in by_generation(graph.nodes)}

@@ -91,7 +91,10 @@ class NumpyMIMONCHWDataset(NumpyMultiInputDataset):
 
 
 class NumpyZippedDataset(NumpyMultiInputDataset):
-    """An .npz of arrays 0, 1, ... beside shape_0, shape_1, ...; a label with an empty shape has no batch."""
+    """An .npz with arrays 0, 1, ... and their shapes in shape_0, shape_1, ....
+
+    A label with an empty shape has no batch axis.
+    """
 
     def __init__(self, data_file: str, label_file: str | None = None) -> None:
         self.data, _ = _zipped(Path(data_file))
@@ -141,7 +144,10 @@ BUILT_IN = (
 
 
 def read_array(path: Path) -> Array:
-    """Return the array of an .npy file, read as it is used; of a text list the files' arrays one after the other."""
+    """Return the array of an .npy file, reading its data on use.
+
+    For a text list, the arrays of its files one after the other.
+    """
     if path.suffix in LISTS:
         return np.concatenate([read_array(file) for file in listed(path)])
     return read_npy(path, texts=True)
@@ -181,7 +187,7 @@ def _zipped(path: Path) -> tuple[list[Array], list[Array]]:
 
 
 def check_lengths(path: Path, columns: Sequence[Array], label: Array | None) -> None:
-    """Raise FormatError where there is no sample, or numbers of samples differ."""
+    """Raise FormatError if there is no sample, or numbers of samples differ."""
     if not columns or any(not column.ndim or not len(column) for column in columns):
         raise FormatError(f"{shown_path(path)}: holds no samples: its first axis counts them.")
     lengths = {len(column) for column in columns} | ({len(label)} if label is not None and label.ndim else set())

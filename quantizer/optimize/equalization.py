@@ -39,7 +39,7 @@ def equalized(graph: Graph, concerns: Callable[[Node], bool], rounds: int) -> Gr
 def scaled(graph: Graph, first: Node, second: Node, factor: Tensor) -> Graph:
     """Return the graph with each channel after *first* divided by its factor, and *second* multiplied by it.
 
-    The constants of *first* have the channel in front, the weights of *second* last (as files have them).
+    The constants of *first* have the channel axis first, the weights of *second* last (the order in files).
     """
     changed = [_times(graph, name, 1.0 / factor, 0) for name in first.inputs[1:] if name is not None]
     return graph.with_tensors(*changed, _times(graph, str(second.inputs[1]), factor, -1))

@@ -47,7 +47,7 @@ _FIELDS = (
     Field("model_name", TEXT, "unknown", "name of the model, in the names of files beside the IR; without / and \\"),
     Field("out_ir_name", TEXT, "", "name of the quantized IR's files without suffix, / and \\; <model_name>_o where empty"),
     Field("quant_ir_name", TEXT, "", "older name of out_ir_name", hidden=True),
-    Field("output_dir", TEXT, "./opt_log", "folder of the quantized IR and what is written beside it; created"),
+    Field("output_dir", TEXT, "./opt_log", "folder of the quantized IR and its companion files; created"),
     Field("dataset", TEXT, "", "name of the data set class (see --plugin)"),
     Field("metric", v.metrics(), "", "names of metric classes with text arguments (see --plugin)"),
     Field("data", PATH, "", "samples that metrics are computed on"),

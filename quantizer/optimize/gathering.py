@@ -75,7 +75,7 @@ def gather(
 def _with_ranges_of_the_ir(
     graph: Graph, settings: Mapping[str, Settings], sources: Mapping[str, Node], found: dict[str, Statistics]
 ) -> Gathered:
-    """Put the ranges that the IR gives in the place of observed ends, where the strategy is in_ir."""
+    """Replace observed ends by the ranges that the IR gives, where the strategy is in_ir."""
     missing = []
     for name, statistics in list(found.items()):
         layer = _layer(graph, sources, name)

@@ -20,8 +20,8 @@ def without_idle_layers(
 ) -> Graph:
     """Return the graph without Reshapes that keep shape, format and parameters.
 
-    Readers take what it reads. An output of the graph keeps its name: the layer before makes it, unless that makes an
-    input or another output; then the Reshape stays, as one does that nobody reads.
+    Readers take what it reads. An output of the graph keeps its name: the layer before takes over the name, unless it
+    makes an input or another output; then the Reshape stays. A Reshape that no layer reads stays as well.
     """
     for name in [node.name for node in graph.order if node.op == "reshape"]:
         node = graph.node(name)

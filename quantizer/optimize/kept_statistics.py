@@ -1,4 +1,4 @@
-"""Statistics of an earlier run: what `save_statistic_info` writes, read back in the place of what this run observes."""
+"""Statistics of an earlier run, written by `save_statistic_info` and read instead of what this run observes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MORE = ("mean", "deviation", "absolute_deviation", "histogram")
 def read_statistics(path: Path) -> dict[str, Statistics]:
     """Return the statistics of each tensor in *path*.
 
-    FormatError where it is no archive, an entry is not called `<tensor>/<what>`, or a tensor lacks an end.
+    FormatError if it is no archive, an entry is not called `<tensor>/<what>`, or a tensor lacks an end.
     """
     found: dict[str, dict[str, Any]] = {}
     for key, values in read_npz(path).items():
@@ -44,7 +44,7 @@ def read_statistics(path: Path) -> dict[str, Statistics]:
 
 
 def with_kept(gathered: Gathered, kept: Mapping[str, Statistics], path: Path, *, lenient: bool) -> Gathered:
-    """Return *gathered* with the numbers of *kept* in the place of its own, tensor by tensor.
+    """Return *gathered* with its numbers replaced by those of *kept*, tensor by tensor.
 
     What a strategy needs and the file lacks stays as it was observed. FormatError for a tensor that the file does not
     name, unless *lenient*.

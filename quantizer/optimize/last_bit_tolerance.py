@@ -115,7 +115,7 @@ def _apart(recorded: str, here: str) -> float:
 
 
 def _spans(template: Template) -> Iterator[tuple[str, float, float]]:
-    """Yield (tensor, smallest, largest) of what a template shows."""
+    """Yield (tensor, smallest, largest) of the tensors in a template."""
     for entry in template.values():
         shown = entry.get(SHOWN)
         for match in SPAN.finditer(str(shown.get("quantization_info", ""))) if isinstance(shown, dict) else ():

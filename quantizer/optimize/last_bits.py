@@ -38,7 +38,7 @@ GELU = {"none": CALL + 3, "tanh": CALL + 8}
 NORMS = {"layer_norm": CALL + 4, "instance_norm": CALL + 4, "group_norm": CALL + 4, "rms_norm": CALL + 4}
 """Root, inverse, product, scaling and shift; the sums before are torch's own, in one order everywhere."""
 LONGEST = 1 << 22
-"""Derivatives beyond so many are not taken: behind the layer nothing is forgiven."""
+"""At most this many derivatives are computed: behind a layer with more, no difference is allowed."""
 SECOND_ORDER = 1.01
 """What the derivatives may change by over distances of some units in the last place."""
 
@@ -115,7 +115,10 @@ def _own(node: Node, operands: Sequence[Tensor | None], y: Tensor) -> Tensor:
 
 
 def _relative(roundings: int, size: Tensor) -> Tensor:
-    """Return the distance of two results of so many roundings of numbers of a size, at least the least normal."""
+    """Return the relative distance of two results after this many roundings.
+
+    The size is at least the smallest normal number.
+    """
     return 2.0 * (gamma(roundings) * size + roundings * float(np.finfo(np.float32).smallest_subnormal))
 
 

@@ -47,7 +47,7 @@ def with_lone_layers(
 
 
 def with_own_layers(graph: Graph, specs: Mapping[str, Spec], platform: Platform) -> Graph:
-    """Return a graph as it is read, its layers that need neither spec nor plugin ready to run."""
+    """Return a graph that was just read; layers that need neither spec nor plugin are made ready to run."""
     nodes = []
     for node in graph.nodes:
         one = None if node.op in specs else one_input_layer(graph, node, platform)

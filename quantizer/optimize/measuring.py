@@ -19,7 +19,7 @@ from quantizer.plugins.aipu.registration import OptBaseMetric
 
 @dataclass(frozen=True)
 class Score:
-    """What one metric says of one graph."""
+    """The score of one graph by one metric."""
 
     graph: str
     metric: str
@@ -54,7 +54,7 @@ def measure(
 def compare_layers(
     runner: Runner, graph: Graph, quantized: Graph, batches: Iterable[Mapping[str, Tensor]], count: int
 ) -> dict[str, Similarity]:
-    """Return tensor -> similarity of what both graphs make, over the first *count* batches."""
+    """Return tensor -> similarity of both graphs' values, over the first *count* batches."""
     sums: dict[str, list[Similarity]] = {}
     for _, feeds in zip(range(count), batches, strict=False):
         wanted = {name: values for name, _, values in runner.forward(graph, feeds)}

@@ -38,7 +38,7 @@ Move = Callable[["MovingLayer", Sequence[Tensor]], list[Tensor]]
 
 @dataclass(frozen=True)
 class MovingLayer(LoneLayer):
-    """A layer whose outputs have the parameters of what it reads first."""
+    """A layer whose outputs have the parameters of its first input."""
 
     name: str
     kind: str
@@ -56,7 +56,7 @@ class MovingLayer(LoneLayer):
         return bool(self.inputs)
 
     def run(self, operands: Sequence[Tensor]) -> list[Tensor]:
-        """Return the outputs for *operands*; GraphError where an attribute does not fit them."""
+        """Return the outputs for *operands*; GraphError if an attribute does not fit them."""
         return MOVES[self.kind](self, operands)
 
     def decided(
@@ -66,12 +66,12 @@ class MovingLayer(LoneLayer):
         ranges: Sequence[tuple[float, float]],  # noqa: ARG002
         attrs: Mapping[str, Any],  # noqa: ARG002
     ) -> LoneLayer:
-        """Return the layer with the parameters of what it reads."""
+        """Return the layer with the parameters of its input."""
         return replace(self, inputs=tuple(inputs))
 
     @property
     def outputs(self) -> list[QParams]:
-        """What the codes of each output mean: what those of the first input mean."""
+        """The parameters of each output: those of the first input."""
         return [full_range(self.inputs[0]) if self.kind in WHOLE else self.inputs[0]] * self.count
 
     def constants(self) -> dict[str, GraphTensor]:
@@ -87,7 +87,7 @@ class MovingLayer(LoneLayer):
         return {**self.attrs, "to_dtype": filed(self.inputs[0]).dtype}
 
     def _code(self, value: AttrValue) -> float:
-        """Return the code of a number, of its own type: though no mode of ours reads it, the original writes it."""
+        """Return the code of a number in its own type: no mode of ours reads it, but the original writes it."""
         params = self.inputs[0]
         code = round(float(cast("float", value)) * float(scale_of(params)) + int(params.zero_point))
         held = min(max(code, params.qmin), params.qmax)
@@ -117,7 +117,7 @@ class MovingLayer(LoneLayer):
 
 
 def moving_layer(graph: Graph, node: Node) -> MovingLayer | None:
-    """Return the layer if it moves codes, else None. UnsupportedError for one with constants of its own."""
+    """Return the layer if it moves codes, else None. UnsupportedError for a layer with constants."""
     if node.op not in MOVES:
         return None
     if node.extra.get(CONSTANTS):

@@ -28,7 +28,7 @@ KEEPING = (
     "FullyConnected", "RNN",
     "BasicLSTM", "GRUv1", "GRUv3", "BatchNorm", "MatMul", "Eltwise", "Input", "Constant",
 )  # fmt: skip
-"""Layer types whose outputs have the precision that they compute; others only hand on what they read."""
+"""Layer types whose outputs have the precision that they compute; others only pass their input on."""
 WIDE = 16
 
 

@@ -70,7 +70,7 @@ def softmax_method(
     """Choose how each softmax is computed: by a table if its order counts or on the newest targets, else by fast_exp.
 
     On the newest targets a table along the last axis is computed by their own unit in 24-bit floats.
-    UnsupportedError where Compass has no such kernel, or its table's entries leave 32 bits with their sum.
+    UnsupportedError if Compass has no such kernel, or its table's entries leave 32 bits with their sum.
     """
     changed = dict(settings)
     newest = options["min_compatible_zhouyi_target"] in NEWEST
@@ -148,7 +148,7 @@ def factors_of_products(
 ) -> tuple[Graph, Mapping[str, Settings]]:
     """Look for one positive factor before or after a MatMul, which Compass folds into it.
 
-    UnsupportedError where there is one: that MatMul is not built here.
+    UnsupportedError if there is one: that MatMul is not built here.
     """
     if options["enable_pass_merge_matmul_mul"]:
         for node in graph.nodes:
@@ -265,7 +265,7 @@ def _all_equal(values: torch.Tensor) -> bool:
 
 
 def _ranked(graph: Graph, tensor: str, keys: Mapping[str, LayerKey]) -> bool:
-    """Return whether nobody reads *tensor*, or a layer that ranks reads what comes of it."""
+    """Return whether *tensor* has no reader, or a ranking layer (such as ArgMax or TopK) reads it through others."""
     readers = graph.consumers.get(tensor, ())
     if not readers:
         return True

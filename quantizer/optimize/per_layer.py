@@ -92,7 +92,7 @@ def _value(text: str, kind: Kind) -> Value:
 
 
 def _pattern(text: str) -> str:
-    """Return a pattern of layer names; ValueError where it is none, or could take exponential time."""
+    """Return a pattern of layer names; ValueError if it is invalid or could take exponential time."""
     if len(text) > LONGEST_PATTERN or re.search(r"[+*}]\)?[+*{]", text):
         raise ValueError(
             f"{{{text[:40]}}}: a name pattern has no nested repetitions and {LONGEST_PATTERN} characters at most"

@@ -64,7 +64,7 @@ def cut_product(graph: Graph, spec: Spec, node: Node, rows: int, columns: int) -
 
 
 class _Factors:
-    """The parts of what a product reads, each made once."""
+    """The parts of a product's operands; each is made only once."""
 
     def __init__(self, graph: Graph, spec: Spec, product: Node, tiles: Tiles) -> None:
         self.graph, self.spec, self.product, self.tiles = graph, spec, product, tiles
@@ -74,7 +74,7 @@ class _Factors:
         self.parts: dict[tuple[str, Box], str] = {}
 
     def node(self, rows: Span, columns: Span) -> Node:
-        """Return the product of *rows* and *columns*, without a name of its own."""
+        """Return the product of *rows* and *columns*, not yet named."""
         attrs = cast("Mapping[str, CaseAttr]", self.product.attrs)
         tile = part(self.spec, self.shapes, attrs, dict(zip(AXES_OF[self.product.op], (rows, columns), strict=True)))
         inputs = tuple(
@@ -125,7 +125,7 @@ class _Factors:
         return name
 
     def _of_columns(self, key: str, value: object, columns: Span) -> object:
-        """Return what a layer says of these columns, where it is a number for each."""
+        """Return the entries of a layer's lists for these columns, where it has one number for each column."""
         wide = self.graph.tensor(self.product.outputs[0]).shape[-1]
         if key not in OF_COLUMNS or not isinstance(value, Tensor) or columns == (0, wide) or value.shape[-1] != wide:
             return value

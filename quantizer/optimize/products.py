@@ -19,7 +19,7 @@ WEIGHTED = ("fully_connected", "conv2d", "depthwise_conv2d")
 
 
 def groups_of(node: Node, weights: Tensor) -> int:
-    """Return into how many products of their own the rows of the weights fall."""
+    """Return the number of independent products into which the rows of the weights fall."""
     if node.op == "depthwise_conv2d":
         return len(weights)
     return cast("int", node.attrs["groups"]) if node.op == "conv2d" else 1
@@ -75,7 +75,7 @@ def second_moments(
 
 
 def weights_of(graph: Graph, node: Node) -> Tensor:
-    """Return the float weights of a layer, as the file has them."""
+    """Return the float weights of a layer in the file's order."""
     data = graph.tensor(str(node.inputs[1])).data
     assert data is not None
     return data.float()

@@ -247,7 +247,7 @@ def _parameters(graph: Graph, node: Node, tensors: Mapping[str, QParams], layers
 
 
 def stage_of(output: str, stage: str) -> str:
-    """Return the name, in statistics and ranges, of what a layer computes on the way to its output."""
+    """Return the name, in statistics and ranges, of an intermediate result of a layer."""
     return f"{output}:{stage}"
 
 
@@ -280,7 +280,7 @@ def _constant(graph: Graph, spec: Spec, key: str, operands: Mapping[str, str]) -
 def weight_ends(
     spec: Spec, node: Node, key: str, values: torch.Tensor, settings: Settings, platform: Platform
 ) -> Ends | None:
-    """Return the range that the weight strategy gives a constant; None where extrema are meant.
+    """Return the range that the weight strategy gives a constant; None if extrema are meant.
 
     in_ir takes `<constant>_range` of the layer: a pair of numbers, or of lists of one number for each slice.
     """
@@ -318,7 +318,7 @@ def _ends_of_the_ir(place: str, given: object, count: int) -> tuple[torch.Tensor
 
 
 def _extrema(spec: Spec, values: torch.Tensor) -> Ends:
-    """Return the range of a constant as its values have it, 0 in it."""
+    """Return the range of a constant's values, widened to contain 0."""
     rows = values.movedim(spec.inputs["weight"].channel_axis or 0, 0).flatten(1)
     low, high = rows.amin(1).clamp(max=0.0), rows.amax(1).clamp(min=0.0)
     return Ends(low.min(), high.max(), low, high)
@@ -367,7 +367,10 @@ def quantized_graph(graph: Graph, layers: Layers, decided: Decided, floats: Mapp
 
 
 def _without_ranges(graph: Graph) -> Graph:
-    """Return the graph without the float IR's ranges of real outputs; beside codes they would be the codes' ends."""
+    """Return the graph without the float IR's ranges of real outputs.
+
+    Next to codes they would be read as the ends of the codes.
+    """
 
     def plain(node: Node) -> Node:
         extra = {key: value for key, value in node.extra.items() if key != TOP_RANGE}
@@ -379,7 +382,7 @@ def _without_ranges(graph: Graph) -> Graph:
 
 
 def _float_constants(graph: Graph, spec: Spec, node: Node, dtype: DType) -> list[Tensor]:
-    """Return the constants of a layer that stays in 16-bit floating point, in that type but for biases."""
+    """Return the constants of a layer that stays in 16-bit floating point, in that type except for biases."""
     assert FORMAT in spec.formats
     keys = spec.formats[FORMAT].inputs
     found = []
@@ -425,7 +428,7 @@ def _source(
     tensors: dict[str, Tensor],
     dtype: DType | None,
 ) -> tuple[Node, Tensor | None]:
-    """Return an Input or Constant layer as it is written, and its constant; its tensor in *tensors* is replaced.
+    """Return an Input or Constant layer in its written form, and its constant; its tensor in *tensors* is replaced.
 
     dtype: of a layer that stays in floating point.
     """

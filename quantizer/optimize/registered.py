@@ -57,7 +57,7 @@ def _made(options: Options, field: str, plugin: ClassPlugin, arguments: Any) -> 
 
 
 def called(plugin: object, what: str, *arguments: Any) -> Any:
-    """Return what a method of a metric gives; FormatError with its class for what it raises."""
+    """Return the result of a metric's method; FormatError with the class if it raises."""
     try:
         return getattr(plugin, what)(*arguments)
     except QuantizerError:

@@ -91,7 +91,7 @@ class Runner:
                         values.pop(read, None)
 
     def layer(self, graph: Graph, node: Node, operands: Sequence[Tensor | None]) -> list[Tensor]:
-        """Return what one layer makes of *operands*, whose first axis is the batch."""
+        """Return the result of one layer on *operands*, whose first axis is the batch."""
         first = next(values for values in operands if values is not None)
         return self._run(graph, node, list(operands), len(first) if first.dim() else self.batch)
 
@@ -231,7 +231,7 @@ def _by_winograd(node: Node, operands: Sequence[Tensor | None], shape: tuple[int
 
 
 def _by_scales(graph: Graph, node: Node, operands: Sequence[Tensor | None]) -> Tensor:
-    """Return the codes of a fully connected layer: products of codes in float64, three scales, the bias as it is."""
+    """Return the codes of a fully connected layer: products of codes in float64, three scales, the bias unchanged."""
     x, weights, bias = (*operands, None)[:3]
     assert x is not None
     assert weights is not None

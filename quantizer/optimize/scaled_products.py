@@ -48,7 +48,7 @@ def unmarked(graph: Graph) -> Graph:
 
 
 def as_scaled(graph: Graph, node: Node, spec: Spec, *, perf_mode: bool) -> tuple[Node, list[Tensor]]:
-    """Return a marked layer as the file has it; its numbers have the axes of the tensors that they are of."""
+    """Return a marked layer in the file's form; its numbers have the same axes as the tensors to which they belong."""
     rank = len(graph.tensor(str(node.inputs[0])).shape)
     read = any(SCALED in reader.extra for reader in graph.consumers.get(node.outputs[0], ()))
     last = (1,) * (rank - 1) + (-1,)

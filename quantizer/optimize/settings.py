@@ -148,7 +148,7 @@ class Settings:
 
     @property
     def fast_exp(self) -> bool:
-        """Whether a softmax is made of powers of two."""
+        """Whether a softmax is computed by powers of two."""
         return int(cast("tuple[tuple[float, ...], ...]", self["enable_pass_tune_op_softmax"])[0][0]) == FAST_EXP
 
     def platform(self, base: Platform, family: str = "") -> Platform:

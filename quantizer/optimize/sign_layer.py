@@ -29,7 +29,7 @@ class SignLayer(LoneLayer):
     """Parameters of what it reads, once it is quantized."""
 
     def run(self, operands: Sequence[Tensor]) -> list[Tensor]:
-        """Return -1, 0 and 1; what is no number stays so, as torch has it."""
+        """Return -1, 0 and 1; NaN stays NaN, as in torch."""
         (x,) = operands
         return [torch.sign(x if self.x is None else centred(x, self.x))]
 
@@ -40,7 +40,7 @@ class SignLayer(LoneLayer):
         ranges: Sequence[tuple[float, float]],  # noqa: ARG002
         attrs: Mapping[str, Any],  # noqa: ARG002
     ) -> LoneLayer:
-        """Return the layer with the parameters of what it reads."""
+        """Return the layer with the parameters of its input."""
         return replace(self, x=inputs[0])
 
     @property
@@ -61,7 +61,7 @@ class SignLayer(LoneLayer):
 
 
 def sign_layer(graph: Graph, node: Node) -> SignLayer | None:
-    """Return the layer where it is a Sign; None else. GraphError where it has other inputs or another shape."""
+    """Return the layer where it is a Sign; None else. GraphError if it has other inputs or another shape."""
     if node.op != SIGN:
         return None
     read = activations(node)

@@ -1,4 +1,7 @@
-"""The ten steps from a float IR to a quantized one. Each is a function from what is known before to what is after."""
+"""The ten steps from a float IR to a quantized one.
+
+Each is a function from the state before the step to the state after it.
+"""
 
 from __future__ import annotations
 
@@ -346,7 +349,7 @@ def template_of(work: Work) -> str:
 def output_files(options: Options) -> dict[str, Path]:
     """Return the files that step 9 writes: constants, text, opt_template.json, and statistics if the cfg asks for them.
 
-    A template that was edited in place, to be this run's opt_config, stays as it is.
+    A template that the user edited as this run's opt_config is not overwritten.
     """
     folder, model, name = output_folder(options), options.text("model_name"), output_name(options)
     found = {"constants": folder / f"{name}.bin", "text": folder / f"{name}.txt"}
@@ -378,7 +381,10 @@ def _measured_alone(work: Work) -> Work:
 
 
 def _samples(work: Work) -> dict[str, Tensor]:
-    """Return what layers of plugins read in the first calibration batch: they calibrate tensors of their own on it."""
+    """Return the inputs of plugin layers in the first calibration batch.
+
+    These layers calibrate their own tensors on them.
+    """
     graph = work.float_graph
     rules = {node.name: REGISTRY.find(node.op, "quantize", PLATFORM) for node in graph.nodes}
     read = {
@@ -429,7 +435,7 @@ def _on_zeros(work: Work, graph: Graph) -> None:
 
 
 def _check_output(options: Options) -> None:
-    """Raise FormatError where the output folder cannot be written, or a file is read there, before any work is done."""
+    """Raise FormatError if the output folder cannot be written, or a file is read there, before any work is done."""
     folder = output_folder(options).absolute()
     existing = next(path for path in (folder, *folder.parents) if exists(path))
     if not existing.is_dir() or not os.access(existing, os.W_OK):

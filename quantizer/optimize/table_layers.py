@@ -141,7 +141,7 @@ class OneInputLayer(LoneLayer):
 
     @abstractmethod
     def read(self, x: QParams, y: QParams) -> LoneLayer:
-        """Return the layer as its quantized file says it, with the parameters of what it reads and makes."""
+        """Return the layer from its quantized file, with the parameters of its input and output."""
 
     @property
     @abstractmethod
@@ -153,7 +153,7 @@ class OneInputLayer(LoneLayer):
         """Return the layer with its numbers, once the parameters of input and output are there."""
 
     def number(self, key: str) -> float:
-        """Return a number among the layer's parameters; GraphError where there is none."""
+        """Return a number among the layer's parameters; GraphError if it is missing."""
         value = self.attrs.get(key)
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise GraphError(f"layer {self.name!r}: {self.kind} without {key}: write {key}=... for it.")
@@ -290,7 +290,7 @@ class RectifiedLayer(OneInputLayer):
 
 
 def one_input_layer(graph: Graph, node: Node, platform: Platform) -> OneInputLayer | None:
-    """Return the layer where it is one of these; None else. GraphError where it has other inputs or constants."""
+    """Return the layer where it is one of these; None else. GraphError if it has other inputs or constants."""
     said = node.attrs.get(METHOD) if node.op == ACTIVATION else node.op
     kind = str(said).upper()
     methods = (*METHODS, PRELU, CRELU)

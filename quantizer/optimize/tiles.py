@@ -1,4 +1,4 @@
-"""What tiles are made of: layers that cut a tensor, layers that join parts of one, and their place in the graph."""
+"""The parts of a tiled graph: layers that cut a tensor, layers that join parts, and their place in the graph."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Span = tuple[int, int]
 
 
 def spans(size: int, count: int) -> tuple[Span, ...]:
-    """Return *count* equal parts, the last with what is left over; as many as there are where that is less."""
+    """Return *count* equal parts, the last with the remainder; fewer if there are not that many elements."""
     count = min(count, size)
     step = size // count
     return tuple((i * step, size if i == count - 1 else (i + 1) * step) for i in range(count))
@@ -34,12 +34,12 @@ class Tiles:
     tensors: dict[str, Tensor] = field(default_factory=dict)
 
     def hold(self, tensor: Tensor, name: str, box: Sequence[Span]) -> str:
-        """Add a part of a tensor under a name of its own, and return that."""
+        """Add a part of a tensor under a new name, and return the name."""
         self.tensors[name] = replace(tensor, name=name, shape=tuple(stop - start for start, stop in box))
         return name
 
     def insert(self, name: str, op: str, inputs: tuple[str, ...], maker: Node, attrs: Mapping[str, AttrValue]) -> str:
-        """Add a layer that moves codes, and return what it makes; *maker*: whose settings are shown for it."""
+        """Add a layer that moves codes, and return its output; *maker*: the layer whose settings are shown for it."""
         said: dict[str, AttrValue] = {"is_perf_mode": True, "unquantifiable": False, AXES: ("None",)}
         extra = {CONSTANTS: (), MAKER: maker.name}
         self.nodes.append(Node(name, op, inputs, (name,), {**attrs, **said}, "channels_last", extra))

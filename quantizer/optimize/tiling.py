@@ -1,4 +1,4 @@
-"""Layers cut into tiles: Crop, the same layers on each tile, Concat; what comes out is equal, code for code."""
+"""Layers cut into tiles: Crop, the same layers on each tile, Concat; the result is equal, code for code."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def _asked(text: str) -> Iterator[tuple[int, ...]]:
 def _between(
     graph: Graph, specs: Mapping[str, Spec], keys: Mapping[str, LayerKey], ends: Span, options: Options
 ) -> list[Node]:
-    """Return the layers from one number to another; FormatError where they are no chain that can be cut."""
+    """Return the layers from one number to another; FormatError if they do not form a chain that can be cut."""
     chain = [node for node in graph.order if node.name in keys and ends[0] <= keys[node.name].number <= ends[1]]
     linked = all(_following(graph, specs, node) is other for node, other in pairwise(chain))
     alone = len(chain) == 1 and is_product(chain[0])
@@ -239,7 +239,7 @@ def _spread(shapes: Mapping[str, tuple[int, ...]], node: Node, area: Area) -> tu
 
 
 def _cut(graph: Graph, specs: Mapping[str, Spec], chain: Sequence[Node], cuts: Cuts) -> Graph:
-    """Return the graph with a chain in tiles; unchanged for one tile, or where a tile would see nothing but padding."""
+    """Return the graph with a chain in tiles; unchanged for one tile, or if a tile would consist of padding alone."""
     areas = _areas(cuts)
     if len(areas) < 2:
         return graph

@@ -37,7 +37,7 @@ from quantizer.plugins.layers_without_spec import activations
 class PyGraph(LayerGraph):
     """The layers of a graph, in its order, sharing the tensors between them; the topology is a networkx.DiGraph.
 
-    A view: what is changed in it does not change the graph it was made of.
+    A view: changes to it do not change the underlying graph.
     """
 
     def __init__(self, graph: Graph, library: Library) -> None:
@@ -88,7 +88,7 @@ class QuantizeGraph(PyGraph):
 
     @classmethod
     def parse(cls, text: Path, blob: Path, library: Library | None = None) -> QuantizeGraph:
-        """Return the graph of a float or quantized IR; FormatError or GraphError for one that is none."""
+        """Return the graph of a float or quantized IR; FormatError or GraphError if it is invalid."""
         library = library or _library()
         return cls(runnable(compass.read(text, blob), library), library)
 

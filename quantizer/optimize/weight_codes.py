@@ -29,7 +29,7 @@ Batches = Callable[[], Iterable[Mapping[str, Tensor]]]
 
 @dataclass(frozen=True)
 class Trained:
-    """What a method chooses codes on: the float graph, how it runs, and what was decided for it."""
+    """The material on which a method chooses codes: the float graph, its runner, and the parameters chosen for it."""
 
     graph: Graph
     keys: Mapping[str, LayerKey]
@@ -87,7 +87,7 @@ def _by_gptq(trained: Trained, method: Method, nodes: Sequence[Node]) -> dict[st
 
 
 def _spread(node: Node, weights: Tensor, moments: Tensor, grid: Grid, numbers: Mapping[str, float]) -> Tensor:
-    """Return rows of weights by GPTQ; GraphError where what the layer reads does not tell its columns apart."""
+    """Return rows of weights by GPTQ; GraphError if what the layer reads does not tell its columns apart."""
     act_order, damping, block = bool(numbers["act_order"]), numbers["damping"], max(1, int(numbers["block"]))
     try:
         return gptq(weights, moments, grid.nearest, act_order=act_order, damping=damping, block=block)
@@ -216,7 +216,7 @@ def part_of(values: Tensor, places: slice, count: int) -> Tensor:
 
 
 def activated(trained: Trained, graph: Graph, node: Node, values: Tensor, output: str | None = None) -> Tensor:
-    """Return what the first activation layer behind a layer makes of its output; the output where there is none."""
+    """Return a layer's output after the first activation layer behind it; the output itself if there is none."""
     for reader in graph.consumers.get(output or node.outputs[0], ()):
         if trained.keys[reader.name].type == "Activation":
             return trained.runner.layer(

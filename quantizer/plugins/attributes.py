@@ -43,7 +43,7 @@ def attribute_numbers(node: PyNode, layer: Layer, before: Mapping[str, Any]) -> 
 
 
 def put_attributes(node: PyNode, layer: Layer, parameters: Parameters) -> None:
-    """Write the numbers that another rule than a plugin's provided, as Compass's own quantize functions write them."""
+    """Write numbers that a rule outside the plugin provided in the form of Compass's own quantize functions."""
     numbers = parameters.numbers
     for name, key in float_keys(layer).items():
         if name in numbers:

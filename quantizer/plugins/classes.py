@@ -32,7 +32,7 @@ class Classes:
         known.sort(key=lambda entry: (entry[0].version, not entry[1]))
 
     def get(self, kind: PluginType, name: str) -> ClassPlugin:
-        """Return the class that *name* calls; UnsupportedError with the nearest name where there is none."""
+        """Return the class called *name*; UnsupportedError with the nearest name if there is none."""
         known = self.entries.get((kind, name.lower()))
         if not known:
             names = self.names(kind)

@@ -73,11 +73,10 @@ class Plugin:
 
 
 def load_plugins(paths: Sequence[Path] = (), environment: Mapping[str, str] | None = None) -> list[Plugin]:
-    """Load every plugin once and return what they registered; what was loaded before is returned again.
+    """Load every plugin once and return its registrations; for a plugin loaded before, the same ones again.
 
-    PluginError, naming file, line and exception, for the first that cannot be loaded: nothing of it stays registered.
-    Layer functions of the AIPUBuilder style reach the registry by `quantizer.plugins.bridge.connect`, once specs are
-    known.
+    PluginError with file, line and exception for the first broken plugin: none of its registrations stays. Layer
+    functions of the AIPUBuilder style reach the registry by `quantizer.plugins.bridge.connect`, once specs are known.
     """
     from quantizer.plugins.loading import load
 

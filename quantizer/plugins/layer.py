@@ -72,7 +72,7 @@ class Layer:
         return found | {key: theirs(parse_value(text)) for key, text in (form.fixed if form else {}).items()}
 
     def missing_biases(self, shapes: Shapes, attrs: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-        """Return the shapes of biases that the case leaves out: a layer always has them, filled with zeros."""
+        """Return the shapes of biases that the case leaves out: a layer always has them, with zeros."""
         bound = variables(self.spec, shapes, attrs)
         absent = {n: item for n, item in self.spec.inputs.items() if item.role == "bias" and n not in shapes}
         return {name: evaluate(item.axes, bound) for name, item in absent.items()}
@@ -124,7 +124,7 @@ class Layer:
 
     @property
     def layouts(self) -> Mapping[str, list[str]]:
-        """Operands that the layer has in an axis order of its own."""
+        """Operands that the layer stores in another axis order."""
         return self.spec.formats[FORMAT].layouts if FORMAT in self.spec.formats else {}
 
     @staticmethod

@@ -36,7 +36,7 @@ LAYER_ATTRS = "compass.attrs"
 
 
 def _outputs(node: PyNode, layer: Layer) -> dict[str, QParams]:
-    """Return the parameters of every result; PluginError where pieces of one have different ones."""
+    """Return the parameters of every result; PluginError if pieces of one have different ones."""
     found: dict[str, QParams] = {}
     for name, tensor in layer.spec.keys_of(node.outputs):
         own = quantization(tensor)
@@ -136,7 +136,7 @@ def _format(tensor: PyTensor) -> DType:
 
 
 def codes_of(tensor: PyTensor, what: str) -> Tensor:
-    """Return the values of *tensor* as int64; PluginError for the first that is no integer."""
+    """Return the values of *tensor* as int64; PluginError for the first value that is not an integer."""
     values = tensor.betensor
     if not values.is_floating_point():
         return values.long()
@@ -169,7 +169,7 @@ def _constants(node: PyNode, layer: Layer, request: Request) -> dict[str, Consta
 
 
 def _taken_in(node: PyNode, layer: Layer, request: Request) -> Tensor:
-    """Return what bias codes have absorbed: what Compass absorbs, or nothing where a plugin left it out."""
+    """Return what bias codes have absorbed: Compass's absorbed terms, or nothing if a plugin left them out."""
     return absorbed(node, layer) if _absorbs(node, layer, request) else torch.zeros((), dtype=torch.int64)
 
 
@@ -207,9 +207,9 @@ def _released(tensor: PyTensor, taken_in: Tensor) -> Tensor:
 
 
 def _weight_params(tensor: PyTensor, item: Input, request: Request) -> QParams:
-    """Return the parameters of a weight: per channel where the platform has it so, of one channel too.
+    """Return the parameters of a weight: per channel if the platform says so, even for a single channel.
 
-    One scale that is written for several channels of their own scale holds for each of them.
+    A single scale written for several channels applies to each of them.
     """
     platform, family, scale = request.platform, request.spec.quantization.family, tensor.scale
     assert scale is not None
@@ -249,7 +249,7 @@ def absorbed(node: PyNode, layer: Layer) -> Tensor:
 
 
 def _check_absent_biases(node: PyNode, layer: Layer, request: Request) -> None:
-    """Raise PluginError where biases that the case does not have hold more than the absorbed zero point."""
+    """Raise PluginError if biases that the case does not have hold more than the absorbed zero point."""
     for name in layer.missing_biases(request.shapes, request.attrs):
         tensor = _stored(node, layer.constants[name])
         held = codes_of(tensor, "constant").flatten()
@@ -287,7 +287,7 @@ def _extra(node: PyNode, layer: Layer, before: Mapping[str, Any]) -> dict[str, o
 
 
 def file_tensor(key: str, tensor: PyTensor) -> GraphTensor:
-    """Return a constant in the container of its format; PluginError where a value does not fit."""
+    """Return a constant in the container of its format; PluginError if a value does not fit."""
     assert tensor.dtype is not None
     kind, values = ours(tensor.dtype), tensor.betensor
     if kind.is_integer:

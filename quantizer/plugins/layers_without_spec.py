@@ -63,7 +63,7 @@ class LoneLayer(ABC):
 
 @dataclass(frozen=True)
 class PluginLayer(LoneLayer):
-    """A layer as a plugin's functions see it; calibrated and quantized copies are made of it."""
+    """A layer in the form that a plugin's functions see; calibrated and quantized copies are made from it."""
 
     node: PyNode
     forward: LayerFunction
@@ -72,7 +72,7 @@ class PluginLayer(LoneLayer):
     def run(self, operands: Sequence[Tensor]) -> list[Tensor]:
         """Return the outputs for *operands*: real values (float32), or codes (int64) where the layer is quantized.
 
-        GraphError where an output has another number of axes than the IR says.
+        GraphError if an output has another number of axes than the IR says.
         """
         node = self.node
         for tensor, values in zip(node.inputs, operands, strict=True):
@@ -136,7 +136,7 @@ class PluginLayer(LoneLayer):
 
 
 def functions_of(kind: str) -> tuple[LayerFunction, LayerFunction] | None:
-    """Return forward and quantize of a layer type, of the highest version each; None where plugins have not both."""
+    """Return forward and quantize of a layer type, of the highest version each; None if plugins have not both."""
     found: dict[Kind, LayerFunction] = {}
     for function in LAYERS:
         known = found.get(function.kind)
@@ -153,7 +153,7 @@ def activations(node: Node) -> tuple[str, ...]:
 
 
 def plugin_layer(graph: Graph, node: Node, number: int, batch: int) -> PluginLayer | None:
-    """Return the layer as the plugins of its type see it; None where no plugin has that type."""
+    """Return the layer as the plugins of its type see it; None if no plugin has that type."""
     functions = functions_of(node.op)
     if functions is None:
         return None
@@ -180,7 +180,7 @@ def _tensor(tensor: GraphTensor) -> PyTensor:
 
 
 def _reread(node: PyNode) -> PyNode:
-    """Return a quantized layer as it is read back from its file: without the attributes and placeholders of its run."""
+    """Return a quantized layer in the form read from its file: without the attributes and placeholders of its run."""
     again = node.clone(node.name)
     again.placeholders, again.quantized = [], True
     for key, tensor in again.constants.items():

@@ -18,7 +18,7 @@ from quantizer.core.wording import suggestion
 from quantizer.ops import BUILT_IN, REGISTRY
 
 HOLDERS = ("torch", "torch.nn.functional", "torch.special", "torch.linalg", "numpy", "numpy.linalg", "scipy.special")
-"""The modules whose functions may judge; nothing below or beside them."""
+"""The modules whose functions may judge; not their submodules or neighbours."""
 ONNX = "onnx"
 NONE = "none"
 """What a spec writes whose summary says why no oracle exists."""

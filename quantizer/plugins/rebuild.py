@@ -1,4 +1,4 @@
-"""A quantized layer as it is read back from its file: nothing but tensor fields, IR parameters and constants."""
+"""A quantized layer in the form read from its file: tensor fields, IR parameters and constants only."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TABLES = (LUT, "exp", "inverse_root")
 
 
 def rebuilt(layer: Layer, codes: Mapping[str, Tensor], parameters: Parameters, attrs: Mapping[str, Any]) -> PyNode:
-    """Return the quantized layer as it is read back from its file: nothing but fields, parameters and constants.
+    """Return the quantized layer in the form read from its file: fields, parameters and constants only.
 
     *codes*: int64 operands in the operator's order. Numbers that a case changes (a tile's channels, say) are taken from
     *parameters*, the rest from what the quantize function left.
@@ -56,7 +56,7 @@ def rebuilt(layer: Layer, codes: Mapping[str, Tensor], parameters: Parameters, a
 
 
 def _fill(node: PyNode, layer: Layer, biases: PyTensor, *, absorbs: bool, stored: bool) -> None:
-    """Add what Compass adds to bias codes; give biases that the case leaves out the fields of others."""
+    """Add Compass's absorbed terms to bias codes; give missing biases the fields of the others."""
     biases.betensor = held_codes(biases.betensor.long() + (absorbed(node, layer) if absorbs else 0))
     if not stored:
         biases.dtype, biases.qbits, biases.zerop, biases.qinvariant = bits2dtype(32, is_signed=True), 32, 0, False
@@ -73,7 +73,7 @@ def _read_back(key: str, stored: GraphTensor) -> PyTensor:
 
 
 def _bits(parameters: Parameters) -> dict[str, Any]:
-    """Return the attributes that provided parameters imply, where another rule than a plugin's chose them."""
+    """Return the attributes that follow from provided parameters that a rule outside the plugin chose."""
     output = next(iter(parameters.outputs.values()))
     found: dict[str, Any] = {"q_bits_activation": output.dtype.bits, "lut_items_in_bits": 8}
     for constant in parameters.constants.values():
@@ -128,7 +128,7 @@ def _put_sum(node: PyNode, factors: list[float], mantissa: Tensor, shift: Tensor
 
 
 def _put(node: PyNode, name: str, numbers: Tensor, *, listed: bool = False) -> None:
-    """Write numbers as `<name>_value` or as constant *name*, wherever the layer has them.
+    """Write numbers as `<name>_value` or as constant *name*, whichever the layer uses.
 
     Of those that it has not, one is a parameter, several a constant, or with *listed* a list.
     """

@@ -25,7 +25,9 @@ _LINE = re.compile(r"(?P<file>[^\s:][^:]*):(?P<line>\d+):(?P<column>\d+): (?P<te
 def annotate(
     records: Iterable[Record], facts: Facts | None = None, *, prefix: str = "", limit: int = LIMIT
 ) -> list[str]:
-    """Return one command for each line of a spec at fault, the most items first; the last says what is left out.
+    """Return one command for each faulty line of a spec, the line with most items first.
+
+    The last command says how many are left out.
 
     *prefix*: the folder of the run's root, from the root of the repository.
     """

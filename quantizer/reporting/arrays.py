@@ -1,4 +1,4 @@
-"""Two archives of named arrays side by side: tpu-mlir's order of verdicts, and beside it numbers that hide nothing.
+"""Compares two archives of named arrays: by tpu-mlir's order of verdicts, and by figures that hide no difference.
 
 The order is that of its npz_compare: EQUAL, else CLOSE (rtol 10**-order, atol 1e-8), else SIMILAR (cosine and euclidean
 similarity above their tolerances, strictly). What it passes over is a failure here: no common names, NaN and
@@ -59,7 +59,7 @@ class Pair:
     shape: tuple[int, ...]
     likeness: Likeness
     fault: str = ""
-    """Why the pair fails whatever its likeness: shapes, formats, numbers that are none, a step that is exceeded."""
+    """Why the pair fails however similar it is: shapes, formats, NaN, or a step that is exceeded."""
     unequal: int = 0
     largest: float = 0.0
     """The largest absolute difference; of integers, in codes."""
@@ -75,7 +75,7 @@ class Pair:
 
     @property
     def passed(self) -> bool:
-        """Whether the original's order accepts the pair and nothing else speaks against it."""
+        """Whether the original's order accepts the pair and no other figure contradicts it."""
         return not self.fault and self.likeness.word in PASSING
 
 
@@ -159,7 +159,7 @@ def likeness(target: Array, reference: Array, tolerances: Tolerances, *, int8: b
 
 
 def cosine_similarity(a: Array, b: Array) -> float:
-    """Return a.b / (|a| |b|); NaN where one is zero, which is similar to nothing."""
+    """Return a.b / (|a| |b|); NaN if one is zero, which is similar to nothing."""
     norms = float(np.linalg.norm(a) * np.linalg.norm(b))
     return float(a @ b) / norms if norms else math.nan
 
@@ -170,7 +170,7 @@ def euclidean_similarity(a: Array, b: Array) -> float:
 
 
 def signal_to_noise(a: Array, b: Array) -> float:
-    """Return 10 log10 of the variance of *a* over that of a - b, where *a* is not 0; infinite where one has none."""
+    """Return 10 log10 of the variance of *a* over that of a - b, where *a* is not 0; infinite if a - b is constant."""
     signal, noise = a[a != 0], (a - b)[a != 0]
     power, lost = (float(np.sum((v - v.mean()) ** 2)) if v.size else 0.0 for v in (signal, noise))
     return 10 * math.log10(power / lost) if power and lost else math.inf

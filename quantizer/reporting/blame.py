@@ -1,4 +1,4 @@
-"""Since when an operator fails, and whose functions ran: what the first screen of a page says beside what broke."""
+"""Since when an operator fails, and whose functions ran: the lines of a page's first screen below the failures."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Since:
 
     first: str
     before: str = ""
-    """The run before it, in which the operator passed; empty where the history has none."""
+    """The run before it, in which the operator passed; empty if the history has no such run."""
 
     @property
     def text(self) -> str:
@@ -50,7 +50,10 @@ def against(diff: Diff | None) -> dict[str, str]:
 
 
 def notes(ops: Iterable[str], sinces: Mapping[str, Since], facts: Facts | None) -> list[tuple[str, str]]:
-    """Return (operator, one line) for each of *ops* of which there is something to say: since when, and who."""
+    """Return (operator, one line) for each of *ops* about which something is known.
+
+    Since when it fails, and whose functions ran.
+    """
     found = []
     for op in ops:
         said = [sinces[op].text] if op in sinces else []
@@ -62,7 +65,7 @@ def notes(ops: Iterable[str], sinces: Mapping[str, Since], facts: Facts | None) 
 
 
 def _who(op: str, facts: Facts | None) -> str | None:
-    """Return whose functions of the operator ran; None where the run says nothing of itself."""
+    """Return whose functions of the operator ran; None if the run does not say."""
     if facts is None:
         return None
     own = [f"{one.name} ({one.origin})" for one in facts.functions if one.name.split(".")[0] == op and not one.by]

@@ -1,4 +1,4 @@
-"""Small charts as SVG text; what they show is always in a table beside them."""
+"""Small charts as SVG text; a table next to each shows the same numbers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _WIDTH, _HEIGHT = 176, 44
 
 
 def histogram(ratios: Sequence[float]) -> Markup:
-    """Return how many *ratios* fall into each twentieth of [0, 1], and how many lie beyond 1, as a bar of its own."""
+    """Return how many *ratios* fall into each twentieth of [0, 1], with those beyond 1 in a separate bar."""
     counts = [0] * (BINS + 1)
     for ratio in ratios:
         counts[BINS if ratio > 1 else min(int(ratio * BINS), BINS - 1)] += 1

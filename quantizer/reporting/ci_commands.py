@@ -21,7 +21,7 @@ def add_parsers(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     merge = verbs.add_parser(
         "merge",
         help="put the shards of a run together",
-        description="Write the run of which the named folders are all shards: the same bytes as one run writes.",
+        description="Merge all shards of one run. The result has the same bytes as an unsharded run.",
         epilog=_MERGE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -31,7 +31,7 @@ def add_parsers(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         verbs,
         "annotate",
         "say failures as annotations on the lines of specs",
-        "Write each failure as a workflow command of GitHub, on the line of the spec that is at fault.",
+        "Write each failure as a workflow command of GitHub, on the faulty line of the spec.",
     )
     annotate.add_argument("--prefix", metavar="DIR", default="", help="where the run was, from the repository's root")
     annotate.add_argument(
@@ -49,7 +49,7 @@ def add_parsers(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     statement = _of_run(
         verbs,
         "statement",
-        "state what a run tested, with what, and what it left open",
+        "state what a run tested, with which versions, and what it did not decide",
         "Write a conformance statement of a run: JSON to be read by programs, markdown to be read by people.",
     )
     statement.add_argument(

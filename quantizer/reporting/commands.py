@@ -54,6 +54,14 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Add `report` and its verbs to the command line."""
     report = subparsers.add_parser("report", help="read, compare and gate the records of runs")
     verbs = report.add_subparsers(dest="report_verb", metavar="VERB", required=True)
+    _add_diff(verbs)
+    _add_show(verbs)
+    _add_html(verbs)
+    history_commands.add_parser(verbs)
+    ci_commands.add_parsers(verbs)
+
+
+def _add_diff(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     diff = verbs.add_parser(
         "diff",
         help="compare a run with a baseline",
@@ -85,6 +93,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     diff.add_argument(
         "--filtered", action="store_true", help="RUN was a selection (-k, --op-...): what it leaves out is no loss"
     )
+
+
+def _add_show(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     show = verbs.add_parser(
         "show", help="show one run", description="Show one run: failures, the worst items, coverage, gaps."
     )
@@ -93,9 +104,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     show.add_argument(
         "--check",
         action="store_true",
-        help="exit 1 where an item fails, none passes or a plugin is not judged; 2 where the run is not whole",
+        help="exit 1 if an item fails, none passes or a plugin is not judged; 2 if the run is not whole",
     )
     _figures(show)
+
+
+def _add_html(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     html = verbs.add_parser(
         "html",
         help="write a run as one self-contained page",
@@ -115,8 +129,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     html.add_argument(
         "-o", "--output", type=Path, default=Path("report.html"), help="file to write (default: %(default)s)"
     )
-    history_commands.add_parser(verbs)
-    ci_commands.add_parsers(verbs)
 
 
 def _figures(verb: argparse.ArgumentParser) -> None:

@@ -21,13 +21,13 @@ ENDED = (0, 1)
 
 
 class IncompleteRunError(CaseError):
-    """A run that no report and no gate may be made of."""
+    """A run that no report and no gate may use."""
 
 
 def read_complete_run(path: Path) -> tuple[list[Record], Facts]:
     """Return the records and the facts of the run in a folder.
 
-    IncompleteRunError names what the run lacks, CaseError what cannot be read.
+    IncompleteRunError names the missing part, CaseError the part that cannot be read.
     """
     folder = run_folder(path)
     if folder is None and not is_folder(path):
@@ -40,7 +40,7 @@ def read_complete_run(path: Path) -> tuple[list[Record], Facts]:
 
 
 def read_either(path: Path) -> tuple[list[Record], Facts | None]:
-    """Return what `read_complete_run` does, or the records of a file that lies beside no facts, such as a baseline."""
+    """Return the result of `read_complete_run`, or the records of a file without facts, such as a baseline."""
     folder = run_folder(path)
     if folder is None and not is_folder(path):
         return read_run(path), None

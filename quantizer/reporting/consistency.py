@@ -7,9 +7,9 @@ from quantizer.reporting.tally import CASES, decided, is_failing, standing
 
 
 def contradiction(record: Record) -> str | None:
-    """Return what a record that does not fail says against itself; None where it may be what a run wrote.
+    """Return a contradiction inside a record that does not fail; None if a run could have written it.
 
-    Its digest says that nobody changed the file by accident. This holds whoever wrote the file.
+    Its digest shows that nobody changed the file by accident. The check does not depend on who wrote the file.
     """
     if is_failing(record):
         return None

@@ -23,7 +23,7 @@ def coverage_table(records: Iterable[Record]) -> Section:
         columns,
         rows,
         note="Passed / failed / inconclusive, in cases; one number where nothing failed or is missing. "
-        f"Mistrusted and overflow cases are in none. {', '.join(ITEM_CHECKS)}: in items.",
+        f"Mistrusted and overflow cases are in none of the three. {', '.join(ITEM_CHECKS)}: in items.",
     )
 
 

@@ -31,12 +31,12 @@ SHARP = 2.0
 OWN = "builtin"
 """The engine that is our own functions."""
 _RANK = {"passed": 2, "failed": 1, "known": 1, "skipped": 0}
-"""How much an item that stands so is worth; passed -> failed is a new failure, every other step down lost coverage."""
+"""The rank of each standing; passed -> failed is a new failure, any other step down is lost coverage."""
 
 
 @dataclass(frozen=True)
 class ItemChange:
-    """An item that fails or failed; an outcome is empty where the item is missing."""
+    """An item that fails or failed; an outcome is empty if the item is missing."""
 
     id: str
     before: str
@@ -221,7 +221,7 @@ def _ratios(old: Record, new: Record, *, elsewhere: bool) -> Iterator[RatioChang
             continue
         if elsewhere and (name in FIGURES or _moved(old, new, name)):
             continue
-        if not ((was.passed or was.failed) and (now.passed or now.failed)):  # `decided`, for a million checks
+        if not ((was.passed or was.failed) and (now.passed or now.failed)):  # `decided`, inline for speed
             continue
         errors = (old.metrics.get(ERROR), new.metrics.get(ERROR)) if name == "accuracy" else (None, None)
         change = RatioChange(new.id, name, worst_ratio(was), worst_ratio(now), *errors)
@@ -263,7 +263,7 @@ def _swapped(loss: CoverageChange) -> CoverageChange:
 
 
 def _beside_checks(record: Record) -> tuple[object, ...]:
-    """Return what a record covers beside its checks."""
+    """Return what a record covers besides its checks."""
     return record.outcome, record.cases, record.coverage, record.gaps
 
 
@@ -285,7 +285,7 @@ def _covered_otherwise(old: Record, new: Record) -> list[str]:
 
 
 def _losses(old: Record, new: Record, names: Iterable[str], *, elsewhere: bool) -> Iterator[CoverageChange]:
-    """Yield what *old* covers and *new* does not, in the checks of these *names* and beside them.
+    """Yield what *old* covers and *new* does not, in the checks of these *names* and besides them.
 
     Called the other way round it yields the gains.
 
@@ -329,7 +329,7 @@ def _moved(old: Record, new: Record, check: str) -> int:
 def _check_losses(
     item: str, name: str, was: CheckRecord, now: CheckRecord, fewer: int, moved: int
 ) -> Iterator[CoverageChange]:
-    """Yield what a check covers no more; *moved* cases show a defect on one of two processors alone."""
+    """Yield the coverage that a check lost; *moved* cases show a defect on only one of two processors."""
     more_inconclusive = now.inconclusive - was.inconclusive - max(-moved, 0)
     if more_inconclusive > 0:
         yield CoverageChange(item, "inconclusive", name, was.inconclusive, now.inconclusive)

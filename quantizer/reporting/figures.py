@@ -8,7 +8,7 @@ import textwrap
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 
 NOTHING = "-"
-"""What stands where there is nothing to say."""
+"""The text of an empty cell."""
 
 _HUNDREDTH = Decimal("0.01")
 _UNBROKEN = "\u00a0"
@@ -85,7 +85,10 @@ def shortened(text: str, width: int, *, middle: bool = False) -> str:
 
 
 def wrapped(text: str, width: int) -> list[str]:
-    """Break a list in words behind its commas, into lines of at most *width* characters, all but the first indented."""
+    """Break a list in words after its commas, into lines of at most *width* characters.
+
+    All except the first are indented.
+    """
     clauses = re.sub(r"(?<![,;:]) ", _UNBROKEN, text)
     lines = textwrap.wrap(clauses, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
     return [line.replace(_UNBROKEN, " ") for line in lines]

@@ -22,7 +22,7 @@ RUNS = "the session that writes it has not ended, or was killed."
 
 
 class RunFolder:
-    """The right to write a run into a folder; whoever has it makes an older run in there invalid at once."""
+    """The right to write a run into a folder; whoever takes it makes an older run there invalid at once."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -30,7 +30,7 @@ class RunFolder:
         self._before: bytes | None = None
         self._journal: TextIO | None = None
         self._mark: tuple[int, int] | None = None
-        """Which file the lock is: a folder that is put in place of ours has another."""
+        """The identity of the lock file: a folder that replaces ours has another one."""
 
     @property
     def claimed(self) -> bool:
@@ -38,7 +38,7 @@ class RunFolder:
         return self._lock is not None
 
     def claim(self) -> None:
-        """Take the folder, sweep it and mark it as not whole; CaseError where another process writes into it."""
+        """Take the folder, sweep it and mark it as not whole; CaseError if another process writes into it."""
         if self.claimed:
             return
         try:
@@ -76,7 +76,7 @@ class RunFolder:
         return f"{self.path}: was removed or replaced while the run was under way. Run again; no plugin may touch it."
 
     def restore(self) -> None:
-        """Bring back what stood here, for a session that turned out to have no item of ours."""
+        """Restore the previous run, because the session turned out to have no conformance item."""
         if self.claimed and self._journal is None:
             if self._before is None:
                 try:
@@ -92,7 +92,7 @@ class RunFolder:
             replace_files({self.path / FACTS: unfinished(reason)}, CaseError)
 
     def close_journal(self) -> None:
-        """End the list of what was found so far: the sorted records take its place."""
+        """Close the list of results so far: the sorted records replace it."""
         if self._journal is not None:
             with contextlib.suppress(OSError):  # each line was flushed, or could not be written
                 self._journal.close()
@@ -118,7 +118,7 @@ def _unwritable(path: Path, err: OSError) -> CaseError:
 
 
 def sweep(folder: Path) -> None:
-    """Remove the drafts that killed writers left in the folder of a run, which nobody else writes into now."""
+    """Remove the drafts of killed writers from the folder of a run; no other process writes into it now."""
     for place in (folder, folder / FAILURES):
         if is_folder(place):
             for file in place.iterdir():

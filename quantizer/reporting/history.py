@@ -30,7 +30,7 @@ _SQLITE = b"SQLite format 3\x00"
 
 @dataclass(frozen=True)
 class Figures:
-    """What a run found for one operator; None where it did not measure it."""
+    """What a run found for one operator; None if it did not measure it."""
 
     ratio: float
     """Worst ratio of the checks that are a matter of degree, accuracy and float; infinite beyond every bound."""
@@ -95,7 +95,7 @@ def _figures(records: Sequence[Record], seconds: Mapping[str, float], kills: tup
 def append(file: Path, name: str, figures: Mapping[str, Figures]) -> None:
     """Append one run, or the shard of one, whole or not at all; made where there is no file.
 
-    CaseError where the file is damaged or no history, and where the run *name* has one of the operators already.
+    CaseError if the file is damaged or no history, and where the run *name* has one of the operators already.
     """
     with _writing(file) as database:
         _add(database, name, figures, file)
@@ -147,7 +147,7 @@ def trend(file: Path, *, op: str | None = None, last: int = 1_000) -> list[tuple
 
 
 def ratios(file: Path, last: int = 100) -> dict[str, list[float | None]]:
-    """Return operator -> worst ratio in each of the newest *last* runs, the oldest first; None where it did not run."""
+    """Return operator -> worst ratio in each of the newest *last* runs, the oldest first; None if it did not run."""
     newest = "SELECT position FROM runs ORDER BY position DESC LIMIT ?"
     query = f"SELECT op, position, ratio FROM figures WHERE position IN ({newest})"  # noqa: S608 - a constant
     with _reading(file) as database:
@@ -237,7 +237,7 @@ def _opened(file: Path) -> Iterator[sqlite3.Connection]:
 
 
 def _checked(database: sqlite3.Connection, file: Path) -> bool:
-    """Return whether the file holds a history, False where it is empty; CaseError where it is damaged or another's."""
+    """Return whether the file holds a history, False if it is empty; CaseError if it is damaged or another's."""
     (application,) = database.execute("PRAGMA application_id").fetchone()
     (version,) = database.execute("PRAGMA user_version").fetchone()
     (tables,) = database.execute("SELECT count(*) FROM sqlite_master").fetchone()

@@ -41,7 +41,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     own = history.add_subparsers(dest="history_verb", metavar="VERB", required=True)
     add = _verb(own, "add", "append a run")
     add.add_argument("run", metavar="RUN", type=Path, help="a records file, or the directory of a run")
-    add.add_argument("--name", required=True, help="what the run is called, such as its commit")
+    add.add_argument("--name", required=True, help="the name of the run, such as its commit")
     add.add_argument("--faults", metavar="FILE", type=Path, help="kill rates, from `quantizer faults --json`")
     trend = _verb(own, "trend", "figures of every operator, run by run")
     trend.add_argument("--op", help="only this operator")
@@ -50,7 +50,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     _verb(own, "since", "name the run since which each failing operator fails")
     merge = _verb(own, "merge", "append the runs of other histories; shards of one name become one run")
     merge.add_argument("others", metavar="OTHER", type=Path, nargs="+", help="histories of shards or of other places")
-    prune = _verb(own, "prune", "forget all but the newest runs")
+    prune = _verb(own, "prune", "delete all runs except the newest")
     prune.add_argument("--keep", type=positive, required=True, help="how many runs stay")
 
 
@@ -138,7 +138,7 @@ def _plain(figures: Figures) -> dict[str, object]:
 
 
 def _texts(figures: Figures) -> Iterator[str]:
-    """Write the figures as reports do: rounded, a dash where there is none."""
+    """Format the figures as reports do: rounded, with a dash for a missing one."""
     for name, value in asdict(figures).items():
         if value is None:
             yield NOTHING

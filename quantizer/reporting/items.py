@@ -23,7 +23,7 @@ _KEYS = {
     "properties": ("properties",),
     "reject": ("constraints",),
 }
-"""Check -> the keys of a spec that state what it judges, the first that is there."""
+"""Check -> the keys of a spec that define what it judges; the first one present is used."""
 
 
 def spec_path(record: Record, facts: Facts | None) -> str:

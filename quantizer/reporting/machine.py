@@ -26,7 +26,7 @@ FIGURES = frozenset({"float", "tiled"})
 
 
 def split(records: Iterable[Record]) -> tuple[list[Record], dict[str, dict[str, float]]]:
-    """Return the records as every machine has them, and item -> check -> ratio of float kernels.
+    """Return the records without machine-dependent figures, and item -> check -> ratio of float kernels.
 
     A ratio above 1 stays where it is: it is a failure's.
     """
@@ -47,7 +47,10 @@ def write_machine(directory: Path, machine: Machine) -> None:
 
 
 def machine_of(run: Path) -> Machine | None:
-    """Return the machine of a run's folder, or of a records file (beside it, under its stem); None if it is unknown."""
+    """Return the machine of a run's folder, or of a records file (from the file of the same stem next to it).
+
+    None if it is unknown.
+    """
     places = [run / MACHINE] if is_folder(run) else [run.with_name(run.stem + SUFFIX), run.with_name(MACHINE)]
     for place in places if is_folder(run) or run.name == "records.jsonl" else places[:1]:
         if is_file(place):
@@ -84,7 +87,7 @@ def _joined(records: Iterable[Record], machine: Machine) -> Iterator[Record]:
 
 
 def merged(folders: Sequence[Path]) -> Machine | None:
-    """Return the machine of a run whose shards lie in *folders*; None where one does not say it."""
+    """Return the machine of a run whose shards lie in *folders*; None if one does not say it."""
     from quantizer.core.machine import Machine
 
     found = [machine_of(folder) for folder in folders]

@@ -24,10 +24,10 @@ def render(
     limit: int = 20,
     max_bytes: int = MAX_BYTES,
 ) -> str:
-    """Return the report of a run, at most *limit* worst items and *max_bytes*; what was cut is said at its head.
+    """Return the report of a run, with at most *limit* worst items and *max_bytes*; its head says what was cut.
 
-    *facts*: what the run says of itself. *kills*: operator -> (faults killed, faults with an effect).
-    *as_of*: the day that ages of exceptions are told by, else that of the run's commit.
+    *facts*: those of the run. *kills*: operator -> (faults killed, faults with an effect). *as_of*: the day that ages
+    of exceptions are told by, else that of the run's commit.
     """
     everything = sorted(records, key=lambda record: record.id)
     if not everything:

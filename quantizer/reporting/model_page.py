@@ -121,7 +121,7 @@ def _tone(part: PartFinding) -> str:
 
 
 def _bar(part: PartFinding) -> int:
-    """Return the largest ratio as percent of what is allowed, at most 100."""
+    """Return the largest ratio as a percentage of the allowed error, at most 100."""
     ratio = max((local.ratio for local in part.locals), default=0.0)
     return 100 if not math.isfinite(ratio) else min(100, round(100 * ratio))
 

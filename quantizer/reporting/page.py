@@ -8,8 +8,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from quantizer.core.case import Case
@@ -47,7 +48,7 @@ from quantizer.reporting.terminal import worst_items
 WHOLE = 5_000
 """Value items that a page shows each. Of a larger run it shows failures, changes and the worst, and counts the rest."""
 SHOWN = 4
-"""Rows of an operator of a larger run, beside those that fail or changed."""
+"""Rows of an operator on the page of a larger run, besides those that fail or changed."""
 MOST = 200
 """Rows of one table, and of one operator, of a larger run."""
 LONGEST = 4_000
@@ -112,7 +113,7 @@ def render(
     """Return the page.
 
     *failures*: the folder of replay files of the run. *trends*: operator -> worst graded ratio, oldest run first.
-    *kills*: operator -> (faults killed, faults with an effect). *facts*: what the run says of itself.
+    *kills*: operator -> (faults killed, faults with an effect). *facts*: what the run says about itself.
     *as_of*: the day that ages are told by, else that of the run's commit. *run*: where it is, for commands.
     *sinces*: operator -> since when it fails.
     Of a run of more than `WHOLE` value items the page shows what fails or changed and the worst; the rest is counted.
@@ -121,6 +122,35 @@ def render(
     drawn = _drawn(failures, everything, facts, run)
     whole = sum(record.kind == CASES for record in everything) <= WHOLE
     urgent = None if whole else _urgent(everything, diff)
+    operators = _operators(everything, drawn, trends or {}, kills or {}, urgent)
+    ids = {row.record.id for op in operators for row in op.rows} | {r.id for op in operators for r in op.others}
+    broken = [record for record in everything if is_failing(record) and record.id in ids]
+    worst = worst_items(everything)
+    page = _template().render(
+        title=title,
+        made_by=_made_by(facts),
+        broken=[(r.id, _cause(r, drawn.get(r.id))) for r in broken],
+        against=against(diff),
+        notes=notes(dict.fromkeys(r.op for r in broken[:FIRST]), sinces or {}, facts),
+        tiles=_tiles(everything, kills),
+        matrix=_matrix(everything),
+        whole=whole,
+        command=f"quantizer report html {run} --op" if run else "quantizer report html RUN --op",
+        operators=operators,
+        worst=replace(worst, rows=worst.rows[:WORST]),
+        sections=_shortened([items_table("Failures", everything, "failed"), *_sections(everything)], whole=whole),
+        known=_first(_exceptions(everything, facts, as_of), whole=whole),
+        diff=None if diff is None else _changes(diff, whole=whole),
+        rerun=lambda record: rerun(record, facts),
+        ids=ids,
+        ops={op.name for op in operators},
+        cases={case.item for op in operators for case in op.failing},
+    )
+    return visible(page)
+
+
+def _template() -> Template:
+    """Return the page's template, with the filters and functions that every page has."""
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent / "templates"),
         autoescape=True,
@@ -135,39 +165,30 @@ def render(
         "count": count_text,
         "share": share_text,
     }
-    operators = _operators(everything, drawn, trends or {}, kills or {}, urgent)
-    ids = {row.record.id for op in operators for row in op.rows} | {r.id for op in operators for r in op.others}
-    worst = worst_items(everything)
-    broken = [record for record in everything if is_failing(record) and record.id in ids]
-    page = environment.get_template("report.html").render(
-        title=title,
-        made_by=_made_by(facts),
-        broken=[(r.id, _cause(r, drawn.get(r.id))) for r in broken], against=against(diff),
-        notes=notes(dict.fromkeys(r.op for r in broken[:FIRST]), sinces or {}, facts), first=FIRST,
-        tiles=_tiles(everything, kills),
-        matrix=_matrix(everything),
-        whole=whole,
-        command=f"quantizer report html {run} --op" if run else "quantizer report html RUN --op",
-        operators=operators,
-        worst=replace(worst, rows=worst.rows[:WORST]),
-        sections=[
-            _first(one, whole=whole)
-            for one in (items_table("Failures", everything, "failed"), *_sections(everything))
-        ],
-        known=_first(_exceptions(everything, facts, as_of), whole=whole),
-        diff=None if diff is None else {
-            "headline": diff_headline(diff), "sections": [_first(one, whole=whole) for one in diff_sections(diff)],
-        },
-        cell=lambda record, name: record.checks.get(name),
-        gave=_gave, worst_ratio=worst_ratio, standing=standing, worst_standing=_worst_standing,
-        ill=lambda cell: any(map(is_failing, cell)), rerun=lambda record: rerun(record, facts), NOTHING=NOTHING,
-        ids=ids, ops={op.name for op in operators}, cases={case.item for op in operators for case in op.failing},
-    )  # fmt: skip
-    return visible(page)
+    environment.globals |= {
+        "first": FIRST,
+        "NOTHING": NOTHING,
+        "cell": lambda record, name: record.checks.get(name),
+        "gave": _gave,
+        "worst_ratio": worst_ratio,
+        "standing": standing,
+        "worst_standing": _worst_standing,
+        "ill": lambda cell: any(map(is_failing, cell)),
+    }
+    return environment.get_template("report.html")
+
+
+def _changes(diff: Diff, *, whole: bool) -> dict[str, Any]:
+    """Return headline and tables of a comparison, as the template reads them."""
+    return {"headline": diff_headline(diff), "sections": _shortened(diff_sections(diff), whole=whole)}
+
+
+def _shortened(sections: Iterable[Section], *, whole: bool) -> list[Section]:
+    return [_first(section, whole=whole) for section in sections]
 
 
 def _made_by(facts: Facts | None) -> str:
-    """Return engine, plugins, commit and profile of a run in one line; empty where the run says nothing of itself."""
+    """Return engine, plugins, commit and profile of a run in one line; empty if the run does not say."""
     if facts is None:
         return ""
     found = [f"engine {facts.under_test}"]
@@ -184,7 +205,7 @@ def _cause(record: Record, case: Drawn | None) -> str:
 
 
 def _urgent(records: Iterable[Record], diff: Diff | None) -> set[str]:
-    """Return the items that a page must show: what fails, and what changed for the worse since the baseline."""
+    """Return the items that a page must show: failures, and items that became worse than in the baseline."""
     everything = [*records]
     found = [record.id for record in everything if is_failing(record)]
     if diff is not None:

@@ -1,4 +1,4 @@
-"""Shards of a run: which items are whose, and shards put together again, byte for byte as one run."""
+"""Shards of a run: which items belong to which shard, and how shards are merged into the same bytes as one run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from quantizer.reporting.store import read_timings
 
 MOST = 10_000
 OWN = ("shard", "specs", "functions", "items", "left_out", "exit", "lacks", "digests")
-"""What a run says of itself that differs from shard to shard."""
+"""The facts of a run that differ from shard to shard."""
 _FORM = re.compile(r"(\d{1,5})/(\d{1,5})")
 
 
@@ -55,7 +55,7 @@ class Whole:
 
 
 def merge(folders: Sequence[Path]) -> Whole:
-    """Return the run of which *folders* hold all shards.
+    """Return the run whose shards are in *folders*.
 
     CaseError, naming the folder, where one is not whole, no shard, of another run, there twice or missing, or where a
     record is another shard's.
@@ -80,7 +80,7 @@ def merge(folders: Sequence[Path]) -> Whole:
         records += own
         seconds |= read_timings(folder)
     if not records:
-        raise CaseError(f"{first}: no shard holds a record: nothing was checked. Select some items.")
+        raise CaseError(f"{first}: no shard has a record: nothing was checked. Select some items.")
     every = [facts for _, _, facts, _ in read]
     merged = whole.model_copy(
         update={
@@ -96,7 +96,7 @@ def merge(folders: Sequence[Path]) -> Whole:
 
 
 def _functions(every: Sequence[Facts]) -> list[FunctionFacts]:
-    """Return what became of each function of a plugin: judged where one shard judged it."""
+    """Return how each function of a plugin was judged: `judged` if any shard judged it."""
     found: dict[tuple[str, str], FunctionFacts] = {}
     for one in (one for facts in every for one in facts.functions):
         known = found.setdefault((one.name, one.origin), one)
@@ -128,7 +128,7 @@ def _check_complete(shards: Sequence[tuple[Path, Shard]]) -> None:
 
 
 def _check_same(first: Path, wanted: Facts, folder: Path, facts: Facts) -> None:
-    """Raise CaseError where two shards were not run alike: the first field in which they differ."""
+    """Raise CaseError if two shards were not run alike: the first field in which they differ."""
     known, others = ({(one.name, one.origin) for one in one_run.functions} for one_run in (wanted, facts))
     if odd := sorted(known ^ others):
         here, there = (folder, first) if odd[0] in others else (first, folder)

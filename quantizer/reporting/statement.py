@@ -43,7 +43,7 @@ class CheckStatement(Model):
     inconclusive: int = 0
     elements: int = 0
     vacuous: int = 0
-    """Elements whose allowance holds the whole range: they prove nothing."""
+    """Elements whose interval is the whole range of codes: they prove nothing."""
 
 
 class TargetStatement(Model):
@@ -104,7 +104,7 @@ class Statement(Model):
     profile: str
     seed: int | None
     plugins: list[PluginFacts]
-    """Those of which an item judged a function."""
+    """The plugins with a function that an item judged."""
     files: dict[str, str]
     tree: TreeFacts | None
     records_sha256: str = Field(pattern=r"[0-9a-f]{64}")
@@ -130,7 +130,7 @@ def read_statement(text: str, where: str) -> Statement:
 
 
 def state(records: Iterable[Record], facts: Facts) -> Statement:
-    """Return the statement of a run; CaseError where it holds no records, or was made to be debugged."""
+    """Return the statement of a run; CaseError if it holds no records, or was made to be debugged."""
     everything = sorted(records, key=lambda record: record.id)
     if not everything:
         raise CaseError("The run holds no records: there is nothing to state.")
@@ -163,7 +163,7 @@ def state(records: Iterable[Record], facts: Facts) -> Statement:
 
 
 def _judged(facts: Facts) -> list[PluginFacts]:
-    """Return the plugins of which an item judged a function; those without functions of operators claim nothing."""
+    """Return the plugins with a judged function; the statement claims nothing for the others."""
     silent = {one.origin for one in facts.functions} - {
         one.origin for one in facts.functions if one.standing == "judged"
     }

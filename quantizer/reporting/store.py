@@ -24,7 +24,7 @@ SUMMARY = "summary.json"
 FACTS = "run.json"
 TIMINGS = "timings.jsonl"
 RUN = Readable("a records file", 1 << 30, CaseError, "Name the directory of a run, or a records file.")
-SAID = Readable("what a run says of itself", 1 << 26, CaseError, "Run again; pytest writes it.")
+SAID = Readable("facts of a run", 1 << 26, CaseError, "Run again; pytest writes it.")
 TIMED = Readable("the timings of a run", 1 << 28, CaseError, "Remove it, or run again.")
 KILLS = Readable("a kill matrix", 1 << 28, CaseError, "Name what `quantizer faults --json` wrote.")
 REPLAY = Readable("a stored case", 1_000_000, CaseError)
@@ -64,7 +64,7 @@ def replay_files(directory: Path) -> dict[str, bytes]:
 
 
 def write_timings(directory: Path, seconds: Mapping[str, float]) -> None:
-    """Write how long each item took, in seconds, beside the records and outside every equality."""
+    """Write how long each item took, in seconds, next to the records; comparisons of runs ignore it."""
     rows = ({"id": item, "seconds": seconds[item]} for item in sorted(seconds))
     replace_files({directory / TIMINGS: "".join(_json(row) + "\n" for row in rows)}, CaseError)
 
@@ -88,7 +88,7 @@ def read_run(path: Path) -> list[Record]:
 
 
 def read_run_facts(path: Path) -> Facts | None:
-    """Read the facts of a run; None if *path* is a records file or has none. CaseError names a broken file."""
+    """Read the facts of a run; None if *path* is a records file or has no facts. CaseError names a broken file."""
     from quantizer.core.facts import read_facts
 
     file = path / FACTS
@@ -98,7 +98,7 @@ def read_run_facts(path: Path) -> Facts | None:
 
 
 def read_timings(directory: Path) -> dict[str, float]:
-    """Return item -> seconds of a run; empty where it was not timed."""
+    """Return item -> seconds of a run; empty if it was not timed."""
     file = directory / TIMINGS
     if not is_file(file):
         return {}

@@ -195,7 +195,7 @@ def _fitting(sections: Sequence[Section], max_bytes: int) -> list[Sequence[Row]]
 
 
 class _Measured:
-    """The first rows of a table and how large they are together, as far as that was asked for."""
+    """The first rows of a table and their total size, computed only as far as requested."""
 
     def __init__(self, rows: Iterable[Row]) -> None:
         self.size = 0
@@ -227,7 +227,7 @@ def _part(section: Section, rows: Sequence[Row]) -> _Part:
 
 
 def _cut(parts: Sequence[_Part], over: int) -> list[tuple[str, int]] | None:
-    """Drop last rows, of the longest table each time, until *over* bytes are gone; None where that is impossible."""
+    """Drop last rows, of the longest table each time, until *over* bytes are gone; None if that is impossible."""
     size = [_bytes(part.rows) for part in parts]
     dropped = [part.left_out for part in parts]
     while over > 0:

@@ -39,7 +39,10 @@ def is_failing(record: Record) -> bool:
 
 
 def reasons_against(records: Iterable[Record], status: int) -> list[str]:
-    """Return why a run may not pass by itself: items that fail, none that passed, or pytest's exit *status* alone."""
+    """Return why a run may not pass even without a baseline.
+
+    Items that fail, no item that passed, or pytest's exit *status*.
+    """
     everything = list(records)
     failing = [record.id for record in everything if is_failing(record)]
     if failing:
@@ -55,7 +58,7 @@ def check_order(name: str) -> tuple[int, str]:
 
 
 def worst_ratio(check: CheckRecord) -> float:
-    """Return the worst ratio of a check; what is no number counts as infinite, as in a stored record."""
+    """Return the worst ratio of a check; NaN counts as infinite, as in a stored record."""
     return math.inf if math.isnan(check.ratio) else check.ratio
 
 
@@ -95,7 +98,7 @@ class Row:
 
     record: Record
     check: str
-    """The check with the worst ratio; empty where none gave one."""
+    """The check with the worst ratio; empty if no check has a ratio."""
     ratio: float
     mistrusted: int
     vacuous: float

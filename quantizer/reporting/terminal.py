@@ -102,7 +102,7 @@ def _failed_text(row: Row) -> str:
 
 
 def standings_text(counts: Mapping[Standing, int]) -> str:
-    """Write `38 passed, 1 failed`; what there is none of is left out."""
+    """Write `38 passed, 1 failed`; a standing without items is left out."""
     return ", ".join(f"{counts[name]:,} {name}" for name in STANDINGS if counts[name]) or "none"
 
 

@@ -26,7 +26,7 @@ from quantizer.runtime.torch_executor import TorchExecutor
 
 @dataclass
 class Sums:
-    """What the measures are made of, added up over batches in float64."""
+    """The sums behind the measures, added up over batches in float64."""
 
     signal: float = 0.0
     noise: float = 0.0
@@ -35,7 +35,7 @@ class Sums:
     count: int = 0
 
     def add(self, reference: Tensor, value: Tensor) -> None:
-        """Count one tensor; GraphError where shapes differ."""
+        """Count one tensor; GraphError if shapes differ."""
         if reference.shape != value.shape:
             raise GraphError(f"shapes {list(reference.shape)} and {list(value.shape)} cannot be compared.")
         a, b = reference.double(), value.double()
@@ -95,7 +95,7 @@ def error_table(errors: Sequence[OperationError]) -> str:
 
 
 def listed(batches: Iterable[Any]) -> list[Any]:
-    """Return the batches; GraphError where there is none."""
+    """Return the batches; GraphError if there are none."""
     data = list(batches)
     if not data:
         raise GraphError("an analysis needs at least one batch.")
@@ -103,7 +103,7 @@ def listed(batches: Iterable[Any]) -> list[Any]:
 
 
 def quantized_nodes(graph: Graph) -> list[Node]:
-    """Return the quantized operations in order; GraphError where there is none."""
+    """Return the quantized operations in order; GraphError if there are none."""
     nodes = [node for node in graph.order if is_quantable(node)]
     if not nodes:
         raise GraphError(f"graph {graph.name!r}: no operation is quantized: use quantize_graph first.")

@@ -55,8 +55,8 @@ class Provided:
 def declared_scheme(provided: Provided, platform: Platform, library: Library | None = None) -> Scheme:
     """Return the first scheme of *platform* that fits *provided*.
 
-    Raises UnsupportedError where none does: tensor, what it has, what the platform declares, and platforms that have
-    it.
+    Raises UnsupportedError if no scheme does: the tensor, its properties, what the platform declares, and platforms
+    that accept it.
     """
     library = library or load_library()
     schemes = _schemes(provided.spec, platform, library)
@@ -74,7 +74,7 @@ def declared_scheme(provided: Provided, platform: Platform, library: Library | N
 
 
 def check_accumulator(provided: Provided, platform: Platform, bits: int, terms: int) -> None:
-    """Raise UnsupportedError where a sum of products of possible codes leaves the accumulator of *bits* bits.
+    """Raise UnsupportedError if a sum of products of possible codes leaves the accumulator of *bits* bits.
 
     terms: how many products one element adds up, for operands that are no constants.
     """
@@ -100,7 +100,7 @@ Misfit = Callable[[Provided, Scheme], str | None]
 
 
 def _misfits(platform: Platform) -> tuple[Misfit, ...]:
-    """Return what may keep a scheme from fitting, each as a function that says it or gives None."""
+    """Return the tests of a scheme, each a function that returns why it does not fit, or None."""
 
     def weights(provided: Provided, scheme: Scheme, wrong: Callable[[QParams, WeightPart], str | None]) -> str | None:
         for key, constant in provided.weights.items():

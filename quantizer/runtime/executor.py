@@ -53,7 +53,7 @@ def execute(
     platform: whose float forwards run, where a plugin has replaced them there.
 
     Raises GraphError for a feed that is missing or of another shape, UnsupportedError for an operator without a
-    function, ConstraintError where a node breaks its spec.
+    function, ConstraintError if a node breaks its spec.
     """
     values: dict[str, Tensor] = {name: t.data for name, t in graph.tensors.items() if t.data is not None}
     for name in graph.inputs:
@@ -83,7 +83,7 @@ def execute(
 def run_node(spec: Spec, node: Node, operands: Mapping[str, Tensor], platform: Place = None) -> Outcome:
     """Run one node on operands in the node's axis order; the results are in that order too.
 
-    Raises GraphError where a function returns something else than tensors of the shapes that its spec says, if the
+    Raises GraphError if a function returns something else than tensors of the shapes that its spec says, if the
     result comes in pieces.
     """
     arranged = _arranged(spec, node, operands)

@@ -20,7 +20,7 @@ from quantizer.runtime.torch_executor import TorchExecutor
 
 @dataclass
 class Moments:
-    """Sums of powers of what was seen, in float64."""
+    """Sums of powers of the observed values, in float64."""
 
     count: int = 0
     sums: list[float] = field(default_factory=lambda: [0.0] * 4)

@@ -40,9 +40,9 @@ def spread(
 ) -> Grids:
     """Return *graph* with the parameters of all tensors that follow from *params*.
 
-    A movement has its operand's, a pad only where its value is that of a code; an operand that nothing else reads has
-    its movement's. A constant that was rearranged has those of its source. An activation that only clips what its codes
-    cannot say anyway is taken out.
+    A movement's result has its operand's parameters; a pad's only if the padding value is a code; an operand with no
+    other reader has its movement's parameters. A constant that was rearranged has those of its source. An activation is
+    removed if it only clips values that its codes cannot represent anyway.
     """
     known = {name: grid for name, grid in params.items() if name in graph.tensors}
     known |= _rearranged(graph, params, values, origins)
@@ -89,7 +89,7 @@ def _moves(spec: Spec | None) -> bool:
 
 
 def _through_movements(grids: Grids) -> None:
-    """Spread parameters forwards, then backwards where nothing else reads the operand."""
+    """Spread parameters forwards, then backwards to operands without another reader."""
     graph = grids.graph
     moves = [node for node in graph.order if _moves(specs().get(node.op))]
     for node in moves:
@@ -106,7 +106,7 @@ def _through_movements(grids: Grids) -> None:
 
 
 def _keeps_to(grid: QParams, node: Node) -> bool:
-    """Return whether a movement of codes of *grid* makes values of such codes alone: a pad adds a value of its own."""
+    """Return whether a movement of codes of *grid* gives values of codes alone: a pad adds another value."""
     if node.op != "pad":
         return True
     value = torch.tensor(node.attrs["value"], dtype=torch.float32)
@@ -114,7 +114,7 @@ def _keeps_to(grid: QParams, node: Node) -> bool:
 
 
 def _without_clips(grids: Grids) -> None:
-    """Take out what clips a result that nothing else reads to an interval that its codes do not leave."""
+    """Remove a clip whose operand has no other reader and whose codes never leave the interval."""
     kept: list[Node] = []
     rename: dict[str, str] = {}
     graph = grids.graph
@@ -146,7 +146,7 @@ def _without_clips(grids: Grids) -> None:
 
 
 def _bounds(node: Node) -> tuple[float, float] | None:
-    """Return the interval to which a node clips its operand and does nothing else."""
+    """Return the interval to which a node clips its operand; None if it does anything else."""
     if node.op == "relu":
         return 0.0, float("inf")
     if node.op == "clip":

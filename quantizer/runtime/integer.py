@@ -234,7 +234,7 @@ class _Work:
         return replace(node, parameters=provided)
 
     def _check_answer(self, provided: Parameters, inputs: Mapping[str, QParams], output: QParams, node: Node) -> None:
-        """Raise UnsupportedError where the platform's rule answers with other parameters than the file's."""
+        """Raise UnsupportedError if the platform's rule answers with other parameters than the file's."""
         spec, name = specs()[node.op], self.platform.platform
         if not all(
             same_numbers(params, provided.inputs[key]) for key, params in inputs.items() if key in provided.inputs
@@ -256,7 +256,7 @@ class _Work:
 
 
 def _saturates(constant: Constant, values: torch.Tensor) -> bool:
-    """Return whether codes of a bias are further than one step from what they stand for."""
+    """Return whether codes of a bias are more than one step away from the values that they represent."""
     return bool(((dequantize(constant.codes, constant.params) - values).abs() > _along(constant)).any())
 
 
@@ -287,7 +287,7 @@ def check_declared(node: Node, graph: Graph) -> Scheme:
 def _as_provided(
     node: Node, graph: Graph, inputs: Mapping[str, QParams], output: QParams, constants: Mapping[str, Constant]
 ) -> Provided:
-    """Return what a platform has to declare: an index has no parameters of its own."""
+    """Return the parameters that a platform has to declare: an index has none."""
     spec = specs()[node.op]
     named = {key: name for key, name in zip(spec.inputs, node.inputs, strict=False) if name is not None}
     index = next(iter(spec.quantization.outputs.values()), "") == "index"
@@ -324,15 +324,15 @@ def _unit(inputs: Mapping[str, QParams], weights: Mapping[str, Constant], count:
 
 
 def _is_sum(bias: Constant, inputs: Mapping[str, QParams], weights: Mapping[str, Constant]) -> bool:
-    """Return whether a bias has the scale of the sums that it is added to, as float32 has it."""
+    """Return whether a bias has the scale of the sums to which it is added, compared in float32."""
     scale = _unit(inputs, weights, bias.codes.numel()).float()
     return bool((scale == bias.params.scale.float()).all()) and not bool(bias.params.zero_point.any())
 
 
 def _check_unit(name: str, bias: Constant, inputs: Mapping[str, QParams], weights: Mapping[str, Constant]) -> None:
-    """Raise UnsupportedError where a quantized bias has values that no whole number of the sums' steps is.
+    """Raise UnsupportedError if a quantized bias has values that no whole number of the sums' steps is.
 
-    A float bias is rounded to these steps, as the platform quantizes it; one that is quantized has values of its own.
+    A float bias is rounded to these steps, as the platform quantizes it; the values of a quantized one are fixed.
     """
     steps = dequantize(bias.codes, bias.params) / _unit(inputs, weights, bias.codes.numel())
     if not torch.equal(steps, steps.round()):

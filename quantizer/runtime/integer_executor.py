@@ -29,7 +29,7 @@ class IntegerExecutor:
         """Take *graph*, which says its platform; GraphError where it is none of `integer_graph`.
 
         Raises UnsupportedError that names every node whose platform does not declare the node's parameters: bits,
-        granularity, zero points, signs, sums that may leave the accumulator. Whoever made the graph, none such runs.
+        granularity, zero points, signs, sums that may leave the accumulator. Such a graph never runs, whatever made it.
         """
         self.graph = graph
         self._codes, self._values, self.reasons = (
@@ -72,7 +72,7 @@ class IntegerExecutor:
         return name in self._codes or self._values.get(name, name) in self.graph.tensors
 
     def codes(self, inputs: Any, output_names: Sequence[str] | None = None) -> list[Tensor]:
-        """Return the codes of the named tensors, int64; GraphError for one that has none."""
+        """Return the codes of the named tensors, int64; GraphError for a tensor without codes."""
         names = list(self.graph.outputs) if output_names is None else list(output_names)
         tensors = [self._place(name)[0] for name in names]
         for name, tensor in zip(names, tensors, strict=True):

@@ -16,7 +16,7 @@ P = QuantizationProperty
 
 
 class LearnedStep:
-    """Quantizes in the place of a configuration, with a scale that has a gradient.
+    """Quantizes in place of a configuration, with a trainable scale.
 
     Register it with `TorchExecutor.register_quantize_delegate(config, delegate)`, train `delegate.scale`, then
     `finalize`. Its step is the size of `scale`, so that training cannot turn it round.
@@ -36,13 +36,13 @@ class LearnedStep:
         self.scale = nn.Parameter(config.scale.clone().float())
 
     def __call__(self, tensor: Tensor, config: TensorQuantizationConfig) -> Tensor:
-        """Return the values of the codes of *tensor* under the scale as it is now."""
+        """Return *tensor*, quantized with the current scale."""
         found: Any = _Step.apply(tensor, self.scale, config)  # type: ignore[no-untyped-call]
         assert isinstance(found, Tensor)
         return found
 
     def finalize(self) -> None:
-        """Write the trained scale to the configuration; ValueError where it is 0 or not finite."""
+        """Write the trained scale to the configuration; ValueError if it is 0 or not finite."""
         scale = self.scale.detach().abs()
         if not bool((torch.isfinite(scale) & (scale > 0)).all()):
             raise ValueError(f"the trained scale is {scale.tolist()}: must be above 0 and finite.")

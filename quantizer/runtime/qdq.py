@@ -1,4 +1,4 @@
-"""A quantized graph as plain ONNX: QuantizeLinear and DequantizeLinear in the place of every configuration."""
+"""Writes a quantized graph as plain ONNX: a QuantizeLinear and a DequantizeLinear for every configuration."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def _pair(
 
 
 def _checked_opset(graph: Graph, name: str, config: TensorQuantizationConfig) -> int:
-    """Return the graph's opset; UnsupportedError where its QuantizeLinear cannot say what *config* does."""
+    """Return the graph's opset; UnsupportedError if its QuantizeLinear cannot say what *config* does."""
     opset = graph.extra.get("opset", PER_CHANNEL)
     if config.num_of_bits == 16:
         what, first = "16 bits", WIDE

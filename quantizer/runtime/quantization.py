@@ -99,8 +99,8 @@ def quantize_graph(
 ) -> Graph:
     """Return a dispatched graph with a calibrated configuration for each operand and result that is quantized.
 
-    batches: what `forward` takes, at least one. activations, weights, num_of_bits: in the place of what *setting* says.
-    Weights use the codes from -127 on. Raises GraphError where no operation was dispatched, or one that was ends
+    batches: what `forward` takes, at least one. activations, weights, num_of_bits: override *setting*.
+    Weights use the codes from -127 on. Raises GraphError if no operation was dispatched, or one that was ends
     without an active configuration; ValueError for an observer that does not go with its policy.
     """
     given = {"activations": activations, "weights": weights, "num_of_bits": num_of_bits}

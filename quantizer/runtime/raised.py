@@ -28,7 +28,7 @@ def raised(err: BaseException) -> str:
 
 
 def _is_ours(filename: str) -> bool:
-    """Return whether a file is part of this package, of Python or of what plugins compute with."""
+    """Return whether a file belongs to this package, to Python, or to a library that plugins use."""
     path = Path(filename)
     standard = path.is_relative_to(sysconfig.get_path("stdlib")) and "site-packages" not in path.parts
     return standard or any(path.is_relative_to(folder) for folder in _OURS)

@@ -18,7 +18,7 @@ from quantizer.ir.graph import Tensor as GraphTensor
 from quantizer.numerics.deviates import deviates
 
 ARRAYS = Readable("a file of arrays", 1 << 40, FormatError)
-"""Only its first bytes are read here; the arrays are held against their own bounds."""
+"""Only its first bytes are read here; the arrays are checked against their own bounds."""
 
 WIDEST = 8
 """Bytes of the largest number that torch has."""
@@ -31,8 +31,8 @@ def read_batches(path: Path, graph: Graph, size: int) -> list[Batch]:
     """Return the samples in *path*, counted by their first axis, in batches of *size*; the last may be smaller.
 
     An .npz file holds an array for each input, under its name; an .npy file the one of the only input. Where the graph
-    fixes its batch, that is the size. FormatError for what is no such file, GraphError for arrays that do not fit the
-    inputs.
+    fixes its batch, that is the size. FormatError if the file is not an array file, GraphError for arrays that do not
+    fit the inputs.
     """
     where = shown_path(path)
     arrays = _arrays(path, where, graph)

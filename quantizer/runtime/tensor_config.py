@@ -28,7 +28,7 @@ FLOAT8 = {(4, 3): torch.float8_e4m3fn, (5, 2): torch.float8_e5m2}
 
 
 class QuantizationProperty(enum.IntFlag):
-    """What a policy is made of."""
+    """The properties of a policy."""
 
     PER_TENSOR = 1
     PER_CHANNEL = 2
@@ -111,7 +111,7 @@ class TensorQuantizationConfig:
     state: QuantizationStates = QuantizationStates.INITIAL
     channel_axis: int | None = None
     master: TensorQuantizationConfig | None = field(default=None, repr=False)
-    """Whose scale and offset are taken in the place of its own."""
+    """The configuration whose scale and offset replace its own."""
     _step: Step | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -129,7 +129,7 @@ class TensorQuantizationConfig:
             )
         if (self.channel_axis is not None) != (P.PER_CHANNEL in self.policy):
             raise ValueError(
-                f"channel_axis={self.channel_axis}: a policy per channel has one, a policy per tensor none."
+                f"channel_axis={self.channel_axis}: a policy per channel needs one, a policy per tensor has none."
             )
         if P.FLOATING in self.policy and (self.exponent_bits, self.mantissa_bits) not in FLOAT8:
             raise ValueError(
@@ -153,7 +153,7 @@ class TensorQuantizationConfig:
 
     @property
     def params(self) -> QParams:
-        """Scale and offset as the package has them; GraphError before they were calibrated."""
+        """Scale and offset as the package's parameters; GraphError before calibration."""
         root = self.root
         if root.scale is None or root.offset is None:
             raise GraphError("a tensor is quantized before its scale is known: calibrate the graph first.")
@@ -238,7 +238,7 @@ class TensorQuantizationConfig:
         return id(scale), id(offset), first, -1 if offset is None else offset._version, rank
 
     def _float32_step(self, values: Tensor) -> Step | None:
-        """Return how to quantize in float32 to the same values, None where another way is needed."""
+        """Return how to quantize in float32 to the same values, None if another way is needed."""
         if P.FLOATING in self.policy or self.num_of_bits > WIDEST_STEP or self.rounding != "half_even":
             return None
         if values.dtype != torch.float32:

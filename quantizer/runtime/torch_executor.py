@@ -64,7 +64,7 @@ class TorchExecutor:
     """Runs a graph on torch; it holds the graph and its constants, and no values between calls."""
 
     def __init__(self, graph: Graph, device: str = "cpu", platform: str | None = None) -> None:
-        """Take *graph*; operations without a platform of their own run on *platform*.
+        """Take *graph*; operations without a platform run on *platform*.
 
         Raises GraphError for a graph that is not well formed, UnsupportedError naming all operators that nothing runs,
         ValueError for an unknown platform or device.
@@ -87,7 +87,7 @@ class TorchExecutor:
         self.load_graph(graph)
 
     def load_graph(self, graph: Graph) -> None:
-        """Take another graph in the place of this one."""
+        """Replace the graph."""
         verify(graph)
         refuse_unsupported(graph, self.platform)
         self.graph = graph
@@ -255,7 +255,7 @@ class TorchExecutor:
         self._delegates[id(config)] = (config, delegator)
 
     def remove_quantize_delegate(self, config: Any) -> None:
-        """Forget the delegate of *config*; GraphError where there is none."""
+        """Forget the delegate of *config*; GraphError if it has none."""
         if self._delegates.pop(id(config), None) is None:
             raise GraphError("no delegate is registered for this configuration.")
 
@@ -349,7 +349,7 @@ def _listed(outcome: Any) -> Sequence[Tensor | None]:
 def _planned(
     graph: Graph, outputs: tuple[str, ...], fed: frozenset[str], constants: frozenset[str], step: Any
 ) -> tuple[Step, ...]:
-    """Return the operations that *outputs* need beyond what is fed, in order, each with what nothing reads after it."""
+    """Return the operations that *outputs* need, in order, each with the tensors that no later one reads."""
     known = fed | constants
     needed, nodes = {name for name in outputs if name not in known}, []
     for node in reversed(graph.order):

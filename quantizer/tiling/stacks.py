@@ -31,7 +31,7 @@ def independent_axes(spec: Spec, shapes: Shapes, attrs: Mapping[str, Any]) -> di
 def cut_along(spec: Spec, shapes: Shapes, attrs: Mapping[str, Any], axis: str) -> dict[str, int]:
     """Return operand -> its axis of every operand that a cut along the independent *axis* cuts.
 
-    Raises CaseError where outputs along *axis* depend on each other, or an operand is not as long there as the output.
+    Raises CaseError if outputs along *axis* depend on each other, or an operand is not as long there as the output.
     """
     return dict(_cut_along(spec, tuple(shapes.items()), tuple(attrs.items()), axis))
 
@@ -66,7 +66,7 @@ def with_size(shapes: Shapes, places: Mapping[str, int], size: int) -> dict[str,
 def stacked_shapes(
     spec: Spec, shapes: Shapes, attrs: Mapping[str, Any], axis: str, count: int
 ) -> dict[str, Shape] | None:
-    """Return the shapes of *count* data sets one after another along *axis*; None where that is no legal case.
+    """Return the shapes of *count* data sets one after another along *axis*; None if that is no legal case.
 
     It is one where the axis cuts activations alone, is not that of the channels, and the output grows along it alone.
     """
@@ -107,7 +107,7 @@ class Part:
 def parts(spec: Spec, case: Case) -> Iterator[Part]:
     """Yield the parts of a stack, each as the case that it is alone: with the constants of the whole, its axis untiled.
 
-    Raises CaseError where the case is no stack of its axis.
+    Raises CaseError if the case is no stack of its axis.
     """
     return (part_at(spec, case, place) for place in range(len(sizes_of_parts(spec, case))))
 

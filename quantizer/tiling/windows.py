@@ -226,7 +226,7 @@ def _place_among(spec: Spec, name: str, ranks: tuple[tuple[str, int], ...]) -> t
 def _any_axis(
     spec: Spec, tile: Tile, rule: TileRule, cut: _Cut, shapes: Mapping[str, Shape], bound: Mapping[str, Any]
 ) -> Tile:
-    """Return *tile* with one axis cut by its place, in the output and in the activations that have it."""
+    """Return *tile* with one axis cut at its place, in the output and in the activations that have the axis."""
     axis = int(cut.axis.removeprefix("d"))
     rank, inputs = len(tile.output), {}
     for operand, box in tile.inputs.items():

@@ -132,7 +132,7 @@ def test_an_empty_shard_is_green_and_a_run_of_empty_ones_is_none(vendor, capsys)
     assert (vendor.root / "reports/out/records.jsonl").read_text() == ""
     spoilt(vendor.root / "reports/out", shard="1/1")
     assert call("merge", vendor.root / "reports/out", "-o", vendor.root / "merged") == 2
-    assert "no shard holds a record: nothing was checked." in capsys.readouterr().err
+    assert "no shard has a record: nothing was checked." in capsys.readouterr().err
 
 
 @pytest.mark.nightly

@@ -139,6 +139,14 @@ def test_a_function_without_a_spec_ends_the_run_and_is_named(vendor):
     assert "operator 'stray' has no spec. Write stray.yaml (quantizer spec new)." in output
 
 
+def test_a_spec_named_by_file_may_have_neighbours_with_functions(vendor):
+    write(vendor.root, "right")
+    write(vendor.root, "other")
+    result = vendor.pytest("my_specs/right.yaml", "--op-plugins=my_plugins", "-k=right-a8-ideal", "-q")
+    assert result.ret == 0, result.stdout.str() + result.stderr.str()
+    result.stdout.fnmatch_lines(["not judged: other.quantized 1 (my_plugins/other.py): no item of other ran."])
+
+
 def test_a_built_in_reference_is_compared_with_its_oracle():
     session = open_session(Options(root=Path.cwd()))
     add = session.library.spec("add")

@@ -99,7 +99,7 @@ def test_without_a_commit_there_is_no_day(vendor):
     (vendor.root / "known.yaml").write_text("xfails: []\n")
     result = vendor.run("--op-xfails", "known.yaml")
     assert result.ret == 4
-    result.stderr.fnmatch_lines(["*holds no commit: expiry is told by its date.*"])
+    result.stderr.fnmatch_lines(["*has no commit, whose date would decide the expiry.*"])
 
 
 def test_an_entry_names_only_platforms_on_which_its_case_fails(broken):

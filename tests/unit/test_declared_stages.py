@@ -9,6 +9,7 @@ from quantizer.conformance.bounds.expressions import enclosed
 from quantizer.conformance.checks.accuracy import accuracy
 from quantizer.conformance.checks.arithmetic import arithmetic
 from quantizer.conformance.checks.parameters import parameters as parameters_check
+from quantizer.conformance.element import element_lines
 from quantizer.conformance.target import Target
 from quantizer.conformance.trial import Trial
 from quantizer.core.case import Case, DataRecipe, TilePlan
@@ -141,6 +142,21 @@ def test_a_right_kernel_is_green_whether_it_shows_its_stage_or_not(tmp_path):
     for forward in (right, lambda **named: right(**named).codes):
         found = verdicts(spec, forward)
         assert {verdict.status for verdict in found.values()} == {"pass"}, found
+
+
+def test_a_failure_shows_the_code_of_each_shown_stage(tmp_path):
+    spec = spec_of(tmp_path)
+    for forward, lines in ((right, 3), (lambda **named: right(**named).codes, 0)):
+        with REGISTRY.overridden("gated", "quantized", forward, None):
+            trial = Trial(target_of(spec), case_of((16, 16)), BuiltinEngine())
+            found = [line.split(None, 1) for line in element_lines(trial, (3, 5))]
+            start = next((i for i, (label, _) in enumerate(found) if label == "act"), len(found))
+            shown = dict(found[start : start + lines])
+            assert len(shown) == lines
+            if lines:
+                code = int(trial.outcome.stages["act"][3, 5])
+                assert shown["act"].startswith("act[3,5], int16 scale ") and shown["code"] == str(code)
+                assert float(shown["real"]) == pytest.approx(code * float(trial.parameters.stages["act"].scale), 1e-5)
 
 
 def test_a_hidden_stage_that_leaves_more_than_two_codes_is_no_pass(tmp_path):

@@ -116,7 +116,7 @@ def test_a_command_that_no_shell_would_read_is_one_error():
 
 def test_a_process_that_greets_otherwise_than_the_first_one_is_not_asked(monkeypatch):
     worker = Worker("", command=LOYAL, expected=dataclasses.replace(greeted(LOYAL), floats=True))
-    with pytest.raises(EngineError, match="the engine greets otherwise than before: floats False, was True"):
+    with pytest.raises(EngineError, match="the engine's greeting has changed: floats False, was True"):
         worker.run(job())
     assert worker.close() == 0
 
@@ -142,7 +142,7 @@ def test_a_greeting_that_is_none_is_one_error(changed, text):
 
 @pytest.mark.parametrize("header", [{}, {"replies": []}, {"replies": [{"outputs": -1}]}, {"replies": [{"outputs": 1}]}])
 def test_a_reply_that_is_none_is_one_error(header):
-    with pytest.raises(FormatError, match="no reply|another number of arrays"):
+    with pytest.raises(FormatError, match="no reply|whose number of arrays"):
         replies(Frame(header), [job()])
 
 

@@ -143,7 +143,7 @@ def test_the_table_shows_what_differs(tmp_path: Path) -> None:
             "conv3x3_opt_template.json: is no file of a recorded run: no object of layers",
         ),
         ("conv3x3_opt_template.json", b'{"conv": 1}', "no object of layers, each an object of keys"),
-        ("ref.npz", b"PK no archive", "ref.npz: is no sound .npz archive"),
+        ("ref.npz", b"PK no archive", "ref.npz: is not a valid .npz archive"),
         ("ref.npz", npz_bytes({"b1_q_out1": np.zeros(1)}), "ref.npz: holds no 'b1_q_out0', an output of sample 1"),
         ("ref.npz", npz_bytes({"q_out0": np.zeros(1)}), "ref.npz: holds no output of a sample"),
     ],

@@ -391,7 +391,7 @@ ARCHIVES = {
     "weight 'w': the archive has no array": npz.npz_bytes({"b": B}),
     "weight 'w': float64 in the archive: float32 is kept as float32": npz.npz_bytes({"w": W.astype(float), "b": B}),
     "weight 'w': shape [8, 27] in the archive": npz.npz_bytes({"w": W.reshape(8, 27), "b": B}),
-    "is no sound .npz archive": b"PK nothing",
+    "is not a valid .npz archive": b"PK nothing",
     "pickled objects are refused": _archive(w_npy=_npy(np.array([None, 1], object)), b_npy=_npy(B)),
     "needs 864 bytes, the archive holds 863": _archive(w_npy=_npy(W)[:-1], b_npy=_npy(B)),
     "entry 'w.txt' is no .npy array": _archive(w_txt=b"1"),

@@ -80,9 +80,9 @@ def test_a_long_line_is_shown_around_its_caret() -> None:
 @pytest.mark.parametrize(
     ("text", "place", "words"),
     [
-        ("a: 1\nb: 2\na: 3\n", "3:1", "key 'a' stands here a second time; the first is at 1:1"),
-        ("x: {a: 1, a: 2}", "1:11", "key 'a' stands here a second time; the first is at 1:5"),
-        ('a: 1\n"a": 2\n', "2:1", "key 'a' stands here a second time"),
+        ("a: 1\nb: 2\na: 3\n", "3:1", "key 'a' occurs here a second time; the first is at 1:1"),
+        ("x: {a: 1, a: 2}", "1:11", "key 'a' occurs here a second time; the first is at 1:5"),
+        ('a: 1\n"a": 2\n', "2:1", "key 'a' occurs here a second time"),
         ("a: &x 1\nb: *x\n", "1:4", "anchor &x"),
         ("b: *x\n", "1:4", "alias *x"),
         ("- &a [x]\n- [*a, *a]\n", "1:3", "anchor &a"),

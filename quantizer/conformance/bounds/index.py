@@ -19,10 +19,10 @@ def regret(
 ) -> tuple[FloatArray, FloatArray]:
     """Return (allowed, actual): a right choice among the k largest of some x' has actual >= allowed.
 
-    *chosen* has the shape of x but for *axis*, where it holds indices into x. An element with k others surely above it
-    (x_j - dx_j > x_i + dx_i) cannot be chosen: allowed = k-th largest of (x - dx), minus dx of the chosen; it is never
-    below `k-th largest - 2 max dx`. *ordered*: the j-th chosen is judged against the j-th largest. Negate x for the
-    smallest.
+    *chosen* has the shape of x, except along *axis*, where it holds indices into x. An element with k others surely
+    above it (x_j - dx_j > x_i + dx_i) cannot be chosen: allowed = k-th largest of (x - dx), minus dx of the chosen; it
+    is never below `k-th largest - 2 max dx`. *ordered*: the j-th chosen is judged against the j-th largest. Negate x
+    for the smallest.
     """
     box = Interval.around(x, np.broadcast_to(dx, np.shape(x)))
     falling = -np.sort(-box.lo, axis=axis)

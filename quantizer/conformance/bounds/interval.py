@@ -60,7 +60,7 @@ class Interval:
     @property
     @np.errstate(all="ignore")
     def width(self) -> FloatArray:
-        """`hi - lo`, rounded up; infinite where an end is."""
+        """`hi - lo`, rounded up; infinite if an end is."""
         return add_up(self.hi, -self.lo)
 
     def contains(self, values: npt.ArrayLike) -> BoolArray:

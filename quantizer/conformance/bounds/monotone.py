@@ -45,10 +45,10 @@ def piecewise_monotone(
     ulps: float = FUNCTION_ULPS,
     magnitude: npt.ArrayLike = 0.0,
 ) -> Interval:
-    """Return the hull of f at both ends and at the critical points inside; exact but for the ulps of f.
+    """Return the hull of f at both ends and at the critical points inside; exact except for the ulps of f.
 
-    Each critical point broadcasts against x; NaN is none. Points are where f turns, to at least twelve digits: f is
-    flat there, so that the digits left out do not count (a kink must be exact).
+    Each array of critical points broadcasts against x; NaN means that there is no such point. Points are where f turns,
+    to at least twelve digits: f is flat there, so that the digits left out do not count (a kink must be exact).
     """
     box = Interval.around(x, dx)
     values = [f(box.lo), f(box.hi)]
@@ -65,7 +65,7 @@ def piecewise_monotone(
 
 @np.errstate(all="ignore")
 def critical_points_between(lo: FloatArray, hi: FloatArray, first: float, period: float) -> FloatArray:
-    """Return for every element the first of `first + k*period` in [lo, hi], NaN where there is none.
+    """Return, for every element, the first of `first + k*period` in [lo, hi]; NaN if there is none.
 
     One point is enough, f being periodic. sin: (pi/2, 2*pi) and (-pi/2, 2*pi); poles of tan: (pi/2, pi).
     """

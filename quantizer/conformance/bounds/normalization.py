@@ -60,7 +60,7 @@ def _root_mean_square(x: FloatArray, dx: FloatArray, eps: float) -> Interval:
 
 @dataclass(frozen=True)
 class _Moments:
-    """What is known of a line of n elements: its deviations, its spread, and how far they may move."""
+    """What is known about a line of n elements: its deviations, its spread, and how far they may move."""
 
     deviation: FloatArray
     spread: FloatArray

@@ -69,7 +69,7 @@ def power(base: Interval, exponent: Interval) -> Interval:
 def between_poles(f: ArrayFunction, x: Interval, poles: Sequence[FloatArray]) -> Interval:
     """Return the hull of f at both ends, for f that rises or falls between its poles; unbounded where one lies inside.
 
-    *poles*: for every element one of each kind of pole inside x, NaN where there is none (`critical_points_between`).
+    *poles*: for every element, one pole of each kind inside x; NaN if there is none (`critical_points_between`).
     """
     inside = np.zeros(x.shape, dtype=bool)
     for pole in poles:
@@ -87,7 +87,7 @@ def _has_zero(x: Interval) -> BoolArray:
 
 
 def _hull(f: ArrayFunction, x: Interval) -> Interval:
-    """Return the hull of f at both ends, wider by what float64 functions lose."""
+    """Return the hull of f at both ends, widened by the errors of float64 functions."""
     return _corners([f(x.lo), f(x.hi)])
 
 

@@ -21,7 +21,7 @@ from quantizer.conformance.bounds.interval import (
 def product(x: FloatArray, dx: FloatArray, axes: Sequence[int]) -> Interval:
     """Return the range of the product along *axes* over x +- dx, rounded outward; the result lacks *axes*.
 
-    Each element occurs in one product once, so that the product of the intervals is no wider than what it encloses.
+    Each element occurs only once in a product, so the product of the intervals is tight.
     """
     box = Interval.around(x, np.broadcast_to(dx, x.shape))
     lows, highs = (

@@ -26,7 +26,8 @@ def set_valued(f: ArrayFunction, x: FloatArray, dx: FloatArray) -> Interval:
 def modulo(x: Interval, y: Interval, *, truncated: bool = False) -> Interval:
     """Return the set of x - k*y, k = floor(x/y), or trunc(x/y) where *truncated* (the sign of x, as C's fmod).
 
-    Where k differs over the box the set is all remainders; a divisor that may be zero gives an infinite enclosure.
+    Where k differs over the box, the result is the whole range of remainders; a divisor that may be zero gives an
+    infinite enclosure.
     """
     corners = [_quotient(a, b, truncated=truncated) for a in (x.lo, x.hi) for b in (y.lo, y.hi)]
     low, high = np.minimum.reduce(corners), np.maximum.reduce(corners)
@@ -55,7 +56,7 @@ def compare(op: Comparison, a: Interval, b: Interval) -> Truth:
 
 
 def negate(truth: Truth) -> Truth:
-    """Return the opposite; what is undecided stays so."""
+    """Return the opposite; undecided elements stay undecided."""
     return np.where(truth == UNDECIDED, UNDECIDED, 1 - truth).astype(np.int8)
 
 

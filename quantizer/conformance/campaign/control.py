@@ -45,9 +45,10 @@ def run_campaign(
     seconds: float | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Totals:
-    """Return what the campaign found, with what the journal already held.
+    """Return what the campaign found, including the journal's earlier results.
 
-    seconds: after which no unit is begun. progress: called with the examples and causes so far, whenever a unit ends.
+    seconds: no unit is started after this time. progress: called with the examples and causes so far, whenever a unit
+    ends.
     """
     totals = Totals()
     for entry in journal.entries():
@@ -79,7 +80,7 @@ class _Run:
         self._suspects: list[Task] = []
 
     def until_done(self, ahead: int, deadline: float | None) -> None:
-        """Keep *ahead* tasks under way until there are none; after *deadline* begin no unit."""
+        """Keep *ahead* tasks running until none is left; start no unit after *deadline*."""
         waiting = self._waiting(deadline)
         try:
             while True:
@@ -149,7 +150,7 @@ class _Run:
         self._progress(self._totals.examples, len(self._totals.failures))
 
     def _failed(self, task: Task, err: Exception) -> None:
-        """Count an attempt; a task that fails again and again is kept as a failure of its own."""
+        """Count an attempt; a task that keeps failing is recorded as a failure."""
         self._attempts[task] = self._attempts.get(task, 0) + 1
         if self._attempts[task] < ATTEMPTS:
             return

@@ -1,4 +1,4 @@
-"""The schema of a journal's lines: what a unit found, and the smallest case of a failure."""
+"""The schema of a journal's lines: the results of a unit, and the smallest case of a failure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BINS = 20
 
 
 class Found(Struct, forbid_unknown_fields=True):
-    """One failing case of a unit; the case is empty where none could be built."""
+    """One failing case of a unit; the case is empty if none could be built."""
 
     cause: str
     check: str
@@ -28,7 +28,7 @@ class Found(Struct, forbid_unknown_fields=True):
 
 
 class UnitEntry(Struct, forbid_unknown_fields=True):
-    """What the examples of one unit showed."""
+    """The results of one unit's examples."""
 
     unit: Count
     target: str

@@ -1,4 +1,4 @@
-"""What a campaign has found so far, a line at a time: nothing that was finished is lost, nothing counts twice."""
+"""What a campaign has found so far, one line at a time: finished work is never lost and never counted twice."""
 
 from __future__ import annotations
 

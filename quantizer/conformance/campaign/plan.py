@@ -1,4 +1,4 @@
-"""What a campaign runs: targets, examples, a seed; cut into units that any worker can run."""
+"""The work of a campaign: targets, examples and a seed, cut into units that any worker can run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from quantizer.core.reading import Readable, one_line
 PLANNED = Readable("the plan of a campaign", 1 << 26, CaseError, "Name another folder.")
 Count = Annotated[int, Meta(ge=0, le=1 << 53)]
 VERSION = 2
-"""1: each example a case with a structure of its own."""
+"""1: each example is a case with a different structure."""
 BATCH = 64
 """Examples of one structure: four ranges of sixteen data sets, where it has an axis to stack them along."""
 UNIT = 4 * BATCH
@@ -61,7 +61,7 @@ class Plan:
             raise CaseError(f"{where}: not the plan of a campaign: {one_line(err)}. Name another folder.") from None
 
     def options(self) -> Options:
-        """Return what a session of the plan is opened with."""
+        """Return the options with which a session of the plan is opened."""
         return Options(
             root=Path.cwd(),
             engine=self.engine,
@@ -70,7 +70,7 @@ class Plan:
         )
 
     def units(self) -> Iterator[Unit]:
-        """Yield the units in order: targets in turn, so that each has had its share whenever the run ends."""
+        """Yield the units in order; targets alternate, so that each has had its share whenever the run stops."""
         if not self.targets:
             raise UnsupportedError("campaign: no target is left. Ask for less, or for others.")
         each, number = self._each(), 0
@@ -79,7 +79,10 @@ class Plan:
             number += 1
 
     def _each(self) -> int:
-        """Return the examples of a unit: of few, so many that each target has its share, in whole batches."""
+        """Return the number of examples in a unit.
+
+        A multiple of the batch size, small enough that each target gets its share.
+        """
         if self.examples is None:
             return UNIT
         return min(UNIT, BATCH * -(-self.examples // (BATCH * len(self.targets))))

@@ -1,4 +1,4 @@
-"""What a campaign found in all, as data and as a table."""
+"""The results of a whole campaign, as data and as a table."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Failure:
 
     @property
     def is_shrunk(self) -> bool:
-        """True where the smallest case is that of the earliest failure, or there is no case."""
+        """True if the smallest case is that of the earliest failure, or there is no case."""
         return self.shrunk_unit == self.unit or not self.case
 
 

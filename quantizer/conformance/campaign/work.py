@@ -30,7 +30,7 @@ SHRINK_RUNS = 200
 
 
 def run_unit(plan: str, number: int, target: str, examples: int) -> str:
-    """Return as JSON what the cases of one unit showed."""
+    """Return the results of one unit's cases as JSON."""
     known = Plan.from_json(plan, "campaign")
     session, targets = _opened(plan)
     where, found = targets[target], Tally(number, target)
@@ -60,7 +60,7 @@ def run_unit(plan: str, number: int, target: str, examples: int) -> str:
 
 
 def lost_unit(number: int, target: str, why: str) -> str:
-    """Return as JSON what is kept of a unit that ended the process which ran it, again and again."""
+    """Return as JSON the record of a unit that repeatedly ended its process."""
     found = Tally(number, target)
     found.broke(why)
     return found.to_json()
@@ -79,7 +79,7 @@ def shrink_case(plan: str, case: str, check: str) -> str:
 
 
 class Tally:
-    """What a unit showed: verdicts by check, histograms of ratios, failing cases."""
+    """The results of a unit: verdicts by check, histograms of ratios, failing cases."""
 
     def __init__(self, number: int, target: str) -> None:
         self._content: dict[str, Any] = {"unit": number, "target": target, "examples": 0, "elements": 0}
@@ -88,7 +88,7 @@ class Tally:
         self._failures: list[dict[str, str]] = []
 
     def add(self, case: Case, verdicts: list[Verdict], *, again: bool = False) -> None:
-        """Count the verdicts of one case once for each of its data sets; in histograms only its worst one.
+        """Count the verdicts of one case once for each of its data sets; histograms take only its worst ratio.
 
         again: the case is a part of one that was counted, or that one by what shows in none of its parts.
         """
@@ -109,7 +109,7 @@ class Tally:
             )
 
     def broke(self, why: str) -> None:
-        """Count what failed before there was a case."""
+        """Count an error that came before there was a case."""
         first = why.splitlines()[0]
         name = self._content["target"]
         self._failures.append({"cause": f"{name}: {first}", "check": "run", "finding": first, "case": ""})
@@ -126,7 +126,7 @@ class Tally:
 
 
 def cause(case: Case, verdict: Verdict) -> str:
-    """Return what failures of one cause share: operator, platform, check, and the error or the wrong tensor."""
+    """Return the key that failures of one cause share: operator, platform, check, and the error or the wrong tensor."""
     how = verdict.worst.tensor if verdict.worst is not None else verdict.reason
     return f"{case.op} {case.platform} {verdict.check}: {how}"
 

@@ -122,7 +122,7 @@ def _limit_error(trial: Trial) -> float:
 
 
 def _leaves_accumulator(trial: Trial) -> bool:
-    """True where a wrapping or saturating accumulator is too narrow for the sum of |terms|: arithmetic judges that.
+    """True if a wrapping or saturating accumulator is too narrow for the sum of |terms|: arithmetic judges that.
 
     So it is where a sum is shifted to the left in 32 bits that wrap, before it is multiplied.
     """
@@ -138,7 +138,7 @@ def _leaves_accumulator(trial: Trial) -> bool:
 
 
 def _outward(values: Array, direction: int) -> Array:
-    """Return *values* moved by the rounding of one float64 product: what `scale * code` may lose."""
+    """Return *values* moved outward by the rounding of one float64 product, the error of `scale * code`."""
     return np.asarray(values + direction * 4 * np.spacing(np.abs(values)))
 
 

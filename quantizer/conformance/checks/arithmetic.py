@@ -42,9 +42,8 @@ FLOAT32_WHOLE = 2.0**24
 def arithmetic(trial: Trial) -> Verdict:
     """Judge output codes against the exact real number that the platform's arithmetic prescribes.
 
-    What is judged are the codes under the numbers and stages that the platform declares (`declared.py`). A stage that
-    is shown and that nobody declared is a failure. Where the owner of the run chose a reading, that reading judges
-    every case of the item that it has something to say of.
+    The codes are judged under the numbers and stages that the platform declares (`declared.py`). A stage that is shown
+    but not declared is a failure. If the owner of the run chose a reading, it judges every case to which it applies.
     """
     declared = known_stages(trial)
     problem = None if declared is None else undeclared(trial.outcome.stages, declared, trial.target.id)

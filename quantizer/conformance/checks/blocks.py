@@ -23,7 +23,7 @@ EXACT_LIMIT = 2.0**53
 
 
 def weight_in_blocks(trial: Trial) -> str | None:
-    """Return the weight that the scheme has in blocks; None where it has none."""
+    """Return the weight that the scheme stores in blocks; None if there is none."""
     if trial.target.scheme.grid != "blocks":
         return None
     return next(

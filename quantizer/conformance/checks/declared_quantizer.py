@@ -20,11 +20,13 @@ BEYOND_CODES = 2.0**60
 
 @np.errstate(over="ignore")
 def steps_in_float32(x: Array, scale: Array, steps: Array | None, zero: Array, quantizer: Quantizer) -> Array:
-    """Return what the quantizer rounds, without the zero point: float32 steps of float32 *x*, held in float64.
+    """Return the number that the quantizer rounds, without the zero point.
+
+    Float32 steps of float32 *x*, stored in float64.
 
     *scale*, *steps* (1 / scale as the platform's rule rounds it, or None) and *zero* broadcast against *x*. With
     `zero_point: before` the sum is rounded to float32 as well; with the inverse of a scale, product and sum together.
-    The operations are those of `core.platforms.Quantizer`; `exact` is none of them.
+    The operations are those of `core.platforms.Quantizer`, except `exact`.
     """
     first, inverse = quantizer.zero_point == "before", np.asarray(F32(1) / scale.astype(F32))
     if quantizer.operation == "divide_float32":
@@ -54,7 +56,7 @@ def declared_codes(
 ) -> list[Array] | None:
     """Return the code of each number that the platform's float32 quantizer gives; *exact*: and that in rationals.
 
-    Arguments as for steps_in_float32, but all of one shape; *ends*: the smallest and the largest code. None where the
+    Arguments as for steps_in_float32, but all of one shape; *ends*: the smallest and the largest code. None if the
     quantizer computes in rationals anyway, draws, or lacks the steps that it multiplies by.
     """
     lacking = quantizer.operation == "multiply_float32" and steps is None

@@ -41,7 +41,7 @@ def float_forward(trial: Trial) -> Verdict:
 
 
 _EXACT_KINDS = ("bilinear", "index", "comparison")
-"""Operators without coefficients of their own: on small integers every step is exact (a mean is not)."""
+"""Operators without coefficients: on small integers every step is exact (a mean is not)."""
 
 
 def float_radius(trial: Trial) -> Array:
@@ -106,7 +106,7 @@ def _softmax(trial: Trial) -> Array:
 
 
 def _product(trial: Trial) -> Array:
-    """Each product rounds; one that underflows loses what a float32 number may be, times all that is still to come."""
+    """Each product rounds; one that underflows has an absolute error, multiplied by all later factors."""
     (x,) = trial.doubles
     grown = trial.reference({x: trial.doubles[x].abs().clamp(min=1.0)})
     flushed = trial.terms * np.finfo(np.float32).smallest_normal * grown
@@ -114,7 +114,7 @@ def _product(trial: Trial) -> Array:
 
 
 def _euclidean(trial: Trial) -> Array:
-    """Squares, their sum and its root: n + 1 roundings; squares that underflow lose what a float32 number may be."""
+    """Squares, their sum and its root: n + 1 roundings; squares that underflow have an absolute error."""
     flushed = math.sqrt(trial.terms * float(np.finfo(np.float32).smallest_normal))
     return np.asarray(lost(trial.terms + 1) * trial.y + flushed + _half_ulp(trial.y))
 

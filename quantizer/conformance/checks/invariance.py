@@ -49,7 +49,7 @@ def tiled(trial: Trial) -> Verdict | None:
         return inconclusive("tiled", f"engine {trial.engine.name} shows no accumulators to split")
     if own := _uncut(trial, plan):
         return inconclusive(
-            "tiled", f"constant {own!r} is the plugin's own, of a number a channel: nobody says how it is cut"
+            "tiled", f"constant {own!r} is the plugin's own, of one number per channel: nothing says how to cut it"
         )
     try:
         codes = tiled_codes(trial, plan)
@@ -101,14 +101,14 @@ def planned(trial: Trial, plan: TilePlan) -> list[Tile]:
 
 
 def tiled_codes(trial: Trial, plan: list[Tile]) -> Array:
-    """Return the codes of the tiles of *plan*, the case's own, put together; run once."""
+    """Run the tiles of the case's own *plan* once and return their codes, joined."""
     if TILED not in trial.shared:
         trial.shared[TILED] = stitched(trial, plan)
     return trial.shared[TILED]
 
 
 def stitched(trial: Trial, plan: list[Tile]) -> Array:
-    """Return the codes of all tiles put together; ValueError where they do not fit."""
+    """Return the joined codes of all tiles; ValueError if the tiles do not fit together."""
     codes: Array = stitch(trial.output_shape, [*_tile_codes(trial, plan)], torch.int64).numpy()
     return codes
 
@@ -143,7 +143,8 @@ def _tile_codes(trial: Trial, plan: list[Tile]) -> Iterator[tuple[Tile, Tensor]]
 def _tiled_float(trial: Trial, plan: list[Tile], verdict: Verdict) -> Verdict:
     """Judge the first and the last tile of the float forward, each with all slices of a split sum.
 
-    The codes have shown every window right; what is left is whether float sums of a part stay within their bound.
+    The codes have already shown that each window is right; what remains is whether the float sums of a part stay within
+    their bound.
     """
     ends = {plan[0].output, plan[-1].output}
     parts: dict[tuple[tuple[int, int], ...], tuple[Tile, Tensor]] = {}
@@ -243,7 +244,7 @@ def properties(trial: Trial) -> Verdict | None:
 
 
 def _equivariant(trial: Trial, relation: Property) -> Verdict | None:
-    """Judge that reversing a named axis of all operands reverses the output; None if a plugin's constant has it."""
+    """Check that reversing an axis of all operands reverses the output; None if a plugin's constant has that axis."""
     spec, codes = trial.spec, dict(trial.codes)
     constants = dict(trial.parameters.constants)
     for name, values in trial.codes.items():

@@ -55,7 +55,7 @@ def multiplier_findings(trial: Trial, factors: list[Expected], output: Expected)
 
 
 def _one_ratio(trial: Trial, rescale: Rescale, factors: list[Expected], output: Expected) -> Iterator[Finding]:
-    """Yield what is found of a multiplier that brings the whole sum, or that of a channel, to codes."""
+    """Yield the findings about a multiplier that brings the whole sum, or a channel's sum, to codes."""
     declared = trial.variant
     if declared == "area_multiplier" and rescale.variant == "multiplier_shift" and is_replaced(trial):
         yield from integer_ratios(trial, rescale)
@@ -72,7 +72,7 @@ def _one_ratio(trial: Trial, rescale: Rescale, factors: list[Expected], output: 
 
 
 def _of_kind(trial: Trial, rescale: Rescale, factors: list[Expected], output: Expected) -> Iterator[Finding]:
-    """Yield what is found of the multiplier by what an operator of the kind multiplies."""
+    """Yield the findings about the multiplier, by what this kind of operator multiplies."""
     kind, shifted = trial.spec.error_model.kind, rescale.variant == "multiplier_shift"
     if kind in ("linear", "mean", "selection"):
         yield from sum_multiplier(trial, rescale)
@@ -290,7 +290,7 @@ def _integer_multiplier(
 ) -> Finding:
     """An unsigned integer near the ratio: half a unit under the rule's own shift, or `bits` of it under another one.
 
-    *lost*: what float32 may lose of the ratio, relative; nothing where the operations that form it are declared and
+    *lost*: the relative error that float32 may add to the ratio; 0 if the operations that form it are declared and
     replayed. *shared*: under the finest shift that all channels fit, where the platform has one for all, the bits below
     fall off.
     """

@@ -128,7 +128,7 @@ def normalized_interval(trial: Trial, *, declared: bool, epsilon: float = 0.0) -
 def final_interval(trial: Trial, *, declared: bool, epsilon: float = 0.0) -> tuple[Array, Array]:
     """Return the ends of (normalized * gamma + beta) times the provided multiplier, in steps of the output.
 
-    Where none is provided, times the real ratio of scales, known to as many bits as the activation has.
+    If none is provided, the real ratio of scales is used, known to as many bits as the activation has.
     """
     low, high = normalized_interval(trial, declared=declared, epsilon=epsilon)
     shape, rescale = trial.output_shape, trial.parameters.rescale

@@ -152,7 +152,7 @@ class _ByTable:
 
     @property
     def narrow(self) -> bool:
-        """Whether squares are shifted sums: 8 bits, but for a root mean square."""
+        """Whether squares are shifted before they are summed: with 8 bits, except in a root mean square."""
         return self.centred and self.trial.target.scheme.activation.bits <= 8
 
     @property
@@ -205,7 +205,7 @@ class _ByTable:
         """The provided table at m = variance / 4**k, the chord at 15 bits of the place between entries, shifted by k.
 
         Of the place the rest is dropped, which raises the chord by less than a bit of it. Where the platform declares
-        significant bits, an integer in units of 2**-15 must have them too.
+        significant bits, an integer in units of 2**-15 must have them as well.
         """
         variance, entries = self.stages["variance"], self.trial.parameters.tables["inverse_root"].entries.numpy()
         first = self.trial.parameters.tables["inverse_root"].first
@@ -222,7 +222,7 @@ class _ByTable:
         return verdict if verdict.failing else self.significance(value, spare) or verdict
 
     def significance(self, value: Array, spare: Array) -> Verdict | None:
-        """The root must hold its value in as many significant bits as the platform declares, whatever its unit."""
+        """The root must have as many significant bits as the platform declares, whatever its unit."""
         declared = self.trial.target.platform.significant_bits.get("inverse_root")
         if declared is None:
             return None

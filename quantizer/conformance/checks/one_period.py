@@ -29,7 +29,7 @@ def entries(trial: Trial, table: Table) -> tuple[Array, Array]:
 
 
 def number_findings(trial: Trial) -> Iterator[Finding]:
-    """Yield what is found of the multiplier from centred codes to entries: size / (2 pi) / steps_x, in float32."""
+    """Yield the findings about the multiplier from centred codes to entries: size / (2 pi) / steps_x, in float32."""
     table, numbers = trial.parameters.tables.get("period"), trial.parameters.numbers
     if table is None:
         return
@@ -52,7 +52,7 @@ def codes(trial: Trial, table: Table) -> Array:
 def stage_error(trial: Trial) -> Array:
     """Return e in output codes: the multiplier's loss, half a cell, and a cell for both ends in the table.
 
-    A function of slope 1 at most moves as far as its place.
+    A function whose slope is at most 1 changes no more than its argument.
     """
     table, numbers = trial.parameters.tables["period"], trial.parameters.numbers
     size, (x,) = table.entries.numel(), trial.parameters.inputs.values()

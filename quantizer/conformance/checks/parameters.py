@@ -211,7 +211,7 @@ def _held_by_float(name: str, wanted: Expected, largest: float) -> Finding:
 def _weights(trial: Trial, inputs: Mapping[str, Expected], output: Expected) -> dict[str, Expected]:
     """Return the expected parameters of every weight, under the first grouping in which no multiplier is 0.
 
-    A plugin with shifts of its own has no shared multiplier: it may keep the finest grouping.
+    A plugin with its own shifts has no shared multiplier, so it may keep the finest grouping.
     """
     platform = trial.target.platform
     names = [n for n, item in trial.spec.inputs.items() if item.role == "weight" and n in trial.tensors]
@@ -266,7 +266,7 @@ def _weights(trial: Trial, inputs: Mapping[str, Expected], output: Expected) -> 
 
 
 def _channels(trial: Trial) -> int:
-    """Return the size of the output along its channel axis, 0 where it has none."""
+    """Return the size of the output along its channel axis; 0 if it has no such axis."""
     axis = channel_axis(trial.spec, trial.bound, len(trial.output_shape))
     return 0 if axis is None else trial.output_shape[axis]
 
@@ -306,7 +306,7 @@ def _constants(trial: Trial, inputs: Mapping[str, Expected], weights: Mapping[st
 
 
 def _bias_params(trial: Trial, name: str, chosen: QParams, wanted: Expected) -> Iterator[Finding]:
-    """A built-in rule's to the last bit; a plugin may multiply scales in float32 in an order of its own."""
+    """A built-in rule must match to the last bit; a plugin may multiply the scales in float32 in another order."""
     if not is_replaced(trial):
         yield from _parameter_findings(name, chosen, wanted)
         return
@@ -387,7 +387,7 @@ def _codes(trial: Trial, name: str, got: Array, wanted: Expected, axis: int | No
 def _declared(
     trial: Trial, name: str, values: Array, scale: Array, steps: Array | None, zero: Array, wanted: Expected
 ) -> list[Array] | None:
-    """Return what the code of each number of a weight may be under the declared float32 quantizer; None for a bias.
+    """Return the possible codes of each number of a weight under the declared float32 quantizer; None for a bias.
 
     A plugin may multiply the same two numbers exactly. The scale of a bias is a product, which float32 forms in some
     order: near a tie it has two codes.
@@ -422,7 +422,7 @@ def _directed(exact: Array, slack: Array, got: Array, zero: Array, quantizer: Qu
 def _held_bias(trial: Trial, name: str, got: Array, wanted: Expected, weight: str) -> Iterator[Finding]:
     """Judge a bias that the platform stores together with the input zero point's share of the sums: equal codes.
 
-    A plugin may round its scales in an order of its own, and keep a saturated bias at the end of the codes.
+    A plugin may round its scales in another order, and may leave a saturated bias at the end of the code range.
     """
     provided, (x, *_) = trial.parameters.constants.get(weight), trial.parameters.inputs.values()
     values = trial.tensors[name].numpy()
@@ -478,7 +478,7 @@ def _tie_faults(exact: Array, got: Array, zero: Array, trial: Trial, wanted: Exp
 
 
 def _is_exact(wanted: Expected, operation: str) -> bool:
-    """True where dividing by every scale is exact in the platform's float type: all are powers of two."""
+    """True if dividing by every scale is exact in the platform's float type: all are powers of two."""
     if operation == "exact":
         return True
     mantissa, _ = np.frexp(np.atleast_1d(wanted.scale))

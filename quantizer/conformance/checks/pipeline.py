@@ -16,7 +16,7 @@ CHECK = "pipeline"
 
 
 def pipeline(trial: Trial) -> Verdict | None:
-    """Compare the direct run with the flow that the platform's room names; None where it names none."""
+    """Compare the direct run with the flow that the platform's room names; None if it names none."""
     room = room_of(trial.target.platform.platform)
     if room is None or room.flow is None:
         return None

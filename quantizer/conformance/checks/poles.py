@@ -8,7 +8,7 @@ from quantizer.conformance.trial import Trial, as_torch
 
 
 def enclosure(trial: Trial, name: str, box: Interval) -> Interval:
-    """Return what the function gives over *box*: between the spec's poles if periodic, else an inverse."""
+    """Return the enclosure of the function over *box*: between the spec's poles if periodic, else an inverse."""
     model = trial.spec.error_model
     if model.period is None:
         return bounds.reciprocal(box)

@@ -21,7 +21,7 @@ CHECK = "arithmetic"
 def quotient(trial: Trial) -> Verdict:
     """Judge the quotient of the values of the codes, rounded once; where a table of inverses is provided, its product.
 
-    The table is read at whole codes: what it gives is known, whether the forward shows it or not.
+    The table is read at whole codes, so its entry is known even if the forward does not show it.
     """
     table, rescale = trial.parameters.tables.get("inverse"), trial.parameters.rescale
     top, bottom = np.broadcast_arrays(*(part.numpy().astype(np.int64) for part in trial.centred.values()))

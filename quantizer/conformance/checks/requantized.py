@@ -29,7 +29,7 @@ CHECK = "arithmetic"
 
 FLOAT32_UNIT = 2.0**-24
 CONCLUSIVE = 2
-"""An element that more codes are allowed for decides nothing."""
+"""An element with more allowed codes than this decides nothing."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Declared:
     wraps: bool = False
     """A shift to the left wraps in 32 bits."""
     vector: int = 0
-    """Channels behind the last whole group of so many round half away."""
+    """Channels behind the last whole group of this size round half away."""
     twice: bool = False
     """A first rounding of the platform comes before, where it declares one."""
 

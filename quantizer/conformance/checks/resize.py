@@ -101,7 +101,7 @@ def _floats(weights: list[list[Fraction]]) -> Array:
 
 
 def _line(size: int, count: int, mode: str) -> tuple[Array, Array, Array, Array]:
-    """Return both neighbours and their weights as float32 has them."""
+    """Return both neighbours and their weights, computed in float32."""
     i, step = np.arange(count), F32(1.0 / (count / size))
     if count == 1 and mode in ("align_corners", "pytorch_half_pixel"):
         place = np.zeros(1, F32)
@@ -173,6 +173,6 @@ def resize_enclosure(trial: Trial, x: Array, dx: Array) -> Interval:
 
 
 def resize_stage_error(trial: Trial) -> Array:
-    """Return e in output codes: what the weights' format loses, 0 where they are exact."""
+    """Return e in output codes: the rounding error of the weights; 0 if the weights are exact."""
     lost = _format_error(trial) if "weight_bits" in trial.parameters.numbers else 0.0
     return np.full(trial.output_shape, lost)

@@ -17,7 +17,7 @@ from quantizer.numerics.qparams import QParams
 
 
 def entries_of_room(trial: Trial, name: str) -> Array | None:
-    """Return the entries that a table must have by the oracle of the platform's room; None where it says nothing."""
+    """Return the entries that a table must have by the oracle of the platform's room; None if it says nothing."""
     oracle = _oracle(trial)
     return None if oracle is None or not oracle.entries else loaded(oracle.entries)(asked(trial, {}), name)
 
@@ -35,13 +35,19 @@ def numbers_of_room(trial: Trial) -> Iterator[Finding]:
 
 
 def lost_of_room(trial: Trial) -> Array | None:
-    """Return what the oracle of the platform's room allows beyond half a step for accuracy; None without one."""
+    """Return the error beyond half a step that the oracle of the platform's room allows in accuracy.
+
+    None without an oracle.
+    """
     oracle = _oracle(trial)
     return None if oracle is None or not oracle.lost else loaded(oracle.lost)(asked(trial, trial.codes))
 
 
 def judged_by_room(trial: Trial) -> Verdict | None:
-    """Return the verdict of the room's oracle for the operator family; None if there is none, or none for this case."""
+    """Return the verdict of the room's oracle for the operator family.
+
+    None if the room has none, or if the oracle does not cover this case.
+    """
     oracle = _oracle(trial)
     wanted = None if oracle is None else loaded(oracle.codes)(asked(trial, trial.codes))
     return (

@@ -45,8 +45,8 @@ def has_stages(trial: Trial) -> bool:
 def staged(trial: Trial) -> Verdict:
     """Judge each shown stage from the codes before it, then the output; the first stage that fails is the verdict.
 
-    A hidden stage is any real number that its declared rounding may make of its value. An element of which that leaves
-    more than 2 codes is inconclusive: counted as vacuous, and no pass where they are many.
+    A hidden stage may be any number to which its declared rounding can bring its real value. An element for which more
+    than 2 codes remain possible is inconclusive; a case with many such elements does not pass.
     """
     operands, formats = dict(_inputs(trial)), _formats(trial)
     numbers = numbers_of(trial.bound, trial.target.scheme.activation.bits)
@@ -99,7 +99,7 @@ def computes_reference(trial: Trial) -> str | None:
 
 
 def stage_findings(trial: Trial) -> Iterator[Finding]:
-    """Yield what is found of the formats of stages that a rule provides: equal to the declared ones, and no others."""
+    """Yield the findings about the formats of stages that a rule provides: they must equal the declared ones."""
     declared = _formats(trial) if has_stages(trial) else {}
     for name, got in trial.parameters.stages.items():
         if name not in declared:

@@ -16,12 +16,12 @@ Array = NDArray[Any]
 
 
 def step_codes(trial: Trial, places: Array, beside: Array | float, folded: float) -> list[Array] | None:
-    """Return what an entry at each place may be: the code of f there, of f just below, and of f just above.
+    """Return the possible entries at each place: the code of f there, of f just below, and of f just above.
 
     A whole number is exact in float32, so that the declared quantizer gives it one code (and a plugin may multiply
     exactly). Only the operand's float32 error is free: at a jump it leads to either side, never to a code between them.
-    *beside*: codes that a place may be off; *folded*: the product of scale and zero point, whose rounding the operand
-    shows. None for any other f, and where the platform declares no float32 quantizer of its tables.
+    *beside*: by how many codes a place may be off; *folded*: the product of scale and zero point, whose rounding the
+    operand shows. None for any other f, and where the platform declares no float32 quantizer of its tables.
     """
     platform, output, zero = trial.target.platform, trial.output, int(trial.output.zero_point)
     if platform.tables.alignment != "linspace" or platform.quantizer.rounding != platform.rounding:

@@ -107,7 +107,10 @@ def _count(trial: Trial) -> int:
 
 
 def _terms(trial: Trial) -> int:
-    """Return the number of terms in a mean's multiplier (the smallest window's if they differ); 1 for others."""
+    """Return the number of terms in a mean's multiplier (of the smallest window if windows differ).
+
+    1 for other operators.
+    """
     if trial.spec.error_model.kind != "mean":
         return 1
     known = mean_counts(trial)
@@ -117,8 +120,7 @@ def _terms(trial: Trial) -> int:
 def _integers(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
     """Multipliers and factors fit an integer kernel: no more significant bits than the rule's or a word's.
 
-    Factors stand for multipliers under shifts of their own, so that they may be halves, and zeros may follow their
-    bits.
+    Factors replace multipliers under their own shifts, so they may be halves, and zeros may follow their bits.
     """
     bits = max(multiplier_bits(trial), WORD_BITS)
     for name, value in (("multiplier", rescale.mantissa.item()), *rescale.factors.items()):
@@ -171,7 +173,7 @@ def _near(trial: Trial, name: str, got: Fraction, ratio: Fraction, bits: int) ->
 
 
 def _present(trial: Trial) -> dict[str, QParams]:
-    """Return the parameters of the activations that the case has; ranges of others may linger."""
+    """Return the parameters of the activations that the case has; those of absent ones may still be stored."""
     return {name: params for name, params in trial.parameters.inputs.items() if name in trial.case.shapes}
 
 

@@ -26,7 +26,7 @@ Array = NDArray[Any]
 FLOAT32_ENTRIES = 2.0**-21
 FLOAT32_TINY = 2.0**-149
 OF_UNITS = ("exp", "inverse_root", "inverse")
-"""Tables of real numbers in units of their own; others hold the output's codes."""
+"""Tables of real numbers in a separate unit; all others contain the output's codes."""
 POINT = 2.0**-22
 """What a float32 point between two ends may be off, in parts of their distance: its step is rounded, and so is it."""
 
@@ -184,8 +184,8 @@ def _fine_enough(trial: Trial, name: str, table: Table) -> Iterator[Finding]:
 def holds_spread_entries(trial: Trial, name: str, table: Table) -> bool:
     """Return whether entries are f at points spread evenly over the codes, ends included (alignment `linspace`).
 
-    Each is within half a unit and what float32 may lose of f. The points are float32 as well: each but the ends may lie
-    a little beside, and f moves with it. A function of whole numbers has the code of one of its sides.
+    Each is within half a unit plus the float32 error of f. The points are float32 too: all but the two ends may be
+    slightly off, and f moves with them. A function of whole numbers has the code of one of its sides.
     """
     count, operand = table.entries.numel(), trial.parameters.inputs[trial.spec.activations[0]]
     entries = table.entries.numpy()
@@ -206,7 +206,7 @@ def holds_spread_entries(trial: Trial, name: str, table: Table) -> bool:
 
 
 def exponentials(trial: Trial, table: Table, places: Array) -> tuple[Array, Array]:
-    """Return exp at each distance from the largest code, in units of the table, and what float32 may lose of it."""
+    """Return exp at each distance from the largest code, in units of the table, and the error that float32 may add."""
     params = trial.parameters.inputs[trial.spec.activations[0]]
     scale, zero = float(params.scale), abs(int(params.zero_point))
     wanted = np.exp(np.minimum(places, 0) * scale) / table.unit
@@ -217,16 +217,16 @@ def exponentials(trial: Trial, table: Table, places: Array) -> tuple[Array, Arra
 
 
 def inverses(table: Table, places: Array) -> tuple[Array, Array]:
-    """Return 1 / c in units of the table, no more than 1 and 0 for 0, and what float32 may lose of it."""
+    """Return 1 / c in units of the table, at most 1 and 0 for 0, and the error that float32 may add."""
     wanted = np.where(places > 0, 1.0 / np.maximum(places, 1) / table.unit, 0.0)
     return wanted, FLOAT32_ENTRIES * wanted
 
 
 def _function_codes(trial: Trial, places: Array) -> tuple[Array, Array] | None:
-    """Return sat(f) in output codes at each input code, and its budget; None where f has not one input and one scale.
+    """Return sat(f) in output codes at each input code, and its budget; None if f has not one input and one scale.
 
-    What float32 loses is relative to the code with its zero point and to that without, which may be far larger. Outside
-    the domain of f, where it is NaN, the entry is code 0.
+    The float32 error is relative to the code both with and without its zero point; the former may be far larger.
+    Outside the domain of f, where it is NaN, the entry is code 0.
     """
     operands = list(trial.case.shapes)
     if len(operands) != 1 or trial.spec.outputs["y"].kind != "value":

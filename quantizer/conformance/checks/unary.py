@@ -233,8 +233,8 @@ def _stage(
 def judge_by_reference(trial: Trial) -> Verdict:
     """Judge a plugin without multipliers: f of the dequantized inputs, rounded once; float64 leaves 2**-40 open.
 
-    A fused activation is cut where the platform cuts it.
-    Only a value that float64 puts exactly between two codes is held to the declared mode: beside a tie both codes pass.
+    A fused activation is cut where the platform cuts it. Only a value that lies exactly between two codes in float64 is
+    held to the declared rounding mode; near a tie both codes pass.
     """
     output, scale = trial.output, Fraction(float(trial.output.scale))
     zero, mode = int(output.zero_point), trial.target.platform.rounding

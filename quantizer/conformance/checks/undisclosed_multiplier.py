@@ -76,7 +76,7 @@ def _half_unit(ratio: Fraction, bits: int) -> float:
 def _factor(
     sums: Array, codes: Array, half: float, ends: tuple[int, int], ratio: float, away: float
 ) -> tuple[float, float]:
-    """Return the ends of what the factor may be; the exact ratio as both where nothing is left."""
+    """Return the interval of possible factors; the exact ratio at both ends if no factor is possible."""
     told = sums != 0
     sign, size = np.sign(sums[told]), np.abs(sums[told])
     towards = sign * codes[told]

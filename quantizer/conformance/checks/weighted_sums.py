@@ -123,7 +123,7 @@ def _exact_sum(parts: Mapping[str, Array], factors: Mapping[str, Fraction], gain
 def candidates(trial: Trial) -> dict[str, Array]:
     """Return every value that a selecting operator may return: centred codes in the shape of the output, and 0.
 
-    One that turns may give what it selects with the other sign.
+    A factor that turns a comparison around may select the element with the opposite sign.
     """
     pointing = {name for name, item in trial.spec.inputs.items() if item.kind == "index"}
     found = {name: values.numpy() for name, values in trial.centred.items() if name not in pointing}
@@ -155,7 +155,7 @@ def _dequantized(trial: Trial, parts: Mapping[str, Array], rescale: Rescale) -> 
 
 
 def contributions(trial: Trial) -> dict[str, Array]:
-    """Return what each centred operand alone contributes to a linear operator's output, as exact integers."""
+    """Return each centred operand's contribution to a linear operator's output, as exact integers."""
     zeros = {name: values * 0 for name, values in trial.centred.items()}
     return {name: trial.reference({**zeros, name: values}) for name, values in trial.centred.items()}
 

@@ -41,7 +41,7 @@ def convolution(trial: Trial) -> Array:
 
 
 def transposed_convolution(trial: Trial) -> Array:
-    """Return what every input element times the filters adds to the places of its window, plus the bias."""
+    """Return the contribution of every input element times the filters to the places of its window, plus the bias."""
     found = operands(trial)
     x, w = found["x"], found["weight"]
     attrs: Mapping[str, Any] = trial.case.attrs
@@ -121,7 +121,7 @@ def pooling(trial: Trial) -> Array:
 
 
 def counts(trial: Trial) -> Array:
-    """Return what each sum of a mean is divided by, int64, in the shape of the output."""
+    """Return the divisor of each sum of a mean, int64, in the shape of the output."""
     attrs: Mapping[str, Any] = trial.case.attrs
     if "kernel" not in attrs:
         axes = tuple(attrs["axes"]) if "axes" in attrs else (2, 3)
@@ -137,7 +137,7 @@ def window_sums(trial: Trial) -> Array | None:
 
 
 def mean_counts(trial: Trial) -> Array | None:
-    """Return what each element of a mean is divided by; None where neither its family nor the spec says."""
+    """Return the divisor of each element of a mean; None if neither its family nor the spec says it."""
     known = _of_family(lambda: counts(trial)) if trial.spec.quantization.family in SUMS else None
     if known is None and trial.spec.error_model.terms is not None:
         return np.full(trial.output_shape, trial.terms)
@@ -145,7 +145,7 @@ def mean_counts(trial: Trial) -> Array | None:
 
 
 def mean_sums(trial: Trial) -> tuple[Array, Array] | None:
-    """Return the sums of a mean's centred codes and what each is divided by; None where nobody says.
+    """Return the sums of a mean's centred codes and the divisor of each; None if the divisor is not declared.
 
     Of a family without a sum over windows, the reference times the number of terms: an integer.
     """

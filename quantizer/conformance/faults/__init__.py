@@ -1,6 +1,6 @@
 """A catalogue of faults: small declared changes at a named place, applied through the registry, never by editing code.
 
-What the gate is worth is what it kills of these.
+The gate is worth as much as the share of these faults that it finds.
 """
 
 from quantizer.conformance.faults.cases import CORPUS, corpus, explicit_cases, gate_cases

@@ -1,8 +1,7 @@
 """Faults in one kind of number (multiplier, scale, slope, limit), whatever its name and format on a platform.
 
-Each fault is told to the numbers that an arithmetic reads: an arithmetic without multipliers reads scales, one that has
-its own rounding is rounded anew from a finer result of its own. `conformance/kinds.py` says which names are of which
-kind.
+Each fault changes the numbers that an arithmetic reads: an arithmetic without multipliers reads scales; one with its
+own rounding is rounded again from a finer result. `conformance/kinds.py` says which names belong to which kind.
 """
 
 from __future__ import annotations
@@ -80,7 +79,10 @@ def limit(by: int) -> Change:
 
 
 def halved(original: Function) -> Function:
-    """Halve what a result is multiplied by: the multiplier, or, where that changes nothing, the step of the output."""
+    """Halve the factor of a result.
+
+    The multiplier, or the step of the output if halving the multiplier changes nothing.
+    """
     return _first_that_tells(original, kernel(multipliers_halved), kernel(_factors_halved), kernel(scaled_output(2.0)))
 
 
@@ -106,7 +108,7 @@ def coarser(change: Callable[[Tensor], Tensor]) -> Wrap:
 
 
 def _first_that_tells(original: Function, *wraps: Wrap) -> Function:
-    """Return a forward that gives what the first of *wraps* does that changes the codes."""
+    """Return a forward that uses the first of *wraps* that changes the codes."""
 
     def faulty(*operands: Tensor, parameters: Parameters, **named: Any) -> Tensor | Staged:
         right: Tensor | Staged = original(*operands, parameters=parameters, **named)
@@ -178,7 +180,7 @@ def _tried(
 
 
 def _enlarged(value: Any, params: QParams | None) -> Any:
-    """Return centred codes of an activation, each 2**PLACES times as large; any other operand or attribute as it is."""
+    """Return centred codes of an activation multiplied by 2**PLACES; any other operand or attribute unchanged."""
     if params is None or not isinstance(value, Tensor):
         return value
     return (value - params.along(params.zero_point, value.dim())) << PLACES

@@ -26,7 +26,7 @@ def valued(spec: Spec) -> bool:
 
 
 def calibrated(spec: Spec) -> bool:
-    """Its outputs have ranges of their own: a scale and a zero point are chosen, and codes are rounded and clipped."""
+    """Its outputs have their own ranges, which decide scale and zero point; codes are rounded and clipped."""
     rules = spec.quantization.outputs
     return valued(spec) and all(rules.get(name, "calibrated") == "calibrated" for name in spec.outputs)
 
@@ -42,7 +42,7 @@ def fed_reals(spec: Spec) -> bool:
 
 
 def recoded(spec: Spec) -> bool:
-    """It makes codes of a range of their own from codes."""
+    """It reads codes and makes codes with another range."""
     return calibrated(spec) and coded(spec)
 
 
@@ -52,7 +52,7 @@ def summed(spec: Spec) -> bool:
 
 
 def computed(spec: Spec) -> bool:
-    """It neither moves codes nor adds them up: a quantize rule of its own provides tables or further numbers."""
+    """It neither moves codes nor adds them up: its own quantize rule provides tables or other numbers."""
     return calibrated(spec) and spec.error_model.kind not in (*_MOVES, *_SUMS, *_FOLDS, "piecewise_bilinear")
 
 
@@ -72,12 +72,12 @@ def added(spec: Spec) -> bool:
 
 
 def paired(spec: Spec) -> bool:
-    """It has two activations or more with parameters of their own."""
+    """It has at least two activations with their own parameters."""
     return calibrated(spec) and len(spec.activations) > 1
 
 
 def paired_to_the_last(spec: Spec) -> bool:
-    """It has several activations, and the last one has parameters of its own."""
+    """It has several activations, and the last one has its own parameters."""
     return paired(spec) and spec.inputs[spec.activations[-1]].kind == "value"
 
 
@@ -108,7 +108,7 @@ def dilated(spec: Spec) -> bool:
 
 
 def comparing(spec: Spec) -> bool:
-    """It says whether a relation holds of two operands, each with a scale of its own."""
+    """It compares two operands, each with its own scale."""
     return spec.error_model.kind == "comparison"
 
 
@@ -123,7 +123,7 @@ def fusing(spec: Spec) -> bool:
 
 
 def reducing(spec: Spec) -> bool:
-    """It makes one element of several of one activation: their sum, mean or product, the root of their squares."""
+    """It reduces several elements of an activation to one: their sum, mean, product or root of squares."""
     return calibrated(spec) and spec.error_model.kind in ("linear", "mean", *_FOLDS) and list(spec.inputs) == ["x"]
 
 
@@ -227,7 +227,7 @@ def splitting(spec: Spec) -> bool:
 
 
 def spatial_cut(spec: Spec) -> bool:
-    """Its windows can be cut, with padding of their own."""
+    """Its windows can be cut, and it has padding of its own."""
     return windowed(spec) and cut(spec)
 
 
@@ -242,7 +242,7 @@ def pairing(spec: Spec) -> bool:
 
 
 def channelled(spec: Spec) -> bool:
-    """It adds up products, and channels may lie along another axis than the last."""
+    """It adds up products, and the channel axis need not be the last."""
     return sums_products(spec) and weighted(spec) and ("stride" in spec.attrs or "axis" in spec.attrs)
 
 

@@ -41,9 +41,9 @@ def number_of_cases(session: Session, op: str) -> int:
 
 
 def explicit_cases(session: Session, spec: Spec, most_targets: int | None = None) -> Iterator[tuple[Target, Case]]:
-    """Yield the examples, rows and BESIDE of *spec*, built on demand: one of every target, then the next.
+    """Yield the examples, rows and extra cases of *spec*, built on demand: one of each target in rotation.
 
-    most_targets: of so many targets only, spread over all of them.
+    most_targets: at most this many targets, spread over all of them.
     """
     everything = session.all_targets(spec)
     targets = everything[:: -(-len(everything) // most_targets)] if most_targets else everything

@@ -19,7 +19,7 @@ Wrap = Callable[[Function], Function]
 
 
 def kernel(change: Callable[[Parameters], Parameters]) -> Wrap:
-    """Make the integer forward use changed parameters, while those that were provided stay as they are."""
+    """Make the integer forward use changed parameters, while the provided ones stay unchanged."""
 
     def wrap(original: Function) -> Function:
         def faulty(*operands: Tensor, parameters: Parameters, **named: Any) -> Tensor | Staged:
@@ -145,7 +145,7 @@ def one_entry(table: Table) -> Table:
 
 
 def without_bias(original: Function) -> Function:
-    """Leave the bias out, or what a normalisation calls beta."""
+    """Leave out the bias, or the beta of a normalisation."""
 
     def faulty(*operands: Tensor, **named: Any) -> Any:
         kept = (*operands[:2], *(None for _ in operands[2:]))
@@ -261,7 +261,7 @@ def tables_in_place(original: Function) -> Function:
 
 
 def next_shift(parameters: Parameters) -> Parameters:
-    """Halve what a provided multiplier gives."""
+    """Halve a provided multiplier."""
     numbers = {name: value + (name == "shift") for name, value in parameters.numbers.items()}
     return replace(parameters, numbers=numbers)
 

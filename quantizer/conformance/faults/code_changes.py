@@ -1,4 +1,4 @@
-"""Small changes to codes: their sign, their width, their order; and to what an operator reads for what."""
+"""Small changes to codes: their sign, their width, their order, and which operand an operator reads as which."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def output_zero_sign(p: Parameters) -> Parameters:
 
 
 def groups_interleaved(original: Function) -> Function:
-    """Deal channels to groups in turn."""
+    """Assign channels to groups one by one in rotation."""
 
     def faulty(*, x: Tensor, groups: int, **named: Any) -> Tensor | Staged:
         dealt = x.unflatten(1, (-1, groups)).transpose(1, 2).flatten(1, 2) if groups > 1 else x
@@ -98,7 +98,7 @@ def groups_interleaved(original: Function) -> Function:
 
 
 def filters_interleaved(original: Function) -> Function:
-    """Deal the filters of each channel to the channels in turn."""
+    """Assign the filters of each channel to the channels one by one in rotation."""
 
     def faulty(*, x: Tensor, weight: Tensor, **named: Any) -> Tensor | Staged:
         each = weight.shape[0] // max(x.shape[1], 1)
@@ -110,7 +110,7 @@ def filters_interleaved(original: Function) -> Function:
 
 
 def padding_moved(padding: Sequence[int]) -> tuple[int, ...]:
-    """Move one element of padding from after the first axis to before it, as the other automatic padding has it."""
+    """Move one element of padding from the end of the first axis to its start, as the other automatic padding does."""
     half = len(padding) // 2
     if padding[half] < 1:
         return tuple(padding)
@@ -118,7 +118,7 @@ def padding_moved(padding: Sequence[int]) -> tuple[int, ...]:
 
 
 def overhang_left_out(original: Function) -> Function:
-    """Divide by the places inside the padded image: what a last window overhangs does not count."""
+    """Divide by the number of places inside the padded image: the part of a last window beyond it does not count."""
 
     def faulty(
         *, x: Tensor, parameters: Parameters, padding: Sequence[int], count_include_pad: bool, **named: Any
@@ -202,7 +202,7 @@ def bfloat16(original: Function) -> Function:
 
 
 def relative(by: float) -> Callable[[Function], Function]:
-    """Make every result larger by a share of itself."""
+    """Increase every result by a fixed fraction of itself."""
 
     def wrap(original: Function) -> Function:
         return lambda **named: original(**named) * (1 + by)

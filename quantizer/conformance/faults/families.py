@@ -61,7 +61,7 @@ def flipped_kernel(codes: Tensor, p: Parameters) -> Tensor:  # noqa: ARG001 - ca
 
 
 def raw_padding(value: Callable[[Parameters], int]) -> Wrap:
-    """Pad the input with a code of its own before the forward, which then pads nothing."""
+    """Pad the input with a given code before the forward, which then pads nothing."""
 
     def wrap(original: Function) -> Function:
         def faulty(*, x: Tensor, parameters: Parameters, padding: Sequence[int], **named: Any) -> Tensor | Staged:
@@ -147,7 +147,7 @@ def filled_half_up(original: Function) -> Function:
 
 
 def last_copied(original: Function) -> Function:
-    """Copy the codes of the last operand of a concatenation as they are, but for their zero point."""
+    """Copy the codes of the last operand of a concatenation, changing only their zero point."""
 
     def faulty(*operands: Tensor, parameters: Parameters, axis: int, **named: Any) -> Tensor:
         whole: Tensor = original(*operands, parameters=parameters, axis=axis, **named)
@@ -176,7 +176,7 @@ def float32_accumulator(p: Parameters) -> Parameters:
 
 
 def folded(fold: Callable[..., Tensor], dtype: torch.dtype) -> Wrap:
-    """Compute *fold* of a type of its own: of floats on dequantized values, of integers on centred codes, that wrap."""
+    """Compute *fold* in a given type: in float on dequantized values, in wrapping integers on centred codes."""
 
     def wrap(original: Function) -> Function:  # noqa: ARG001 - a fault of the whole forward
         def faulty(*, x: Tensor, parameters: Parameters, axes: Sequence[int], keepdims: bool) -> Tensor:
@@ -224,7 +224,7 @@ def swapped(pair: Sequence[int]) -> tuple[int, ...]:
 
 
 def no_halo(original: Function) -> Function:
-    """Cut input windows one element short: what lies beyond becomes padding."""
+    """Cut input windows one element short: the missing element becomes padding."""
     del original
 
     def faulty(spec: Spec, shapes: Any, attrs: Any, plan: TilePlan) -> list[Tile]:
@@ -246,7 +246,7 @@ def _short(tile: Tile, shape: tuple[int, ...]) -> Tile:
 
 
 def under_power_of_two(change: Callable[[Parameters], Parameters]) -> Wrap:
-    """Change what is provided where the scheme's scales are powers of two."""
+    """Change the provided numbers where the scheme's scales are powers of two."""
 
     def wrap(original: Function) -> Function:
         def faulty(request: Request) -> Parameters:

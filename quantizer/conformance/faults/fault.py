@@ -1,4 +1,4 @@
-"""A fault: what it changes, where, and which operators it concerns."""
+"""A fault: its change, its place, and the operators that it concerns."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ Change = Callable[..., Any]
 
 @dataclass(frozen=True)
 class Fault:
-    """One fault: what it changes, in which operators, and how each function under test is wrapped."""
+    """One fault: its change, its operators, and how each function under test is wrapped."""
 
     id: str
     place: str
     where: tuple[str, ...] | Capability
-    """Operators by name, for faults of their own code; else what an operator must have (`capabilities`)."""
+    """Operators by name, for faults in their own code; else the `capabilities` that an operator must have."""
     kind: Kind
     wrap: Wrap
     form: str = ""

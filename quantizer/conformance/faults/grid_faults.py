@@ -1,4 +1,4 @@
-"""Faults of numbers that are no integers under one scale: of blocks and their scales, and of narrow floats."""
+"""Faults of numbers that are not integers under one scale: of blocks and their scales, and of narrow floats."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Codes = Callable[[Tensor, QParams], Tensor]
 
 
 def _block_numbers(change: Callable[[Tensor], Tensor]) -> Callable[[Parameters], Parameters]:
-    """Change the multipliers of blocks, [channels, blocks and the constant]; nothing where there are none."""
+    """Change the multipliers of blocks, [channels, blocks and the constant]; nothing if there are none."""
 
     def changed(p: Parameters) -> Parameters:
         ratio = p.rescale
@@ -44,7 +44,7 @@ def _last_as_before(numbers: Tensor) -> Tensor:
 
 
 def _moved(by: int) -> Callable[[Parameters], Parameters]:
-    """Take blocks as if they ended so many elements earlier."""
+    """Treat blocks as if they ended this many elements earlier."""
 
     def change(params: QParams) -> QParams:
         blocks = params.blocks

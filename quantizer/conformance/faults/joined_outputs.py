@@ -17,7 +17,8 @@ from quantizer.ops import Function
 class OnJoinedOutputs:
     """A function that returns pieces, changed as if it returned the one tensor that they make up.
 
-    Pieces of other shapes than the call asks for, of a changed attribute, are refused as the executor refuses them.
+    Pieces whose shapes differ from those requested, because of a changed attribute, are refused as the executor refuses
+    them.
     """
 
     def __init__(self, spec: Spec, original: Function, wrap: Any) -> None:
@@ -26,7 +27,7 @@ class OnJoinedOutputs:
         self._attrs: Mapping[str, Any] = {}
 
     def __call__(self, *operands: Tensor, **named: Any) -> tuple[Tensor, ...]:
-        """Run the changed function and cut what it gives as this call asks."""
+        """Run the changed function and cut its result into the requested pieces."""
         self._attrs = {name: named[name] for name in self._spec.attrs}
         return split_output(self._spec, self._changed(*operands, **named), self._shapes(operands, named), self._attrs)
 

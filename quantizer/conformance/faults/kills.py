@@ -1,4 +1,4 @@
-"""Runs the checks under a planted fault: what the fault changes, and which checks find it."""
+"""Runs the checks under a planted fault, to see what the fault changes and which checks find it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _SEEN_BY: Mapping[Kind, tuple[str, ...]] = {
 }
 """Kind of function -> the checks that run it or read its result; other kinds: all. Other checks are unaffected."""
 STATE = "state"
-"""The place of faults that remember or damage: what a check finds of them depends on the checks before it."""
+"""The place of faults that keep state or damage it: whether a check finds them depends on the checks before it."""
 FURTHER = 3
 """Cases that a fault changes which all checks judge after the first that found it: so that a row names every check."""
 WITHIN = 12
@@ -54,7 +54,7 @@ _KEPT: Mapping[Kind, tuple[str, ...]] = {"quantize": _DATA, "quantized": _HANDED
 
 
 Compared = tuple[Array, Array | None, float]
-"""The real output that is wanted, what is got (None where a function raised), and the real value of one code."""
+"""The expected real output, the actual one (None if a function raised), and the real value of one code."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Kill:
 
 @dataclass
 class Found:
-    """What became of one planted fault over some cases."""
+    """The outcome of one planted fault over some cases."""
 
     effect: bool = False
     """Whether it changed anything."""
@@ -78,12 +78,12 @@ class Found:
 
     @property
     def first(self) -> Kill | None:
-        """The first kill, or None where the fault survived."""
+        """The first kill, or None if the fault survived."""
         return next(iter(self.kills.values()), None)
 
 
 class Subject:
-    """One operator with some cases, and what its unchanged functions make of them, computed once for all faults."""
+    """One operator with some cases, and the unchanged functions' results on them, computed once for all faults."""
 
     def __init__(
         self,
@@ -105,7 +105,9 @@ class Subject:
         self._given: dict[tuple[int, Kind], list[object]] = {}
 
     def examine(self, fault: Fault) -> Found:
-        """Return what *fault* changes and which checks find it: every case that it changes is judged until one did.
+        """Return the cases that *fault* changes and the checks that find it.
+
+        Changed cases are judged until one check does.
 
         A few cases after that are judged too, so that all checks are named that find it soon; under a schedule, which
         asks only what is lost, none. A fault that changes runs which no check of its case sees is then judged on the
@@ -178,7 +180,7 @@ class Subject:
         return Planting(fault, self.session.library.spec(self.op), tuple(self.session.library.platforms))
 
     def compared(self, fault: Fault) -> list[Compared]:
-        """Return for each case that *fault* changes the real output that is wanted, what is got, and one code of it.
+        """Return, for each case that *fault* changes, the expected and actual real output, and the value of one code.
 
         Empty for a fault in a file, which changes no output.
         """
@@ -224,7 +226,7 @@ class Subject:
 
 
 def anew(trial: Trial, kind: Kind) -> Trial:
-    """Return *trial* without what a changed function of *kind* decides; provided tensors are copies."""
+    """Return *trial* without the results of a changed function of *kind*; provided tensors are copies."""
     other = copy.copy(trial)
     kept = _KEPT.get(kind, (*_HANDED, "outcome"))
     other.__dict__ = {
@@ -237,7 +239,7 @@ def anew(trial: Trial, kind: Kind) -> Trial:
 
 
 def _computed(trial: Trial, name: str) -> bool:
-    """Return whether a trial computes an attribute on demand; the others are what it was made of."""
+    """Return whether a trial computes this attribute on demand; the other attributes were given to it."""
     return isinstance(getattr(type(trial), name, None), cached_property)
 
 
@@ -250,10 +252,12 @@ def _copied(parameters: Parameters) -> Parameters:
 
 
 def given(trial: Trial, kind: Kind) -> Iterator[object]:
-    """Yield everything that the functions of *kind* give for a trial, piece by piece; of one that raises, what it says.
+    """Yield all results of the functions of *kind* for a trial, piece by piece.
 
-    Forwards run on the operands of the case, on others of the same shapes, and once more, and show what they leave of
-    them.
+    For a function that raises, the message.
+
+    Forwards run on the case's operands, on other operands of the same shapes, and once more; the operands are compared
+    afterwards.
     """
     try:
         if kind == "tile":
@@ -261,7 +265,7 @@ def given(trial: Trial, kind: Kind) -> Iterator[object]:
         elif kind in FILE_KINDS:
             yield _in_files(trial)
         elif kind == "quantize":
-            # The platform that a rule passes on is none of its numbers: it counts by what the forward makes of it.
+            # The platform that a rule passes on is not one of its numbers: it counts through its effect on the forward.
             yield replace(trial.parameters, platform=trial.target.platform)
             yield _run(trial, "quantized", {name: torch.clone(values) for name, values in trial.codes.items()})
         else:

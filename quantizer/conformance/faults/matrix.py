@@ -33,9 +33,9 @@ class Job:
     listed: Mapping[Triple, str]
     """(fault, operator, platform) -> why it has no effect there."""
     corpus: int = 0
-    """Generated cases that decide about pairs without effect in the gate's cases; 0: run none."""
+    """The number of generated cases for pairs that have no effect in the gate's cases; 0: run none."""
     peers: bool = False
-    """Judge the faults by the policies of others, too."""
+    """Also judge the faults by other tools' policies."""
     schedule: bool = False
     """Judge each case by those checks alone that the gate profile runs on it."""
     places: bool = False
@@ -44,7 +44,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Row:
-    """What became of one fault in one operator."""
+    """The outcome of one fault in one operator."""
 
     fault: str
     place: str
@@ -73,14 +73,14 @@ class Result:
 
 
 def matrix(jobs: Sequence[Job], executor: Executor) -> Iterator[Result]:
-    """Yield the result of each job as it comes."""
+    """Yield the results of the jobs as they finish."""
     waiting = [executor.submit(run, job) for job in jobs]
     for done in as_completed(waiting):
         yield done.result()
 
 
 def run(job: Job) -> Result:
-    """Examine one operator in a session of its own."""
+    """Examine one operator in a separate session."""
     plugins = judged(job.options.plugins, dict(job.environment))
     session = open_session(job.options, tuple(folder for plugin in plugins for folder in plugin.specs))
     return examined(session, job)

@@ -24,7 +24,7 @@ def each_before(values: Sequence[int]) -> tuple[int, ...]:
 
 
 def each_index_next(original: Function) -> Function:
-    """Take what lies behind the place that an index names; the first behind the last."""
+    """Take the element after the place that an index names; the first one after the last."""
 
     def faulty(*, x: Tensor, indices: Tensor, axis: int, **named: Any) -> Tensor:
         codes: Tensor = original(x=x, indices=(indices + 1) % x.shape[axis], axis=axis, **named)
@@ -109,7 +109,7 @@ def turned_around(original: Function) -> Function:
 
 
 def forwards(original: Function) -> Function:
-    """Give what is read backwards in the order of the tensor."""
+    """Return the elements in the tensor's order where they should be reversed."""
 
     def faulty(*operands: Tensor, strides: Sequence[int], **named: Any) -> Tensor:
         codes: Tensor = original(*operands, strides=strides, **named)
@@ -134,7 +134,7 @@ def places_transposed(original: Function) -> Function:
 
 
 def each_element_repeated(original: Function) -> Function:
-    """Repeat each element beside itself, not the tensor as a whole."""
+    """Repeat each element next to itself, instead of the tensor as a whole."""
     del original
 
     def faulty(*, x: Tensor, repeats: Sequence[int], **named: Any) -> Tensor:  # noqa: ARG001
@@ -169,7 +169,7 @@ def sides_exchanged(original: Function) -> Function:
 
 
 def not_the_other_way(original: Function) -> Function:
-    """Take what does not hold the other way round for what holds: equal operands count too, or no longer."""
+    """Replace the comparison by the negation of its reverse, so that equal operands are treated the other way."""
 
     def faulty(**named: Any) -> Tensor:
         return 1 - sides_exchanged(original)(**named)  # type: ignore[no-any-return]

@@ -21,7 +21,7 @@ FEW_BITS = 8
 
 @contextmanager
 def _step(name: str, change: Callable[[Function], Function]) -> Iterator[None]:
-    """Run a block with a changed step of the operator in place of its own."""
+    """Run a block in which one step of the operator is changed."""
     own = getattr(normalize, name)
     setattr(normalize, name, change(own))
     try:
@@ -59,7 +59,7 @@ def root_minus_one(own: Function) -> Function:
 
 
 def normalized_plus_one(own: Function) -> Function:
-    """Raise what is shifted in the platform's own mode by one: the normalised value, and the factor of 16 bits."""
+    """Add one to the numbers that the platform shifts and rounds: the normalised value, and the factor of 16 bits."""
     return lambda values, bits, mode: own(values, bits, mode) + (mode != "half_up")
 
 
@@ -69,7 +69,7 @@ def floored(own: Function) -> Function:
 
 
 def few_bits(own: Function) -> Function:
-    """Keep the leading bits of what goes into a root."""
+    """Keep only the leading bits of the argument of a root."""
 
     def changed(squares: Tensor, *rest: Any) -> Any:
         length = torch.frexp(squares.double()).exponent.to(torch.int64)

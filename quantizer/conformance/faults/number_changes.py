@@ -117,7 +117,7 @@ def sums(change: Callable[..., Tensor]) -> Wrap:
 
 
 def without_product_of_zeros(original: Function) -> Function:
-    """Leave out what both zero points together add to a sum of K products: z_a * z_b * K."""
+    """Leave out the contribution of both zero points to a sum of K products: z_a * z_b * K."""
 
     def faulty(*, parameters: Parameters, **named: Any) -> Tensor:
         found: Tensor = original(parameters=parameters, **named)

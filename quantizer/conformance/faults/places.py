@@ -1,7 +1,7 @@
 """The kill matrix by place: fault x operator x (platform, arithmetic), where a case has one arithmetic.
 
-A fault that is found on one platform says nothing about another: what it changes there may have another name, or not
-exist.
+A fault that is found on one platform proves nothing for another: the number that it changes may have another name
+there, or not exist.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FAILING = (SURVIVES, STALE)
 
 @dataclass(frozen=True)
 class Place:
-    """What became of one fault in one operator on one platform, under one of its arithmetics."""
+    """The outcome of one fault in one operator on one platform, under one of its arithmetics."""
 
     fault: str
     op: str
@@ -52,7 +52,7 @@ class Places:
                 self._where.setdefault((trial.target.platform.platform, found), []).append(index)
 
     def examined(self, fault: Fault, listed: Mapping[Triple, str]) -> tuple[Place, ...]:
-        """Return what becomes of *fault* in each place.
+        """Return the outcome of *fault* in each place.
 
         *listed*: (fault, operator, platform) -> why it has no effect.
         """
@@ -76,7 +76,7 @@ class Places:
 
 
 def silent_places(places: Iterable[Place]) -> Mapping[Triple, str]:
-    """Return why a fault changes nothing in an operator on a platform, where that holds of every arithmetic there."""
+    """Return why a fault changes nothing in an operator on a platform, if that is true of every arithmetic there."""
     found: dict[Triple, list[Place]] = {}
     for place in places:
         found.setdefault((place.fault, place.op, place.platform), []).append(place)
@@ -88,7 +88,7 @@ def silent_places(places: Iterable[Place]) -> Mapping[Triple, str]:
 
 
 def arithmetic(trial: Trial) -> str | None:
-    """Return the kind of the numbers that the platform's rule provides for a case; None where it refuses the case."""
+    """Return the kind of the numbers that the platform's rule provides for a case; None if it refuses the case."""
     try:
         if trial.unsupported is not None:
             return None

@@ -40,7 +40,7 @@ def places_document(places: Sequence[Place], alarms: int) -> str:
             "## By platform", "", _counts(places, ("platform",), lambda p: (p.platform,)), "",
             "## By form, arithmetic and platform", "",
             _counts(places, ("form", "arithmetic", "platform"), lambda p: (p.form, p.arithmetic, p.platform)), "",
-            "## Survivors, and what is not settled", "", _grouped(open_ones, lambda p: (p.fault, p.outcome)), "",
+            "## Survivors and undecided places", "", _grouped(open_ones, lambda p: (p.fault, p.outcome)), "",
             "## Without effect", "", _grouped(without, lambda p: (p.fault, p.reason)),
             "",
         ]
@@ -48,7 +48,7 @@ def places_document(places: Sequence[Place], alarms: int) -> str:
 
 
 def places_summary(places: Sequence[Place], alarms: int) -> str:
-    """Return one line: places, and what became of them."""
+    """Return one line: the number of places and the outcomes."""
     counts = ", ".join(f"{sum(p.outcome == name for p in places)} {head}" for name, head in _COUNTED)
     platforms = len({p.platform for p in places})
     return f"{len(places)} places on {platforms} platforms: {counts}; {alarms} alarms on unchanged operators."

@@ -61,7 +61,10 @@ def _changed(fault: Fault, spec: Spec, original: Function) -> Function:
 
 
 def _original(kind: FunctionKind, op: str, platform: str | None) -> Function | None:
-    """Return what runs on *platform* (None: where no platform has its own), or None where it has nothing of its own."""
+    """Return the function that runs on *platform* (None: where no platform has its own).
+
+    None if there is no such function.
+    """
     own = REGISTRY.entries.get((op, kind, platform))
     if kind == "quantized":
         own = own or REGISTRY.entries.get((op, "accumulate", platform))

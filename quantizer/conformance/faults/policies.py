@@ -1,9 +1,8 @@
 """Tolerances by which published test harnesses compare an operator with its reference, each with its source.
 
-Each compares what the changed operator gives with what the unchanged one gives, both as real numbers, as a test does
-that runs the quantized model twice. No policy looks at parameters, tiles, files or a second run. Rooms add those of
-their
-systems' own tests.
+Each compares the outputs of the changed and of the unchanged operator as real numbers, as a test does that runs the
+quantized model twice. No policy looks at parameters, tiles, files or a second run. Rooms add those of their systems'
+own tests.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ Accepts = Callable[[Array, Array, float], bool]
 
 @dataclass(frozen=True)
 class Policy:
-    """What one harness accepts, and where that is known from."""
+    """The errors that one test harness accepts, and the source for that."""
 
     name: str
     source: str
     accepts: Accepts
     in_codes: bool = False
-    """Its unit is a code, so that it says nothing of a float forward."""
+    """Its unit is a code, so it cannot judge a float forward."""
 
 
 def close(atol: float, rtol: float) -> Accepts:
@@ -40,7 +39,7 @@ def close(atol: float, rtol: float) -> Accepts:
 
 
 def within_codes(count: float, atol: float = 0.0) -> Accepts:
-    """Accept elements within so many codes."""
+    """Accept elements that differ by at most this many codes."""
     return lambda wanted, got, step: bool((np.abs(got - wanted) <= atol + count * step * (1 + 1e-9)).all())
 
 
@@ -66,7 +65,7 @@ def frobenius(most: float, least_cosine: float) -> Accepts:
 
 
 def sqnr(least: float) -> Accepts:
-    """Accept a ratio of signal to error of so many dB."""
+    """Accept a ratio of signal to error of at least this many dB."""
 
     def accepts(wanted: Array, got: Array, step: float) -> bool:  # noqa: ARG001
         error = float(((got - wanted) ** 2).sum())
@@ -115,7 +114,7 @@ class Share:
 
 
 def shares(compared: list[tuple[Array, Array | None, float]]) -> Mapping[str, Share]:
-    """Return for each policy how many of *compared* (wanted, got or None where it raised, step) it finds at fault."""
+    """Return for each policy how many of *compared* (wanted, got or None if it raised, step) it finds at fault."""
     found = {}
     for policy in policies():
         seen = [row for row in compared if row[2] > 0.0 or not policy.in_codes]

@@ -1,4 +1,4 @@
-"""Small changes to what a quantize rule decides: ranges and their estimators, signs, zero points, tables."""
+"""Small changes to the decisions of a quantize rule: ranges and their estimators, signs, zero points, tables."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def _shrunk(params: QParams, pair: Range) -> QParams:
 
 
 def zero_point_unclamped(original: Function) -> Function:
-    """Provide the zero point of a range as it comes out, one code beyond the end where it was clamped there."""
+    """Provide the zero point of a range without clamping: it may be one code beyond the end."""
 
     def faulty(request: Request) -> Parameters:
         found: Parameters = original(request)
@@ -167,7 +167,7 @@ def other_weight_range(original: Function) -> Function:
 
 
 def half_cell_late(table: Table) -> Table:
-    """Give each entry half a cell of its neighbour, as a table over the middles of cells has it."""
+    """Move each entry half a cell towards its neighbour, as in a table over the middles of cells."""
     after = torch.cat([table.entries[1:], table.entries[-1:]])
     return replace(table, entries=(table.entries + after) >> 1)
 

@@ -1,4 +1,4 @@
-"""Reasons why a fault has no effect on a platform: what it changes does not occur there."""
+"""Reasons why a fault has no effect on a platform: the number that it changes does not occur there."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Holds = Callable[[Trial], bool]
 
 @dataclass(frozen=True)
 class Rule:
-    """What some faults need; where no case of a platform has it, they change nothing."""
+    """A precondition of some faults; on a platform where no case meets it, they change nothing."""
 
     faults: tuple[str, ...]
     """Identifiers, or their beginnings."""
@@ -114,8 +114,8 @@ RULES = (
     Rule(("power_of_two_",), lambda t: t.target.scheme.activation.rule == "power_of_two", "No scheme of the platform has powers of two."),
     Rule(("table",), lambda t: bool(t.parameters.tables), "The arithmetic has no table."),
     Rule(("table_last_cell", "table_interpolation", "table_not_interpolated"), _interpolated, "No table is read between two entries."),
-    Rule(("slope_",), lambda t: bool(t.parameters.numbers.keys() & set(SLOPES)), "The slope is no number of the arithmetic: it lies in a table."),
-    Rule(("bound_",), lambda t: bool(t.parameters.numbers.keys() & set(LIMITS)), "The limits are no numbers of the arithmetic: they lie in a table."),
+    Rule(("slope_",), lambda t: bool(t.parameters.numbers.keys() & set(SLOPES)), "The slope is not a separate number in this arithmetic: it is part of a table."),
+    Rule(("bound_",), lambda t: bool(t.parameters.numbers.keys() & set(LIMITS)), "The limits are not separate numbers in this arithmetic: they are part of a table."),
     Rule(_KERNEL, _computed, "The integer forward looks codes up: the quantize rule has rounded, scaled and clipped them."),
     Rule(("multiplier_", "requantized_as_", "channel_", "first_factor", "factors_", "rounding_twice", "shift_"), _multiplied, "The arithmetic has no multiplier."),
     Rule(("shift_",), _shifted, "The multiplier has no shift."),
@@ -138,7 +138,7 @@ RULES = (
         ("input_zero_point", "output_zero_point", "last_zero_point", "clip_unsigned_as_signed", "clip_range", "input_sign"),
         _integers, "Codes of a narrow float have a sign, no zero point, and no range but their format's.",
     ),
-    Rule(("block_", "constant_of_first_block"), lambda t: t.target.scheme.grid == "blocks", "No weights lie in blocks."),
+    Rule(("block_", "constant_of_first_block"), lambda t: t.target.scheme.grid == "blocks", "No weights are stored in blocks."),
     Rule(("float_",), lambda t: not _integers(t), "No activation is a narrow float."),
     Rule(("relu6_", "activation_missing", "file_activation"), _fused("relu6", "relu"), "No activation is fused there."),
     Rule(("relu6_",), _fused("relu6"), "No relu6 is fused there."),
@@ -148,7 +148,7 @@ RULES = (
 
 
 def silence(fault: Fault, trials: Sequence[Trial]) -> str:
-    """Return why *fault* can change nothing in these cases of one platform and arithmetic; "" where nothing says so."""
+    """Return why *fault* can change nothing in these cases of one platform and arithmetic; "" if no reason is known."""
     for rule in RULES:
         if fault.id.startswith(rule.faults) and not any(rule.needed(trial) for trial in trials):
             return rule.reason

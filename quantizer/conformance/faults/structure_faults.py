@@ -1,4 +1,4 @@
-"""Faults of what an operator reads and writes: attributes, tables, movement, tiles, state, files, float paths."""
+"""Faults in what an operator reads and writes: attributes, tables, movement, tiles, state, files, float paths."""
 
 from __future__ import annotations
 

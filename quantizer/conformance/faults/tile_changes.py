@@ -75,7 +75,7 @@ def seam_doubled(found: list[Tile], shapes: dict[str, tuple[int, ...]], attrs: d
 
 
 def seam_late(found: list[Tile], shapes: dict[str, tuple[int, ...]], attrs: dict[str, Any]) -> list[Tile]:
-    """Put the results of the first two tiles of one shape in each other's place."""
+    """Exchange the results of the first two tiles of the same shape."""
     first = found[0]
     size = [stop - start for start, stop in first.output]
     for place, other in enumerate(found[1:], 1):
@@ -90,12 +90,12 @@ def seam_late(found: list[Tile], shapes: dict[str, tuple[int, ...]], attrs: dict
 
 
 def sum_restarted(found: list[Tile], shapes: dict[str, tuple[int, ...]], attrs: dict[str, Any]) -> list[Tile]:
-    """Start a split sum anew with each part, so that the last one is all that is left."""
+    """Restart a split sum with each part, so that only the last part remains."""
     return [replace(tile, part=0, parts=1) for tile in found if tile.part == tile.parts - 1]
 
 
 def part_left_out(found: list[Tile], shapes: dict[str, tuple[int, ...]], attrs: dict[str, Any]) -> list[Tile]:
-    """Leave the first part of a split sum out, but for its place in the order."""
+    """Leave out the first part of a split sum, but keep its place in the order."""
     kept = []
     for tile in found:
         if tile.parts == 1:

@@ -1,6 +1,6 @@
 """Pairs of fault and operator without effect, as data, each with its reason: cases/faults/without_effect.jsonl.
 
-A row that names platforms says so of these alone: `quantizer faults --places --list` writes such rows.
+A row that names platforms is about these alone: `quantizer faults --places --list` writes such rows.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FILE = Path("faults") / "without_effect.jsonl"
 _KEYS = ({"fault", "ops", "reason"}, {"fault", "ops", "platforms", "reason"})
 LISTED = Readable("a list of faults", 1 << 24, CaseError, 'Write {"fault": "...", "ops": ["..."], "reason": "..."}.')
 EVERYWHERE = "*"
-"""What stands for all platforms of the operator."""
+"""The value that means all platforms of the operator."""
 Pair = tuple[str, str]
 Triple = tuple[str, str, str]
 """A fault, an operator and a platform."""
@@ -29,8 +29,8 @@ Triple = tuple[str, str, str]
 def read_without_effect(cases: Path) -> Mapping[Pair, str]:
     """Return (fault, operator) -> reason of every pair that is listed for all platforms; none without the file.
 
-    CaseError names file and line of what is not a JSON object with a fault, its operators and a reason, or listed
-    twice.
+    CaseError names the file and line of a row that is not a JSON object with a fault, its operators and a reason, or
+    that occurs twice.
     """
     return {
         (fault, op): reason for (fault, op, platform), reason in read_places(cases).items() if platform == EVERYWHERE
@@ -40,7 +40,7 @@ def read_without_effect(cases: Path) -> Mapping[Pair, str]:
 def read_places(cases: Path) -> Mapping[Triple, str]:
     """Return (fault, operator, platform) -> reason of all that is listed; `EVERYWHERE` if no platform is named.
 
-    CaseError names file and line of what is not such a row, or listed twice.
+    CaseError names the file and line of a row that is invalid or occurs twice.
     """
     path = cases / FILE
     found: dict[Triple, str] = {}

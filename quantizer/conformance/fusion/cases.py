@@ -29,7 +29,7 @@ from quantizer.runtime.setting import Setting
 OPSET = 18
 IR_VERSION = 9
 NARROW = Setting(reduce_range=True)
-"""Weights of 7 bits: those of 8 saturate in pairs on processors without VNNI, which is a defect of its own."""
+"""Weights of 7 bits: those of 8 saturate in pairs on processors without VNNI, which is a separate defect."""
 DATA = ("random", "random", "corners")
 
 
@@ -55,7 +55,7 @@ class GraphCase:
 
 @dataclass(frozen=True)
 class Built:
-    """A quantized graph of ONNX's operators, and what it is fed."""
+    """A quantized graph of ONNX's operators, and its inputs."""
 
     graph: Graph
     feeds: Values
@@ -75,7 +75,7 @@ def cases(spec: GraphSpec, count: int, seed: int = 0) -> Iterator[GraphCase]:
 
 
 def build(spec: GraphSpec, case: GraphCase) -> Built:
-    """Return the quantized graph of a case; scales are calibrated on the very data that it is fed."""
+    """Return the quantized graph of a case; scales are calibrated on its own inputs."""
     source = from_model(_model(spec, case))
     feeds = {name: torch.from_numpy(_filled(case, name, source.tensor(name).shape)) for name in source.inputs}
     whole = with_constant_codes(with_qdq(quantize_graph(dispatch_graph(source), [feeds], NARROW)))
@@ -114,7 +114,7 @@ def _model(spec: GraphSpec, case: GraphCase) -> onnx.ModelProto:
 
 
 def _needed(spec: GraphSpec, outputs: list[str]) -> dict[str, GraphNode]:
-    """Return the nodes that *outputs* are made of, in order."""
+    """Return, in order, the nodes on which *outputs* depend."""
     wanted = set(outputs)
     for name in reversed(spec.nodes):
         if name in wanted:
@@ -129,7 +129,7 @@ def _value(value: Any, bound: Mapping[str, Any]) -> Any:
 
 
 def _filled(case: GraphCase, name: str, shape: tuple[int, ...]) -> np.ndarray[Any, np.dtype[np.float32]]:
-    """Return values of a range of its own: up to eight times as wide as another's, and seldom symmetric."""
+    """Return random values in their own range: up to eight times as wide as another tensor's, and seldom symmetric."""
     chooser = HashChoices(key(case.seed, name), {})
     width = 2.0 ** chooser.integer("exponent", -1, 2) * (1 + chooser.integer("width", 0, 255) / 256)
     share = chooser.integer("low", 0, 16) / 16
@@ -138,7 +138,10 @@ def _filled(case: GraphCase, name: str, shape: tuple[int, ...]) -> np.ndarray[An
 
 
 def _showing_codes(graph: Graph) -> Graph:
-    """Return *graph* with the codes of its outputs for outputs, and no dequantization that nothing else reads."""
+    """Return *graph* with the codes of its outputs as outputs.
+
+    Dequantizations that only fed the old outputs are removed.
+    """
     outputs = tuple(f"{name}#codes" for name in graph.outputs)
     ends = {f"{name}#dequantize" for name in graph.outputs if not graph.consumers.get(name)}
     nodes = tuple(node for node in graph.nodes if node.name not in ends)

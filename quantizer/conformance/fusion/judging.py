@@ -50,7 +50,7 @@ class Judged:
     verdict: Verdict
 
     def __str__(self) -> str:
-        """What was compared and how it ended."""
+        """The comparison and its result."""
         return f"{self.what}: {self.verdict.status}{f', {self.verdict.reason}' if self.verdict.reason else ''}"
 
 
@@ -84,7 +84,7 @@ def judge_graph(
     optimized: Session | None = None,
     rewrites: Mapping[str, Rewrite] | None = None,
 ) -> list[Judged]:
-    """Return everything that is compared for one case on one platform.
+    """Return all comparisons of one case on one platform.
 
     engine, optimized: a real system without and with its optimizations, on the platform that it computes. rewrites:
     beside our own, by name.
@@ -152,7 +152,8 @@ def judge_rewrite(own: Composed, rewrite: Rewrite) -> Verdict:
 def judge_optimized(built: Built, engine: Session, optimized: Session) -> Verdict:
     """Judge an optimized run by the run without: equal codes, where the enclosures of the parts allow one code each.
 
-    A part's enclosure is float64 on the operands of the plain run, with what float32 may lose. Where it allows two
+    A part's enclosure is the float64 result on the operands of the plain run, widened by the float32 error. Where it
+    allows two
     codes somewhere, an optimized run may have either there, and anything behind it: nothing is judged.
     """
     parts, names = parts_of(built.graph), list(built.graph.outputs)
@@ -178,10 +179,10 @@ def judge_optimized(built: Built, engine: Session, optimized: Session) -> Verdic
 def _excused_optimized(
     built: Built, engine: Session, optimized: Session, wanted: Codes, made: Codes, verdict: Verdict
 ) -> Verdict:
-    """Return a difference of an optimized run as the declared defects that account for all of it, else as it is.
+    """Return a difference of an optimized run as declared defects if these account for all of it, else unchanged.
 
-    A defect of a node accounts for outputs behind the node. A defect of a fused kernel accounts for what is gone where
-    the node's results are shown, so that nothing is fused across them.
+    A defect of a node accounts for outputs behind the node. A defect of a fused kernel accounts for a difference that
+    disappears when the node's results are outputs, so that nothing is fused across them.
     """
     system = chosen(engine.name)
     assert system is not None
@@ -273,7 +274,7 @@ def compared(wanted: Codes, found: Codes) -> Verdict:
 def failing_what(
     spec: GraphSpec, case: GraphCase, platform: str, engines: tuple[Session | None, Session | None], what: str
 ) -> bool:
-    """Return whether a case fails in *what*."""
+    """Return whether a case fails in the comparison *what*."""
     return any(item.what == what and item.verdict.failing for item in judge_graph(spec, case, platform, *engines))
 
 

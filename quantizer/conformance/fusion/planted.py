@@ -94,7 +94,7 @@ def _bias_by(node: str, other: str) -> Rewrite:
 
 
 def _relu_before_sum(graph: Graph) -> Graph:
-    """Put the relu on the first operand; what behind the sum was clamped is not."""
+    """Apply the relu to the first operand of a sum, instead of to the sum."""
     relu, total = graph.node("relu"), graph.node("sum")
     first = replace(relu, name="relu@first", inputs=(total.inputs[0],), outputs=("relu@first",))
     made = replace(graph.tensor(str(total.inputs[0])), name="relu@first")
@@ -107,7 +107,7 @@ def _relu_before_sum(graph: Graph) -> Graph:
 
 
 def _zero_of(node: str, other: str | None) -> Rewrite:
-    """Read the codes of *node* by the zero point of another tensor, or by none."""
+    """Read the codes of *node* with the zero point of another tensor, or with none."""
 
     def rewrite(graph: Graph) -> Graph:
         old = graph.node(f"{node}#dequantize")
@@ -118,7 +118,7 @@ def _zero_of(node: str, other: str | None) -> Rewrite:
 
 
 def _own_scale(reader: str, node: str, other: str) -> Rewrite:
-    """Give *reader* a dequantization of *node* of its own, with the numbers of another tensor."""
+    """Give *reader* its own dequantization of *node*, with the numbers of another tensor."""
 
     def rewrite(graph: Graph) -> Graph:
         old, name = graph.node(f"{node}#dequantize"), f"{node}@{reader}"

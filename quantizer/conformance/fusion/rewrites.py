@@ -20,7 +20,7 @@ def written_and_read(graph: Graph) -> Graph:
 
 
 def duplicated(graph: Graph) -> Graph:
-    """Return the graph with a dequantization of its own for each reader, as exporters write it."""
+    """Return the graph with a separate dequantization for each reader, as exporters write it."""
     nodes: list[Node] = []
     added = {}
     for node in graph.order:
@@ -65,7 +65,7 @@ def _used(graph: Graph) -> Graph:
 
 
 def swapped(spec: GraphSpec) -> Rewrite | None:
-    """Return the rewrite that puts the pairs of the spec's `orders` in the other order; None where there is none."""
+    """Return the rewrite that reverses the pairs of the spec's `orders`; None if there are none."""
     if not spec.orders:
         return None
 
@@ -81,8 +81,8 @@ def swapped(spec: GraphSpec) -> Rewrite | None:
 def _swapped(graph: Graph, first: str, second: str) -> Graph:
     """Return *graph* with *second*, which moves codes, before *first*.
 
-    What moves keeps its operand's numbers, so that the moved operand has those that the first one reads. What the first
-    one makes, moved or not, has the numbers that it had.
+    A movement keeps its operand's numbers, so the moved operand has those that the first node reads. The results of the
+    first node keep their numbers, moved or not.
     """
     a, b = graph.node(first), graph.node(second)
     source = graph.producers[str(a.inputs[0])]

@@ -14,16 +14,16 @@ from quantizer.core.case import Case
 
 T = TypeVar("T")
 RANGES = 4
-"""Cases of one structure, each with ranges and data of its own."""
+"""Cases of one structure, each with different ranges and data."""
 STRUCTURAL = ("order", "activation", "tiles")
 """Choices after a structure's dimensions and operands; those of single axes begin with the same words."""
 
 
 def member(target: Target, seed: int, place: int, most: int = PARTS) -> Case:
-    """Return the case *place* of the series *seed*: RANGES neighbours have one structure, and nothing else in common.
+    """Return the case *place* of the series *seed*: RANGES neighbouring cases share a structure, and nothing else.
 
     most: data sets of the case, at most; it has several where its structure has an axis to stack them along. The case
-    says all that decides it, so that it is judged alone as in its batch.
+    contains everything that decides it, so judging it alone gives the same verdict as in its batch.
     """
     spec = target.spec
     structure = HashChoices(key(seed, target.id, "structure", str(place // RANGES)), {})
@@ -55,5 +55,5 @@ class _Member:
         return self._of(name).option(name, options)
 
     def bin(self, factor: str) -> str | None:  # noqa: ARG002 - the protocol's
-        """Return None: no row asks for anything."""
+        """Return None: no row requests a bin."""
         return None

@@ -54,7 +54,7 @@ EMPHASIS: tuple[Mapping[str, str], ...] = (
     {"tiles": "prime"},
     {"activation": "relu6", "data": "corners"},
 )
-"""What one row in a target is too little for: rounding shows at ties only, windows at seams only."""
+"""Properties that need more than one row in a target: rounding shows only at ties, windows only at seams."""
 
 
 def factors(spec: Spec, targets: Sequence[str]) -> dict[str, list[str]]:
@@ -88,7 +88,7 @@ def covering_rows_by_id(spec: Spec, targets: Sequence[str], target: str) -> list
 def covering_rows_of(targets: Sequence[Target], target: Target) -> list[Mapping[str, str]]:
     """Return the rows of *target* among *targets*.
 
-    Each platform, whose code is its own, has a covering array of its own, and so have its schemes of each kind of grid.
+    Each platform with its own code has a separate covering array, and so has each of its schemes' kinds of grid.
     """
     return covering_rows_by_id(target.spec, [t.id for t in targets if t.deal == target.deal], target.id)
 
@@ -96,7 +96,7 @@ def covering_rows_of(targets: Sequence[Target], target: Target) -> list[Mapping[
 def single_bin_choices(target: Target, entry: str) -> Iterator[HashChoices]:
     """Yield choices that aim at one coverage entry alone, for entries that no row could combine with its others.
 
-    Of a data set a few, each of which may miss its aim; of all else the first one whose case has the entry, if any has.
+    For a data set several cases, since each may miss its aim; for any other entry the first case that has it, if any.
     """
     factor, value = entry.split("=", 1)
     seeds = (key(attempt, target.id, entry) for attempt in range(ATTEMPTS if factor == "data" else SEARCHED))
@@ -206,12 +206,12 @@ def _tied(target: Target, case: Case, chooser: ChoiceSource) -> Mapping[str, Ran
 
 
 def activations(spec: Spec, platform: Platform) -> list[str]:
-    """Return what can be fused into the operator on the platform, `none` first."""
+    """Return the activations that can be fused into the operator on the platform, `none` first."""
     return ["none", *(name for name in spec.fuses if name in platform.activations)]
 
 
 def _runnable(target: Target) -> list[str]:
-    """Return the activations that cases of *target* may have: none where a plugin knows nothing of them."""
+    """Return the activations that cases of *target* may have: none where a plugin does not support them."""
     legal = activations(target.spec, target.platform)
     return legal if REGISTRY.fuses(target.spec.op, target.platform.places) else ["none"]
 
@@ -241,7 +241,7 @@ def _calibrated(target: Target, case: Case, chooser: ChoiceSource) -> dict[str, 
 
 
 def _hints(target: Target, case: Case, tensors: Mapping[str, Any]) -> dict[str, float]:
-    """Return what decides the output range of data next to ties: accumulator units, and the number of terms."""
+    """Return the numbers behind the output range of data next to ties: accumulator units, and the number of terms."""
     spec = target.spec
     hints = {"step": _accumulator_step(target, case, tensors)}
     if spec.error_model.kind == "product":

@@ -20,7 +20,7 @@ class ChoiceSource(Protocol):
         """Return one of *options*."""
 
     def bin(self, factor: str) -> str | None:
-        """Return the bin that coverage asks for, or None to leave it open."""
+        """Return the bin that coverage requests, or None to leave it open."""
 
 
 class HashChoices:

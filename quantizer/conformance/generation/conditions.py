@@ -50,7 +50,7 @@ TRIES = 6
 def conditions(everything: Sequence[Target], target: Target) -> Iterator[Case]:
     """Yield the gate's cases of *target*: its share of the units that its platform's targets have among *everything*.
 
-    Kinds of units take turns, and so do the units of a kind: what a dimension has many of does not crowd out an
+    The kinds of units alternate, and so do the units of a kind: a dimension with many units does not crowd out an
     attribute.
     """
     of_platform = [t.id for t in everything if t.deal == target.deal]
@@ -182,7 +182,7 @@ def _calibrated(target: Target) -> list[str]:
 
 
 def _beside_zero(target: Target, case: Case, first: str, output: str) -> dict[str, Range]:
-    """Return the ranges that shall lie on one side of 0, as wide as in the case; none that is not free."""
+    """Return the ranges to be put on one side of 0, as wide as before; none for an operand with a fixed range."""
     moved = [(name, first) for name in _values(target, case)[:1]] + [(name, output) for name in _calibrated(target)]
     widths = {name: case.ranges[name][1] - case.ranges[name][0] for name, side in moved if side and name in case.ranges}
     sides = dict(moved)
@@ -190,7 +190,7 @@ def _beside_zero(target: Target, case: Case, first: str, output: str) -> dict[st
 
 
 def _possible(asked: Range, calibrated: Range) -> Range:
-    """Return the range *asked* for of an output; the *calibrated* one where none of its values lies in the other."""
+    """Return the range *asked* for of an output; the *calibrated* one if the two do not overlap."""
     return asked if asked[0] <= calibrated[1] and calibrated[0] <= asked[1] else calibrated
 
 

@@ -109,7 +109,7 @@ def _zero_point_extremes(trial: Trial) -> bool:
 
 
 def _near_ties(trial: Trial) -> bool:
-    """Some sum has another code under an arithmetic that differs only next to ties, or is within 2**-12 of one."""
+    """Some sum changes its code under an arithmetic that differs only next to ties, or is within 2**-12 of a tie."""
     if is_near_sum(trial.target):
         bound = variables(trial.spec, trial.case.shapes, trial.case.attrs)
         axis = channel_axis(trial.spec, bound, trial.sums.ndim) or 0

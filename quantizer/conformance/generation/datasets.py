@@ -1,4 +1,4 @@
-"""The data sets: what the tensors of a case hold, decided by seed, name and coordinates."""
+"""The data sets: the contents of a case's tensors, decided by seed, name and coordinates."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def check_sets(case: Case) -> None:
 
 
 class _Recipe:
-    """What the values of a case depend on; equal recipes give equal values."""
+    """The inputs that decide the values of a case; equal recipes give equal values."""
 
     def __init__(self, target: Target, case: Case) -> None:
         self.target = target
@@ -136,7 +136,7 @@ def _fill(target: Target, case: Case, asked: Sequence[str] | None = None) -> dic
 
 
 def _every_code(target: Target, case: Case, name: str) -> Array:
-    """Return the values of all codes in turn, or of codes from the first to the last at equal distances.
+    """Return the values of all codes one after the other, or of evenly spaced codes from first to last.
 
     Of many more codes than elements, those too where kernels change their ways: `landmarks`. Where several activations
     have elements for every combination of their codes, each goes on when those before it have gone through all of

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class _Simplest:
-    """Takes the first option and the number nearest to zero, but for what is asked for by name."""
+    """Chooses the first option and the number nearest to zero, except where another value is requested by name."""
 
     def __init__(self, asked: Mapping[str, str]) -> None:
         self._asked = asked
@@ -35,7 +35,7 @@ class _Simplest:
 
 
 def example_case(target: Target, example: Example) -> Case:
-    """Return the case of *example*; SpecError where it leaves a dimension open that has no default."""
+    """Return the case of *example*; SpecError if it leaves a dimension open that has no default."""
     spec = target.spec
     bound = {}
     for name in draw_order(spec):

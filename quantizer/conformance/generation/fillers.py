@@ -1,4 +1,4 @@
-"""The data sets that follow from ranges alone: what a tensor holds, decided by seed, name and coordinates."""
+"""The data sets that follow from ranges alone: tensor contents decided by seed, name and coordinates."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def indices(site: Site) -> Array:
 
 
 def each(name: str, site: Site, seeds: tuple[int, ...]) -> list[Array]:
-    """Return what the data set *name* holds at *site* under each of *seeds*."""
+    """Return the contents of data set *name* at *site* for each of *seeds*."""
     if name in TOGETHER:
         return [*FILLERS[name](replace(site, seed=seeds))]
     return [FILLERS[name](replace(site, seed=seed)) for seed in seeds]

@@ -24,7 +24,7 @@ def splitmix64(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def key(seed: int, *names: str) -> int:
-    """Return 64 bits that stand for a seed and some names."""
+    """Return a 64-bit hash of a seed and some names."""
     text = "/".join((str(seed), *names))
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
 
@@ -32,7 +32,7 @@ def key(seed: int, *names: str) -> int:
 def bits(seed: Seeds, name: str, shape: tuple[int, ...]) -> NDArray[np.uint64]:
     """Return 64 random bits per element; element [i, j, ...] depends on seed, name, i, j, ... only.
 
-    Of several seeds the result has a first axis more, for each seed what it gives alone.
+    With several seeds the result has one more axis in front, with one entry for each seed.
     """
     keys = key(seed, name) if isinstance(seed, int) else [key(one, name) for one in seed]
     with np.errstate(over="ignore"):
@@ -44,7 +44,7 @@ def bits(seed: Seeds, name: str, shape: tuple[int, ...]) -> NDArray[np.uint64]:
 
 @functools.lru_cache(maxsize=512)
 def _salted(axis: int, size: int) -> NDArray[np.uint64]:
-    """Return what the places of an axis add to their hashes; read, never written."""
+    """Return the hash contributions of the places along an axis; read, never written."""
     with np.errstate(over="ignore"):
         found: NDArray[np.uint64] = np.arange(1, size + 1, dtype=np.uint64) * np.uint64(
             (_GOLDEN * (2 * axis + 3)) & MASK

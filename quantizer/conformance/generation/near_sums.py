@@ -33,7 +33,7 @@ def is_near_sum(target: Target) -> bool:
     """Return whether a bias decides the operator's sums, and the platform brings sums to codes as usual."""
     roles = [item.role for item in target.spec.inputs.values()]
     own = REGISTRY.built_in(target.spec.op, "quantized", target.platform.places)
-    if own is not None and own.platform is not None:  # a forward of its own, with numbers of its own
+    if own is not None and own.platform is not None:  # the platform has its own forward, with its own numbers
         return False
     if target.scheme.grid != "uniform":  # no single unit of the sum brings it next to a tie
         return False
@@ -184,7 +184,7 @@ RIVALS: Mapping[str, Callable[[Array, Array, int], Array]] = {
 
 
 def _multipliers(parameters: Parameters, channels: int) -> Array:
-    """Return what the sums of each channel are multiplied by, all of the provided numbers together."""
+    """Return the factor by which each channel's sums are multiplied, from all of the provided numbers together."""
     rescale = parameters.rescale
     assert rescale is not None
     factor = next(iter(rescale.factors.values()), 1.0) / rescale.divisor
@@ -197,7 +197,7 @@ def _repeated(numbers: Tensor, count: int) -> Tensor:
 
 
 def _provided(target: Target, case: Case, tensors: Mapping[str, Array]) -> Parameters:
-    """Return what the platform's own rule provides for *tensors*."""
+    """Return the parameters that the platform's own rule provides for *tensors*."""
     constants = {
         name: torch.from_numpy(np.array(values)).float()
         for name, values in tensors.items()

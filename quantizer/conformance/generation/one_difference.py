@@ -23,9 +23,9 @@ from quantizer.core.spec import Domain
 from quantizer.numerics.qparams import QParams
 
 DRAWS = 4
-"""How often another value of an attribute is drawn before it counts as having none."""
+"""The number of draws for another value of an attribute before it counts as having only one."""
 NEAR = 2.0**-9
-"""How far from a number one near it lies, in parts of its domain."""
+"""The distance of a nearby number, as a share of the domain."""
 
 
 def one_difference_cases(target: Target) -> list[Case]:

@@ -29,7 +29,7 @@ EMPTY: Range = (0.0, 0.0)
 Change = Callable[[str, Range], Range]
 """Another range of an operand for the one that was drawn."""
 AT_POLES = (1.0, 2.0**-4, 2.0**-6)
-"""Shares of the largest value beside a pole that a range reaches: under all of it, most values round to a few codes."""
+"""Shares of the largest value near a pole that a range covers: with all of it, most would round to a few codes."""
 APART = (0.0, 0.25)
 """Where a range at one side of 0 begins, as a share of its width: a rule has to widen it to 0 where that is not 0."""
 
@@ -103,7 +103,7 @@ def _odd_share(target: Target) -> float:
 def ranges_within(target: Target, name: str, limits: Range, chooser: ChoiceSource) -> dict[str, Range]:
     """Return ranges of activation *name* and output for ties, clamped to *limits*: powers of two inside.
 
-    The input's step is a half to an eighth of the output's; nothing where the limits leave no room.
+    The input's step is a half to an eighth of the output's; nothing if the limits leave no room.
     """
     (low, high), (low_code, high_code) = limits, _codes(target)
     part = target.scheme.activation

@@ -69,7 +69,7 @@ def _beside_zero(moved: str, low: float) -> Change:
 
 
 def _random(target: Target, salt: str, change: Change) -> Case:
-    """Return a case of every operand, with the data set `random` where the operator has it."""
+    """Return a case with every operand, with the data set `random` if the operator has it."""
     row = {f"with_{name}": "yes" for name, item in target.spec.inputs.items() if item.optional}
     row |= {"data": "random"} if "random" in target.spec.data else {}
     return build_case(target, HashChoices(key(0, target.id, salt), row), change)

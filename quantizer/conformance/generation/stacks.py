@@ -19,21 +19,21 @@ PARTS = 16
 OF_ROWS = 24
 """Data sets of a stack of the gate, at most: as many again cost less than another structure."""
 MOST = 4096
-"""Elements of the largest tensor of a stack: more cost as much as cases of their own."""
+"""Elements of the largest tensor of a stack: a larger stack costs as much as separate cases."""
 ALONE = ("every_code", "near_ties")
-"""Sets that fill a tensor of their own shape."""
+"""Data sets that need a tensor of a particular shape."""
 SAME = ("zeros", "accumulator_limit")
 """Sets that give the same activations under every seed."""
 BESIDE = ("corners", "one_hot", "zeros")
-"""What stands in a stack beside more of the case's own set."""
+"""The other data sets in a stack, besides more of the case's own."""
 SEED_BITS = 32
 
 
 def stacked(target: Target, case: Case, chooser: ChoiceSource, *, keeps: bool = True, most: int = PARTS) -> Case:
-    """Return *case* with more data sets beside its own, *most* in all, tiles chosen anew.
+    """Return *case* with more data sets, at most *most* in all, and with tiles chosen anew.
 
-    keeps: *case* itself where it would lose a class of its coverage, such as a batch of one. Ranges, constants and the
-    first data set are those of *case*. An operator whose reference is not ours has no stacks: the domains of its
+    keeps: return *case* itself if it would lose a class of its coverage, such as a batch of one. Ranges, constants and
+    the first data set are those of *case*. An operator whose reference is not ours has no stacks: the domains of its
     dimensions are limits.
     """
     spec = target.spec
@@ -55,7 +55,10 @@ def stacked(target: Target, case: Case, chooser: ChoiceSource, *, keeps: bool = 
 
 
 def _sets(target: Target, case: Case, count: int) -> tuple[tuple[str, int], ...]:
-    """Return the parts: the case's own data set, then in turn others under its ranges and its own with new seeds."""
+    """Return the parts.
+
+    The case's own data set, then alternately other data sets under its ranges and its own with new seeds.
+    """
     own, seed = case.data.set, case.data.seed
     others: list[str] = [name for name in BESIDE if name in target.spec.data and name != own] or [own]
     again = own if own not in SAME else others[0]

@@ -1,4 +1,4 @@
-"""The data set of ties: values whose sums lie exactly between two codes, or one unit beside."""
+"""The data set of ties: values whose sums lie exactly between two codes, or one unit away."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ MOST_DIVISORS = 1 << 12
 NEAREST = 16
 """Codes next to a tie that a case takes its own from."""
 FLOAT64_TIE = 2.0**-32
-"""Distance from a tie, in codes, under which float64 is no witness that it is none."""
+"""Distance from a tie, in codes, below which float64 cannot prove that a value is not a tie."""
 FLOAT32_BITS = 24
 """Bits of the mantissa of float32."""
 
@@ -151,7 +151,9 @@ def _one_of_each_sum(target: Target, case: Case, name: str, params: QParams) -> 
 
 
 def near_ties(target: Target, case: Case) -> dict[str, Array]:
-    """Return zeros but for one element of each sum: a code that the output's step brings next to a tie, and on none.
+    """Return zeros except for one element of each sum.
+
+    A code that the output's step brings near a tie, but not onto one.
 
     As long as the output has no range, any code. Of sums of products random values, and biases solved for a sum next to
     a tie.
@@ -182,7 +184,9 @@ def _near_products(target: Target, case: Case) -> dict[str, Array]:
 
 
 def _one_of_each_fold(target: Target, case: Case, name: str, params: QParams) -> Array:
-    """Return ones but for one element of each product, zeros but for one of each root: an odd multiple of half a code.
+    """Return ones with one other factor in each product, and zeros with one other value in each root.
+
+    An odd multiple of half a code.
 
     In codes, the product and the root are then that element, and the output's step is a power of two of its unit.
     """
@@ -269,8 +273,8 @@ def _set_ends(channels: Array, unit: float, steps: int, seed: int) -> None:
 def _solved_bias(target: Target, case: Case, name: str, tensors: Mapping[str, Array]) -> Array:
     """Return the bias under which one element of each channel is a tie; zeros where the output range is not set yet.
 
-    Some channels lie one accumulator unit beside the tie. A code that four divides is given half a step more: it rounds
-    back to that code, if ties go to even.
+    Some channels lie one accumulator unit away from the tie. A code that four divides is given half a step more: it
+    rounds back to that code, if ties go to even.
     """
     shape = case.shapes[name]
     if "y" not in case.ranges:
@@ -295,7 +299,7 @@ def _solved_bias(target: Target, case: Case, name: str, tensors: Mapping[str, Ar
 
 
 def _lost_product(target: Target, case: Case, tensors: Mapping[str, Array], weight: str) -> float:
-    """Return what a platform takes from each sum if its zero points lack their product, which a bias gives back."""
+    """Return the error of each sum on a platform whose zero points lack their product; a bias compensates it."""
     part, x = target.weight, next(n for n in tensors if target.spec.inputs[n].role == "activation")
     absorbed = target.spec.quantization.family in target.platform.absorbs_zero_point
     if part is None or part.symmetry == "symmetric" or not absorbed:
@@ -339,8 +343,8 @@ def is_quotient(target: Target) -> bool:
 def _solved_quotient(target: Target, case: Case) -> dict[str, Array]:
     """Return dividends and divisors whose quotients are odd multiples of half a code, some one code above.
 
-    Three divisors of four are, but for a power of two, numbers that times their reciprocal in float32, or in float64,
-    are not 1. Nothing while the output has no range, or where the codes have no room.
+    Three divisors of four (apart from a power of two) are numbers whose product with their rounded reciprocal is not 1,
+    in float32 or in float64. Nothing while the output has no range, or where the codes have no room.
     """
     a, b = target.spec.activations
     if "y" not in case.ranges or np.broadcast_shapes(case.shapes[a], case.shapes[b]) != tuple(case.shapes[a]):
@@ -369,7 +373,7 @@ def _solved_quotient(target: Target, case: Case) -> dict[str, Array]:
 
 @functools.cache
 def _inexact_divisors(most: int, kind: type[np.floating[Any]]) -> Array:
-    """Return the numbers up to *most* of which 1, 3 or 5 times, times the rounded reciprocal, is not 1, 3 or 5."""
+    """Return the numbers n up to *most* for which (k * n) * fl(1 / n) is not k, for k = 1, 3 or 5."""
     numbers = np.arange(1, min(most, MOST_DIVISORS) + 1)
     own = numbers.astype(kind)
     missed = [own * kind(odd) * (kind(1) / own) != kind(odd) for odd in (1, 3, 5)]
@@ -384,7 +388,7 @@ def is_wide_product(target: Target) -> bool:
 
 
 def _solved_product(target: Target, case: Case, tensors: Mapping[str, Array]) -> dict[str, Array]:
-    """Return operands with a first product one unit beside a tie, beyond float32, where half_even would err.
+    """Return operands whose first product lies one unit away from a tie, beyond float32, where half_even would err.
 
     The next one along b is a tie itself. The first code of a is large and odd, so that a code of b with any remainder
     modulo the output's step exists; the others of its row are zero where products are added, and the same where they

@@ -24,7 +24,7 @@ BLOCKS = (4, 8, 16, 32, 64, 256)
 SIZES = tuple(sorted({1, *(size for v in BLOCKS for size in (v - 1, v, v + 1, v + v // 2, 2 * v + 1))}))
 """One less, as many, one more, half as many more (a tail that a block of half the size has not), two blocks and one."""
 FEW = tuple(size for size in SIZES if 4 <= size <= 17)
-"""Sizes of what no kernel has many of: places of a window."""
+"""Sizes of windows, of which no kernel has large ones."""
 LISTED, COUNTED = (4, 5, 7), (4, 5, 8, 16)
 """Values of an attribute that is a list (strides, paddings), and of one that is a number (groups)."""
 RANKS = (5, 6)
@@ -32,7 +32,7 @@ SUM_BITS = (15, 16, 23, 24, 31, 32)
 """Bits of sums at which an accumulator, or float32, ends."""
 MOST_TERMS = 1100
 NEIGHBOUR = 2.0**-7
-"""How far beside its default a real attribute lies, as a share of it."""
+"""The distance of a real attribute from its default, as a share of the default."""
 MOST_FACTORS = 9
 """Terms of a product: more leave every format."""
 MOST_ELEMENTS, MOST_WORK = 1 << 13, 1 << 17
@@ -52,7 +52,7 @@ class Unit:
     place: int | None = None
     """Which entry of a list, or which axis of a shape: 0 the first, 1 one inside, 2 the last; None: the whole value.
 
-    Of a shape, None asks for so many axes.
+    For a shape, None means that this is the number of axes.
     """
     is_full: bool = False
     """The size is that of a sum which an accumulator ends at: the data must be as large as they can be."""
@@ -77,7 +77,7 @@ def units(target: Target) -> tuple[Unit, ...]:
 def is_ours(spec: Spec) -> bool:
     """Return whether our own reference computes the operator: then its constraints say all that is illegal.
 
-    Of an operator of others nobody knows that it takes more than its domains say.
+    Nobody knows whether an operator of a plugin takes more than its domains say.
     """
     entry = REGISTRY.built_in(spec.op, "reference")
     return entry is not None and entry.origin == BUILT_IN
@@ -116,7 +116,7 @@ def beside_blocks(target: Target, name: str) -> list[int]:
 
 
 def is_window(spec: Spec, name: str) -> bool:
-    """Return whether a dimension is a place of a window: of weights alone, and no channel of theirs."""
+    """Return whether a dimension is the size of a window: it occurs in weights alone and is not a channel."""
     spread = [item for item in spec.inputs.values() if isinstance(item.axes, list)]
     held = [item for item in spread if item.role == "weight"]
     channels = {str(item.axes[item.channel_axis or 0]) for item in held if isinstance(item.axes, list)}
@@ -138,7 +138,7 @@ def _of_attribute(name: str, domain: Domain) -> Iterator[Unit]:
 
 
 def _past_sums(target: Target) -> list[int]:
-    """Return how many products of the largest codes, or half as large, just exceed so many bits, if a case can."""
+    """Return how many products of the largest codes, or of half as large ones, just exceed this many bits."""
     kind = target.spec.error_model.kind
     if kind not in ("linear", "bilinear", "mean") or target.spec.error_model.terms is None:
         return []
@@ -152,7 +152,7 @@ def _past_sums(target: Target) -> list[int]:
 
 
 def bound_with(spec: Spec, asked: Mapping[str, Unit], chooser: ChoiceSource) -> dict[str, Any] | None:
-    """Return values of all dimensions and attributes as asked, other sizes small; None if no case can have them."""
+    """Return values of all dimensions and attributes as requested, other sizes small; None if no case can have them."""
     for spread in SPREADS[chooser.integer("spread", 0, len(SPREADS) - 1) :]:
         try:
             bound = _bound(spec, asked, _Lean(chooser, spec, spread))
@@ -276,5 +276,5 @@ class _Lean:
         return self._chooser.option(name, options)
 
     def bin(self, factor: str) -> str | None:
-        """Return the bin that is asked for, but of a size."""
+        """Return the requested bin, unless it is a bin of a size."""
         return None if factor in self._dims else self._chooser.bin(factor)

@@ -1,6 +1,6 @@
 """Cases of operators that are told the size of their output: ratios to the size of the input that networks have.
 
-Engines have kernels for doubling. Sizes that are drawn by themselves seldom have such a ratio on both axes.
+Engines have kernels for doubling. Independently drawn sizes seldom have such a ratio on both axes.
 """
 
 from __future__ import annotations

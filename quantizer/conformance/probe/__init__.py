@@ -1,1 +1,1 @@
-"""What an engine does, inferred: hypotheses in the platform language, and questions on which they differ."""
+"""Infers the arithmetic of an engine: hypotheses in the platform language, and questions on which they differ."""

@@ -19,11 +19,11 @@ AIMS = (POWERS, RATIONAL, SOLVED, RATIONAL, SOLVED, ANY)
 under a ratio that no multiplier holds; the output's or the weights' scale solved so that real values lie as near to
 ties as float32 scales allow; any float32 numbers."""
 ENDS = (0.0, 1.0, 0.5, 0.4961)
-"""Places of zero points that are tried more often than others; the last two make one of them odd."""
+"""Values of zero points that are tried more often than others; the last two make one of them odd."""
 FLOAT32 = 1 << 24
 """Whole numbers below are float32 numbers."""
 OFTEN = 0.6
-"""Share of zero points that lie there."""
+"""Share of zero points with one of these values."""
 INVERSES: Mapping[str, Callable[[float], float]] = {
     "sigmoid": lambda y: math.log(y / (1.0 - y)),
     "tanh": math.atanh,
@@ -47,14 +47,14 @@ class Draft:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a draft is made for."""
+    """The aim of a draft."""
 
     aim: str
     reach: int
     """Bits of the largest sum, its sign not counted."""
     items: int
     past: int | None = None
-    """Bits of an accumulator that sums should leave; None: none is aimed at."""
+    """Bits of the accumulator that the sums should exceed; None: no such aim."""
     far: bool = False
     """Whether results may be as far beyond the codes as sums can bring them."""
 

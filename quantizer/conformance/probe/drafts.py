@@ -56,7 +56,7 @@ def pairs(target: Target, draws: Draws, wanted: Wanted) -> Draft:
 
 
 def every_code(target: Target, draws: Draws, wanted: Wanted) -> Draft:
-    """Return every code once: of operators of one input."""
+    """Return every code once, for operators of one input."""
     e, spec = draws.integer(-7, 0), target.spec
     known: dict[str, dict[str, AttrValue]] = {
         "leaky_relu": {"slope": 0.25},

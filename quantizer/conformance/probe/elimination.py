@@ -31,7 +31,7 @@ FEWEST = 24
 PATIENCE = 96
 """Drafts in a row on which no two hypotheses differ, after which they count as one class."""
 CONFIRMED = 6
-"""Questions that are asked although nothing is left to tell apart: what is left must explain them too."""
+"""Questions asked after nothing remains to be distinguished: the remaining hypotheses must explain them too."""
 NARROW, WIDE, FAR = 15, 31, 1000
 """Bits of sums: first those that every accumulator holds, then those of 32 bits."""
 GROUPED = "depthwise_conv2d"
@@ -44,7 +44,7 @@ ANY_ORDER = Hypothesis((("float32", "in an order that no hypothesis has"),))
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """One output element: what the engine gave, and what a hypothesis gives."""
+    """One output element: the engine's code, and the code of each hypothesis."""
 
     hypothesis: Hypothesis
     question: Question
@@ -64,7 +64,7 @@ class Evidence:
 
 @dataclass
 class Found:
-    """What the questions to one operator left."""
+    """The remaining hypotheses after the questions to one operator."""
 
     targets: tuple[Target, ...]
     """The operator under schemes that differ in how weights are scaled."""
@@ -83,7 +83,7 @@ class Found:
     far: bool = False
     """Whether no hypothesis explains results far beyond the codes; the class is then that of all others."""
     before: list[Hypothesis] = field(default_factory=list)
-    """What explained all sums that 15 bits hold, where nothing explains larger ones."""
+    """The hypotheses that explain all sums within 15 bits, if none explains larger ones."""
 
     @property
     def target(self) -> Target:

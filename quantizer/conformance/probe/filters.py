@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -18,13 +18,61 @@ from quantizer.numerics.qparams import Constant, QParams
 CODE_BITS, FAR_BITS = 7, 24
 """Bits of a code, its sign not counted; bits of a result beyond which converting a float to an integer overflows."""
 MANY = 64
-"""Terms of sums that leave 32 bits: so many go far beyond."""
+"""Terms of sums that exceed 32 bits: this number goes far beyond."""
 LARGEST_BIAS = (1 << 31) - 1
 WEIGHT = 127
 
 
+@dataclass(frozen=True)
+class _Filters:
+    """The numbers of a draft of `filters`; each item has one product, repeated, and one bias."""
+
+    target: Target
+    attrs: dict[str, AttrValue]
+    grids: Grids
+    x: QParams
+    y: QParams
+    weights: Array
+    """Scales of the weights: one for each item, or one."""
+    first: Array
+    """Codes of x without the zero point: one for each item where the convolution is depthwise, else one."""
+    taken: Array
+    bias: Array
+    terms: int
+    aim: str
+
+    def question(self, kept: Array) -> Question:
+        """Return the question of the items *kept*."""
+        part, depthwise = self.target.weight, self.target.spec.op == "depthwise_conv2d"
+        each = part is not None and part.granularity == "channel"
+        spatial = 0 if self.target.spec.op == "fully_connected" else 2
+        shapes = _filter_shapes(len(kept), self.terms, spatial, depthwise=depthwise)
+        params = QParams(
+            integer(8, signed=True),
+            torch.from_numpy(self.weights[kept] if each else self.weights[:1]).reshape(-1 if each else ()),
+            torch.zeros(len(kept) if each else (), dtype=torch.int64),
+            -WEIGHT,
+            WEIGHT,
+            0 if each else None,
+        )
+        params = params if self.x.steps is None else _with_steps(params)
+        codes = torch.from_numpy(self.first[kept] if depthwise else self.first) + int(self.x.zero_point)
+        repeated = torch.from_numpy(np.repeat(self.taken[kept], self.terms))
+        weight = Constant(repeated.reshape(shapes["weight"]), params)
+        constant = self.grids.bias(self.x, params, torch.from_numpy(self.bias[kept]))
+        shown = {
+            "x": np.broadcast_to(codes.numpy().reshape(-1, 1), (len(kept), self.terms)),
+            "weight": repeated.numpy().reshape(-1, self.terms),
+            "bias": self.bias[kept],
+        }
+        operand = codes.repeat_interleave(self.terms).reshape(shapes["x"])
+        operands = {"x": operand, "weight": weight.codes, "bias": constant.codes}
+        constants = {"weight": weight, "bias": constant}
+        return Question(self.target, self.attrs, {"x": self.x}, self.y, operands, constants, self.aim, shown)
+
+
 def filters(target: Target, draws: Draws, wanted: Wanted) -> Draft:
-    """Return products of one code with one weight an item, and the bias that brings the sum where it is wanted."""
+    """Return products of one code with one weight, one for each item, and the bias that brings each sum to its aim."""
     spec, depthwise = target.spec, target.spec.op == "depthwise_conv2d"
     spatial = 0 if spec.op == "fully_connected" else 2
     part = target.weight
@@ -67,36 +115,12 @@ def filters(target: Target, draws: Draws, wanted: Wanted) -> Draft:
         first, taken = np.full_like(first, far), np.where(sums > 0, WEIGHT, -WEIGHT) * (1 if far > 0 else -1)
     bias = np.clip(sums - terms * first * taken, -LARGEST_BIAS, LARGEST_BIAS)
 
-    def build(kept: Array) -> Question:
-        shapes = _filter_shapes(len(kept), terms, spatial, depthwise=depthwise)
-        one = QParams(
-            integer(8, signed=True),
-            torch.from_numpy(weights[kept] if each else weights[:1]).reshape(-1 if each else ()),
-            torch.zeros(len(kept) if each else (), dtype=torch.int64),
-            -WEIGHT,
-            WEIGHT,
-            0 if each else None,
-        )
-        one = one if x.steps is None else _with_steps(one)
-        codes = torch.from_numpy(first[kept] if depthwise else first) + int(x.zero_point)
-        repeated = torch.from_numpy(np.repeat(taken[kept], terms))
-        weight = Constant(repeated.reshape(shapes["weight"]), one)
-        constant = grids.bias(x, one, torch.from_numpy(bias[kept]))
-        operand = codes.repeat_interleave(terms).reshape(shapes["x"])
-        shown = {
-            "x": np.broadcast_to(codes.numpy().reshape(-1, 1), (len(kept), terms)),
-            "weight": repeated.numpy().reshape(-1, terms),
-            "bias": bias[kept],
-        }
-        operands = {"x": operand, "weight": weight.codes, "bias": constant.codes}
-        constants = {"weight": weight, "bias": constant}
-        return Question(target, attrs, {"x": x}, y, operands, constants, wanted.aim, shown)
-
-    return Draft(n, build)
+    known = _Filters(target, attrs, grids, x, y, weights, first, taken, bias, terms, wanted.aim)
+    return Draft(n, known.question)
 
 
 def rows_of_products(target: Target, draws: Draws, wanted: Wanted) -> Draft:
-    """Return products of rows with one column, whose codes give any sum: all but one of them are the largest."""
+    """Return products of rows with one column, whose codes give any sum: all of them except one are the largest."""
     n, terms = wanted.items, draws.integer(2, 7)
     grids = Grids(target, {}, {"a": (n, terms), "b": (terms, 1)})
     e = draws.integer(-6, 3)
@@ -148,7 +172,10 @@ def _sums(draws: Draws, wanted: Wanted, ratio: Array, y: QParams) -> Array:
 
 
 def _beyond(bits: int) -> int:
-    """Return how far sums go beyond the end of an accumulator of *bits*: what products add to the largest bias."""
+    """Return how far sums exceed the end of an accumulator of *bits*.
+
+    The contribution of the products to the largest bias.
+    """
     return (MANY if bits > 24 else 1) << 13
 
 

@@ -1,4 +1,4 @@
-"""The order in which an engine adds float32 numbers, and what it keeps of them: seen through masks of large numbers.
+"""Infers the order in which an engine adds float32 numbers, and their precision, through masks of large numbers.
 
 Of n ones two are replaced by M and -M, M so large that adding a one to it changes nothing. The ones that are left in
 the result are those added after M and -M met: n less what lies below the node of the tree of additions where they meet.
@@ -44,7 +44,7 @@ class Order:
 
 
 def order_of(engine: Engine, spec: Spec, platform: Platform) -> Order | None:
-    """Return how *engine* adds the products of `fully_connected` on float32; None where it runs no float models.
+    """Return how *engine* adds the products of `fully_connected` on float32; None if it runs no float models.
 
     One call for all masks, a row each: rows of other numbers may go to another kernel.
     """
@@ -81,7 +81,7 @@ def _fused(product: Callable[[Array, Array], Array]) -> bool:
 
 
 def _meets(product: Callable[[Array, Array], Array], mask: float) -> Array | None:
-    """Return for each two terms how many lie below the node where they meet; None where *mask* swallows nothing."""
+    """Return for each two terms how many lie below the node where they meet; None if *mask* swallows nothing."""
     pairs = list(itertools.combinations(range(TERMS), 2))
     rows = np.ones((len(pairs), TERMS))
     for row, (i, j) in zip(rows, pairs, strict=True):
@@ -136,7 +136,7 @@ def worded(tree: Tree) -> str:
 
 
 def _chain(tree: Tree, leaves: list[int]) -> bool:
-    """Return whether each of *leaves*, from the last to the second, is added last to what is before it."""
+    """Return whether each of *leaves*, from the last to the second, is added last to the sum of those before it."""
     for leaf in reversed(leaves[1:]):
         if isinstance(tree, int) or len(tree) != 2 or leaf not in tree:
             return False

@@ -1,4 +1,4 @@
-"""What an engine may do: every arithmetic that a platform can declare for an operator, as platforms."""
+"""The hypotheses about an engine: every arithmetic that a platform can declare for an operator, as platforms."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ WIDE: Literal["wide"] = "wide"
 """An accumulator that sums do not leave."""
 
 OF_MULTIPLIERS = ("bits", "left_shift", "sum_shift", "unify_shifts", "overflow")
-"""Settings that stand under `multiplier` in a platform file."""
+"""Settings that belong under `multiplier` in a platform file."""
 WORDS: Mapping[str, str] = {
     "requantize": "{}",
     "platform": "{}",
@@ -95,7 +95,7 @@ class Hypothesis:
     platform: Platform | None = None
     program: Callable[[Question], Array] | None = None
     shipped: str = ""
-    """The platform of a room, where the hypothesis is that one as it stands."""
+    """The platform of a room, if the hypothesis is that unchanged platform."""
     narrowed: Callable[[Accumulator], Hypothesis] | None = None
     """A program whose sums an accumulator may be too narrow for -> the same with that accumulator."""
 
@@ -103,7 +103,7 @@ class Hypothesis:
         return f"as {self.shipped}" if self.shipped else ", ".join(_worded(key, value) for key, value in self.settings)
 
     def answers(self, question: Question) -> Array | None:
-        """Return the codes that it gives, None where it has no rule for the question."""
+        """Return the codes that it gives, None if it has no rule for the question."""
         try:
             if self.program is not None:
                 return self.program(question)
@@ -113,7 +113,7 @@ class Hypothesis:
             return None
 
     def value(self, key: str) -> Any:
-        """Return one of its settings, None where it has none of the name."""
+        """Return one of its settings; None if it has no setting of that name."""
         return dict(self.settings).get(key)
 
     def but(self, family: str, **changes: Any) -> Hypothesis:
@@ -137,7 +137,7 @@ def hypotheses(spec: Spec, library: Library, *, steps: bool) -> list[Hypothesis]
 
 
 def with_accumulators(spec: Spec, kept: Iterable[Hypothesis]) -> list[Hypothesis]:
-    """Return what is left with every accumulator that its sums can leave, and with one that they cannot."""
+    """Return the remaining hypotheses with each accumulator width that the sums exceed, and with one wider."""
     family, found = spec.quantization.family, []
     narrow: list[Accumulator] = [*itertools.product(ACCUMULATORS, (WRAP, SATURATE))]
     for one in kept:

@@ -1,4 +1,4 @@
-"""A probe of one engine: every operator that it has and that can be asked, and what the answers leave."""
+"""A probe of one engine: every operator that it has and the probe can test, and the remaining hypotheses."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ BITS = 8
 MANY = 100
 """Hypotheses that are left only where an operator rounds nothing."""
 MOST_NAMED = 6
-"""Hypotheses of a class that are printed beside the first."""
+"""The number of hypotheses of a class that are printed besides the first."""
 WIDTH = 76
 
 
 @dataclass(frozen=True)
 class Probe:
-    """What an engine is asked as: the platform gives its grids, and what is lowered for it."""
+    """What the probe assumes about an engine: the platform gives the formats and the lowering."""
 
     session: Session
     platform: Platform
@@ -54,13 +54,13 @@ class Probe:
         )
 
     def found(self, specs: Iterable[Spec]) -> Iterator[Found]:
-        """Yield what the answers leave, operator by operator."""
+        """Yield the remaining hypotheses, operator by operator."""
         for spec in specs:
             yield eliminate(self.targets(spec), self.session.engine, self.session.library)
 
 
 def table(found: Iterable[Found], home: str) -> str:
-    """Return what was found as a table, one operator a row."""
+    """Return the findings as a table, one operator a row."""
     rows = []
     for one in found:
         best = answer(one, home)
@@ -76,7 +76,7 @@ def table(found: Iterable[Found], home: str) -> str:
 
 
 def evidence(found: Iterable[Found], home: str) -> str:
-    """Return for each operator the elements that tell what was found from what is nearest to it."""
+    """Return, for each operator, the elements that tell the hypothesis found from its nearest rival."""
     lines = []
     for one in found:
         best = answer(one, home)
@@ -88,7 +88,7 @@ def evidence(found: Iterable[Found], home: str) -> str:
 
 
 def _nothing(one: Found, home: str) -> str:
-    """Return that nothing explains an operator, and what explains it as far as sums stay small."""
+    """Return that no hypothesis explains an operator, and which one does as long as sums stay small."""
     defects = one.target.platform.defects
     known = [
         defect.id for defect in defects if one.target.spec.op in (defect.ops or ()) and defect.engine == one.engine

@@ -1,4 +1,4 @@
-"""A question to an engine: one operator on codes and grids that are all given, and what a platform would answer."""
+"""A question to an engine: one operator with given codes and parameters, and the answer of a platform."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _OWN = BuiltinEngine()
 
 @dataclass(frozen=True)
 class Question:
-    """One run of one operator. Its output elements are items, each with a sum of its own."""
+    """One run of one operator. Its output elements are separate items, each with its own sum."""
 
     target: Target
     attrs: Mapping[str, AttrValue]
@@ -68,7 +68,7 @@ class Question:
         return constant.params if constant else self.inputs[name]
 
     def values(self) -> dict[str, Tensor]:
-        """Return the real numbers that the operands stand for, float64."""
+        """Return the real values of the operands, in float64."""
         return {name: self._values(name) for name in self.codes}
 
     def exact(self) -> Array:

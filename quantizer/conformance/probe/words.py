@@ -1,4 +1,4 @@
-"""What the settings of a hypothesis mean, in words, and the evidence for them."""
+"""Describes the settings of a hypothesis in words, with the evidence for them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WRAPPING = ("q31_wrapping", "q31_wrapping_left")
 
 @dataclass(frozen=True)
 class Meaning:
-    """What a requantization does."""
+    """The description of a requantization."""
 
     rescale: str
     roundings: str
@@ -107,13 +107,16 @@ def declared_by(found: Found, platform: str) -> str:
 
 
 def meaning(one: Hypothesis) -> str:
-    """Return what a hypothesis does."""
+    """Return the description of a hypothesis."""
     known = MEANINGS.get(str(one.value("requantize")))
     return "" if known is None else str(known)
 
 
 def told_apart(found: Found, one: Hypothesis) -> list[Evidence]:
-    """Return evidence against what is nearest to *one*: another value of one setting, then another requantization."""
+    """Return evidence against the hypotheses nearest to *one*.
+
+    Another value of one setting, then another requantization.
+    """
     chosen: dict[str, Evidence] = {}
     mine = dict(one.settings)
     for evidence in found.rejected:
@@ -140,7 +143,7 @@ def _values(one: Hypothesis) -> tuple[Any, ...]:
 
 
 def shown(evidence: Evidence) -> str:
-    """Return one element: its operands, the exact value, what came and what the hypothesis gives."""
+    """Return one element: its operands, the exact value, the engine's code and the hypothesis's code."""
     question, item = evidence.question, evidence.item
     operands = ", ".join(f"{name} {_codes(values[item])}" for name, values in question.shown.items())
     exact = float(question.exact()[item]) + int(question.output.zero_point)
@@ -178,7 +181,7 @@ def _codes(values: Any) -> str:
 
 
 def same_everywhere(kept: Iterable[Hypothesis], one: Hypothesis, op: str) -> list[str]:
-    """Return what else gives equal codes on every question, one per requantization, with a reason if known."""
+    """Return the other hypotheses with equal codes on every question, one per requantization, with known reasons."""
     groups: dict[Any, list[Hypothesis]] = {}
     for other in kept:
         if other is not one and not other.shipped:
@@ -191,7 +194,7 @@ def same_everywhere(kept: Iterable[Hypothesis], one: Hypothesis, op: str) -> lis
 
 
 def _why(one: Hypothesis, other: Hypothesis, op: str) -> str:
-    """Return why two hypotheses cannot be told apart by codes of 8 bits; empty where that is not known."""
+    """Return why codes of 8 bits cannot tell two hypotheses apart; empty if that is unknown."""
     names = {str(one.value("requantize")), str(other.value("requantize"))}
     differ = {key for key in {**dict(one.settings), **dict(other.settings)} if one.value(key) != other.value(key)}
     if differ == {"accumulator"} and (one.value("overflow") == "x86" or names & {*WRAPPING}):

@@ -29,13 +29,13 @@ def _faults() -> Mapping[str, Fault]:
 
 
 def bug(report: Report, spec: Spec) -> Fault:
-    """Return the report as a fault of one operator; CaseError where it names no such change."""
+    """Return the report as a fault of one operator; CaseError if it names no such change."""
     kind, place, wrap = _change(report, spec)
     return Fault(report.ref, place, (spec.op,), kind, lambda original: _under(report, spec, kind, original, wrap))
 
 
 def twin(report: Report, spec: Spec) -> Fault:
-    """Return the right function beside it: under the same condition it goes another way, and computes the same."""
+    """Return a correct function with the same condition: it takes another path there and computes the same result."""
     kind, place, _ = _change(report, spec)
     return Fault(
         f"{report.ref} twin", place, (spec.op,), kind, lambda original: _under(report, spec, kind, original, _elsewhere)

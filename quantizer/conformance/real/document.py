@@ -1,4 +1,4 @@
-"""docs/real_bugs.md: what the gate finds of the bugs that public trackers report, by class."""
+"""docs/real_bugs.md: how many of the bugs reported in public trackers the gate finds, by class."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ figure here without that bias. It stays as it is; the last column says what the 
 
 
 def standing(report: Report, outcomes: Sequence[Outcome]) -> str:
-    """Return what became of a report: the worst of its operators."""
+    """Return the outcome of a report: the worst of its operators."""
     if report.unreached:
         return UNREACHED
     found = [_one(outcome) for outcome in outcomes]
@@ -53,7 +53,7 @@ def _one(outcome: Outcome) -> str:
 
 
 def summary(reports: Sequence[Report], outcomes: Sequence[Outcome]) -> str:
-    """Return one line: reports, planted, caught, and what is not."""
+    """Return one line: the numbers of reports, of planted ones, of found ones, and of missed ones."""
     count = _counts(reports, outcomes)
     alarms = sum(bool(outcome.twin) for outcome in outcomes)
     planted = len(reports) - count[UNREACHED]

@@ -30,7 +30,7 @@ def _moved(codes: Tensor, p: Parameters, where: Tensor) -> Tensor:
 
 
 def _along(codes: Tensor, axis: int) -> Tensor:
-    """Return each element's index along *axis*, in the shape of the codes; GraphError where there is no such axis."""
+    """Return each element's index along *axis*, in the shape of the codes; GraphError if there is no such axis."""
     if not -codes.dim() <= axis < codes.dim():
         raise GraphError(f"axis {axis} of a result of {codes.dim()} axes.")
     place = axis % codes.dim()
@@ -98,7 +98,7 @@ def _mirrored(codes: Tensor, p: Parameters) -> Tensor:
 
 
 def _clipped_early(codes: Tensor, p: Parameters) -> Tensor:
-    """Clip before the zero point is added: what lies beyond the last code but for it never reaches it."""
+    """Clip before the zero point is added, so that sums beyond the last code are clipped too early."""
     y = p.outputs["y"]
     return (codes - y.zero_point).clamp(y.qmin, y.qmax - abs(int(y.zero_point))) + y.zero_point
 
@@ -109,7 +109,7 @@ def _filled(codes: Tensor, p: Parameters, which: str) -> Tensor:
 
 
 def _every(axis: int, step: int) -> Wrap:
-    """Leave all but one in *step* along an axis at the zero point."""
+    """Set every element along an axis to the zero point, except each *step*-th one."""
     return _in_codes(
         lambda codes, p: torch.where(_along(codes, axis) % step == 0, codes, int(p.outputs["y"].zero_point))
     )
@@ -124,7 +124,7 @@ def _rolled(axis: int, by: int) -> Wrap:
 
 
 def _input_codes(modulus: int, remainder: int) -> Wrap:
-    """Move what some codes of the first operand give."""
+    """Change the results for some codes of the first operand."""
 
     def wrap(original: Function) -> Function:
         def faulty(*operands: Tensor, parameters: Parameters, **named: Any) -> Any:
@@ -151,7 +151,7 @@ def _attribute(name: str, by: int) -> Wrap:
 
 
 def _stale_tail(axis: int, block: int) -> Wrap:
-    """Leave in the tail what the run before left there; what the first one finds are zeros."""
+    """Leave the previous run's codes in the tail; the first run finds zeros there."""
 
     def wrap(original: Function) -> Function:
         kept: dict[tuple[int, ...], Tensor] = {}
@@ -181,7 +181,7 @@ def _storage_order(original: Function) -> Function:
 
 
 def _bias_sign(original: Function) -> Function:
-    """Turn the sign of bias codes at the end of 32 bits, as a wrapped one has it."""
+    """Flip the sign of bias codes near the end of 32 bits, as wrapping does."""
 
     def faulty(request: Any) -> Parameters:
         provided: Parameters = original(request)
@@ -210,7 +210,7 @@ def _steps(values: Tensor, p: Parameters) -> Tensor:
 
 
 def _of_reals(chosen: Callable[[Tensor, Parameters], Tensor], end: str = "qmin") -> Wrap:
-    """Give the code at one end where *chosen* holds of the real numbers of the first operand."""
+    """Return the code at one end where *chosen* is true of the first operand's real values."""
 
     def wrap(original: Function) -> Function:
         def faulty(*operands: Tensor, parameters: Parameters, **named: Any) -> Any:
@@ -244,7 +244,7 @@ def _quotient_overflows() -> Wrap:
 
 
 def _of_operand(place: int, change: Callable[[Tensor, Parameters], Tensor]) -> Wrap:
-    """Compute from other codes of one operand."""
+    """Compute with changed codes of one operand."""
 
     def wrap(original: Function) -> Function:
         def faulty(*operands: Tensor, parameters: Parameters, **named: Any) -> Any:

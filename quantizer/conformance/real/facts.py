@@ -63,7 +63,7 @@ def facts(
     provided: Parameters,
     ranges: Mapping[str, tuple[float, float]] | None = None,
 ) -> dict[str, Any]:
-    """Return every name that a condition may use; QuantizerError where the operands do not fit together.
+    """Return every name that a condition may use; QuantizerError if the operands do not fit together.
 
     ranges: those that a rule is asked for; without, those that its codes stand for.
     """
@@ -110,7 +110,7 @@ def facts(
 
 
 def holds(when: Any, known: Mapping[str, Any]) -> bool:
-    """Return whether the condition holds; not where it names what the operator has not here."""
+    """Return whether the condition is true; False if it names something that the operator does not have here."""
     try:
         return bool(when(known))
     except QuantizerError:

@@ -35,19 +35,19 @@ TWINS = 3
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one report in one operator."""
+    """The outcome of one report in one operator."""
 
     ref: str
     op: str
     met: int
-    """Cases in which its condition holds, up to the one that found it."""
+    """The number of cases that meet its condition, up to the one that found it."""
     changed: int
-    """Those of them in which it changes what the function gives, as far as one run of it shows."""
+    """Those of them in which it changes the function's results in one run."""
     check: str = ""
-    """The check that found it first; empty where none did."""
+    """The check that found it first; empty if none did."""
     target: str = ""
     twin: str = ""
-    """What a check says of the right twin: a false alarm; empty where it is green."""
+    """The failure of a check on the correct twin, a false alarm; empty if all checks pass."""
 
 
 @dataclass(frozen=True)
@@ -61,20 +61,20 @@ class Job:
 
 
 def run(job: Job) -> list[Outcome]:
-    """Plant every report of one operator in a session of its own."""
+    """Plant every report of one operator in a separate session."""
     plugins = judged(job.options.plugins, dict(job.environment))
     session = open_session(job.options, tuple(folder for plugin in plugins for folder in plugin.specs))
     return planted(session, job.op, job.reports)
 
 
 def all_of(jobs: Sequence[Job], executor: Executor) -> Iterator[list[Outcome]]:
-    """Yield the outcomes of each job as they come."""
+    """Yield the outcomes of the jobs as they finish."""
     for done in as_completed([executor.submit(run, job) for job in jobs]):
         yield done.result()
 
 
 def planted(session: Session, op: str, reports: Sequence[Report]) -> list[Outcome]:
-    """Return what became of each report: every case of the gate under its condition is judged until a check fails."""
+    """Return the outcome of each report: the gate's cases that meet its condition are judged until a check fails."""
     waiting = {report.ref: _Open(session, op, report) for report in reports}
     everything = list(waiting.values())
     schedules: dict[str, Schedule] = {}
@@ -101,7 +101,7 @@ def planted(session: Session, op: str, reports: Sequence[Report]) -> list[Outcom
 
 
 def gate_cases(session: Session, op: str) -> Iterator[tuple[Target, Case]]:
-    """Yield what the gate runs of *op* but for what it asks again: explicit cases, then those that hashes choose."""
+    """Yield the gate's cases of *op*, without repeated ones: explicit cases, then those chosen by hashes."""
     spec = session.library.spec(op)
     yield from explicit_cases(session, spec)
     for target in session.all_targets(spec):
@@ -120,7 +120,7 @@ class _Open:
         self.met, self.changed, self.check, self.target, self.alarm = 0, 0, "", "", ""
 
     def outcome(self, op: str) -> Outcome:
-        """Return what became of it."""
+        """Return its outcome."""
         return Outcome(self.report.ref, op, self.met, self.changed, self.check, self.target, self.alarm)
 
     def judged(self, trial: Trial, checks: Sequence[str]) -> None:
@@ -133,13 +133,13 @@ class _Open:
 
 
 def _first(trial: Trial, fault: Fault, planting: Planting, checks: Sequence[str]) -> str:
-    """Return the first check that fails while the fault is planted; nothing where none does."""
+    """Return the first check that fails while the fault is planted; nothing if none does."""
     with planting:
         return next((v.check for v in judge(anew(trial, fault.kind), checks) if v.failing), "")
 
 
 def _changes(trial: Trial, fault: Fault, planting: Planting) -> bool:
-    """Return whether the fault changes what is provided or given; one that raises does."""
+    """Return whether the fault changes the provided numbers or the results; a fault that raises does."""
     try:
         with planting:
             other = anew(trial, fault.kind)

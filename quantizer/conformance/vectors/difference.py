@@ -30,7 +30,7 @@ class Difference:
 
 
 def differences(old: Bundle, new: Bundle) -> Iterator[Difference]:
-    """Yield what is not the same, in the order of the new bundle, then what was removed."""
+    """Yield the differences in the order of the new bundle, then the removed cases."""
     before = {_recipe(vector): vector for vector in old.manifest.cases}
     for vector in new.manifest.cases:
         known = before.pop(_recipe(vector), None)
@@ -47,9 +47,9 @@ def _recipe(vector: VectorCase) -> str:
 
 
 def _between(old: Bundle, before: VectorCase, new: Bundle, after: VectorCase) -> tuple[Kind, str] | None:
-    """Return how a case changed; None where it did not."""
+    """Return how a case changed; None if it did not."""
     if _operands(before) != _operands(after) or before.output != after.output:
-        return "other", "operands or formats changed, and with them what is right"
+        return "other", "operands or formats changed, and with them the allowed codes"
     if before.allowed is None or after.allowed is None:
         if before.allowed is after.allowed:
             return None

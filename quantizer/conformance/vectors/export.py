@@ -47,7 +47,7 @@ ATTEMPTS = 8
 
 @dataclass
 class Files:
-    """The files of a bundle, bounded: CaseError where they would be larger than *most* bytes together."""
+    """The files of a bundle, bounded: CaseError if they would be larger than *most* bytes together."""
 
     most: int
     contents: dict[str, bytes] = field(default_factory=dict)
@@ -80,7 +80,7 @@ def digest(content: bytes) -> str:
 def bundle(targets: list[Target], cases: int, seed: int, most: int) -> dict[str, bytes]:
     """Return a bundle's files by path, the manifest last: *cases* cases per target, at most *most* bytes.
 
-    CaseError where they are larger, or where no case of a target runs.
+    CaseError if they are larger, or where no case of a target runs.
     """
     files, found = Files(most), []
     for target in targets:

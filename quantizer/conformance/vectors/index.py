@@ -13,7 +13,7 @@ from quantizer.core.vectors import VERSION, VectorCase, VectorGrid
 
 
 def index_text(cases: Sequence[VectorCase]) -> str:
-    """Return the index; CaseError where an attribute is a text of several words."""
+    """Return the index; CaseError if an attribute is a text of several words."""
     lines = [f"quantizer-vectors {VERSION} {len(cases)}"]
     for case in cases:
         lines += [" ".join(map(_word, line)) for line in _lines(case)]

@@ -20,7 +20,7 @@ from quantizer.numerics.qparams import Staged
 
 @dataclass(frozen=True)
 class Intervals:
-    """What is allowed, or why nothing can be said."""
+    """The allowed intervals, or the reason why there are none."""
 
     low: Array
     high: Array
@@ -34,11 +34,11 @@ class Intervals:
 
 
 def intervals(trial: Trial) -> Intervals | str:
-    """Return the interval that check `arithmetic` holds each output element to, or the reason why there is none.
+    """Return the interval that check `arithmetic` allows for each output element, or the reason why there is none.
 
-    The package's own codes are judged with their stages hidden, as are those of a function of which files alone come
-    back. An interval that changes with the codes that are judged, as where one hidden number is inferred from them, is
-    none: a bundle says what is right before anything runs. A case whose own codes do not pass has none either.
+    The package's own codes are judged with their stages hidden, like those of a function that returns files alone. An
+    interval that changes with the codes that are judged, as where one hidden number is inferred from them, is
+    none: a bundle says what is right before anything runs. A case whose own codes do not pass has no interval either.
     """
     codes = trial.outcome.codes
     verdict, found = _judged(trial, codes)
@@ -58,7 +58,7 @@ def intervals(trial: Trial) -> Intervals | str:
 
 
 def _judged(trial: Trial, codes: Tensor) -> tuple[Verdict, tuple[Array, Array] | None]:
-    """Return what `arithmetic` says of *codes* alone, and the interval that it held them to."""
+    """Return the verdict of `arithmetic` on *codes* alone, and the interval that it used."""
     alone = copy.copy(trial)
     alone.outcome, alone.shared = Staged(codes, {}), {}
     verdict = arithmetic(alone)

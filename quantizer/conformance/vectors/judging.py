@@ -25,7 +25,7 @@ RESULT = Readable("the result of a case", 1 << 30, CaseError)
 
 @dataclass(frozen=True)
 class Judged:
-    """What is said of one case."""
+    """The verdict on one case."""
 
     vector: VectorCase
     status: Literal["pass", "fail", "open"]
@@ -42,7 +42,7 @@ class Judged:
 
 
 def judge(bundle: Bundle, results: Path) -> Iterator[Judged]:
-    """Yield what is said of each case, in the order of the bundle; CaseError where *results* is no folder."""
+    """Yield the verdict on each case, in the order of the bundle; CaseError if *results* is not a folder."""
     if not is_folder(results):
         raise CaseError(
             f"{shown_path(results)}: is no folder. Name the folder that holds a file CASE.bin for each case."

@@ -1,4 +1,4 @@
-"""Read a bundle: a folder or a zip, every size bounded, every file held against its digest."""
+"""Reads a bundle: a folder or a zip; all sizes are bounded, and every file is checked against its digest."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Bundle:
     _read: Callable[[str, int], bytes]
 
     def array(self, file: ArrayFile) -> Array:
-        """Return one array; CaseError where its size or its digest differs from the manifest."""
+        """Return one array; CaseError if its size or its digest differs from the manifest."""
         place, kind = f"{self.where}: {file.file}", np.dtype(file.dtype).newbyteorder("<")
         if (count := math.prod(file.shape)) > MAX_ELEMENTS:
             raise CaseError(f"{place}: {count} elements: at most {MAX_ELEMENTS}.")
@@ -61,7 +61,7 @@ def opened(path: Path) -> Iterator[Bundle]:
         try:
             archive = zipfile.ZipFile(stream)
         except DAMAGED as err:
-            raise ARCHIVE.refused(where, f"is no sound zip: {one_line(err)}") from None
+            raise ARCHIVE.refused(where, f"is not a valid zip archive: {one_line(err)}") from None
         with archive:
             yield _bundle(where, lambda name, most: entry_bytes(where, archive, name, most))
 

@@ -1,4 +1,4 @@
-"""Caffe networks as ONNX graphs: the layers of a prototxt, as they are at test time, with the blobs of a caffemodel."""
+"""Caffe networks as ONNX graphs: the layers of a prototxt in their test-time form, with the blobs of a caffemodel."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def load(prototxt: Path | str, caffemodel: Path | str, runs: onnx_format.Runs | 
     """Return the network under ONNX's operators, its input of the shape that the prototxt says.
 
     Layers of training (a rule for phase TRAIN) are left out; those that are not supported are named in one
-    UnsupportedError. FormatError or GraphError say what else is wrong, with the layer.
+    UnsupportedError. FormatError or GraphError for any other problem, with the layer.
     """
     text, weights = Path(prototxt), Path(caffemodel)
     where = shown_path(text)
@@ -54,7 +54,7 @@ def load(prototxt: Path | str, caffemodel: Path | str, runs: onnx_format.Runs | 
 
 def _model(name: str, writer: Writer, where: str) -> Any:
     if not writer.nodes:
-        raise FormatError(f"{where}: holds no layer that computes: write one.")
+        raise FormatError(f"{where}: has no layer that computes: write one.")
     given = [helper.make_tensor_value_info(n, TensorProto.FLOAT, shape) for n, shape in writer.inputs.items()]
     made = [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in writer.outputs()]
     constants = [numpy_helper.from_array(values, key) for key, values in writer.constants.items()]
@@ -63,7 +63,7 @@ def _model(name: str, writer: Writer, where: str) -> Any:
 
 
 def _inputs(net: Any, where: str, writer: Writer) -> None:
-    """Declare the inputs that stand before the layers, as older files have them."""
+    """Declare the inputs that older files list before the layers."""
     shapes = [tuple(shape.dim) for shape in net.input_shape]
     sizes = tuple(net.input_dim)
     shapes = shapes or [sizes[i : i + 4] for i in range(0, len(sizes), 4)]
@@ -118,7 +118,7 @@ def _upgrade(net: Any, where: str) -> None:
 
 
 def _leniently(source: str) -> Any:
-    """Return what can be read of a text when unknown fields are passed over; nothing where not even that goes."""
+    """Return the readable part of a text, skipping unknown fields; empty if even that fails."""
     try:
         return text_format.Parse(source, net_parameter()(), allow_unknown_field=True)
     except (text_format.ParseError, RecursionError):
@@ -160,5 +160,5 @@ def _blob(place: str, blob: Any) -> np.ndarray[Any, Any]:
     for size in shape:
         count *= max(int(size), -1)
     if min(shape, default=1) < 1 or count != values.size:
-        raise FormatError(f"{place}: shape {list(shape)}, {values.size} numbers: they must be as many.")
+        raise FormatError(f"{place}: shape {list(shape)}, {values.size} numbers: both counts must be equal.")
     return values.reshape(shape)

@@ -1,4 +1,4 @@
-"""Compass IR: a text of layers beside a .bin of constants; read, written, and turned into our operators and back."""
+"""Compass IR: a text of layers and a .bin of constants; read, written, and converted to our operators and back."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def to_bytes(graph: Graph) -> tuple[str, bytes]:
 
 
 def from_bytes(text: str, blob: bytes, name: str = "graph") -> Graph:
-    """Return the verified graph of what `to_bytes` gave; errors as in `read`, under *name*."""
+    """Return the verified graph from the bytes of `to_bytes`; errors as in `read`, under *name*."""
     graph = parse_graph(sections_of(text, name), Blob(f"{name}.bin", io.BytesIO(blob)))
     verify(graph)
     return graph

@@ -48,7 +48,7 @@ def constant_order(spec: Spec, name: str) -> list[int]:
 
 
 def checked_order(where: str, spec: Spec, name: str, tensor: Tensor) -> list[int]:
-    """Return `constant_order` of *tensor*; GraphError where it has another rank."""
+    """Return `constant_order` of *tensor*; GraphError if it has another rank."""
     order = constant_order(spec, name)
     if len(tensor.shape) != len(order):
         raise GraphError(f"{where}: {name!r} has rank {len(tensor.shape)}: {spec.op} takes rank {len(order)}.")

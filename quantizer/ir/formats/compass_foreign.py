@@ -1,4 +1,4 @@
-"""Our operators as Compass layers, with the Input and Constant layers between: what `compass_write` takes."""
+"""Writes our operators as Compass layers, with Input and Constant layers between: the input of `compass_write`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _T = TypeVar("_T")
 
 
 def foreign(graph: Graph, specs: Mapping[str, Spec]) -> Graph:
-    """Return *graph* with Compass layers for our operators, inputs and constant operands: what `write` takes."""
+    """Return *graph* with Compass layers for our operators, inputs and constant operands: the input of `write`."""
     tensors = dict(graph.tensors)
     nodes = [
         as_own_type(_to_theirs(graph, node, specs[node.op], tensors))

@@ -43,7 +43,7 @@ class Blob:
         self.size = self.file.seek(0, os.SEEK_END)
 
     def take(self, section: Section, key: str, offset: int, size: int) -> bytes:
-        """Return *size* bytes at *offset*; FormatError where the file ends before, or all claims exceed the file."""
+        """Return *size* bytes at *offset*; FormatError if the file ends before, or all claims exceed the file."""
         if offset < 0 or offset + size > self.size:
             what = f"{size} bytes at offset {offset} do not lie in {self.path}, which has {self.size} bytes"
             raise section.error(key, f"{what}: correct the offset, or use the .bin file that belongs to this text")
@@ -56,7 +56,7 @@ class Blob:
         return self.file.read(size)
 
     def check_overlaps(self) -> None:
-        """Raise FormatError where two constants share some bytes but not all."""
+        """Raise FormatError if two constants share some bytes but not all."""
         end, owner = 0, ""
         for (offset, size), (section, key) in sorted(self.claims.items(), key=lambda claim: claim[0]):
             if offset < end:
@@ -141,7 +141,7 @@ def _all_tops(layers: Iterable[Section]) -> dict[str, Tensor]:
 
 
 def _check_bottoms(section: Section, tensors: Mapping[str, Tensor]) -> None:
-    """Raise FormatError where the layer reads what nobody makes, or says another shape or type than its maker."""
+    """Raise FormatError if the layer reads a tensor that no layer makes, or one declared with another shape or type."""
     names = section.names("layer_bottom")
     for name in names:
         if name not in tensors:
@@ -163,7 +163,10 @@ def _dangling(name: str, known: Iterable[str]) -> str:
 def _interface(
     header: Section, nodes: Sequence[Node], outer: Mapping[str, Tensor]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the names of inputs and outputs; where the file is silent: tops of Input layers, tensors nobody reads."""
+    """Return the names of inputs and outputs; if the file does not say them.
+
+    Tops of Input layers, and tensors without a reader.
+    """
     made = {name: node for node in nodes for name in node.outputs}
     read = {name for node in nodes for name in node.inputs}
     found = {

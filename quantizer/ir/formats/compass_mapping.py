@@ -38,7 +38,7 @@ def defaults_of(spec: Spec) -> dict[str, AttrValue]:
 
 
 def named_sizes(graph: Graph, node: Node, spec: Spec) -> dict[str, object]:
-    """Return attributes and named sizes; GraphError where ranks or two sizes of one name differ."""
+    """Return attributes and named sizes; GraphError if ranks or two sizes of one name differ."""
     found: dict[str, object] = dict(node.attrs)
     operands: list[tuple[str, Input | Output, str | None]] = []
     operands += [(name, item, tensor) for (name, item), tensor in zip(spec.inputs.items(), node.inputs, strict=True)]
@@ -76,7 +76,7 @@ def constant_keys(node: Node) -> tuple[str, ...]:
 
 
 def fused_attrs(where: str, node: Node, activation: str, slopes: Tensor | None, rank: int) -> dict[str, object]:
-    """Return what the fused activation of a layer takes, by our names; GraphError where the layer lacks it.
+    """Return the arguments of a layer's fused activation, by our names; GraphError if the layer lacks one.
 
     *slopes*: the layer's constant of that name; *rank*: of its first input, which the slopes may have too.
     """
@@ -94,7 +94,7 @@ def fused_attrs(where: str, node: Node, activation: str, slopes: Tensor | None, 
 
 
 def slopes_of(where: str, slopes: torch.Tensor, rank: int) -> torch.Tensor:
-    """Return slopes as a quantized layer has them: without a leading axis of equal slices of a *rank* input."""
+    """Return slopes in the form of a quantized layer: without a leading axis of equal slices of a *rank* input."""
     if slopes.dim() >= rank and slopes.dim() > 0 and bool((slopes == slopes[:1]).all()):
         slopes = slopes[0]
     if slopes.dim() and slopes.numel() != slopes.shape[-1]:
@@ -105,5 +105,5 @@ def slopes_of(where: str, slopes: torch.Tensor, rank: int) -> torch.Tensor:
 
 
 def fused_text(activation: str, form: LayerFormat) -> str:
-    """Return how a layer says a fused activation, or that it has none."""
+    """Return the layer's text for a fused activation, or for none."""
     return form.unfused if activation == "none" else activation.upper()

@@ -41,11 +41,11 @@ CONSTANT_ORDER = "compass.constant_order"
 
 
 def native(graph: Graph, specs: Mapping[str, Spec]) -> Graph:
-    """Return *graph* with our operators where a spec covers the layer; other layers stay as they are.
+    """Return *graph* with our operators where a spec covers the layer; other layers stay unchanged.
 
     Input layers that make the graph's inputs are set aside; Constant layers become constants. A layer's other
     parameters (scale_value, ...) stay in `extra` under Compass's names, its other constants (scale, lut, weights_scale,
-    ...) there as `Tensor`. GraphError where a layer lacks what its operator needs, or contradicts its shapes.
+    ...) there as `Tensor`. GraphError if a layer lacks what its operator needs, or contradicts its shapes.
     """
     known: dict[str, list[tuple[Spec, LayerFormat]]] = {}
     for spec in specs.values():
@@ -81,7 +81,7 @@ def native(graph: Graph, specs: Mapping[str, Spec]) -> Graph:
 
 
 def _folds(graph: Graph, node: Node) -> Tensor | None:
-    """Return the constant of a Constant layer that says no more than its values."""
+    """Return the constant of a Constant layer whose only content is its values."""
     if node.op != "Constant" or node.extra.get(CONSTANTS) != ("weights",) or len(node.inputs) != 1:
         return None
     source, top = graph.tensor(str(node.inputs[0])), [graph.tensor(name) for name in node.outputs]
@@ -114,25 +114,32 @@ def _fused(node: Node, form: LayerFormat) -> str:
     return "none" if said == form.unfused.casefold() else said
 
 
-def _to_ours(graph: Graph, node: Node, spec: Spec, form: LayerFormat, arranged: dict[str, Tensor]) -> Node:
-    """Return the layer as a node of ours; constants that the layer has in another axis order go to *arranged*."""
+def _operands(node: Node, spec: Spec, form: LayerFormat) -> tuple[list[str | None], dict[str, str | None]]:
+    """Return the layer's tensors in the order of the spec's inputs, and the constants that no input takes."""
     keys = constant_keys(node)
     count = len(node.inputs) - len(keys)
     constants = dict(zip(keys, node.inputs[count:], strict=True))
     bottoms = list(node.inputs[:count])
-    where = f"layer {node.name!r}"
     inputs: list[str | None] = []
     for name, item in spec.inputs.items():
         key = form.inputs.get(name)
         found = constants.pop(key, None) if key else bottoms.pop(0) if bottoms else None
         if found is None and not item.optional:
             lacks = f"constant {form.inputs[name]!r}" if name in form.inputs else f"input {name!r}"
-            raise GraphError(f"{where}: {node.op} without {lacks}: {spec.op} needs it.")
+            raise GraphError(f"layer {node.name!r}: {node.op} without {lacks}: {spec.op} needs it.")
         inputs.append(found)
     cut = next(iter(spec.outputs.values())).pieces is not None
     if bottoms or (len(node.outputs) != len(spec.outputs) and not cut):
         sizes = f"{count} inputs and {len(node.outputs)} outputs"
-        raise GraphError(f"{where}: {node.op} has {sizes}: {spec.op} takes fewer, or makes {len(spec.outputs)}.")
+        takes = f"{spec.op} takes fewer, or makes {len(spec.outputs)}"
+        raise GraphError(f"layer {node.name!r}: {node.op} has {sizes}: {takes}.")
+    return inputs, constants
+
+
+def _to_ours(graph: Graph, node: Node, spec: Spec, form: LayerFormat, arranged: dict[str, Tensor]) -> Node:
+    """Return the layer as one of our nodes; constants that the layer stores in another axis order go to *arranged*."""
+    where, keys = f"layer {node.name!r}", constant_keys(node)
+    inputs, constants = _operands(node, spec, form)
     node, single = _listed(node, spec, form)
     attrs = {name: value for name, value in defaults_of(spec).items() if name not in form.attrs}
     if form.pairs:
@@ -149,8 +156,8 @@ def _to_ours(graph: Graph, node: Node, spec: Spec, form: LayerFormat, arranged: 
         implied.add(form.activation)
     rest = {key: v for key, v in node.attrs.items() if key not in theirs | form.derived.keys() | implied}
     rest_constants = {key: graph.tensor(str(name)) for key, name in constants.items()}
-    extra = {key: value for key, value in node.extra.items() if key != CONSTANTS}
     spelled = {key: value for key, value in node.attrs.items() if key in theirs and isinstance(value, str)}
+    extra = {key: value for key, value in node.extra.items() if key != CONSTANTS}
     extra |= {SPELLED: spelled} if spelled else {}
     extra |= rest | rest_constants | {PARAMS: tuple(node.attrs), CONSTANT_ORDER: keys}
     extra |= {SINGLE: single} if single else {}

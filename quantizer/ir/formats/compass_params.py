@@ -76,7 +76,7 @@ def scale_of(params: QParams) -> torch.Tensor:
 
 
 def constant_steps(shape: tuple[int, ...], scale: _Numbers) -> torch.Tensor | None:
-    """Return the steps of a constant, 0-d or one for each slice of axis 0; None where they are per block."""
+    """Return the steps of a constant, 0-d or one for each slice of axis 0; None if they are per block."""
     steps = steps_of(scale)
     if steps.numel() == 1:
         return steps.reshape(())
@@ -88,7 +88,7 @@ def constant_steps(shape: tuple[int, ...], scale: _Numbers) -> torch.Tensor | No
 
 
 def constant_params(dtype: DType, shape: tuple[int, ...], scale: _Numbers, zero: _Numbers) -> QParams | None:
-    """Return the parameters that `<c>_scale` and `<c>_zp` give a constant; None where they are per block."""
+    """Return the parameters that `<c>_scale` and `<c>_zp` give a constant; None if they are per block."""
     steps, codes = constant_steps(shape, scale), (dtype.min, dtype.max)
     if steps is None:
         return None
@@ -176,7 +176,7 @@ def _ranges(section: Section, count: int) -> list[tuple[float, float]]:
 
 
 def _codes(section: Section, top: Tensor, pair: tuple[float, float] | None) -> tuple[int, int]:
-    """Return the codes that an integer output uses: those of its range where that is made of integers."""
+    """Return the codes that an integer output uses: its range, if that consists of integers."""
     if pair is None or not (isinstance(pair[0], int) and isinstance(pair[1], int)):
         return top.dtype.min, top.dtype.max
     if pair[0] < top.dtype.min or pair[1] > top.dtype.max:

@@ -65,8 +65,8 @@ def provided_layer(
 ) -> tuple[Node, list[Tensor]]:
     """Return *node* with Compass's numbers in `extra`, and its outputs and constants as codes.
 
-    node: one of ours, in channels_last order, with `parameters`. *multiplier_bits*: as the layer was configured. more:
-    further keys of the layer; they override keys that follow from the operator's attributes.
+    node: one of our operators, in channels_last order, with `parameters`. *multiplier_bits*: as the layer was
+    configured. more: further keys of the layer; they override keys that follow from the operator's attributes.
     """
     provided = cast("Parameters", node.parameters)
     made: list[Tensor] = []
@@ -117,7 +117,7 @@ def scaled_layer(
 
 
 def float_layer(graph: Graph, node: Node, dtype: DType, *, perf_mode: bool = True) -> tuple[Node, list[Tensor]]:
-    """Return a layer that stays in floating point, with what Compass writes about it."""
+    """Return a layer that stays in floating point, with Compass's keys for it."""
     tensors = [replace(graph.tensor(name), dtype=dtype, qparams=None) for name in node.outputs]
     extra: dict[str, object] = {"is_perf_mode": perf_mode, "unquantifiable": True}
     extra |= {TOP_SCALE: (1.0,) * len(tensors), TOP_ZP: (0,) * len(tensors), AXES: ("None",) * len(tensors)}
@@ -125,7 +125,7 @@ def float_layer(graph: Graph, node: Node, dtype: DType, *, perf_mode: bool = Tru
 
 
 def file_constant(provided: Parameters, spec: Spec, key: str) -> Constant:
-    """Return a constant as the file holds it: a bias together with what the input's zero point adds to the sums."""
+    """Return a constant in the file's form: a bias includes the contribution of the input's zero point to the sums."""
     constant, params = provided.constants[key], filed(provided.constants[key].params)
     codes = constant.codes
     if spec.inputs[key].role == "bias" and spec.quantization.family in provided.platform.absorbs_zero_point:
@@ -134,7 +134,10 @@ def file_constant(provided: Parameters, spec: Spec, key: str) -> Constant:
 
 
 def absorbed(provided: Parameters, spec: Spec, channels: int) -> torch.Tensor:
-    """Return what a bias of the file holds beside the provided codes: what the sums hold of the input's zero point."""
+    """Return what a bias in the file holds besides the provided codes.
+
+    The contribution of the input's zero point to the sums.
+    """
     zero = next(iter(provided.inputs.values())).zero_point
     for key, item in spec.inputs.items():
         if item.role == "weight" and key in provided.constants:
@@ -162,7 +165,7 @@ def _code_tensor(tensor: Tensor, constant: Constant, *, spatial: bool) -> Tensor
 
 
 def _single(params: QParams) -> QParams:
-    """Return parameters as they are read from a file: scale = 1 / step; a single slice becomes per tensor."""
+    """Return parameters in the form in which a file is read: scale = 1 / step; a single slice becomes per tensor."""
     steps, zero, axis = scale_of(params), params.zero_point, params.axis
     if params.scale.numel() == 1:
         steps, zero, axis = steps.reshape(()), zero.reshape(()), None
@@ -259,7 +262,7 @@ def _pair(mantissa: int, shift: int, kind: DType) -> dict[str, object]:
 
 
 def _branches(ratio: Rescale, narrow: DType) -> dict[str, object]:
-    """Return a multiplier and a shift for each operand, or nothing where all of them are copied."""
+    """Return a multiplier and a shift for each operand, or nothing if all of them are copied."""
     pairs = list(ratio.pairs.values())
     if not pairs:
         return {}
@@ -318,7 +321,7 @@ def _power_tables(node: Node) -> dict[str, object]:
 
 
 def _named_numbers(node: Node, spec: Spec, provided: Parameters, narrow: DType) -> dict[str, object]:
-    """Return the integers that a rule decides, as the layers that have them name them."""
+    """Return the integers that a rule decides, under the names that the layers use."""
     numbers: Mapping[str, int] = provided.numbers
     kinds = numbers.keys()
     unsigned = DTYPES["uint8"]

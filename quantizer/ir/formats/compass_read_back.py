@@ -56,7 +56,7 @@ def with_parameters(graph: Graph, specs: Mapping[str, Spec], platform: Platform)
     """Return a native graph whose quantized nodes carry the parameters that their layers say.
 
     A layer is quantized where it says `unquantifiable=false`; one that says three scales instead of a multiplier runs
-    on what it says. GraphError where a number is missing or has another form.
+    on what it says. GraphError if a number is missing or has another form.
     """
     nodes = []
     for node in graph.nodes:
@@ -149,7 +149,7 @@ def _constants(node: Node, spec: Spec, operands: Mapping[str, Tensor], provided:
 
 
 def fast_exp(node: Node) -> bool:
-    """Return whether a softmax is made of powers of two; GraphError where Compass has no such kernel."""
+    """Return whether a softmax uses powers of two; GraphError if Compass has no such kernel."""
     if node.extra.get("quantize_method") != "FAST_EXP":
         return False
     if _number(node, "adjust_q") not in ADJUSTED:

@@ -53,7 +53,7 @@ def parse_names(text: str) -> tuple[str, ...]:
 
 
 def format_value(value: AttrValue) -> str:
-    """Return the text of *value*; ValueError where that text would not be read back as it."""
+    """Return the text of *value*; ValueError if reading that text would give another value."""
     text = _spell(value)
     if _is_whole(value):
         return text
@@ -84,7 +84,7 @@ def format_names(names: Iterable[str]) -> str:
 
 
 def check_text(text: str) -> None:
-    """Raise ValueError where a line of the file cannot hold *text*."""
+    """Raise ValueError if a line of the file cannot hold *text*."""
     if "=" in text or _CONTROL.search(text) or text != text.strip(" \t"):
         raise ValueError(f"{text[:60]!r} has a '=', a control character or an outer space: no line can hold it")
 
@@ -284,7 +284,7 @@ def sections_of(content: str, name: str) -> list[Section]:
 
 
 def check_file(name: str) -> None:
-    """Raise FormatError where *name* is no regular file."""
+    """Raise FormatError if *name* is no regular file."""
     if not is_file(Path(name)):
         reason = "not a file" if is_folder(Path(name)) else "no such file"
         raise FormatError(f"{name}: {reason}: name a file that exists.")

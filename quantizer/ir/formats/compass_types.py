@@ -33,7 +33,7 @@ def as_named(node: Node) -> Node:
 
 
 def as_own_type(node: Node) -> Node:
-    """Return a layer that remembers a type of its own as a layer of that type; any other layer as it is."""
+    """Return a layer that remembers its original type as a layer of that type; any other layer unchanged."""
     if OWN_TYPE not in node.extra:
         return node
     said = node.extra[OWN_TYPE] in METHODS

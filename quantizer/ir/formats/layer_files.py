@@ -1,6 +1,6 @@
 """Loads the file formats whose layers specs describe (key `formats`), and lists the systems whose words specs may use.
 
-Entry points name the formats (`core.rooms.layer_formats`); a room adds systems of its own (`Room.names`).
+Entry points name the formats (`core.rooms.layer_formats`); a room adds systems (`Room.names`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class LayerFile(Protocol):
     """The order of axes of its spatial tensors."""
 
     def foreign(self, graph: Graph, specs: Mapping[str, Spec]) -> Graph:
-        """Return *graph* in the vocabulary of the format; UnsupportedError for what it cannot hold."""
+        """Return *graph* in the vocabulary of the format; UnsupportedError for nodes that it cannot express."""
         ...
 
     def native(self, graph: Graph, specs: Mapping[str, Spec]) -> Graph:
@@ -39,7 +39,7 @@ class LayerFile(Protocol):
         ...
 
     def from_bytes(self, *contents: Any) -> Graph:
-        """Return the graph of what `to_bytes` gave."""
+        """Return the graph from the bytes of `to_bytes`."""
         ...
 
 
@@ -63,5 +63,5 @@ def _module(name: str) -> LayerFile:
 
 
 def written_and_read(file: LayerFile, written: Graph, specs: Mapping[str, Spec]) -> Graph:
-    """Return what is read back of *written*, a graph in the vocabulary of the format."""
+    """Return the graph read back from *written*, in the vocabulary of the format."""
     return file.native(file.from_bytes(*file.to_bytes(written)), specs)

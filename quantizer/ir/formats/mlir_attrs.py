@@ -1,4 +1,7 @@
-"""Attributes of Top operators: our values as MLIR's text and back, each held against its kind in the table."""
+"""Attributes of Top operators.
+
+Converts our values to MLIR's text and back, and checks each against its kind in the table.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,7 @@ _FORMATS = {"f32": ("<f", "<I"), "f64": ("<d", "<Q")}
 
 @dataclass(frozen=True)
 class Literal:
-    """A value as the text has it: `type` is an integer or float type, string, bool, array, dict or symbol."""
+    """A value in the text: `type` is an integer or float type, string, bool, array, dict or symbol."""
 
     type: str
     value: Any
@@ -52,7 +55,7 @@ class Literal:
 
 
 def attribute_text(place: str, attribute: Attribute, value: AttrValue) -> str:
-    """Return the text of *value*; UnsupportedError where it is not of the attribute's kind."""
+    """Return the text of *value*; UnsupportedError if it is not of the attribute's kind."""
     try:
         text = _text(attribute, value)
     except (TypeError, ValueError):
@@ -64,7 +67,7 @@ def attribute_text(place: str, attribute: Attribute, value: AttrValue) -> str:
 
 
 def _text(attribute: Attribute, value: AttrValue) -> str:
-    """Return the text of *value*, or nothing where it is not of the kind."""
+    """Return the text of *value*, or nothing if it is not of the kind."""
     kind = attribute.kind
     if kind == "string":
         fits = isinstance(value, str) and (not attribute.choices or value in attribute.choices)
@@ -79,7 +82,7 @@ def _text(attribute: Attribute, value: AttrValue) -> str:
 
 
 def string_text(value: str) -> str:
-    """Return the MLIR string of *value*; ValueError where it is no Unicode text."""
+    """Return the MLIR string of *value*; ValueError if it is no Unicode text."""
     value.encode("utf-8")
     return quoted(value)
 
@@ -115,7 +118,7 @@ def _entry(pair: object) -> str:
 
 
 def read_dictionary(cursor: Cursor, opening: str = "{", closing: str = "}", depth: int = 0) -> dict[str, Literal]:
-    """Return the entries between braces; FormatError where a name stands twice."""
+    """Return the entries between braces; FormatError if a name stands twice."""
     found: dict[str, Literal] = {}
     cursor.expect(opening)
     while not cursor.at(closing):
@@ -186,7 +189,7 @@ def _float(cursor: Cursor, kind: str, text: str, at: int, *, is_hex: bool) -> fl
 
 
 def conform(cursor: Cursor, place: str, attribute: Attribute, literal: Literal) -> AttrValue:
-    """Return the value of *literal* as the graph has it; FormatError where it is not of the attribute's kind."""
+    """Return the value of *literal* for the graph; FormatError if it is not of the attribute's kind."""
     value = _value(attribute, literal)
     if value is None:
         wanted = f"one of {', '.join(attribute.choices)}" if attribute.choices else WANTED[attribute.kind]

@@ -32,7 +32,7 @@ class Operation:
 
 @dataclass
 class Module:
-    """A module as it is read: what it says of itself, the function's arguments, its operations, what it returns."""
+    """A parsed module: its attributes, the function's arguments, its operations, and the returned values."""
 
     cursor: Cursor
     name: str = ""
@@ -52,7 +52,7 @@ class Module:
 
 
 def parse_module(text: str, path: str) -> Module:
-    """Return the module that *text* is; FormatError with path, line and column where it is none."""
+    """Return the module of *text*; FormatError with path, line and column if it is not a module."""
     module = Module(Cursor(path, text))
     _read_aliases(module)
     cursor = module.cursor

@@ -46,7 +46,7 @@ class Token:
 
 
 def quoted(text: str) -> str:
-    """Return *text* as an MLIR string: as it is but for quotes, backslashes and control characters."""
+    """Return *text* as an MLIR string, with quotes, backslashes and control characters escaped."""
     return f'"{_SPECIAL.sub(_escaped, text)}"'
 
 
@@ -56,7 +56,7 @@ def _escaped(found: re.Match[str]) -> str:
 
 
 def read_text(path: str | os.PathLike[str]) -> str:
-    """Return the text of the file at *path*; FormatError where it is too long or no UTF-8."""
+    """Return the text of the file at *path*; FormatError if it is too long or no UTF-8."""
     where = os.fspath(path)
     raw = Readable("a Top MLIR text", MAX_TEXT, FormatError, "Weights belong into the .npz file.").bytes_of(
         Path(where), where
@@ -118,13 +118,13 @@ class Cursor:
         return False
 
     def expect(self, text: str) -> Token:
-        """Move over the word or mark *text*; FormatError where something else stands here."""
+        """Move over the word or mark *text*; FormatError if something else stands here."""
         if not self.at(text):
             self.fail(f"must be {text!r}, got {self.shown()}")
         return self.next()
 
     def expect_kind(self, kind: str, what: str) -> Token:
-        """Move over a token of *kind*; FormatError that asks for *what* where something else stands here."""
+        """Move over a token of *kind*; FormatError that asks for *what* if the next token is another."""
         if self.token.kind != kind:
             self.fail(f"must be {what}, got {self.shown()}")
         return self.next()
@@ -156,7 +156,7 @@ class Cursor:
             self.fail(f"{token.text[:60]} is not UTF-8", token.at)
 
     def enclosed(self, what: str) -> str:
-        """Return what stands between `<` here and its `>`, which nests, and move over it."""
+        """Return the text between `<` here and its matching `>`, and move over it."""
         start, depth, end = self.token.at, 0, self.token.at
         self.expect("<")
         for end in range(start, len(self.text)):

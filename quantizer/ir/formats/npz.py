@@ -29,7 +29,7 @@ FREELY = 256 << 20
 PACKED = 20
 """How many times its own bytes a larger one may unpack to: packed weights and activations reach 3."""
 MOST = 65536
-"""Arrays that one archive may hold."""
+"""The largest number of arrays in one archive."""
 MAGIC = b"\x93NUMPY"
 """What an .npy file begins with."""
 NUMBERS = "biuf"
@@ -66,7 +66,7 @@ DAMAGED = (
 
 ARCHIVE = Readable("an .npz archive", 1 << 40, FormatError)
 ARRAY = Readable("an .npy file", 1 << 40, FormatError)
-"""Neither is read whole: sizes that their headers say are held against bounds first."""
+"""Neither is read whole: the sizes in their headers are checked against bounds first."""
 
 
 class PickledError(FormatError):
@@ -115,7 +115,7 @@ def _entry(name: str) -> zipfile.ZipInfo:
 def read_npz(path: str | os.PathLike[str], *, largest: int | None = None, texts: bool = False) -> dict[str, Array]:
     """Return the arrays of the archive at *path* by name, in its order, each of the machine's own order of bytes.
 
-    FormatError where it is no archive of arrays of numbers, or *texts*, is damaged, names one twice, or holds more than
+    FormatError if it is no archive of arrays of numbers, or *texts*, is damaged, names one twice, or holds more than
     *largest* bytes (LARGEST): before as many are read.
     """
     where = os.fspath(path)
@@ -133,13 +133,13 @@ def read_npz(path: str | os.PathLike[str], *, largest: int | None = None, texts:
         raise
     except DAMAGED as err:
         raise FormatError(
-            f"{where}: is no sound .npz archive: {_line(err)}. Save the arrays with numpy.savez."
+            f"{where}: is not a valid .npz archive: {_line(err)}. Save the arrays with numpy.savez."
         ) from None
     return found
 
 
 def read_npy(path: str | os.PathLike[str], *, texts: bool = False) -> Array:
-    """Return the array of the .npy file at *path*, read as it is used; FormatError as in `read_npz`."""
+    """Return the array of the .npy file at *path*, reading its data on use; FormatError as in `read_npz`."""
     where = os.fspath(path)
     try:
         with ARRAY.opened(Path(where), where) as file:
@@ -179,7 +179,7 @@ def _entries(where: str, archive: zipfile.ZipFile, largest: int, held: int) -> I
 
 
 def _array(place: str, file: IO[bytes], size: int, *, texts: bool) -> Array:
-    """Return the array of one entry of *size* bytes; its header is held against the size before anything is made."""
+    """Return the array of one entry of *size* bytes; its header is checked against the size first."""
     shape, order, dtype = _header(place, file, texts=texts)
     wanted, held = math.prod(shape) * dtype.itemsize, size - file.tell()
     data = file.read(wanted + 1) if wanted == held else b""
@@ -189,7 +189,7 @@ def _array(place: str, file: IO[bytes], size: int, *, texts: bool) -> Array:
 
 
 def _header(place: str, file: IO[bytes], *, texts: bool) -> tuple[tuple[int, ...], Literal["C", "F"], np.dtype[Any]]:
-    """Return shape, order and type that the header of an .npy file says; FormatError for those that are not read."""
+    """Return shape, order and type in the header of an .npy file; FormatError for unsupported ones."""
     try:
         version = np.lib.format.read_magic(cast("BinaryIO", file))
         if version not in _HEADERS:
@@ -214,5 +214,5 @@ def _header(place: str, file: IO[bytes], *, texts: bool) -> tuple[tuple[int, ...
 
 
 def _line(err: BaseException) -> str:
-    """Return what went wrong, on one line."""
+    """Return an error's text on one line."""
     return next(iter(str(err).splitlines()), type(err).__name__).rstrip(".")

@@ -133,7 +133,7 @@ def _said(node: Node) -> list[tuple[str, str | None, str | None, object]]:
 
 
 def _parameters(codes: Tensor, scale: torch.Tensor, zero: torch.Tensor | None, axis: object) -> QParams | None:
-    """Return scale and zero point per tensor or per slice; None where they do not fit the codes' shape."""
+    """Return scale and zero point per tensor or per slice; None if they do not fit the codes' shape."""
     values = scale.double().reshape(()) if scale.numel() == 1 else scale.double()
     rank = len(codes.shape) if codes.ranked else 0
     along = axis % rank if values.dim() and isinstance(axis, int) and -rank <= axis < rank else None
@@ -223,7 +223,7 @@ def _check(model: onnx.ModelProto, where: str) -> None:
 
 
 def _line(err: Exception) -> str:
-    """Return in one line what ONNX says, and the node that it names below."""
+    """Return ONNX's message in one line, with the node that it names further down."""
     said, _, below = str(err).partition("==> Context:")
     node = re.search(r"Name: (.*?) ?OpType: (\S+)", below)
     place = "" if node is None else f" (node {node[1]!r}, {node[2]})"

@@ -1,6 +1,6 @@
 """ONNX Runtime's operators on codes (domain com.microsoft) as a float operator between quantizations.
 
-What its quantizer writes in the format QOperator is so read as what it writes in the format QDQ. Source:
+Files that its quantizer writes in the format QOperator are therefore read like those in the format QDQ. Source:
 ContribOperators.md of ONNX Runtime.
 """
 

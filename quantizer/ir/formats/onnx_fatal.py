@@ -1,8 +1,8 @@
 """Refuses models that crash ONNX's shape inference: reads past a list, divisions by zero, unbounded memory.
 
 A convolution whose operand and weight differ in rank and blocks of 2**32 places or strides of 0 end the process:
-neither the checker nor the inference refuses them. A vector of which the inference follows the values costs 40 bytes an
-element. Found by fuzzing onnx 1.21.
+neither the checker nor the inference refuses them. If shape inference follows the values of a vector, each element
+costs 40 bytes. Found by fuzzing onnx 1.21.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SHAPES = {"ConstantOfShape": 0, "Reshape": 1, "Expand": 1, "Tile": 1}
 LONGEST_VECTOR = 1 << 16
 """Elements of a vector up to which its values may be followed; a shape has some dozens."""
 REPEATS = "#repeats"
-"""Numbers that nobody knows: how often a stand-in repeats its operand along each axis."""
+"""Unknown numbers: how often a stand-in repeats its operand along each axis."""
 Ranks = dict[str, int]
 
 
@@ -127,7 +127,7 @@ def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
 
 
 def _without_data(graph: onnx.GraphProto) -> onnx.GraphProto:
-    """Return a copy in which an input of its shape stands for each large constant."""
+    """Return a copy in which an input of the same shape replaces each large constant."""
     small = [item for item in graph.initializer if math.prod(item.dims) <= SMALL and not item.external_data]
     named = {item.name for item in (*small, *graph.input)}
     large = [
@@ -141,7 +141,10 @@ def _without_data(graph: onnx.GraphProto) -> onnx.GraphProto:
 
 
 def _stand_in(graph: onnx.GraphProto) -> None:
-    """Put what has the weight's rank in the place of each convolution; it is no model that anything could run."""
+    """Replace each convolution by a node whose result has the weight's rank.
+
+    The model cannot run, but its ranks can be inferred.
+    """
     for node in graph.node:
         for item in node.attribute:
             if item.type == onnx.AttributeProto.GRAPH:

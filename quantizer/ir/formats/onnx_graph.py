@@ -37,7 +37,7 @@ _TYPES = ("to", "output_dtype", "softmax_precision", "dtype", "output_datatype")
 
 @dataclass(frozen=True)
 class File:
-    """What every part of one model shares."""
+    """The data that all parts of one model share."""
 
     where: str
     folder: Path | None
@@ -80,7 +80,7 @@ def read_graph(file: File, proto: onnx.GraphProto, outer: Mapping[str, Tensor], 
 
 
 def _constants(file: File, proto: onnx.GraphProto, place: str) -> dict[str, Tensor]:
-    """Return what initialisers and Constant nodes hold."""
+    """Return the constants of initialisers and Constant nodes."""
     found: dict[str, Tensor] = {}
     for tensor in proto.initializer:
         if tensor.name in found:
@@ -101,7 +101,7 @@ def _is_constant(node: onnx.NodeProto) -> bool:
 
 
 def _refuse_bytes(where: str, proto: onnx.GraphProto) -> None:
-    """Refuse names that are not text: protobuf provides such bytes over as they are."""
+    """Refuse names that are not text: protobuf returns such bytes without an error."""
     nodes = ((node.name, node.op_type, node.domain, *node.input, *node.output) for node in proto.node)
     attributes = ((item.name, item.ref_attr_name) for node in proto.node for item in node.attribute)
     values = [
@@ -216,7 +216,7 @@ def _captured(body: Graph, seen: Mapping[str, Tensor]) -> tuple[str, ...]:
 
 
 def _refuse_older(where: str, op: str, opset: int) -> None:
-    """Refuse an operator of an opset before the oldest, unless that one still has it as it was."""
+    """Refuse an operator of an opset older than the oldest supported one, unless it has not changed since."""
     if opset < OLDEST and (
         not defs.has(op, OLDEST)
         or defs.get_schema(op, OLDEST).since_version != defs.get_schema(op, opset).since_version

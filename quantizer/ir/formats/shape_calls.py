@@ -1,4 +1,4 @@
-"""Shapes of what Top operators are called with: axes, broadcasting.
+"""Shapes of the arguments of Top operators: axes, broadcasting.
 
 Source: the rules of tpu-mlir's public shape inference. Pads are all begins, then all ends.
 """
@@ -17,7 +17,7 @@ Known = Shape | None
 
 @dataclass(frozen=True)
 class Call:
-    """What an operator is given: attributes with their defaults, shapes of operands, which of them are weights."""
+    """The arguments of an operator: attributes with defaults, shapes of operands, and which of these are weights."""
 
     attrs: Mapping[str, Any]
     shapes: tuple[Shape, ...]
@@ -37,7 +37,7 @@ def need(fits: bool, what: str) -> None:  # noqa: FBT001
 
 
 def axis_of(axis: int, rank: int) -> int:
-    """Return *axis* counted from the front; ValueError where a tensor of *rank* axes has none such."""
+    """Return *axis* counted from the front; ValueError if a tensor of *rank* axes does not have it."""
     need(-rank <= axis < rank, f"axis {axis}: must lie in [{-rank}, {rank - 1}]")
     return axis % rank
 
@@ -50,7 +50,7 @@ def axes_of(axes: Sequence[int], rank: int) -> list[int]:
 
 
 def broadcast(shapes: Sequence[Shape]) -> Shape:
-    """Return the shape that all of *shapes* stretch to; ValueError where sizes differ and none is 1."""
+    """Return the shape that all of *shapes* stretch to; ValueError if sizes differ and none is 1."""
     sizes = []
     for column in zip_longest(*(reversed(shape) for shape in shapes), fillvalue=1):
         others = {size for size in column if size != 1}

@@ -1,4 +1,4 @@
-"""Shapes of what Top moves, takes together and orders.
+"""Shapes of Top operators that move, join and sort elements.
 
 Source: the rules of tpu-mlir's public shape inference. Pads are all begins, then all ends.
 """
@@ -54,7 +54,7 @@ def squeeze(call: Call) -> list[Known]:
 
 
 def unsqueeze(call: Call) -> list[Known]:
-    """Return the shape with axes of size 1 put in."""
+    """Return the shape with axes of size 1 inserted."""
     rank = len(call.first) + len(call.attrs["axes"])
     axes, sizes = axes_of(call.attrs["axes"], rank), iter(call.first)
     return [tuple(1 if i in axes else next(sizes) for i in range(rank))]
@@ -97,7 +97,7 @@ def split(call: Call) -> list[Known]:
 
 
 def cut(call: Call) -> list[Known]:
-    """Return the shape of what is cut out with positive steps."""
+    """Return the shape of a slice with positive steps."""
     attrs, axes = call.attrs, call.attrs["axes"] or range(len(call.attrs["offset"]))
     starts, ends, steps = attrs["offset"], attrs["ends"], attrs["steps"]
     need(len(starts) == len(ends) == len(steps) == len(axes), "offset, ends, steps and axes must be of one length")
@@ -167,6 +167,6 @@ def upsample(call: Call) -> list[Known]:
 
 
 def on_axis(call: Call) -> list[Known]:
-    """Return the shape as it is; the axis must be one of it."""
+    """Return the shape unchanged; the axis must exist."""
     axis_of(call.attrs["axis"], len(call.first))
     return [call.first]

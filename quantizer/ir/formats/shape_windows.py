@@ -53,7 +53,7 @@ def conv(call: Call) -> list[Known]:
 def deconv(call: Call) -> list[Known]:
     """Return the shape of a transposed convolution of [n, ic, ...].
 
-    A constant filter is [oc / group, ic, ...], as tpu-mlir's inference has it, or [oc, ic / group, ...], as a
+    A constant filter is [oc / group, ic, ...], as in tpu-mlir's inference, or [oc, ic / group, ...], as a
     convolution's; one that is computed is [ic, oc / group, ...].
     """
     kernel, filter_ = call.attrs["kernel_shape"], call.shapes[1]
@@ -78,7 +78,7 @@ def deconv(call: Call) -> list[Known]:
 
 
 def pool(call: Call) -> list[Known]:
-    """Return the shape of a pool; an empty kernel is all of the spatial axes."""
+    """Return the shape of a pool; an empty kernel covers all spatial axes."""
     rank = len(call.first) - 2
     kernel = call.attrs["kernel_shape"] or call.first[2:]
     if not call.attrs["kernel_shape"] and rank >= 1:

@@ -1,4 +1,4 @@
-"""The dialect `top` for xdsl, made of the one table: a second parser of MLIR checks what we write.
+"""The dialect `top` for xdsl, built from the same table: a second parser of MLIR checks what we write.
 
 Checked are counts and types of operands and results, kinds and choices of attributes, shapes, and quantized types. The
 rest of the text (values, types of uses, the function's results) is xdsl's own business. Needs the extra [mlir].
@@ -57,7 +57,7 @@ _NONE = EqAttrConstraint(b.NoneType())
 
 @irdl_attr_definition
 class UniformType(ParametrizedAttribute, TypeAttribute):
-    """`!quant.uniform<i8<-128:127>:f32:axis, {scale:zero_point, ...}>`: codes that stand for real numbers."""
+    """`!quant.uniform<i8<-128:127>:f32:axis, {scale:zero_point, ...}>`: the type of quantized codes."""
 
     name = "quant.uniform"
     storage: b.StringAttr
@@ -244,7 +244,7 @@ QUANT = Dialect("quant", [], [UniformType])
 
 
 def context() -> Context:
-    """Return a context of xdsl that knows modules, functions, Top and quantized types, and nothing else."""
+    """Return a context of xdsl that knows modules, functions, Top and quantized types only."""
     made = Context()
     for dialect in (b.Builtin, Func, TOP, QUANT):
         made.load_dialect(dialect)
@@ -252,7 +252,7 @@ def context() -> Context:
 
 
 def verify_text(text: str, path: str) -> int:
-    """Return how many operations of Top the module *text* has; FormatError where xdsl or the dialect refuses it."""
+    """Return how many operations of Top the module *text* has; FormatError if xdsl or the dialect refuses it."""
     try:
         module = Parser(context(), text, path).parse_module()
     except ParseError as err:

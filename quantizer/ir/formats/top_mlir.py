@@ -1,4 +1,7 @@
-"""Top MLIR as TpuLang writes it: a module's text beside an archive of its weights; written and read back the same."""
+"""Top MLIR as TpuLang writes it: a module's text and an archive of its weights.
+
+A file that is read and written again is the same.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +55,7 @@ def write(graph: Graph, folder: PathLike, name: str, state: State) -> Files:
 
 
 def read(path: PathLike) -> Graph:
-    """Return the verified graph of the module at *path*, with the weights that lie beside it.
+    """Return the verified graph of the module at *path*, with the weights from the archive next to it.
 
     A node's `op` is the operator (`top.Conv`), its name that of its first output, its attributes those that are
     written. An input has a node `top.Input` only where it says more than `do_preprocess = false`. FormatError names
@@ -69,7 +72,7 @@ def from_bytes(text: str, weights: Mapping[str, Array], path: str = "module") ->
 
 
 def header(path: PathLike) -> dict[str, str]:
-    """Return what the module at *path* says of itself: chip, platform, state, top_run_mode, weight_file."""
+    """Return the attributes of the module at *path*: chip, platform, state, top_run_mode, weight_file."""
     where = os.fspath(path)
     return parse_module(read_text(where), where).strings()
 

@@ -268,14 +268,14 @@ _OPS: dict[str, TopOp] = {
 }  # fmt: skip
 
 TOP_OPS: dict[str, TopOp] = {f"top.{name}": replace(op, name=f"top.{name}") for name, op in _OPS.items()}
-"""`top.Conv` -> what it takes, gives and says. `Custom`'s `params` are pairs `(name, value)`: an int is i64, a float
+"""`top.Conv` -> operands, results and attributes. `Custom`'s `params` are pairs `(name, value)`: an int is i64, a float
 f32 (and must be one), a bool, a list of ints or of floats."""
 STRUCTURE = frozenset({"top.None", "top.Weight", "top.Input"})
-"""What the text says of absent operands, constants and inputs; of these only an Input that preprocesses is a node."""
+"""Operations for absent operands, constants and inputs; only an Input that preprocesses becomes a node."""
 
 
 def count_problem(wanted: Sequence[Value], count: int, absent: Sequence[bool]) -> str:
-    """Return what is wrong with *count* values, some of them `none`, for the declared ones; nothing where they fit."""
+    """Return the error about *count* values, some of them `none`, for the declared ones; empty if they fit."""
     if any(value.presence == "variadic" for value in wanted):
         return f"{wanted[0].name} must be tensors, at least one" if not count or any(absent) else ""
     least = sum(value.presence != "optional" for value in wanted)

@@ -1,4 +1,4 @@
-"""From a module of Top operations to a graph in Top's vocabulary, each operation held against the table."""
+"""From a module of Top operations to a graph of Top operators; each operation is checked against the table."""
 
 from __future__ import annotations
 

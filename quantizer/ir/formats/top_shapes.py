@@ -1,4 +1,6 @@
-"""What shapes Top's operators make of their operands' shapes and attributes; nothing where the text alone does not say.
+"""Infers the result shapes of Top's operators from operand shapes and attributes.
+
+No shape if the text alone does not decide it.
 
 Source: the rules of tpu-mlir's public shape inference. Pads are all begins, then all ends.
 """
@@ -27,10 +29,10 @@ def check(
     weights: Sequence[bool] = (),
     absent: Sequence[bool] = (),
 ) -> None:
-    """Raise ValueError where an operator cannot take shapes *operands*, or does not make shapes *results* of them.
+    """Raise ValueError if an operator cannot take shapes *operands*, or does not make shapes *results* of them.
 
     None is a shape that is not known, and that of `none`; a size below 0 is not known either. *weights* and *absent*
-    say of each operand whether it is a constant, and whether it is `none`.
+    say, for each operand, whether it is a constant and whether it is `none`.
     """
     gone = tuple(absent) or (False,) * len(operands)
     known = all(no or _known(shape) for shape, no in zip(operands, gone, strict=True))
@@ -103,4 +105,4 @@ _RULES: dict[str, Rule] = (
     | {f"top.{name}": rule for name, rule in _OTHERS.items()}
 )
 CHECKED = frozenset(_RULES)
-"""The operators whose shapes are checked; of others the text does not say what they make."""
+"""The operators whose shapes are checked; for others the text does not determine the result."""

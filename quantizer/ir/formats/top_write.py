@@ -27,7 +27,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass
 class Lines:
-    """The body of the function as it grows, and what its values are called."""
+    """The body of the function while it is written, and the names of its values."""
 
     graph: Graph
     lines: list[str] = field(default_factory=list)
@@ -40,7 +40,7 @@ class Lines:
 
 
 def weight_file(name: str, state: State) -> str:
-    """Return the name of the archive that holds the weights of the module *name*: in lower case, as TpuLang has it."""
+    """Return the name of the archive with the weights of the module *name*, in lower case as TpuLang writes it."""
     return f"{name}_{state}_all_origin_weight.npz".lower()
 
 

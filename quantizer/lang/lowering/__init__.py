@@ -1,1 +1,1 @@
-"""What each Top operator computes, in ONNX's standard operators: the one definition that runs and is exported."""
+"""Defines each Top operator in ONNX's standard operators: the one definition that runs and is exported."""

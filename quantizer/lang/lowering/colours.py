@@ -1,4 +1,4 @@
-"""Colours of video in operators of ONNX: float64 products, as the original's simulator has them, then float32."""
+"""Colours of video in operators of ONNX: products in float64, as in the original's simulator, then float32."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _spread(c: Call, chroma: Value, lead: list[int], height: int, width: int) ->
 
 
 def _mixed(c: Call, y: Value, u: Value, v: Value, row: tuple[float, float, float]) -> Value:
-    """Return one colour with an axis of its own; a factor of 0 adds nothing."""
+    """Return one colour along a new axis; a factor of 0 adds nothing."""
     total = y if row[0] == 1.0 else c.e.op("Mul", y, row[0])
     for values, factor in ((u, row[1]), (v, row[2])):
         if factor:

@@ -1,4 +1,4 @@
-"""Nodes of ONNX, each computed on shapes alone as it is emitted: the kernels that run a graph also infer its shapes."""
+"""Nodes of ONNX, each evaluated on shapes as it is emitted: the kernels that run a graph also infer its shapes."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ class Emitter:
         return Value(tensor.name, tensor.dtype, tensor.shape, tensor.data)
 
     def constant(self, data: torch.Tensor, dtype: DType | None = None) -> Value:
-        """Return *data* as a value; of its own format unless another is named."""
+        """Return *data* as a value; in its own format unless another is named."""
         kind = dtype or _DTYPES[data.dtype]
         return self.bind(Tensor(self._name("constant"), tuple(data.shape), kind, data.to(container(kind))))
 
@@ -171,7 +171,10 @@ class Emitter:
         return self.ops(op, 1, *operands, **attrs)[0]
 
     def ops(self, op: str, made: int, *operands: Operand, **attrs: Any) -> list[Value]:
-        """Emit one node of several results; what constants alone decide is a constant, and no node."""
+        """Emit one node of several results.
+
+        A result that depends on constants alone becomes a constant, without a node.
+        """
         values = self._values(op, operands)
         node = self._node(op, values, made, attrs)
         results = self._computed(node, values)
@@ -191,7 +194,7 @@ class Emitter:
         return self._keep(node, [Value(node.outputs[0], DTYPES[dtype], shape)])[0]
 
     def cast(self, value: Value, dtype: DType | str) -> Value:
-        """Return *value* in another number format, as itself where it has it."""
+        """Return *value* in another number format; unchanged if it already has it."""
         kind = DTYPES[dtype] if isinstance(dtype, str) else dtype
         if value.dtype == kind:
             return value
@@ -259,7 +262,7 @@ class Emitter:
         return values
 
     def _computed(self, node: Node, values: Sequence[Value | None]) -> list[torch.Tensor]:
-        """Return the results as far as they are known: real where constants alone decide them, else shapes."""
+        """Return the known part of the results: values if they depend on constants alone, else shapes."""
         if any(value is not None and FREE in value.shape for value in values):
             raise UnsupportedError(f"{node.op}: an operand whose size is known only when the graph runs.")
         if all(value is None or value.data is not None for value in values):
@@ -273,8 +276,8 @@ class Emitter:
     def _inferred(self, node: Node, values: Sequence[Value | None]) -> list[torch.Tensor]:
         """Return results of the right shape and type with as little computation as possible.
 
-        Element by element, one element says the type; products and movements run on shapes alone; what is left runs on
-        zeros.
+        For element-wise operators one element decides the type; products and movements run on shapes alone; all others
+        run on zeros.
         """
         first = values[0]
         assert first is not None

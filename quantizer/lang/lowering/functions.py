@@ -87,7 +87,7 @@ def silu(c: Call, x: Value) -> Value:
 
 @_function("Swish")
 def swish(c: Call, x: Value) -> Value:
-    """X / (1 + exp(-beta * x)) in float64, rounded once, as the simulator has it: beta is a double there.
+    """X / (1 + exp(-beta * x)) in float64, rounded once, as in the simulator: beta is a double there.
 
     In float32 the last bit differs, and a result that is cut at a whole number (Down) with it.
     """
@@ -106,7 +106,7 @@ def gelu(c: Call, x: Value) -> Value:
 
 @_function(*LIMITED)
 def limited(c: Call, x: Value) -> Value:
-    """Logarithm, root and inverse root; where a code's number has none, 0."""
+    """Logarithm, root and inverse root; 0 for codes outside the function's domain."""
     y = c.e.op("Log", x) if c.node.op == "top.Log" else c.e.op("Sqrt", x)
     y = c.e.op("Reciprocal", y) if c.node.op == "top.Rsqrt" else y
     if not c.outputs[0].dtype.is_integer:
@@ -116,7 +116,7 @@ def limited(c: Call, x: Value) -> Value:
 
 @_function("Round")
 def to_whole(c: Call, x: Value) -> Value:
-    """The nearest whole number, halves away from zero as the simulator's std::round has them."""
+    """The nearest whole number, halves away from zero, as in the simulator (std::round)."""
     return rounded(c.e, x, "HalfAwayFromZero")
 
 

@@ -38,7 +38,7 @@ _LOWERINGS: dict[str, Callable[[Call], Outcome]] = {}
 
 @dataclass
 class Call:
-    """One Top node that is lowered: its operands and what is asked of its results."""
+    """One Top node to be lowered: its operands and the requested results."""
 
     e: Emitter
     node: Node
@@ -51,7 +51,7 @@ class Call:
         return self.node.attrs.get(name, TOP_OPS[self.node.op].attributes[name].default)
 
     def value(self, i: int = 0) -> Value:
-        """Return operand *i* as it is kept."""
+        """Return operand *i* in its stored form."""
         found = self.values[i]
         assert found is not None
         return found
@@ -66,7 +66,7 @@ class Call:
         return None if tensor is None else tensor.qparams
 
     def real(self, i: int = 0) -> Value:
-        """Return operand *i* as real numbers: floats as they are, codes as scale * (code - zero point) in float32."""
+        """Return operand *i* as real numbers: floats unchanged, codes as scale * (code - zero point) in float32."""
         value, params = self.value(i), self.params(i)
         if not value.dtype.is_integer:
             return value
@@ -100,7 +100,7 @@ class Call:
 
 
 def lowers(*names: str) -> Callable[[F], F]:
-    """Register the decorated function as what lowers the Top operators of these names."""
+    """Register the decorated function as the lowering of the Top operators of these names."""
 
     def register(function: F) -> F:
         _LOWERINGS.update({f"top.{name}": function for name in names})
@@ -132,7 +132,7 @@ def lower(graph: Graph) -> Graph:
 
 
 def infer(node: Node, inputs: Sequence[Tensor | None], outputs: Sequence[Tensor]) -> list[tuple[int, ...]]:
-    """Return the shapes of the results of a node; an error of the operator where it has none."""
+    """Return the shapes of the results of a node; raises the operator's own error if it has none."""
     if node.op not in lowered_ops():
         raise UnsupportedError(f"nothing computes {node.op}.")
     e = Emitter()

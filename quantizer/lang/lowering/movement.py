@@ -1,4 +1,4 @@
-"""Operators that move elements; codes are moved as they are."""
+"""Operators that move elements; codes do not change."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def scatter_nd(c: Call) -> Value:
 
 @lowers("NonZero")
 def non_zero(c: Call) -> Value:
-    """Indices of what is not 0, one place in each row."""
+    """Indices of the elements that are not 0, one row for each element."""
     x, kind = c.value(), c.outputs[0].dtype.name
     places = c.e.free("NonZero", x, "int64", (x.rank, FREE))
     rows = c.e.free("Transpose", places, "int64", (FREE, x.rank), perm=(1, 0))

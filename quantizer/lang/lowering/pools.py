@@ -16,7 +16,7 @@ def _lacking(c: Call, x: Value) -> list[int]:
     """Return how many windows ceil_mode has at the end of each axis beyond those that ONNX has.
 
     TpuLang's document widens the padding at the end until the last step fits; ONNX leaves out windows that would begin
-    in it. These lie in the padding alone. Pads that differ at the two ends are as ONNX has them.
+    in it. These lie in the padding alone. Different pads at the two ends follow ONNX.
     """
     kernel, strides, pads = (c.attr(name) for name in ("kernel_shape", "strides", "pads"))
     rank = x.rank - 2
@@ -43,7 +43,7 @@ def _lowest(dtype: DType) -> float:
 
 
 def _window(c: Call, x: Value) -> dict[str, Any]:
-    """Return ONNX's attributes of the window; without a kernel it is all of x."""
+    """Return ONNX's attributes of the window; without a kernel the window is the whole image."""
     rank = x.rank - 2
     if not c.attr("kernel_shape"):
         return {
@@ -62,7 +62,7 @@ def _window(c: Call, x: Value) -> dict[str, Any]:
 def max_pool(c: Call) -> Value:
     """Largest of each window; the smallest number if no place of x is in it.
 
-    Codes of one grid are compared as they are.
+    Codes with the same parameters are compared directly.
     """
     own, target = c.params(), c.outputs[0].qparams
     x = c.value() if _same_grid(own, target) else c.real()
@@ -89,7 +89,10 @@ def _padded(c: Call, x: Value) -> Value:
 
 @lowers("AvgPool")
 def avg_pool(c: Call) -> Value:
-    """Mean of each window over the places inside of x, 0 of none; with count_include_pad over the whole padding too."""
+    """Mean of each window over its elements inside x, 0 if there are none.
+
+    With count_include_pad over the whole padding too.
+    """
     x = c.real()
     if not c.attr("kernel_shape"):
         return c.made(c.activated(c.e.op("GlobalAveragePool", x)), mode=c.attr("round_mode"))
@@ -113,7 +116,7 @@ def avg_pool(c: Call) -> Value:
 
 @lowers("MaxPoolWithMask")
 def max_pool_with_mask(c: Call) -> list[Value]:
-    """Largest of each window, and its place in its own image, rows first; -1 of a window that has none."""
+    """Largest element of each window, and its index in its own image, rows first; -1 for a window without elements."""
     x = c.value()
     holes = (1,) * (x.rank - 2)
     y, places = c.e.ops("MaxPool", 2, x, **_window(c, x), dilations=holes, storage_order=0)

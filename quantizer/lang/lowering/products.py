@@ -1,4 +1,4 @@
-"""Convolutions and matrix products: floats as ONNX has them, codes in exact integer sums."""
+"""Convolutions and matrix products: of floats as in ONNX, of codes by exact integer sums."""
 
 from __future__ import annotations
 
@@ -73,7 +73,9 @@ def deconv(c: Call) -> Value:
 
 
 def _centred_sums(c: Call, x: Value, w: Value, zero: Value, sizes: dict[str, Any]) -> Value:
-    """Return int32 sums of centred codes; what zero points of filters add is taken off the sums of the windows.
+    """Return int32 sums of centred codes.
+
+    The contribution of the filters' zero points is subtracted with the windows' sums.
 
     Weights are unsigned too: ONNX Runtime's sums of unsigned by signed bytes saturate on some processors.
     """
@@ -89,7 +91,7 @@ def _centred_sums(c: Call, x: Value, w: Value, zero: Value, sizes: dict[str, Any
 
 
 def _by_output(e: Emitter, w: Value, group: int) -> Value:
-    """Return a filter [oc / group, ic, ...] as a convolution has it: [oc, ic / group, ...]."""
+    """Return a filter [oc / group, ic, ...] in the order of a convolution: [oc, ic / group, ...]."""
     out, inner, rest = w.shape[0], w.shape[1] // group, w.shape[2:]
     parts = e.op("Reshape", w, [out, group, inner, *rest], allowzero=0)
     order = (1, 0, *range(2, 3 + len(rest)))
@@ -136,7 +138,7 @@ def _with_bias(e: Emitter, sums: Value, bias: Value | None, rank: int) -> Value:
 
 
 def _finished(c: Call, sums: Value, channel_axis: int) -> Value:
-    """Return int32 sums as the result keeps them: as they are, or requantized by the scales of operands and result."""
+    """Return int32 sums in the result's format: unchanged, or requantized by the scales of operands and result."""
     target = c.outputs[0]
     if target.dtype.name in ("int32", "uint32"):
         return c.e.cast(c.e.op("Relu", sums) if c.attr("do_relu") else sums, target.dtype)

@@ -88,7 +88,7 @@ def between(e: Emitter, v: Value, low: int, high: int) -> Value:
 
 
 def wrapped(e: Emitter, v: Value, dtype: DType) -> Value:
-    """Return int64 values as codes of an integer format, their low bits as they are."""
+    """Return int64 values wrapped to an integer format: their low bits are kept."""
     count = 1 << dtype.bits
     moved = e.op("Sub", v, dtype.min)
     return e.cast(e.op("Add", e.op("Mod", moved, count, fmod=0), dtype.min), dtype)

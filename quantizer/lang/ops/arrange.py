@@ -35,7 +35,7 @@ def permute(input: Tensor, order: Sizes, out_name: str | None = None) -> Tensor:
 
 @operator(GROUP)
 def tile(input: Tensor, reps: Sizes, out_name: str | None = None) -> Tensor:
-    """Return the tensor repeated as a whole, so many times along each axis."""
+    """Return the tensor repeated as a whole, a given number of times along each axis."""
     a.tensor("input", input, a.MOVED)
     return same_type("top.Tile", input, {"tile": a.integers("reps", reps, len(input.shape), least=1)}, out_name)
 
@@ -102,7 +102,10 @@ def concat(
 
 @operator(GROUP)
 def nonzero(input: Tensor, dtype: str = "int32", out_name: str | None = None) -> Tensor:
-    """Return the indices of what is not 0, one place in each row; their number is known only when the graph runs."""
+    """Return the indices of the elements that are not 0, one row for each element.
+
+    Their number is known only when the graph runs.
+    """
     a.tensor("input", input, a.FLOATS)
     result = Result(a.one_of("dtype", dtype, ("int32", "float32")))
     return get_default_graph().add("top.NonZero", [input], {"order": "ColMajor"}, result, out_name=out_name)[0]
@@ -259,7 +262,7 @@ def pad(
 def roll(input: Tensor, shifts: SizesOrOne, dims: SizesOrOne | None = None, out_name: str | None = None) -> Tensor:
     """Return elements moved round by shifts along dims; without dims, along all elements in order.
 
-    Written as slices that are put together again, as the original does.
+    It is written as slices that are joined again, as in the original.
     """
     a.tensor("input", input, a.MOVED)
     if dims is None:

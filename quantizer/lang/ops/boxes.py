@@ -22,8 +22,8 @@ def nms(
     """Return [batch, class, box] of boxes that no better one of their class overlaps; at most so many of each class.
 
     boxes: [n, boxes, 4], PYTORCH as centre and size, TENSORFLOW as corners. scores: [n, classes, boxes]. The call has
-    no thresholds, so ONNX's defaults hold: every score counts, any shared area drops the worse box, and 0 boxes a class
-    are none.
+    no thresholds, so ONNX's defaults hold: every score counts, any overlap drops the box with the lower score, and 0
+    boxes for each class means that none is returned.
     """
     a.tensor("boxes", boxes, ("float32",), 3)
     a.tensor("scores", scores, ("float32",), 3)

@@ -172,7 +172,7 @@ def conv_v2(
 ) -> Tensor:
     """Convolve as the first TpuLang did: pad is [top, bottom, left, right], bias [1, oc, 1, 1].
 
-    What is written has pads [top, left, bottom, right], as Top has them. out_dtype None: the input's float type, else
+    What is written has pads [top, left, bottom, right], as in Top. out_dtype None: the input's float type, else
     int32. Zero points None are 0; a list for the weight has one for each of its oc filters.
     """
     a.tensor("tensor_i", tensor_i, a.FLOATS_AND_CODES, 4)
@@ -261,7 +261,7 @@ def conv_quant(
     output_scale: Numbers = None, input_zp: Numbers = None, weight_zp: Numbers = None, output_zp: Numbers = None,
     out_dtype: str | None = None, out_name: str | None = None,
 ) -> Tensor:  # fmt: skip
-    """Requantize what conv_int sums: times input_scale * weight_scale / output_scale, as a multiplier of 31 bits.
+    """Requantize the sums of conv_int: times input_scale * weight_scale / output_scale, as a multiplier of 31 bits.
 
     As requant_int's mode 0, which rounds half up at 2**31 and half away from zero behind it: what tpu-mlir lowers it
     to. weight_scale and weight_zp may be one for each filter.

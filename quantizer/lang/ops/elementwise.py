@@ -1,4 +1,4 @@
-"""Two operands element by element, one of which may be a number; shifts; copies and casts."""
+"""Element-wise operators of two operands, one of which may be a number; shifts; copies and casts."""
 
 from __future__ import annotations
 
@@ -91,7 +91,10 @@ def _binary(
 
 
 def _typed(first: Tensor | Scalar, second: Tensor | Scalar) -> tuple[Tensor, Tensor]:
-    """Return a number beside scales as a tensor of the other operand's type, which the scales then mean codes of."""
+    """Return a number that is used with scales as a tensor of the other operand's type.
+
+    The scales then apply to its code.
+    """
     like = first if isinstance(first, Tensor) else second
     both = [
         item if isinstance(item, Tensor) else Scalar(item.value, like.dtype if item.dtype == "int32" else item.dtype)

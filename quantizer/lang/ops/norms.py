@@ -16,7 +16,7 @@ GROUP = "norm"
 
 
 def _vector(argument: str, value: Tensor | None, x: Tensor, count: int) -> None:
-    """Refuse what is not one number of x's type for each of *count* places."""
+    """Require one number of x's type for each of *count* places."""
     if a.optional(argument, value, (x.dtype,)) is not None and value is not None and math.prod(value.shape) != count:
         raise LangError(f"{argument} has shape {list(value.shape)}: must hold {count} numbers.")
 

@@ -1,4 +1,4 @@
-"""Pools over windows; a kernel of None is all of the spatial axes."""
+"""Pools over windows; with kernel None a window covers all spatial axes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _repeated(value: SizesOrOne, count: int) -> Sizes:
 
 
 def _window(rank: int, kernel: Sizes, stride: Sizes, pad: Sizes, ceil_mode: bool) -> dict[str, AttrValue]:
-    """Return the attributes of a window; pad is all begins, then all ends, and below the kernel."""
+    """Return the attributes of a window; pad lists all begins, then all ends, each smaller than the kernel."""
     sizes = () if kernel is None or len(kernel) == 0 else a.integers("kernel", kernel, rank, least=1)
     pads = a.integers("pad", pad, 2 * rank, (0,) * (2 * rank), least=0)
     if sizes and any(max(pads[i], pads[i + rank]) >= size for i, size in enumerate(sizes)):
@@ -86,7 +86,7 @@ def maxpool3d(
     out_name: str | None = None,
     round_mode: str = "half_away_from_zero",
 ) -> Tensor:
-    """Return the largest of each window of three axes; one number stands for all of a list."""
+    """Return the largest element of each window of three axes; one number means the same for each axis."""
     attrs = _window(3, _repeated(kernel, 3), _repeated(stride, 3), _repeated(pad, 6), ceil_mode)
     attrs["round_mode"] = a.rounding("round_mode", round_mode)
     return _pool("top.MaxPool", input, 3, attrs, scale, zero_point, out_name)
@@ -146,7 +146,7 @@ def avgpool3d(
     round_mode: str = "half_away_from_zero",
     first_round_mode: str = "half_away_from_zero",
 ) -> Tensor:
-    """Do as avgpool2d does over three axes; one number stands for all of a list."""
+    """Like avgpool2d over three axes; one number means the same for each axis."""
     attrs = _window(3, _repeated(kernel, 3), _repeated(stride, 3), _repeated(pad, 6), ceil_mode)
     attrs |= _mean(count_include_pad, round_mode, first_round_mode)
     return _pool("top.AvgPool", input, 3, attrs, scale, zero_point, out_name)

@@ -111,8 +111,8 @@ def requant_int(
 
     requant_mode 0 and 1 take the high half of the doubled 32-bit product (half up) before they shift, 2 multiplies in
     int64 and shifts once; only 2 takes a tensor with a zero point, which it subtracts first. mul and shift are one
-    number, or one for each slice of rq_axis; offset is the result's zero point, of int32 none but 0. One that is no
-    code of the result's type is added by an operator of its own.
+    number, or one for each slice of rq_axis; offset is the result's zero point, of int32 none but 0. An offset that is
+    not a code of the result's type is added by a separate operator.
     """
     kinds = ("int32", "int16", *a.CODES)
     a.tensor("tensor_i", tensor_i, kinds)
@@ -141,7 +141,7 @@ def requant_int(
 def _with_offset(
     x: Tensor, attrs: dict[str, AttrValue], kind: str, axis: int, offset: Integers, out_name: str | None
 ) -> Tensor:
-    """Add the requantization with its offset: the result's zero point, or added by an operator of its own to int32."""
+    """Add the requantization with its offset: as the result's zero point, or by a separate addition in int32."""
     graph, listed = get_default_graph(), _per_channel("offset", offset, x, axis)
     if kind == "int32" and any(listed):
         raise LangError(f"offset={offset!r} with out_dtype='int32': must be 0.")

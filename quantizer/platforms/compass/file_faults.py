@@ -1,4 +1,4 @@
-"""Faults of Compass IR files: the order, width and layout of constants, and lines that are read for others."""
+"""Faults of Compass IR files: the order, width and layout of constants, and lines read in place of others."""
 
 from __future__ import annotations
 

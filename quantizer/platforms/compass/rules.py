@@ -147,7 +147,7 @@ def resize_bilinear(request: Request) -> Parameters:
 
 @operator("resize_nearest", kind="quantize", platform="compass")
 def resize_nearest(request: Request) -> Parameters:
-    """Provide no bits of weights: there are none."""
+    """Provide 0 bits of weights: nearest resizing has none."""
     return replace(default_parameters(request), numbers={"weight_bits": 0})
 
 

@@ -26,7 +26,7 @@ class FixedPoint:
     bits: int
 
     def unit(self, integer_bits: int, exponent: int = 0) -> int:
-        """Return 2**exponent; 1 is the largest number where there are no integer bits."""
+        """Return 2**exponent; with no integer bits, 1 is represented by the largest number."""
         if integer_bits == exponent == 0:
             return (1 << (self.bits - 1)) - 1
         return 1 << (self.bits - 1 - integer_bits + exponent)

@@ -39,7 +39,7 @@ def tabulated_float32(request: Request, f: Function, rounding: RoundingMode) -> 
 
 
 def logistic_entries() -> Tensor:
-    """Return 2**16 / (1 + exp(-i / 24)), raised by half of what the chord to the next entry lies below.
+    """Return 2**16 / (1 + exp(-i / 24)), raised by half the distance to the chord to the next entry.
 
     The last is the largest.
     """
@@ -54,8 +54,8 @@ def logistic_entries() -> Tensor:
 def on_a_grid(request: Request, *, tanh: bool) -> Parameters:
     """Return what the spec decides, the table `logistic`, and `input_multiplier` and `input_shift` to its grid.
 
-    A multiplier of 0 stands for gemmlowp's function, which the optimized kernels have for powers of two: input code
-    times 2**`shift` in units of 2**-12.
+    A multiplier of 0 means gemmlowp's function, which the optimized kernels use for powers of two: input code times
+    2**`shift` in units of 2**-12.
     """
     parameters = default_parameters(request)
     (x,) = parameters.inputs.values()

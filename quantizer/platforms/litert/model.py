@@ -71,7 +71,7 @@ def one_op(
     inputs: Sequence[TensorDef | None],
     outputs: Sequence[TensorDef],
 ) -> bytes:
-    """Return a model of one operator; None stands for an optional input that it is not given."""
+    """Return a model of one operator; None means an optional input that is absent."""
     tensors = [t for t in inputs if t is not None]
     places = {id(t): place for place, t in enumerate(tensors)}
     given = tuple(ABSENT if t is None else places[id(t)] for t in inputs)

@@ -196,7 +196,7 @@ def logistic_entries(count: int) -> Array:
 
 
 def chord_entries(f: Callable[[Array], Array], low: float, high: float, count: int) -> Array:
-    """Return count + 1 entries of f in units of 2**-15, all but the last lowered by half of their chord's excess."""
+    """Return count + 1 entries of f in units of 2**-15, all but the last lowered by half the error of their chord."""
     width = (high - low) / count
     place = low + width * np.arange(count)
     curve, middle, following = (32768 * f(place + step) for step in (0.0, width / 2, width))

@@ -109,7 +109,7 @@ def pool(call: Call, codes: Codes, parameters: Parameters | None, variant: str) 
 
 
 def global_mean(call: Call, codes: Codes, parameters: Parameters | None, variant: str) -> Lowered:  # noqa: ARG001 - the protocol's
-    """Return MEAN over rows and columns: what importers make of a global average pooling."""
+    """Return MEAN over rows and columns: importers convert a global average pooling to it."""
     made, image = Graph(), np.moveaxis(codes["x"].numpy(), 1, -1)
     start = made.feed("x", image, _input(parameters, "x"))
     shape = (image.shape[0], 1, 1, image.shape[3])
@@ -249,7 +249,7 @@ def _output(parameters: Parameters | None) -> QParams | None:
 
 
 def _filler(params: QParams | None, *, largest: bool) -> float:
-    """Return what lies around an image: the smallest number where the largest is taken, else zero."""
+    """Return the padding of an image: the smallest number for a maximum, else zero."""
     if params is None:
         return -math.inf if largest else 0.0
     return params.qmin if largest else int(params.zero_point)

@@ -26,7 +26,7 @@ FORMATS = {"int4": "int8", "int8": "int8", "int16": "int16"}
 
 
 class Lower(Protocol):
-    """Lowers one operator: on codes under *parameters*, or on float32 operands without. *variant*: the resolver.
+    """Lowers one operator: on codes if there are *parameters*, else on float32 operands. *variant*: the resolver.
 
     Raises RefusedError for what LiteRT cannot express.
     """
@@ -44,7 +44,7 @@ class Graph:
     feeds: dict[str, Array] = field(default_factory=dict)
 
     def feed(self, name: str, values: Array, params: QParams | None) -> int:
-        """Return the place of a new input of the model: *values* in the format of *params*, float32 without."""
+        """Return the index of a new input of the model: *values* in the format of *params*, else in float32."""
         self.feeds[name] = np.ascontiguousarray(
             values.astype("float32" if params is None else FORMATS[format_of(params)])
         )

@@ -19,7 +19,7 @@ class Numbers:
         self.bits, self.top = bits, 1 << (bits - 1)
 
     def one(self, integer_bits: int) -> int:
-        """Return the integer of 1 with so many integer bits, or the largest of them."""
+        """Return the integer that represents 1 with this many integer bits, or the largest one."""
         return self.top - 1 if integer_bits == 0 else self.top >> integer_bits
 
     def constant(self, value: float, integer_bits: int = 0) -> int:

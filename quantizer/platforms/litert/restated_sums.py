@@ -1,6 +1,6 @@
-"""Sums of 8 bits as LiteRT's optimized ADD has them, stated once more in numpy: whole vectors, and the rest of a row.
+"""8-bit sums of LiteRT's optimized ADD, written a second time in numpy: whole vectors, and the rest of a row.
 
-What lanes of 16 bits make of large numbers is not stated: it is declared as a defect.
+The results of 16-bit lanes for large numbers are not modelled: they are declared as a defect.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ GROUPS = ("both", "scalar", "both", "other", "both")
 
 
 def addition(asked: Asked) -> Array | None:
-    """Return the codes of a sum of 8 bits by the place of each element; None of what has no vectors."""
+    """Return the codes of an 8-bit sum, by the place of each element; None for operators without vectors."""
     bits = asked.scheme.activation.bits
     if bits > NARROW_BITS or asked.variant != "q31_double":
         return None

@@ -120,7 +120,7 @@ def of_wide(x: Tensor, parameters: Parameters, axis: int) -> Staged:
 
 
 def entries_between(f: Callable[[Tensor], Tensor], low: float, high: float) -> Tensor:
-    """Return f at 513 points in units of 2**-15, moved by half of what the middle of the chord to the next is off."""
+    """Return f at 513 points in units of 2**-15, moved by half the error at the middle of the chord to the next."""
     step = (high - low) / SEGMENTS
     ends = low + step * torch.arange(SEGMENTS, dtype=torch.float64)
     here, middle, following = (

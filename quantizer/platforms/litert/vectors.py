@@ -1,4 +1,4 @@
-"""LiteRT's optimized element-wise kernels: where their vectors end, and what lanes of 16 bits make of large numbers.
+"""LiteRT's optimized element-wise kernels: where their vectors end, and the effect of 16-bit lanes on large numbers.
 
 Shown on LiteRT 2.3 (x86-64) with 1.8 million elements of 3,000 pairs of shapes.
 """
@@ -48,9 +48,9 @@ def _summed_in_vectors(
 ) -> Tensor:
     """Return codes that do not saturate, of a sum whose elements all lie in whole vectors.
 
-    Equal rows: an operand is shifted left by what is left of the widening after its own shift to the right, then
-    multiplied and rounded half up, once. A row and a scalar: widened, multiplied, rounded half up, then shifted right
-    without rounding. The sum is rounded as everywhere.
+    Equal rows: an operand is shifted left by the part of the widening that its right shift leaves, then multiplied and
+    rounded half up, once. A row and a scalar: widened, multiplied, rounded half up, then shifted right without
+    rounding. The sum is rounded as everywhere.
     """
     rescale = parameters.rescale
     assert rescale is not None
@@ -100,7 +100,7 @@ def in_vectors(shapes: Sequence[tuple[int, ...]], scalar_vector: int) -> Tensor:
     """Return which elements of the broadcast of two *shapes* an optimized element-wise kernel takes in vectors.
 
     Equal shapes are one row. Where one operand broadcasts, rows are the innermost axes along which both have all
-    elements; where there are none, those along which one operand is a scalar. More axes than that take the reference
+    elements; if there are none, those along which one operand is a scalar. Operands with more axes take the reference
     kernel.
     """
     out = np.broadcast_shapes(*shapes)

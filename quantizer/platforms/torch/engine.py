@@ -48,7 +48,7 @@ def supports(spec: Spec, scheme: Scheme, platform: Platform, variant: str) -> st
 def lower(call: Call, codes: Mapping[str, Tensor], parameters: Parameters, variant: str) -> Lowered:
     """Return the description of the operator, its constants behind it; the bias is the float32 value of its codes.
 
-    Images lie in memory as the case orders their axes, but for averages.
+    Images are stored in the case's axis order, except for averages.
     """
     _refuse(call, codes, parameters, variant)
     types = {name: TYPES[call.spec.inputs[name].kind] for name in call.spec.activations if name in codes}
@@ -109,7 +109,7 @@ def _real(codes: Tensor, known: Constant) -> Array:
 
 
 def _windows(call: Call, codes: Mapping[str, Tensor], parameters: Parameters) -> dict[str, Any]:
-    """Return padding as torch takes it, one number an axis, and what is left for an explicit one."""
+    """Return the padding as torch takes it, one number for each axis, and the rest for an explicit padding."""
     op, attrs = call.spec.op, dict(call.attrs)
     values: Mapping[str, Any] = attrs
     if op == "pad":

@@ -63,7 +63,7 @@ def logistic_tables(request: Request) -> Parameters:
 def vector_exponential(x: Tensor) -> Tensor:
     """Return exp(x) of float32 as vectors compute it: a polynomial of degree 7 in fused steps, within one ULP.
 
-    Source: Sleef's expf of 1.0 ULP, in which ATen's vectors of AVX2 and AVX-512 have it.
+    Source: Sleef's expf of 1.0 ULP, which ATen's AVX2 and AVX-512 vectors use.
     """
     power = (x * torch.tensor(LOG2_E, dtype=torch.float32)).round()
     rest = x

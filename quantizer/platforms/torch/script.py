@@ -74,7 +74,7 @@ def _fields(made: Made) -> dict[str, Any]:
 
 
 def _around(made: Made) -> str:
-    """Return the input with the padding that the operator cannot say put around it first."""
+    """Return the input, padded first where the operator cannot express the padding."""
     if not any(made.get("around", ())):
         return "x_q"
     return f"torch.nn.functional.pad(x_q, {made['around']}, value={made['fill']!r})"

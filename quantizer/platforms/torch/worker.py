@@ -52,7 +52,7 @@ def run(session: Callable[[dict[str, Tensor]], Tensor], feeds: Mapping[str, Arra
 
 
 def quantized(made: Made, feeds: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the activations as quantized tensors, images in the requested order of axes; indices as they are."""
+    """Return the activations as quantized tensors, images in the requested axis order; indices unchanged."""
     found = {name: indices for name, indices in feeds.items() if name not in made["inputs"]}
     for name, codes in ((name, codes) for name, codes in feeds.items() if name in made["inputs"]):
         scale, zero = made["inputs"][name]
@@ -72,7 +72,7 @@ def weights(made: Made, constants: Mapping[str, Tensor]) -> Tensor:
 
 
 def convolution(made: Made, constants: Mapping[str, Tensor]) -> Callable[[dict[str, Tensor]], Tensor]:
-    """Pack the weights; padding that differs from side to side is put around the input first."""
+    """Pack the weights; where padding differs from side to side, pad the input first."""
     rank = len(made["stride"])
     packed = getattr(Q, f"conv{rank}d_prepack")(
         weights(made, constants),

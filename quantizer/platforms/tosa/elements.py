@@ -33,7 +33,7 @@ def operand(graph: TosaGraph, codes: Codes, parameters: Parameters, name: str, r
 
 
 def _multiplier(factor: float) -> tuple[list[int], list[int]]:
-    """Return the multiplier and shift of which a provided factor is made."""
+    """Return the multiplier and shift of a provided factor."""
     fraction, exponent = math.frexp(factor)
     mantissa, shift = int(fraction * 2.0**MANTISSA_BITS), MANTISSA_BITS - exponent
     excess = max(0, shift - 62)

@@ -123,7 +123,7 @@ def _padded(graph: TosaGraph, value: Value, around: list[tuple[int, int]], code:
 
 
 def _moved(call: Call, codes: Codes, parameters: Parameters) -> Built:
-    """Return an operator that moves codes as they are."""
+    """Return an operator that moves codes without changing them."""
     attrs: Mapping[str, Any] = call.attrs
     graph, params, rank = TosaGraph(), parameters.inputs["x"], codes["x"].dim()
     value, _ = operand(graph, codes, parameters, "x", rank)

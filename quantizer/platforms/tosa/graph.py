@@ -106,7 +106,7 @@ class TosaGraph:
         """Multiply by mantissa * 2**-shift (one each, or per channel of the last axis) between two zero points.
 
         Sums of 48 bits take 16-bit multipliers. RefusedError for shifts that RESCALE does not have, and for zero points
-        of formats that have none.
+        of formats without zero points.
         """
         if any(place not in SHIFTS for place in shift):
             raise RefusedError(
@@ -143,13 +143,13 @@ class TosaGraph:
         return self.op(ts.Op.TRANSPOSE, [value], [value.shape[place] for place in perm], value.kind, list(perm))
 
     def slice(self, value: Value, start: Sequence[int], size: Sequence[int]) -> Value:
-        """Return a box; *value* itself where that is all of it."""
+        """Return a box; *value* itself if the box covers all of it."""
         if tuple(size) == value.shape:
             return value
         return self.op(ts.Op.SLICE, [value, self.sizes(start), self.sizes(size)], size, value.kind)
 
     def concat(self, values: Sequence[Value], axis: int) -> Value:
-        """Return *values* one after the other; the only one as it is."""
+        """Return the concatenation of *values*; a single value itself."""
         if len(values) == 1:
             return values[0]
         shape = list(values[0].shape)
@@ -168,7 +168,7 @@ class TosaGraph:
         return self.clamp(value, low, high)
 
     def lowered(self, value: Value, axes: Sequence[int] | None = None) -> Lowered:
-        """Return the job whose output is *value*; its axes are then put in the order *axes*."""
+        """Return the job whose output is *value*, transposed to the order *axes*."""
         self._made.addOutputTensor(value_tensor(value))
         return Lowered(Job(self._made.serialize(), self._feeds), functools.partial(_result, axes))
 

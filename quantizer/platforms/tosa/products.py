@@ -25,7 +25,7 @@ FIRST: Mapping[int, tuple[int, ...]] = {4: (0, 2, 3, 1), 5: (0, 2, 3, 4, 1)}
 
 @dataclass(frozen=True)
 class Filters:
-    """Weights (int4 where they are of 4 bits) and bias in TOSA's order, and the parameters of what they multiply."""
+    """Weights (int4 if they have 4 bits) and bias in TOSA's order, and the parameters of their input."""
 
     weight: Array
     bias: Array
@@ -54,9 +54,9 @@ def convolve(
 ) -> tuple[TosaGraph, Value, Sequence[int]]:
     """Return the graph of a convolution of any kind, what it gives (or its sums), and how that is permuted.
 
-    A 1-d convolution is a 2-d one of unit height, as TensorFlow Lite's and PyTorch's converters have it; groups are
-    convolutions of their own, put together again behind RESCALE. Filters of a dilated transposed one have zeros between
-    taps.
+    A 1-d convolution becomes a 2-d one of unit height, as in TensorFlow Lite's and PyTorch's converters; each group
+    becomes a convolution, and their results are joined behind RESCALE. Filters of a dilated transposed one have zeros
+    between taps.
     """
     op, attrs = call.spec.op, dict[str, Any](call.attrs)
     graph, params = TosaGraph(), parameters.inputs["x"]
@@ -106,7 +106,7 @@ def _outputs(op: str, weight: Array, groups: int) -> int:
 def _windows(
     graph: TosaGraph, value: Value, held: Filters, attrs: Mapping[str, Any], op: Any, kernel: Sequence[int]
 ) -> Value:
-    """Add a convolution; what no window reaches is left out of padding and input, since TOSA allows no rest."""
+    """Add a convolution; elements and padding that no window reaches are cut off, since TOSA allows no remainder."""
     rank = len(kernel)
     reach = [d * (k - 1) + 1 for d, k in zip(attrs["dilation"], kernel, strict=True)]
     value, pads, sizes = used(graph, value, reach, attrs["stride"], attrs["padding"])
@@ -186,7 +186,7 @@ def rescaled(graph: TosaGraph, parts: Sequence[Value], parameters: Parameters) -
 
 
 def fully_connect(codes: Codes, parameters: Parameters, *, sums: bool = False) -> tuple[TosaGraph, Value]:
-    """Return a fully connected layer: CONV2D over images of one place, as TOSA 1.0 has it."""
+    """Return a fully connected layer: CONV2D over images of one place, TOSA 1.0's way."""
     graph, params = TosaGraph(), parameters.inputs["x"]
     value = graph.feed(codes["x"].numpy()[:, None, None, :], kind_of(params))
     weight = codes["weight"].numpy()[:, None, None, :]

@@ -120,7 +120,7 @@ _FINDER = _Finder()
 
 
 def refuse_real() -> None:
-    """Raise PluginError where a real AIPUBuilder is importable: whose names a plugin gets must never be a guess."""
+    """Raise PluginError if a real AIPUBuilder is importable: whose names a plugin gets must never be a guess."""
     loaded = sys.modules.get(ROOT)
     where: Any = None
     if loaded is not None and loaded is not _MODULES[ROOT]:

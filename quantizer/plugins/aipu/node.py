@@ -38,7 +38,7 @@ class PyGraph:
 
 
 class PyNode:
-    """One layer: tensors in and out, constants, IR parameters, attributes of this run, tensors of its own."""
+    """One layer: input and output tensors, constants, IR parameters, attributes of this run, and private tensors."""
 
     def __init__(self, name: str, type: OpTypeValue) -> None:  # noqa: A002 - Compass's own name
         self.name = name

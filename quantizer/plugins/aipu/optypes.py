@@ -62,7 +62,7 @@ OpType = OpTypes(_KNOWN)
 
 
 def register_optype(name: str) -> OpTypeValue:
-    """Add layer type *name*, and return it; one that exists stays as it is."""
+    """Add layer type *name* and return it; an existing one stays unchanged."""
     if not name.isidentifier():
         raise PluginError(f"register_optype({name!r}): must be a name of letters, digits and _, such as 'DummyPlus'.")
     found: OpTypeValue = OpType.__dict__.setdefault(name, OpTypeValue(f"OpType.{name}"))

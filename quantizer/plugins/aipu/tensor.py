@@ -1,4 +1,4 @@
-"""The tensor that an operator plugin sees: values with Compass's quantization fields beside them."""
+"""The tensor that an operator plugin sees: values and Compass's quantization fields."""
 
 from __future__ import annotations
 

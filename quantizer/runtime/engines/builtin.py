@@ -28,10 +28,9 @@ def target_values(scheme: Scheme, platform: Platform) -> dict[str, object]:
 
 
 class BuiltinEngine:
-    """Runs whatever the registry holds.
+    """Runs the functions in the registry.
 
-    numpy's floating-point warnings are off meanwhile: torch gives the same infinities without, and what comes out is
-    judged.
+    numpy's floating-point warnings are off: torch gives the same infinities silently, and results are judged anyway.
     """
 
     name = "builtin"
@@ -45,14 +44,14 @@ class BuiltinEngine:
         return self.name
 
     def supports(self, spec: Spec, scheme: Scheme, platform: Platform) -> str | None:
-        """Return None where a quantized function is registered, and none declares not to compute under *scheme*."""
+        """Return None if a quantized function is registered, and none declares not to compute under *scheme*."""
         if REGISTRY.find(spec.op, "quantized", platform.places) is None:
             return f"{spec.op} has no quantized function for {platform.platform}"
         return REGISTRY.unsupported(spec.op, platform.places, target_values(scheme, platform))
 
     @np.errstate(all="ignore")
     def quantize(self, request: Request) -> Parameters:
-        """Return what the registered rule provides, or what the spec alone decides."""
+        """Return the parameters from the registered rule, or those that the spec alone decides."""
         infer_shapes(request.spec, request.shapes, request.attrs)
         entry = REGISTRY.find(request.spec.op, "quantize", request.platform.places)
         parameters: Parameters = entry.function(request) if entry else default_parameters(request)

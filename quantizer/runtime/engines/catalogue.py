@@ -23,7 +23,7 @@ OWN = "builtin"
 ENCLOSING = "float32_any_order"
 """The platform on which an engine is judged that no platform describes."""
 COMMAND = "command"
-"""What `--op-engine` is where `--op-engine-command` says what runs."""
+"""The value of `--op-engine` if `--op-engine-command` gives the command."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Chosen:
 
     @property
     def _apart(self) -> bool:
-        """Whether it runs in an environment of its own."""
+        """Whether it runs in a separate environment."""
         return bool(self.release) or any(installed_version(name) is None for name in self.entry.distributions)
 
     @property
@@ -93,7 +93,7 @@ class Chosen:
 
     @cached_property
     def greeting(self) -> Greeting | None:
-        """What its worker says of itself; None of an engine of a room, of which the room says it."""
+        """The greeting of its worker; None for an engine of a room, which the room describes."""
         return greeted(self.command) if self.entry.guest else None
 
     @property
@@ -103,7 +103,7 @@ class Chosen:
 
     @property
     def version(self) -> str:
-        """Version of the installed system, empty where it is missing; a local part (`+cpu`) does not count."""
+        """Version of the installed system, empty if it is missing; a local part (`+cpu`) does not count."""
         if self.missing:
             return ""
         if self.greeting is not None:
@@ -144,7 +144,7 @@ def chosen(name: str, command: str = "") -> Chosen | None:
 
 
 def files(name: str, command: str = "") -> tuple[Path, ...]:
-    """Return the files that an engine consists of, as far as its name or command says them; nothing of it runs."""
+    """Return the files of an engine as far as its name or command gives them; none of them is run."""
     words = [name.rpartition(":")[2]] if not command else _words("--op-engine-command", command)
     if not command and (entry := engines().get(name.partition("@")[0].partition(":")[0])) is not None:
         words = [_file(entry.worker)]
@@ -173,7 +173,7 @@ def _of_command(option: str, text: str, command: tuple[str, ...]) -> Chosen:
 
 
 def _file(worker: str) -> str:
-    """Return the file of a worker: a module of ours need not be importable where it runs."""
+    """Return the file of a worker: our own modules need not be importable in its interpreter."""
     if worker.endswith(".py"):
         return worker
     found = importlib.util.find_spec(worker)
@@ -181,7 +181,7 @@ def _file(worker: str) -> str:
 
 
 def installed_version(distribution: str) -> str | None:
-    """Return the version of an installed distribution, None where it is missing."""
+    """Return the version of an installed distribution, None if it is missing."""
     try:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:

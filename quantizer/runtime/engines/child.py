@@ -1,7 +1,7 @@
 """A child process for foreign code, under a time limit and a memory limit; it ends together with its own children.
 
-Whoever speaks to it waits in one place, and a watch ends the process where the wait is too long or its memory too
-large. No pipe is read or written without a limit, either. So every wait ends, whatever the process does.
+All waiting for the process is done in one place, and a watch ends the process if it takes too long or uses too much
+memory. No pipe is read or written without a limit, either. So every wait ends, whatever the process does.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MARK = "QUANTIZER_CHILD"
 
 
 class DiedError(Exception):
-    """A process ended, hung, grew, or answered with what is no message; the text says which."""
+    """A process ended, hung, used too much memory, or sent something that is not a message; the text says which."""
 
 
 class StoppedError(DiedError):
@@ -157,7 +157,7 @@ class Child:
         return f"{why}: {lines[-1][:SAID]}" if lines else why
 
     def _look(self, process: psutil.Process, *, family: bool) -> str | None:
-        """Return why the process must end now; None where it may go on."""
+        """Return why the process must end now; None if it may go on."""
         if self._deadline is not None and time.monotonic() > self._deadline:
             return "did not answer within {patience:g} s"
         held = process.memory_info().rss
@@ -174,7 +174,7 @@ class Child:
 
 
 def started(command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """Start a program in a session of its own, with a pipe for each stream."""
+    """Start a program in a new session, with a pipe for each stream."""
     return subprocess.Popen(  # noqa: S603 - our own module, by an interpreter that the user may name
         [*command],
         stdin=subprocess.PIPE,
@@ -216,7 +216,7 @@ def _drain(stream: BinaryIO, printed: Printed) -> None:
 
 
 def _settled(pid: int, mark: str) -> int:
-    """Return how many child processes of another one are left, after a moment in which they may end by themselves."""
+    """Return how many child processes of a process are left after a short wait in which they may end."""
     until = time.monotonic() + GRACE
     while (left := _left(pid, mark)) and time.monotonic() < until:
         time.sleep(TICK)

@@ -33,9 +33,9 @@ def interpreter(engine: str, release: str = "") -> str:
 
 
 def install(engine: str, requirements: Sequence[str], release: str = "") -> str:
-    """Make the environment of *engine* and return its interpreter; UnsupportedError where pip finds no such version.
+    """Make the environment of *engine* and return its interpreter; UnsupportedError if pip finds no such version.
 
-    requirements: what is installed beside numpy; *release* is the version of the first of them.
+    requirements: installed together with numpy; *release* is the version of the first of them.
     """
     place = folder() / (f"{engine}@{release}" if release else engine)
     wanted = [f"{requirements[0]}=={release}" if release else requirements[0], *requirements[1:]]

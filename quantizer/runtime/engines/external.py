@@ -1,4 +1,4 @@
-"""A real system as an engine: cases are lowered here and run in a process of their own."""
+"""A real system as an engine: cases are lowered here and run in a separate process."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ class ExternalEngine:
 
 
 def _whole(values: Array, what: str) -> Tensor:
-    """Return *values* as int64; EngineError where they are no integers: none is rounded here."""
+    """Return *values* as int64; EngineError if they are not integers: nothing is rounded here."""
     if values.dtype.kind not in "iu" and not _holds_integers(values):
         raise EngineError(f"the engine gave {what} of type {values.dtype}, one of them no integer")
     return torch.from_numpy(values.astype(np.int64))

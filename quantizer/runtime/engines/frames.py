@@ -1,6 +1,6 @@
 """Messages between processes: length-prefixed frames of JSON and raw arrays, never pickle.
 
-Whoever reads trusts nothing: a length is held against its bound before anything of it is read.
+The reader trusts nothing: each length is checked against its bound before any data is read.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ class Frame:
 
 @dataclass(frozen=True)
 class Job:
-    """What a worker runs: a model in the system's own form, and what it is fed."""
+    """The work of a worker: a model in the system's own form, and its inputs."""
 
     model: bytes
     feeds: Mapping[str, Array]
     options: Mapping[str, str | int] = field(default_factory=dict)
-    """What decides the session beside the model, such as a variant."""
+    """What a session depends on besides the model, such as a variant."""
     declared: Sequence[tuple[str, tuple[int, ...]]] | None = None
     """Type and shape of each output, where the form declares them: another one is a wrong answer."""
 
@@ -58,11 +58,11 @@ def question(jobs: Sequence[Job]) -> Frame:
 
 @dataclass(frozen=True)
 class Reply:
-    """What came of a job: arrays, or why there are none."""
+    """The result of a job: arrays, or the reason why there are none."""
 
     outputs: tuple[Array, ...] = ()
     error: str = ""
-    """The text of what the system raised."""
+    """The text of the system's exception."""
     refused: str = ""
     """Why the system has no way to run the job."""
     wrong: str = ""
@@ -75,7 +75,7 @@ def replies(frame: Frame, jobs: Sequence[Job]) -> list[Reply]:
     if not isinstance(listed, list) or len(listed) != len(jobs) or not all(map(_is_reply, listed)):
         raise FormatError("a message that is no reply")
     if sum(item["outputs"] for item in listed) != len(frame.arrays):
-        raise FormatError("a reply with another number of arrays than it says")
+        raise FormatError("a reply whose number of arrays is not the declared one")
     left = iter(frame.arrays)
     found = []
     for item, job in zip(listed, jobs, strict=True):
@@ -135,7 +135,7 @@ def send(stream: Sink, frame: Frame) -> None:
 
 
 def receive(stream: Source) -> Frame | None:
-    """Read one message; None at the end of the stream, FormatError where what comes is none."""
+    """Read one message; None at the end of the stream, FormatError if it is not a message."""
     prefix = stream.read(_LENGTH.size)
     if not prefix:
         return None
@@ -147,7 +147,7 @@ def receive(stream: Source) -> Frame | None:
     header = _header(_exactly(stream, length))
     length = header.get("model")
     if not isinstance(length, int) or length < 0:
-        raise FormatError("a message of a length that is none")
+        raise FormatError("a message with an invalid length")
     sizes = [length, *map(_size, _listed(header))]
     if sum(sizes) > MAX_BODY:
         raise FormatError(f"a message of more than {MAX_BODY:,} bytes")
@@ -176,7 +176,7 @@ def _listed(header: Mapping[str, Any]) -> list[Any]:
 
 
 def _size(item: Any) -> int:
-    """Return how many bytes an array takes; FormatError where type or shape is none."""
+    """Return how many bytes an array takes; FormatError if type or shape is invalid."""
     try:
         kind, shape = item
         dtype = np.dtype(kind) if isinstance(kind, str) else None

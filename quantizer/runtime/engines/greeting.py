@@ -34,13 +34,13 @@ class Greeting:
     """Whether it runs float models of the form too."""
 
     def differs(self, before: Greeting) -> str:
-        """Return the first field that is another one than *before*, with both values; empty where none is."""
+        """Return the first field that differs from *before*, with both values; empty if all are equal."""
         pairs = ((one.name, getattr(self, one.name), getattr(before, one.name)) for one in fields(self))
         return next((f"{name} {now!r}, was {was!r}" for name, now, was in pairs if now != was), "")
 
 
 def greeting_of(header: Mapping[str, Any]) -> Greeting:
-    """Return what a greeting says; FormatError names the field that is wrong and what it must be."""
+    """Return the greeting in a message; FormatError names the wrong field and what it must be."""
     if header.get("protocol") != PROTOCOL:
         raise FormatError(f"a greeting of protocol {str(header.get('protocol'))[:20]}, must be {PROTOCOL}")
     words = {key: header.get(key, "") for key in ("name", "version", "form", "device", "isa")}

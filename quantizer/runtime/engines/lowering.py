@@ -20,7 +20,7 @@ from quantizer.runtime.engines.protocol import Call
 
 
 def first(outputs: tuple[Array, ...]) -> Array:
-    """Return the first output as it is."""
+    """Return the first output unchanged."""
     return outputs[0]
 
 
@@ -43,7 +43,7 @@ class Lowering(Protocol):
 
     @staticmethod
     def supports(spec: Spec, scheme: Scheme, platform: Platform, variant: str) -> str | None:
-        """Return None where the system has the operator, else the reason why it does not run."""
+        """Return None if the system has the operator, else the reason why it does not run."""
 
     @staticmethod
     def lower(call: Call, codes: Mapping[str, Tensor], parameters: Parameters, variant: str) -> Lowered:
@@ -55,7 +55,7 @@ class Lowering(Protocol):
 
     @staticmethod
     def lower_sums(call: Call, codes: Mapping[str, Tensor], parameters: Parameters, variant: str) -> Lowered | None:
-        """Return the sums before requantization, None where they are not shown; asked only if CHECKS has `exact`."""
+        """Return the sums before requantization, None if they are not shown; asked only if CHECKS has `exact`."""
 
 
 def load_lowering(module: str) -> Lowering:

@@ -9,7 +9,7 @@ from quantizer.core.rooms import NONE, Pins, engines
 
 
 def pins_of(backend: str) -> Pins:
-    """Return what *backend* lets us pin; an engine without switches takes what the processor has."""
+    """Return the settings by which *backend* can be pinned; an engine without switches uses what the processor has."""
     entry = engines().get(backend)
     return NONE if entry is None else entry.pins
 

@@ -68,10 +68,10 @@ class OverLimitError(EngineError):
 
 
 class Worker:
-    """One worker process at a time. *pins* are set in its environment, over what is set in ours.
+    """One worker process at a time. *pins* are set in its environment and override ours.
 
-    worker: a module of our own interpreter; command: what is run in its place; expected: what each process must say of
-    itself.
+    worker: a module of our own interpreter; command: run in its place; expected: the greeting that each process must
+    send.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class Worker:
         return [self.run(job) for job in jobs]
 
     def greeting(self) -> Greeting:
-        """Return the worker's description of itself; EngineError if it does not start or sends nothing readable."""
+        """Return the worker's greeting; EngineError if it does not start or sends nothing readable."""
         child = self._started()
         try:
             return greeting_of(child.greeting().header)
@@ -164,7 +164,7 @@ class Worker:
             raise EngineError(f"the engine did not start: it answered with {err}") from None
         if said is not None and self._expected is not None and (other := said.differs(self._expected)):
             self.close()
-            raise EngineError(f"the engine greets otherwise than before: {other}")
+            raise EngineError(f"the engine's greeting has changed: {other}")
 
     def _fail(self, digest: str, why: str, kind: type[EngineError] = EngineError) -> NoReturn:
         if len(self._fatal) >= REMEMBERED:
@@ -184,7 +184,7 @@ def close_all() -> int:
 
 @functools.cache
 def greeted(command: tuple[str, ...]) -> Greeting:
-    """Return what the worker that *command* starts says of itself; EngineError where it does not start. Asked once."""
+    """Return the greeting of the worker that *command* starts; EngineError if it does not start. Asked once."""
     return Worker("", command=command).greeting()
 
 

@@ -46,10 +46,10 @@ class Engine(Protocol):
     """The instruction sets that its kernels, and those of its libraries (`library.set`), are chosen by."""
 
     def identity(self, platform: str) -> str:
-        """Return the name of what computes on *platform*: `builtin`, or the real engine and its variant."""
+        """Return the name of the implementation for *platform*: `builtin`, or the real engine and its variant."""
 
     def supports(self, spec: Spec, scheme: Scheme, platform: Platform) -> str | None:
-        """Return None where the engine runs the operator, else the reason why it does not.
+        """Return None if the engine runs the operator, else the reason why it does not.
 
         A single case may still be refused: `run` then raises RefusedError with the reason.
         """
@@ -61,7 +61,7 @@ class Engine(Protocol):
         """Return the float forward, in the operands' type."""
 
     def run(self, call: Call, codes: Mapping[str, Tensor], parameters: Parameters) -> Staged:
-        """Return the integer forward on codes (int64), constants included; EngineError where a real engine failed."""
+        """Return the integer forward on codes (int64), constants included; EngineError if a real engine failed."""
 
     def accumulate(self, call: Call, codes: Mapping[str, Tensor], parameters: Parameters) -> Tensor | None:
-        """Return the exact sum before requantization, or None where it cannot be seen."""
+        """Return the exact sum before requantization, or None if it cannot be seen."""

@@ -106,12 +106,12 @@ def assigned(name: str, text: str) -> list[str]:
 
 
 def feeds_text(feeds: Mapping[str, Array], known: Mapping[str, Array]) -> str:
-    """Return the text of a dict of what a model is fed."""
+    """Return the text of a dict of a model's inputs."""
     return "{" + ", ".join(f'"{name}": {expression(values, known)}' for name, values in feeds.items()) + "}"
 
 
 def listed(feeds: Mapping[str, Array], known: Mapping[str, Array]) -> str:
-    """Return the text of a list of what a model is fed."""
+    """Return the text of a list of a model's inputs."""
     return f"[{', '.join(expression(values, known) for values in feeds.values())}]"
 
 

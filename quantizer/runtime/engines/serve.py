@@ -1,13 +1,13 @@
-"""The worker's side of the protocol, in one file that needs numpy alone: `python serve.py WORKER`.
+"""The worker's side of the protocol, in one file that needs only numpy: `python serve.py WORKER`.
 
 WORKER is a Python file or an importable module with
 
-    load(model, options) -> session     builds what can run again; NotImplementedError: the engine has no kernel for it
+    load(model, options) -> session     prepares a model; NotImplementedError: the engine has no kernel for it
     run(session, feeds) -> arrays       runs it once; feeds and results are numpy arrays
 
-and, where it is no part of this package, with what the greeting says of it: NAME, VERSION, FORM, and if known DEVICE,
-ISA, OPERATORS (names of quantizer's operators; absent: all that the form can express), FLOATS (whether it runs float
-models too).
+and, unless it is part of this package, the constants of its greeting: NAME, VERSION, FORM, and if known
+DEVICE, ISA, OPERATORS (names of quantizer's operators; absent: all that the form can express), FLOATS (whether it runs
+float models too).
 
 Messages have a length of 4 bytes (little endian) before their JSON text; behind it come models, then arrays, as the
 text lists them. docs/engines.md describes each field.
@@ -46,13 +46,14 @@ GREETED = {
     "FORMATS": (),
     "FLOATS": False,
 }
-"""What a worker says of itself, and what holds where it does not."""
+"""What a worker declares about itself, with the defaults."""
 
 
 def pipes() -> tuple[BinaryIO, BinaryIO]:
     """Return where questions come from and where answers go.
 
-    What is printed goes to the error stream, and whoever reads the input finds it empty: neither damages a message.
+    Printed text goes to the error stream, and code that reads the standard input finds it empty: neither can damage a
+    message.
     """
     questions, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     nothing = os.open(os.devnull, os.O_RDONLY)

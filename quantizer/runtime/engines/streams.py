@@ -1,7 +1,7 @@
 """The two pipes of a foreign process, each moved by a thread, so that no wait for one exceeds its limit.
 
-A pipe ends when the last process that holds it ends, and a process may provide it on to one that nobody finds. A read
-that blocks would then never end.
+A pipe ends only when the last process that holds it ends, and a process may pass it on to one that cannot be found. A
+read that blocks would then never end.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import IO, BinaryIO, cast
 PART = 1 << 16
 """Bytes that are moved at once."""
 PARTS = 32
-"""Parts that are held for whoever reads."""
+"""The number of parts that wait for the reader."""
 TICK = 0.1
 """Seconds between two looks at whether a wait is over."""
 GRACE = 2.0
@@ -93,7 +93,7 @@ def _take(stream: IO[bytes], parts: Queue[bytes], over: threading.Event) -> None
 
 
 def _give(stream: IO[bytes], parts: SimpleQueue[bytes | None]) -> None:
-    """Write what comes, until nothing comes or nobody reads it."""
+    """Write incoming data until it ends or the reader is gone."""
     with contextlib.suppress(OSError, ValueError), stream:
         while (part := parts.get()) is not None:
             cast("BinaryIO", stream).write(part)

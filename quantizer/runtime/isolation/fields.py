@@ -1,4 +1,4 @@
-"""Whether the fields of a record hold what the record declares: a function of others may put anything there."""
+"""Checks that the fields of a record have their declared types: a plugin's function may return anything."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Test = Callable[[Any], bool]
 
 
 def strange(kind: type, values: Mapping[str, Any]) -> str | None:
-    """Return which of *values*, the fields of a record of *kind*, is not of its declared type; None where all are."""
+    """Return which of *values*, the fields of a record of *kind*, is not of its declared type; None if all are."""
     for name, (hint, test) in _tests(kind).items():
         if not test(values[name]):
             return f"provided {kind.__name__} whose {name} is a {type(values[name]).__name__}: must be {hint}."
@@ -34,7 +34,10 @@ def _is_union(hint: Any) -> bool:
 
 
 def _test(hint: Any) -> Test:
-    """Return what tells values of a type; a type that says nothing of its values holds all."""
+    """Return a function that tests values of a type.
+
+    It accepts everything for a type that does not restrict its values.
+    """
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if _is_union(hint):
         tests = [_test(item) for item in args]

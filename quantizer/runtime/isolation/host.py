@@ -29,7 +29,7 @@ HANGS = 3
 RECENT = 256
 """Specs, schemes and platforms that are known by their address."""
 PROBES = {"writes": "wrote into operand 'x'", "keeps": "other codes"}
-"""A function of ours that does what none may do (`worker.FORBIDDEN`) -> what is said of it."""
+"""One of our functions that does a forbidden thing (`worker.FORBIDDEN`) -> the message about it."""
 DUE = 7
 """The second of two codes for which the process makes a call in other memory too."""
 TOLD = 1 << 13
@@ -37,7 +37,7 @@ TOLD = 1 << 13
 
 
 class Host:
-    """One process of plugins at a time, with everything that the next one must be told again."""
+    """One process of plugins at a time, with everything that must be sent again to its successor."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class Host:
         """How many processes they left behind."""
 
     def load(self) -> Mapping[str, Any]:
-        """Return what the plugins are and which functions they have; PluginError where one cannot be loaded."""
+        """Return what the plugins are and which functions they have; PluginError if one cannot be loaded."""
         if self._child is None:
             self._child = launch(self._limits, self._python, self._variables)
         self._generation += 1
@@ -85,7 +85,7 @@ class Host:
         return greeting
 
     def connect(self, specs: Mapping[str, Spec]) -> list[Mapping[str, Any]]:
-        """Return the functions that layers of plugins are under *specs*; PluginError where a layer has no spec."""
+        """Return the functions that layers of plugins are under *specs*; PluginError if a layer has no spec."""
         self._connected.append(dict(specs))
         return self._connect(specs)
 
@@ -154,10 +154,10 @@ class Host:
         return ""
 
     def told(self) -> str:
-        """Return the last traceback and the last lines that the process printed; empty where there are none. Once.
+        """Return the last traceback and the last lines that the process printed; empty if there are none. Once.
 
-        Each line has a bar before it, and what controls a terminal is written out: nothing of it is a command to a CI
-        system.
+        Each line starts with a bar, and terminal control characters are escaped, so that a CI system takes nothing in
+        it for a command.
         """
         printed = self._child.said()[-TOLD:] if self._child is not None else self._said
         trace, self._trace = self._trace, ""

@@ -11,7 +11,7 @@ from quantizer.runtime.engines.process import environment
 PATIENCE = 60.0
 """Seconds for one call."""
 MEMORY = 4.0
-"""Gigabytes that the process and its children may hold."""
+"""Gigabytes of memory for the process and its children."""
 
 
 def limits(patience: float = PATIENCE, gigabytes: float = MEMORY) -> Limits:
@@ -20,9 +20,9 @@ def limits(patience: float = PATIENCE, gigabytes: float = MEMORY) -> Limits:
 
 
 def launch(limits: Limits, python: str = "", variables: Mapping[str, str] | None = None) -> Child:
-    """Start a process, by Popen and never by fork, in a session of its own.
+    """Start a process in a new session, by Popen and never by fork.
 
-    python: its interpreter, empty for ours; variables: over those of our environment. A file of the current folder
+    python: its interpreter, empty for ours; variables: added to our environment. A file of the current folder
     hides no module of Python's (-P): the process looks there last.
     """
     return Child([python or sys.executable, "-P", "-m", __package__], environment(variables), limits)

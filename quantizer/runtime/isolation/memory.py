@@ -25,9 +25,9 @@ from quantizer.runtime.isolation.wire import plain
 
 Call = Callable[[Mapping[str, Tensor]], Any]
 EVERY = 4
-"""One call in so many is made in other memory too; which, the operands' values say."""
+"""One call in this many is repeated in other memory; the operands' values decide which."""
 POISON, MARGIN = 85, 5
-"""What stands around an operand in a larger buffer, and how many elements on either side."""
+"""The value around an operand in a larger buffer, and the number of elements on either side."""
 LARGEST = 1 << 16
 """Elements of the operands of such a call, at most."""
 SETTLED = 0.25
@@ -87,10 +87,10 @@ def _digest(operands: Mapping[str, Tensor]) -> int:
 
 
 def require_same_elsewhere(call: Call, operands: Mapping[str, Tensor], made: Any) -> None:
-    """Raise FunctionError where *call* gives other codes for the same operands in other memory.
+    """Raise FunctionError if *call* gives other codes for the same operands in other memory.
 
-    A function may refuse operands that do not lie in memory of their own, by any exception. made: what it gave for
-    *operands*, in memory that nobody used before.
+    A function may refuse operands in shared memory by any exception. made: its result for *operands*, in memory that
+    was not used before.
     """
     known = [values.clone() for values in _tensors(made)]
     buffers = {name: values.flatten().flip(0).reshape(values.shape).contiguous() for name, values in operands.items()}
@@ -102,7 +102,7 @@ def require_same_elsewhere(call: Call, operands: Mapping[str, Tensor], made: Any
         buffers[name].copy_(values)
     if (found := _difference(known, call(buffers))) is not None:
         raise FunctionError(
-            f"gave {found} where the same operands stand in memory that other operands were read from."
+            f"gave {found} if the same operands are stored where other operands were before."
             " Keep nothing by the address of a tensor."
         )
     for layout, (said, place) in LAYOUTS.items():
@@ -112,7 +112,7 @@ def require_same_elsewhere(call: Call, operands: Mapping[str, Tensor], made: Any
 
 
 def _require_same_in_threads(call: Call, known: Sequence[Tensor], operands: Mapping[str, Tensor]) -> None:
-    """Raise FunctionError where *call* gives other codes under several threads."""
+    """Raise FunctionError if *call* gives other codes under several threads."""
     if is_within():
         return
     threads = torch.get_num_threads()
@@ -126,7 +126,7 @@ def _require_same_in_threads(call: Call, known: Sequence[Tensor], operands: Mapp
 
 
 def _require_same_of_one(call: Call, _: Sequence[Tensor], operands: Mapping[str, Tensor]) -> None:
-    """Raise FunctionError where *call* gives other codes for operands that are one tensor than for equal ones."""
+    """Raise FunctionError if *call* gives other codes for operands that are one tensor than for equal ones."""
     alike: dict[tuple[torch.dtype, torch.Size], list[str]] = {}
     for name, values in operands.items():
         alike.setdefault((values.dtype, values.shape), []).append(name)
@@ -140,7 +140,7 @@ def _require_same_of_one(call: Call, _: Sequence[Tensor], operands: Mapping[str,
 
 
 def _require_same_of_repeated(call: Call, _: Sequence[Tensor], operands: Mapping[str, Tensor]) -> None:
-    """Raise FunctionError where *call* gives other codes for operands whose slices share their memory."""
+    """Raise FunctionError if *call* gives other codes for operands whose slices share their memory."""
     given = {name: _repeated(v) if v.dim() and v.numel() else v for name, v in operands.items()}
     said = "where an axis of an operand has the stride 0, as a broadcast one. Read it by its strides."
     _require_as_apart(call, given, said)
@@ -154,7 +154,7 @@ def _repeated(values: Tensor) -> Tensor:
 
 
 def _require_as_apart(call: Call, given: Mapping[str, Tensor], said: str) -> None:
-    """Raise FunctionError where *call* gives other codes for *given* than for copies of their own."""
+    """Raise FunctionError if *call* gives other codes for *given* than for separate copies."""
     try:
         known = [v.clone() for v in _tensors(call({n: v.contiguous().clone() for n, v in given.items()}))]
         made = call(given)
@@ -167,9 +167,9 @@ def _require_as_apart(call: Call, given: Mapping[str, Tensor], said: str) -> Non
 def _require_same_in(
     call: Call, known: Sequence[Tensor], placed: Mapping[str, tuple[Tensor, Tensor]], layout: str, said: str
 ) -> None:
-    """Raise FunctionError where *call* gives other codes for operands so placed, or writes beside one of them.
+    """Raise FunctionError if *call* gives other codes for operands in these buffers, or writes outside one.
 
-    placed: operand -> where it stands, and the whole buffer around it.
+    placed: operand -> its view, and the whole buffer around it.
     """
     before = {name: room.clone() for name, (_, room) in placed.items()}
     try:
@@ -179,14 +179,14 @@ def _require_same_in(
     for name, (_, room) in placed.items():
         if not torch.equal(before[name], room):
             raise FunctionError(
-                f"wrote beside operand {name!r}, which stands inside a larger buffer. Write into no operand."
+                f"wrote beside operand {name!r}, which is part of a larger buffer. Write into no operand."
             )
     if (found := _difference(known, given)) is not None:
         raise FunctionError(f"gave {found} where its operands {layout}. {said}")
 
 
 def _strided(values: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the same values, one element of others between each two along the last axis."""
+    """Return the same values with one foreign element between each two along the last axis."""
     if not values.dim():
         return values.clone(), values
     room = torch.full((*values.shape[:-1], 2 * values.shape[-1]), POISON).to(values.dtype)
@@ -215,7 +215,7 @@ LAYOUTS: Mapping[str, tuple[str, Callable[[Tensor], tuple[Tensor, Tensor]]]] = {
     "have their axes in the reverse order in memory": ("Read them by their strides.", _turned),
     "stand inside larger buffers": ("Read them from their offset, and no further than their size.", _inside),
 }
-"""Where operands may stand -> what to do about it, and what puts them there."""
+"""Layout of operands -> the advice in the message, and the function that makes the layout."""
 
 
 def _tensors(made: Any) -> list[Tensor]:

@@ -38,7 +38,7 @@ class StandIn:
 
 @dataclass
 class Isolated:
-    """The plugins of a run, in a process of their own."""
+    """The plugins of a run, in a separate process."""
 
     host: Host
     plugins: list[Plugin]
@@ -50,13 +50,13 @@ class Isolated:
     """Where a command found them."""
 
     def register(self) -> None:
-        """Register the stand-ins; those that are registered stay as they are."""
+        """Register the stand-ins; those that are already registered stay."""
         for entry in self.entries:
             with REGISTRY.loading(entry.origin):
                 REGISTRY.add(entry)
 
     def connect(self, specs: Mapping[str, Spec]) -> None:
-        """Register layer functions under the operators that are their layer types; PluginError where none is."""
+        """Register layer functions under the operators that are their layer types; PluginError if none is."""
         mine = {op: spec for op, spec in specs.items() if layer_type(spec) in self.layers}
         if self.layers and not (mine and self.host.has_connected(mine)):
             self.entries += described(self.host, self.host.connect(mine))
@@ -98,7 +98,7 @@ def load(host: Host) -> Isolated:
 def judged(
     paths: Sequence[Path], environment: Mapping[str, str] | None = None, *, python: str = "", in_process: bool = False
 ) -> list[Plugin]:
-    """Return the plugins that a command judges: loaded in a process of their own, which ends with this one.
+    """Return the plugins that a command judges, loaded in a separate process that ends with this one.
 
     python: the interpreter of that process; in_process: load them here, for a debugger. PluginError for one that is
     broken.

@@ -1,8 +1,8 @@
 """Serializes arguments and results of functions as plain data, between the judge and the plugin process.
 
-A value is JSON with a tag: numbers and text as they are, tuples, tables, tensors by their place among the arrays,
-records of ours by the name of their class. Specs, schemes and platforms cross once, from the judge, and are named
-afterwards. What is none of these stays where it is: only a handle of it crosses. Nothing of a message is evaluated,
+A value is JSON with a tag: numbers and text directly, then tuples, tables, tensors by their index among the arrays, and
+our own records by the name of their class. Specs, schemes and platforms cross once, from the judge, and are named
+afterwards. Any other value stays in its process: only a handle of it crosses. Nothing of a message is evaluated,
 imported or unpickled in the judge: its classes are a closed table.
 """
 
@@ -46,7 +46,7 @@ TYPES: Mapping[str, torch.dtype] = {
 
 
 def plain(value: Tensor) -> Tensor:
-    """Return a tensor as its memory holds it: a class of others may show something else to whoever asks it.
+    """Return a tensor with the contents of its memory: a foreign subclass may show other values to its reader.
 
     FunctionError for a class that computes in place of torch: such a tensor may have no memory.
     """
@@ -96,7 +96,7 @@ class Writer:
         self._opaque = opaque
 
     def write(self, value: Any, depth: int = 0) -> Any:
-        """Return *value* as JSON holds it; FunctionError where it is nested too deep."""
+        """Return *value* as JSON holds it; FunctionError if it is nested too deep."""
         kind = type(value)
         if kind in PLAIN:
             return value
@@ -134,9 +134,9 @@ class Writer:
 
 
 class Reader:
-    """Turns plain data and arrays back into values, in memory of their own.
+    """Turns plain data and arrays back into values, in new memory.
 
-    named: returns the spec, scheme or platform of a number; opaque: what stands for a handle.
+    named: returns the spec, scheme or platform of a number; opaque: returns the object of a handle.
     """
 
     def __init__(
@@ -152,17 +152,17 @@ class Reader:
         """Every tensor that was read, with the array that holds the same values."""
 
     def read(self, data: Any, depth: int = 0) -> Any:
-        """Return the value of *data*; FormatError where it is none."""
+        """Return the value of *data*; FormatError if it is not a value."""
         if type(data) in PLAIN:
             return data
         try:
             return self._tagged(data, depth + 1)
         except (KeyError, IndexError, AttributeError, TypeError, ValueError, RuntimeError) as err:
-            raise FormatError(f"a value that is none: {type(err).__name__}") from None
+            raise FormatError(f"an invalid value: {type(err).__name__}") from None
 
     def _tagged(self, data: Any, depth: int) -> Any:
         if not isinstance(data, dict) or depth > DEEPEST + 2:
-            raise FormatError("a value that is none")
+            raise FormatError("an invalid value")
         if "a" in data:
             return self._tensor(data["a"], data["k"])
         if "t" in data:

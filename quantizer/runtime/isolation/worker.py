@@ -50,7 +50,10 @@ FORBIDDEN: Mapping[str, Callable[[], Function]] = {"writes": _writes, "keeps": _
 
 
 class Served:
-    """What the process knows: the functions of plugins, what the judge named, and what stays here."""
+    """The state of the process.
+
+    The functions of plugins, the objects that the judge named, and the values that stay here.
+    """
 
     def __init__(self) -> None:
         self._functions: list[Registration] = []

@@ -47,26 +47,26 @@ class ModelEngine(ABC):
 
     @abstractmethod
     def whole(self, parts: Parts, feeds: Values) -> Values:
-        """Return the edges of a run of the whole model, as far as the engine shows them."""
+        """Return the edges of a run of the whole model, as many as the engine shows."""
 
     @abstractmethod
     def alone(self, parts: Parts, edges: Values) -> Values:
         """Return the results of each part on *edges*. No part reads another part's result."""
 
     def how(self, part: Part) -> str:  # noqa: ARG002 - of most engines there is nothing to say
-        """Return why a part was computed otherwise than the engine's name says, or nothing."""
+        """Return why a part was not computed the way that the engine's name says; empty if it was."""
         return ""
 
 
 class OwnFloat(ModelEngine):
-    """The executor, quantizations as the file has them."""
+    """The executor, with quantizations exactly as in the file."""
 
     def __init__(self, name: str = QDQ) -> None:
         self.name = name
 
     @pinned()
     def whole(self, parts: Parts, feeds: Values) -> Values:
-        """Return every edge; of `float` the real numbers that edges stand for, without quantizations."""
+        """Return every edge; for `float` as real numbers, without quantizations."""
         if self.name == QDQ:
             return self._run(parts.graph, feeds, parts.edges)
         stripped, codes = unquantized(parts.graph)
@@ -77,7 +77,7 @@ class OwnFloat(ModelEngine):
 
     @pinned()
     def alone(self, parts: Parts, edges: Values) -> Values:
-        """Return every edge; nothing of `float`, which is what results are held against."""
+        """Return every edge; nothing for `float`, since it is what results are compared with."""
         return _alone(self._run, parts, edges) if self.name == QDQ else {}
 
     def _run(self, graph: Graph, feeds: Values, wanted: Sequence[str]) -> Values:
@@ -136,18 +136,18 @@ class OwnIntegers(ModelEngine):
 
 
 class Session(ModelEngine):
-    """A system that runs ONNX files, in a process of its own."""
+    """A system that runs ONNX files in a separate process."""
 
     def __init__(self, name: str, module: str, options: Mapping[str, str | int]) -> None:
         self.name, self._options = name, dict(options)
         self._worker = Worker(module, PATIENCE)
 
     def whole(self, parts: Parts, feeds: Values) -> Values:
-        """Return every edge; EngineError where the system raised, crashed or hung."""
+        """Return every edge; EngineError if the system raised, crashed or hung."""
         return self._run(parts.graph, feeds, parts.edges)
 
     def results(self, graph: Graph, feeds: Values, wanted: Sequence[str]) -> Values:
-        """Return tensors of one run of *graph* that shows nothing else, so that everything between may be fused."""
+        """Return tensors of one run of *graph* that has no other outputs, so that everything between may be fused."""
         return self._run(graph, feeds, wanted)
 
     def alone(self, parts: Parts, edges: Values) -> Values:
@@ -231,7 +231,7 @@ def real_engines() -> Mapping[str, Engine]:
 
 
 def names() -> Mapping[str, str]:
-    """Return what `--engine` takes, each with what it is."""
+    """Return the values of `--engine`, each with an explanation."""
     found = dict(OURS)
     for name, entry in real_engines().items():
         found[name] = f"{entry.title}, no optimization"

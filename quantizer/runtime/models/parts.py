@@ -85,7 +85,7 @@ class Parts:
         )
 
     def cut(self, part: Part, known: Mapping[str, torch.Tensor]) -> Graph:
-        """Return one part as a graph of its own, with its real scales, constants and shapes."""
+        """Return one part as a separate graph, with its real scales, constants and shapes."""
         names = {*part.operands, *(name for node in part.nodes for name in (*node.reads, *node.outputs))}
         tensors = {
             name: _shaped(tensor, known) if tensor.data is None else tensor
@@ -147,7 +147,7 @@ def _part(graph: Graph, node: Node, nodes: Sequence[Node], whole: Mapping[str, N
 
 
 def _dequantizations(graph: Graph) -> dict[str, Node]:
-    """Return the dequantizations that go with whoever reads them: all but those whose values are outputs."""
+    """Return the dequantizations that belong to their readers: all except those whose values are outputs."""
     return {
         node.name: node
         for node in graph.nodes
@@ -201,7 +201,7 @@ def with_constant_codes(graph: Graph) -> Graph:
 
 
 def unquantized(graph: Graph) -> tuple[Graph, dict[str, str]]:
-    """Return *graph* without its quantizations, and tensor of codes -> the tensor of real numbers that it stands for.
+    """Return *graph* without its quantizations, and a map from tensors of codes to the tensors of their real values.
 
     A constant of codes becomes its real values.
     """

@@ -269,7 +269,7 @@ def softmax(x: Tensor, *, axis: int, since: int) -> Ours | None:
 
 @kernel("Softmax")
 def softmax_of_rows(x: Tensor, *, axis: int, since: int) -> Tensor:
-    """Softmax over all axes from *axis* on, as versions before 13 have it; of a scalar too."""
+    """Softmax over all axes from *axis* on, the definition before version 13; also of a scalar."""
     return _by_rows(softmax_along, x, axis, since)
 
 

@@ -59,8 +59,8 @@ def attention(
 ) -> tuple[Tensor, ...]:  # fmt: skip
     """Softmax of scaled, capped, masked products of queries and keys, times values; also keys, values, scores.
 
-    As the standard has it since onnx 1.23, for every version of the operator: the cap comes before the mask, a query
-    that sees no key gives zeros, and a causal query of a cache outside stands at its end. Scores are those of
+    Follows the standard since onnx 1.23, for every version of the operator: the cap comes before the mask, a query that
+    sees no key gives zeros, and a causal query with an external cache counts from the cache's end. Scores are those of
     `qk_matmul_output_mode`: 0 raw, 1 capped, 2 masked, 3 after softmax.
     """
     if qk_matmul_output_mode not in range(4):
@@ -119,7 +119,7 @@ def flex_attention(
 
 
 def _modified(ctx: Context, body: str | None, values: Tensor) -> Tensor:
-    """Return what a body makes of the scores, or they themselves without one."""
+    """Return the scores after a body of the model; unchanged if there is no body."""
     if body is None:
         return values
     graph = ctx.graph.subgraphs[body]

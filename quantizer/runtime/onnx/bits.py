@@ -83,7 +83,7 @@ _WHOLE = (torch.bool, torch.uint8, torch.int8, torch.uint16, torch.int16, torch.
 
 @kernel("IsNaN")
 def is_nan(x: Tensor) -> Tensor:
-    """Whether each element is no number."""
+    """Whether each element is NaN."""
     return torch.isnan(x)
 
 

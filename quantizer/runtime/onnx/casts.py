@@ -27,7 +27,7 @@ FORMATS: dict[torch.dtype, DType] = {
 
 
 def decoded(x: Tensor, source: DType) -> Tensor:
-    """Return the numbers that x holds: float32 of floats below 16 bits, everything else as it is."""
+    """Return the numbers in x: float32 for floats below 16 bits, everything else unchanged."""
     if source.name == FLOAT4_NAME:
         magnitude = torch.tensor(FLOAT4)[(x & 7).long()]
         return torch.where(x >= 8, -magnitude, magnitude)
@@ -71,7 +71,7 @@ def _integers(x: Tensor, target: DType) -> Tensor:
 
 
 def _float4(x: Tensor) -> Tensor:
-    """Round half to even among the magnitudes, no further than 6; NaN gives zero, as ONNX's own tests have it."""
+    """Round half to even among the magnitudes, no further than 6; NaN gives zero, as in ONNX's own tests."""
     magnitude = torch.nan_to_num(x.abs(), nan=0.0, posinf=FLOAT4[-1])
     table = torch.tensor(FLOAT4)
     middles = (table[1:] + table[:-1]) / 2
@@ -130,7 +130,7 @@ def quantize_linear(
     x: Tensor, scale: Tensor, zero: Tensor | None = None, *, axis: int = 1, saturate: int = 1, block_size: int = 0,
     output_dtype: DType | int = 0, precision: DType | int = 0, op: Node, ctx: Context,
 ) -> Tensor:  # fmt: skip
-    """Round x / scale half to even, add the zero point, stop at the last codes; what is no number has the smallest one.
+    """Round x / scale half to even, add the zero point, saturate; NaN gives the smallest code.
 
     Source: the ONNX operator QuantizeLinear, which leaves NaN open; ONNX Runtime's kernels give the smallest code.
     """
@@ -177,7 +177,7 @@ def dequantize_linear(
 
 @kernel("DynamicQuantizeLinear")
 def dynamic_quantize_linear(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """uint8 codes over the range of x itself, widened to hold zero; of zeros alone, or of nothing, at scale 1.
+    """uint8 codes over the range of x itself, widened to contain zero; scale 1 if x is empty or all zeros.
 
     The standard leaves scale 0 open: 1 is what ONNX Runtime and the reference have.
     """

@@ -1,7 +1,7 @@
 """ONNX operators as several operators of the registry, for `registry_form` where `mapped` is not enough.
 
 A function here takes `run`, which runs one operator of the registry and notes it, then what a kernel takes. It returns
-its results, all made by `run` or provided through; None where `mapped` shall say. Nothing here runs an ONNX graph: its
+its results, all made by `run` or provided through; None if `mapped` shall say. Nothing here runs an ONNX graph: its
 kernels do.
 """
 
@@ -60,7 +60,7 @@ def reshaped(run: Run, x: Tensor, shape: Sequence[int]) -> Tensor:
 
 
 def number(value: float, like: Tensor) -> Tensor:
-    """Return a constant of one number that leaves the shape of *like* as it is."""
+    """Return a constant with one element that does not change the shape of *like* when they broadcast."""
     return torch.full([1] * min(like.dim(), 1), value, dtype=like.dtype)
 
 
@@ -138,7 +138,7 @@ def clip(
 
 @composed("Softmax")
 def softmax(run: Run, x: Tensor, *, axis: int, since: int) -> Tensor | None:
-    """Softmax of rows, as versions before 13 have it."""
+    """Softmax of rows, the definition before version 13."""
     if since >= COERCED_UNTIL or not x.dim():
         return None
     first = axis + x.dim() if axis < 0 else axis

@@ -27,7 +27,10 @@ def if_(condition: Tensor, *, then_branch: str, else_branch: str, ctx: Context) 
 def loop(
     trips: Tensor | None = None, condition: Tensor | None = None, *carried: Tensor, body: str, ctx: Context
 ) -> list[Tensor]:
-    """Run a body while its condition holds, at most so many times; what it puts out beside the carried is stacked."""
+    """Run a body while its condition holds, at most a given number of times.
+
+    Its outputs other than the carried values are stacked.
+    """
     assert ctx.run_body is not None
     graph = _body(ctx, body)
     limit, going = scalar(trips, None), bool(scalar(condition, default=True))
@@ -69,7 +72,9 @@ def scan(
     scan_input_directions: Sequence[int] = (), scan_output_axes: Sequence[int] = (),
     scan_output_directions: Sequence[int] = (), directions: Sequence[int] = (), ctx: Context, since: int,
 ) -> list[Tensor]:  # fmt: skip
-    """Run a body on each slice of the scanned operands in turn; it takes and returns states, and slices of results.
+    """Run a body on one slice of each scanned operand after the other.
+
+    It takes and returns states and slices of results.
 
     A direction of 1 reads the slices from the last one, or puts each result before the ones that were there.
     """

@@ -28,8 +28,8 @@ class Form:
 class Decided:
     """A kernel for one node of a plan; a decision that reads no values is made once for each change of shapes.
 
-    Whether it reads values is found by deciding on tensors that have none: what needs one raises there, and what makes
-    a new tensor of an operand does not provide the operand itself on. Both are then decided at each call.
+    To find out, the decision is made on tensors without values: a decision that reads values raises there, and one that
+    computes a new operand returns another tensor than the operand. Both are then decided at each call.
     """
 
     def __init__(self, kernel: Kernel) -> None:
@@ -53,7 +53,7 @@ class Decided:
 
 
 def _form(kernel: Kernel, op: Node, values: Sequence[Tensor | None], ctx: Context) -> Form | None:
-    """Return the form that a kernel finds whatever the values are; None where there is none, or values may decide."""
+    """Return the form that a kernel finds for any values; None if there is none, or if it depends on the values."""
     if kernel.mapped is None:
         return None
     empty = [None if value is None else torch.empty_like(value, device="meta") for value in values]

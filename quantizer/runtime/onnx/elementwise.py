@@ -21,7 +21,7 @@ Binary = Callable[[Any, Any], Any]
 
 
 def by_numpy(function: Callable[..., Any], *operands: Tensor) -> Tensor:
-    """Return what a numpy function makes of integers, in the type that it makes."""
+    """Return the result of a numpy function on integers, in numpy's result type."""
     with np.errstate(all="ignore"):
         return torch.from_numpy(np.asarray(function(*(values.numpy() for values in operands))))
 

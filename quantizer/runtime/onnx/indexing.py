@@ -49,7 +49,7 @@ def gather(x: Tensor, indices: Tensor, *, axis: int) -> Tensor:
 
 @mapped("GatherElements")
 def mapped_gather_elements(x: Tensor, indices: Tensor, *, axis: int) -> Ours | None:
-    """The registry's gather_elements, its indices checked, where they lack nothing of the other axes."""
+    """The registry's gather_elements with checked indices, if their shape equals x's along the other axes."""
     along = axis_of("GatherElements", axis, x.dim())
     others = [size for place, size in enumerate(x.shape) if place != along]
     same = indices.dim() == x.dim() and others == [n for place, n in enumerate(indices.shape) if place != along]
@@ -121,7 +121,7 @@ def scatter_nd(x: Tensor, indices: Tensor, updates: Tensor, *, reduction: str = 
 
 @kernel("NonZero")
 def non_zero(x: Tensor) -> Tensor:
-    """The indices of what is not zero, an axis in each row; of a scalar one row, as ONNX Runtime has it.
+    """The indices of the elements that are not zero, an axis in each row; one row for a scalar, as in ONNX Runtime.
 
     The standard's text says no row there, with which the number of indices would be all that is left.
     """

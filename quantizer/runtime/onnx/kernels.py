@@ -50,7 +50,7 @@ class Ours(NamedTuple):
 
 
 class Context(NamedTuple):
-    """What a handler may know beside its operands."""
+    """What a handler may use besides its operands."""
 
     graph: Graph
     executing_device: torch.device
@@ -136,7 +136,7 @@ def mapped(*names: str) -> Callable[[F], F]:
 
 @cache
 def _takes(function: Callable[..., Any]) -> tuple[int | None, frozenset[str] | None]:
-    """Return how many operands and which attributes *function* takes; None stands for any."""
+    """Return how many operands and which attributes *function* takes; None means any."""
     found = inspect.signature(function).parameters.values()
     places = sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in found)
     free = any(p.kind is p.VAR_POSITIONAL for p in found)
@@ -162,7 +162,7 @@ def _asked(function: Callable[..., Any]) -> tuple[str, ...]:
 
 
 def special(function: Callable[..., Any], op: Node, ctx: Context) -> dict[str, Any]:
-    """Return what *function* asks for beside operands and attributes."""
+    """Return what *function* asks for besides operands and attributes."""
     asked = _asked(function)
     if not asked:
         return {}
@@ -178,7 +178,7 @@ def specs() -> Mapping[str, Spec]:
 
 
 def run_ours(node: Ours) -> Tensor:
-    """Run the registry's reference on operands of one type; ConstraintError where they break its spec."""
+    """Run the registry's reference on operands of one type; ConstraintError if they break its spec."""
     shapes = tuple([(name, tuple(values.shape)) for name, values in node.operands.items()])
     _allowed(node.op, shapes, tuple(node.attrs.items()), next(iter(node.operands.values())).dtype)
     outcome = REGISTRY.get(node.op, "reference")(**node.operands, **node.attrs)
@@ -219,7 +219,7 @@ def scalar(values: Tensor | None, default: Any) -> Any:
 
 
 def axis_of(op: str, axis: int, rank: int) -> int:
-    """Return *axis* from 0 on; UnsupportedError where it is none of *rank* axes."""
+    """Return *axis* from 0 on; UnsupportedError if it is not one of *rank* axes."""
     if not -rank <= axis < max(rank, 1):
         raise UnsupportedError(f"{op}: axis {axis}: must lie in [{-rank}, {rank - 1}].")
     return axis % rank if rank else 0

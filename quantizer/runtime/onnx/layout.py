@@ -40,7 +40,7 @@ def is_plain(x: Tensor) -> bool:
 
 
 def reshaped(x: Tensor, wanted: Sequence[int], *, allow_zero: bool) -> tuple[int, ...]:
-    """Return the shape in which 0 stands for x's own size and -1 for what is left."""
+    """Return the shape in which 0 means x's own size and -1 the remainder."""
     sizes = [x.shape[i] if size == 0 and not allow_zero and i < x.dim() else size for i, size in enumerate(wanted)]
     if sizes.count(-1) == 1:
         rest = math.prod(size for size in sizes if size != -1)

@@ -207,7 +207,7 @@ def global_avg_pool_of_any_rank(x: Tensor) -> Tensor:
 
 @mapped("GlobalMaxPool")
 def global_max_pool(x: Tensor) -> Ours | None:
-    """The registry's global_max_pool2d, of images; of others its reduce_max, over all spatial axes."""
+    """The registry's global_max_pool2d for images; for other ranks its reduce_max over all spatial axes."""
     fits = x.dim() > 2 and x.is_floating_point() and x.numel()
     if fits and x.dim() == 4:
         return Ours("global_max_pool2d", {"x": x}, {})

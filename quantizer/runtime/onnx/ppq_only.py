@@ -51,7 +51,7 @@ def find_ppq_kernel(operation_type: str) -> Kernel | None:
 
 @ppq_kernel("AdaptiveAvgPool2d")
 def adaptive_avg_pool(x: Tensor, given: Tensor | None = None, *, output_size: Sequence[int] = ()) -> Tensor:
-    """Means of windows that divide the image into *output_size*, as torch's operator has it."""
+    """Means of windows that divide the image into *output_size*, by torch's rule."""
     size = whole(given) if given is not None else list(output_size)
     if x.dim() not in (3, 4) or len(size) != 2 or min(size) < 1:
         raise UnsupportedError(
@@ -82,7 +82,7 @@ def caffe_arg_max(
 
 @ppq_kernel("ChannelShuffle")
 def channel_shuffle_of_any_rank(x: Tensor, *, groups: int) -> Tensor:
-    """Channels of all groups in turn."""
+    """Interleaves the channels of all groups."""
     if x.dim() < 2 or groups < 1 or x.shape[1] % groups:
         raise UnsupportedError(f"ChannelShuffle of {list(x.shape)} in {groups} groups: must divide the channels.")
     return x.reshape(x.shape[0], groups, -1, *x.shape[2:]).transpose(1, 2).flatten(1, 2)

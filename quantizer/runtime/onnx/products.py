@@ -125,8 +125,8 @@ def conv_transpose_any(
     """Spread each element over a window; pads are cut off the full sum, output_padding is added at its end.
 
     Source: the ONNX operator ConvTranspose: output_shape and SAME say how much is cut, the odd rest at the end for
-    SAME_UPPER and at the start otherwise. Where the full sum is smaller, nothing is cut, as ONNX Runtime has it: SAME
-    leaves it as it is, output_shape adds zeros at its end.
+    SAME_UPPER and at the start otherwise. Where the full sum is smaller, nothing is cut, as in ONNX Runtime: SAME
+    leaves it unchanged, output_shape adds zeros at its end.
     """
     rank = x.dim() - 2
     if rank not in (1, 2, 3):
@@ -253,7 +253,7 @@ def exact_conv(x: Tensor, w: Tensor, b: Tensor | None = None, **attrs: Any) -> T
 def requantized(sums: Tensor, factor: Tensor, y_scale: Tensor, y_zero: Tensor) -> Tensor:
     """Return codes: sums times a factor over the output's scale in float32, rounded half to even, plus zero point.
 
-    The standard leaves the arithmetic open; this is float32 as ONNX Runtime's kernels have it.
+    The standard leaves the arithmetic open; this is the float32 arithmetic of ONNX Runtime's kernels.
     """
     scaled = torch.round(sums.float() * (factor.float() / y_scale.float()))
     limits = torch.iinfo(y_zero.dtype)

@@ -116,7 +116,7 @@ def _checked(op: str, direction: str, clip: float | None, hidden_size: int | Non
 
 
 def _clipped(act: Callable[[Tensor], Tensor], clip: float | None) -> Callable[[Tensor], Tensor]:
-    """Return an activation of what is clipped to [-clip, clip] first."""
+    """Return an activation that clips its input to [-clip, clip] first."""
     return act if clip is None else lambda x: act(x.clamp(-clip, clip))
 
 
@@ -131,8 +131,8 @@ def lstm(
 ) -> tuple[Tensor, ...]:  # fmt: skip
     """Gates in the order input, output, forget, cell; peepholes in the order input, output, forget.
 
-    *clip* bounds what the gates' activations and that of the cell's input read, not the cell's state, as ONNX Runtime
-    has it. With input_forget the state keeps what the input gate leaves.
+    *clip* bounds the inputs of the gates' activations and of the cell's input, but not the cell's state, as in ONNX
+    Runtime. With input_forget the state keeps what the input gate leaves.
     """
     hidden = _checked("LSTM", direction, clip, hidden_size, r)
     count = len(DIRECTIONS[direction])

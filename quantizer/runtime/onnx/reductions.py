@@ -17,7 +17,7 @@ Reduce = Callable[[Tensor, tuple[int, ...], bool], Tensor]
 
 
 def axes_given(op: str, x: Tensor, axes: Any, noop: int) -> tuple[int, ...] | None:
-    """Return the axes from 0 on, all where none are given; None where then nothing is to be done."""
+    """Return the axes from 0 on, all where none are given; None if then nothing is to be done."""
     given = whole(axes) if isinstance(axes, Tensor) else list(axes or ())
     if not given:
         return None if noop else tuple(range(x.dim()))
@@ -89,7 +89,7 @@ def _extreme(largest: bool) -> Reduce:  # noqa: FBT001 - one of two
 
 
 def _in_float(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    """Return what a function of floats makes of x, in its type."""
+    """Return the result of a float function on x, in x's type."""
     return function(x) if x.is_floating_point() else function(x.double()).to(x.dtype)
 
 

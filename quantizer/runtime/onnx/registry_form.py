@@ -36,7 +36,7 @@ def registry_form(graph: Graph, inputs: Mapping[str, Tensor] | None = None) -> G
     and kept as constants. Inputs and outputs keep their names and order; every size is fixed.
 
     Raises UnsupportedError that names every node whose operator, or form of it, has no spec, with the reason;
-    GraphError where a size of an input is free and no inputs were given.
+    GraphError if a size of an input is free and no inputs were given.
     """
     return _filled(_Form(graph), inputs).graph()
 
@@ -233,7 +233,7 @@ class _Form:
         return made
 
     def _name_output(self, name: str) -> None:
-        """Make an output that is another tensor under a second name: a constant, or a copy of what has the first."""
+        """Give an output that is another tensor a second name: as a constant, or by a copy."""
         if name not in self.live:
             value = self.values[name]
             self.tensors[name] = Named(name, tuple(value.shape), dtype_of(value), value)
@@ -285,7 +285,7 @@ class _Tape:
         return result
 
     def _operand(self, key: str, value: Tensor) -> str:
-        """Return the name of what an operator reads: an operand of the node, an earlier result, or a constant."""
+        """Return the name of an operator's input: an operand of the node, an earlier result, or a constant."""
         for other, name in self.names:
             if other is value:
                 return name
@@ -302,7 +302,7 @@ class _Tape:
         return made
 
     def check(self) -> None:
-        """Raise UnsupportedError where a computed operand was read as a number, or went into a constant."""
+        """Raise UnsupportedError if a computed operand was read as a number, or went into a constant."""
         for name, _ in self.operands:
             if name in self.form.live and name not in self.read and self.nodes:
                 raise UnsupportedError(f"{name!r} is computed, must be a constant")
@@ -342,7 +342,7 @@ def _kernel(node: Node) -> Kernel | None:
 
 
 def _ours(node: Node, operands: Sequence[Tensor | None], ctx: Context, run: _Tape) -> Any:
-    """Return the results of a node, made by *run* alone; None where it is no operator of the registry."""
+    """Return the results of a node, made by *run* alone; None if it is no operator of the registry."""
     several = composed.COMPOSED.get(node.op)
     found = None if several is None else several(run, *operands, **node.attrs, **special(several, node, ctx))
     kernel = _kernel(node)

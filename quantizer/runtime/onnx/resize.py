@@ -207,5 +207,5 @@ def upsample_images(x: Tensor, given: Tensor | None = None, *, mode: str, scales
 
 @kernel("Upsample")
 def upsample(x: Tensor, given: Tensor | None = None, *, mode: str, scales: Sequence[float] = ()) -> Tensor:
-    """Resize by scales of at least 1, as versions before 10 have it."""
+    """Resize by scales of at least 1, the definition before version 10."""
     return resize_any(x, torch.tensor(scales) if given is None else given, mode=mode, since=10)

@@ -1,4 +1,4 @@
-"""What language models have beside attention: rotary positions, gates, caches, and attention that is a recurrence."""
+"""Parts of language models other than attention: rotary positions, gates, caches, and attention as a recurrence."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def reverse_sequence(x: Tensor, lengths: Tensor, *, batch_axis: int, time_axis: 
 def causal_conv(
     x: Tensor, weight: Tensor, bias: Tensor | None = None, past: Tensor | None = None, *, activation: str, made: int
 ) -> tuple[Tensor, ...]:
-    """Each channel's convolution with what came before it, and the last inputs as the state of the next call."""
+    """Convolve each channel along its current and earlier inputs; the last inputs are the next call's state."""
     before = weight.shape[-1] - 1
     if x.dim() != 3 or weight.shape[:2] != (x.shape[1], 1) or activation not in ("none", "silu", "swish"):
         raise UnsupportedError(f"CausalConvWithState of {list(x.shape)} by {list(weight.shape)}, {activation=}.")

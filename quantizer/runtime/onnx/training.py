@@ -22,7 +22,7 @@ def dropout(
     seed: int | None = None,
     made: int,
 ) -> Tensor | tuple[Tensor, ...]:
-    """The operand as it is, and that all of it stayed; refused where a model asks for dropout while it runs."""
+    """Return the operand unchanged and a mask of ones; refused for a model that asks for dropout at inference."""
     if scalar(training, 0) and scalar(chance, 0.5) != 0:
         raise UnsupportedError("Dropout: training_mode: its random numbers are no part of the standard.")
     return x if made == 1 else (x, torch.ones(x.shape, dtype=torch.bool))

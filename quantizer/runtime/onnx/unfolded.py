@@ -1,4 +1,4 @@
-"""QDQ and QLinear models as float graphs with the parameters of every quantized tensor beside them."""
+"""QDQ and QLinear models as float graphs, with the parameters of every quantized tensor listed separately."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ class _Work:
         self.codes[node.outputs[0]] = (name, params)
 
     def _quantized_constant(self, name: str, data: torch.Tensor, params: QParams, codes: str) -> str:
-        """Return a constant with the values of its codes, under a name of its own where others read it as it is."""
+        """Return a constant with the values of its codes, under a new name if other nodes read the original."""
         if not self._is_quantized_alone(name, params):
             name = f"{codes}#values"
         found = quantize(data, params, LINEAR)

@@ -1,4 +1,4 @@
-"""Operators as nodes of ONNX: names, attributes, and inputs that are attributes of ours."""
+"""Operators as nodes of ONNX: names, attributes, and inputs that are attributes in our specs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,10 @@ GROUPED = ("conv1d", "conv2d", "conv3d", "depthwise_conv2d")
 
 
 def node_attributes(op: str, attrs: Mapping[str, AttrValue], channels: int) -> dict[str, Any]:
-    """Return the attributes of the float node; *channels* are the groups of a convolution that has none of its own."""
+    """Return the attributes of the float node; *channels*.
+
+    The number of groups of a convolution without that attribute.
+    """
     windows = {name: ours for name, ours in _WINDOW.items() if op in WINDOWED and ours in attrs}
     made = {name: _plain(attrs[ours]) for name, ours in {**ATTRIBUTES.get(op, {}), **windows}.items()}
     if op in GROUPED:
@@ -54,7 +57,7 @@ def _plain(value: AttrValue) -> Any:
 
 
 def attribute_inputs(op: str, attrs: Mapping[str, AttrValue]) -> dict[str, Array]:
-    """Return the inputs of a node that are attributes of ours."""
+    """Return the inputs of a node that are attributes in our specs."""
     match op:
         case "reshape":
             return {"shape": np.array(attrs["shape"], np.int64)}
@@ -74,7 +77,7 @@ def attribute_inputs(op: str, attrs: Mapping[str, AttrValue]) -> dict[str, Array
 
 
 def refuse_inexpressible(spec: Spec, attrs: Mapping[str, AttrValue], shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Raise RefusedError for what a float node of ONNX computes otherwise than *spec* says."""
+    """Raise RefusedError if a float node of ONNX computes something else than *spec* says."""
     refuse_pairs(attrs)
     if attrs.get("ceil_mode") and "x" in shapes and adds_window(spec, attrs, shapes["x"]):
         raise RefusedError(
