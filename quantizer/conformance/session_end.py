@@ -150,7 +150,6 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
             terminalreporter.write_line(NOT_COMPUTED.format(ops=ops) if ops else NOTHING, yellow=True)
         _show_problems(terminalreporter, run)
         return
-    from quantizer.core.readings import READINGS
     from quantizer.core.record import read_records
     from quantizer.reporting.terminal import render
 
@@ -164,15 +163,22 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         terminalreporter.write_line(f"golden: {change}")
     for entry in sorted(run.replaced):
         terminalreporter.write_line(f"replaced: {entry}")
-    for reading in run.readings:
-        terminalreporter.write_line(f"reading: {reading} ({READINGS[reading.rpartition(':')[2]]})")
-    for reading in run.unread:
-        terminalreporter.write_line(f"not used: reading {reading}: no item of the run is judged by it.", yellow=True)
+    _show_readings(terminalreporter, run)
     for text in _without_enclosure(run):
         terminalreporter.write_line(text, yellow=True)
     for problem in run.problems:
         terminalreporter.write_line(f"baseline: {problem}", red=True)
     _show_problems(terminalreporter, run)
+
+
+def _show_readings(terminalreporter: Any, run: Run) -> None:
+    """Name the readings that judged items, and those that judged none."""
+    from quantizer.core.readings import READINGS
+
+    for reading in run.readings:
+        terminalreporter.write_line(f"reading: {reading} ({READINGS[reading.rpartition(':')[2]]})")
+    for reading in run.unread:
+        terminalreporter.write_line(f"not used: reading {reading}: no item of the run is judged by it.", yellow=True)
 
 
 def _show_functions(terminalreporter: Any, run: Run) -> None:
