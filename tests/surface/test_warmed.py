@@ -25,7 +25,8 @@ def test_a_child_has_a_folder_arguments_an_environment_and_streams_of_its_own(wa
     (tmp_path / "test_probe.py").write_text(PROBE)
     said = []
     for command in (None, [sys.executable, "-m", "pytest"]):
-        env = {**os.environ, "PROBE": "given"}
+        ours = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_XDIST")}
+        env = {**ours, "PROBE": "given"}
         words = ["-q", "-p", "no:cacheprovider", *workers, "test_probe.py"]
         if command is None:
             done = warmed.run("pytest", *words, cwd=tmp_path, env=env)
