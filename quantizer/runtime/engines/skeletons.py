@@ -10,7 +10,7 @@ _HEAD = '''"""{name} as an engine under test; docs/engines.md explains each line
 
 NAME, VERSION, FORM = "{name}", "0.1", "{form}"
 FLOATS = False  # True: it runs float models of the form too
-OPERATORS = ["{operator}"]  # quantizer's names of what it has; remove the line where it has all that the form can express
+OPERATORS = ["{operator}"]  # quantizer's names of what it has; no line: all that the form can express
 '''
 _NPZ = '''
 import json
