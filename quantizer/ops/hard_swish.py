@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from quantizer.ops import operator
 
-STEPS = 6
-"""The divisor of the product. Above the largest number over it the product overflows, and the result is x itself."""
+SLOPE, CENTRE = 1 / 6, 0.5
 
 
 @operator("hard_swish")
 def reference(x: Tensor) -> Tensor:
-    """Return x * min(max(x + 3, 0), 6) / 6, without overflow."""
-    return torch.where(x > torch.finfo(x.dtype).max / (2 * STEPS), x, F.hardswish(x))
+    """Return x * min(max(x / 6 + 1/2, 0), 1), as ONNX defines it: from 3 on x itself, to the last bit."""
+    return x * (x * SLOPE + CENTRE).clamp(0, 1)
 
 
 @operator("hard_swish")

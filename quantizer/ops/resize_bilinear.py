@@ -10,7 +10,7 @@ from torch import Tensor
 from quantizer.numerics.qparams import Parameters
 from quantizer.numerics.quantize import centred
 from quantizer.numerics.quotient import divide_exactly
-from quantizer.numerics.resize import places
+from quantizer.numerics.resize import Places, places
 from quantizer.ops import operator
 
 Pair = tuple[int, int]
@@ -18,14 +18,23 @@ Pair = tuple[int, int]
 
 @operator("resize_bilinear")
 def reference(x: Tensor, *, size: Pair, mode: str) -> Tensor:
-    """Interpolate x [n, c, h, w] along rows, then along columns. Beyond the ends the first or last element holds."""
-    for axis, count in zip((2, 3), size, strict=True):
-        where = places(x.shape[axis], count, mode)
-        low, high, second = where.neighbours()
-        weight = (second.to(x.dtype) / where.bottom).reshape([-1 if i == axis else 1 for i in range(4)])
-        first, last = x.index_select(axis, low), x.index_select(axis, high)
-        x = first * (1 - weight) + last * weight
-    return x
+    """Add the four elements of x [n, c, h, w] times the products of their weights, in ONNX Runtime's order.
+
+    Beyond the ends the first or last element holds. Where both neighbours are the last element, each has one half.
+    """
+    rows, columns = (_weighted(places(x.shape[axis], size[axis - 2], mode), x.dtype) for axis in (2, 3))
+    total = torch.zeros(*x.shape[:2], *size, dtype=x.dtype)
+    for row, height in rows:
+        for column, width in columns:
+            total = total + width * height[:, None] * x[:, :, row[:, None], column]
+    return total
+
+
+def _weighted(where: Places, dtype: torch.dtype) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    """Return both neighbours of each position with their weights."""
+    low, high, second = where.neighbours()
+    weight = torch.where(low == high, 0.5, second.to(dtype) / where.bottom)
+    return (low, 1 - weight), (high, weight)
 
 
 @operator("resize_bilinear")

@@ -55,6 +55,23 @@ def test_functions_of_one_element_at_the_ends_of_float32(op):
     agrees(op, ENDS[:1].reshape(()))
 
 
+@pytest.mark.parametrize("mode", ["half_pixel", "align_corners", "asymmetric", "pytorch_half_pixel"])
+@pytest.mark.parametrize("seed", range(4))
+def test_bilinear_images_are_the_runtimes_to_the_last_bit_where_weights_are(mode, seed):
+    """Means of codes are ties more often than not, and a last bit was one code of the next quantization."""
+    r = random.Random(seed)
+    h, w = r.randint(2, 9), r.randint(2, 9)
+    size = [2 * h - 1, 2 * w - 1] if mode == "align_corners" else [r.choice([1, 2, 4]) * h, r.choice([1, 2]) * w]
+    codes = np.array([r.randint(-128, 127) for _ in range(2 * h * w)], np.float32).reshape(1, 2, h, w)
+    operands = [codes * np.float32(0.037), None, None, np.array([1, 2, *size], np.int64)]
+    agrees("Resize", *operands, mode="linear", coordinate_transformation_mode=mode, rtol=0, atol=0)
+
+
+def test_a_hard_swish_is_the_runtimes_to_the_last_bit():
+    """From 3 on it is x; a product by 6 and a quotient by 6 were not."""
+    agrees("HardSwish", np.arange(-500, 500, dtype=np.float32) * np.float32(0.0137), rtol=0, atol=0)
+
+
 @pytest.mark.parametrize(
     "x", [np.float32(3), np.float32(0), np.zeros((2, 3), np.float32), np.array([0, 2, 5], np.int64)]
 )
