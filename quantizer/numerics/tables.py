@@ -74,7 +74,7 @@ def interpolated_table(
         codes = first + step * torch.arange(size)
         entries = _entries(f, codes, inp, out, rounding, before=before)
     else:
-        entries = _linspace_entries(f, size, first, inp, out, rounding, before=before)
+        entries = _linspace_entries(f, size, first, inp, out, rounding)
     return Table(entries, first, step, float(out.scale), out.dtype.bits)
 
 
@@ -159,16 +159,17 @@ def _rounded(value: Tensor, out: QParams, rounding: RoundingMode, *, before: boo
 
 
 @pinned()
-def _linspace_entries(
-    f: Function, size: int, first: int, inp: QParams, out: QParams, rounding: RoundingMode, *, before: bool
-) -> Tensor:
-    """Return the entries f at `linspace(qmin, qmax)`, twice at qmin where the table starts below it."""
+def _linspace_entries(f: Function, size: int, first: int, inp: QParams, out: QParams, rounding: RoundingMode) -> Tensor:
+    """Return the entries f at `linspace(qmin, qmax)`, twice at qmin where the table starts below it.
+
+    They are float32, and the zero point is added before rounding, as the recorded tables have it.
+    """
     lacking = first < inp.qmin
     points = linspace(inp.qmin, inp.qmax, size - lacking)
     if lacking:
         points = torch.cat([points[:1], points])
     real = (points - inp.zero_point.to(torch.float32)) * (1 / _steps(inp))
-    rounded = _rounded(f(real).to(torch.float32) * _steps(out), out, rounding, before=before)
+    rounded = _rounded(f(real).to(torch.float32) * _steps(out), out, rounding, before=True)
     return rounded.nan_to_num(nan=0.0).clamp(out.qmin, out.qmax).to(torch.int64)
 
 

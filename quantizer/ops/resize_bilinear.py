@@ -18,7 +18,7 @@ Pair = tuple[int, int]
 
 @operator("resize_bilinear")
 def reference(x: Tensor, *, size: Pair, mode: str) -> Tensor:
-    """Add the four elements of x [n, c, h, w] times the products of their weights, in ONNX Runtime's order.
+    """Add the four elements of x [n, c, h, w] times the products of their weights, row by row.
 
     Beyond the ends the first or last element holds. Where both neighbours are the last element, each has one half.
     """

@@ -55,7 +55,7 @@ def test_a_missing_engine_is_an_error_in_one_line(run, pytester):
 @pytest.mark.parametrize(
     ("args", "text"),
     [
-        (["--op-engine", "onnx"], "--op-engine=onnx: no such name.*onnxruntime*"),
+        (["--op-engine", "onnx"], "--op-engine=onnx: no such name. Did you mean 'onnx*"),
         (["--op-engine", "onnxruntime", "--op-platform", "ideal"], "--op-platform=ideal: engine onnxruntime does not*"),
         (
             ["--op-engine", "onnxruntime", "--op-golden-update", "why"],

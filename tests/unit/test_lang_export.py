@@ -115,5 +115,5 @@ def test_what_a_platform_does_not_run_is_a_gap_and_unknown_names_are_errors() ->
         check_graph(graph, scheme="w8a9")
     with pytest.raises(SpecError, match="no such platform"):
         check_graph(graph, platform="idea")
-    with pytest.raises(UnsupportedError, match="relu has none of them"):
+    with pytest.raises(UnsupportedError, match="relu has none of these"):
         check_graph(graph, data=["noise"])

@@ -69,7 +69,7 @@ The first 2 of 3, worst first.
 ### Coverage (2)
 
 Passed / failed / inconclusive, in cases; one number where nothing failed or is missing. \
-Mistrusted and overflow cases are in none. spec, golden, reject, regressions: in items.
+Mistrusted and overflow cases are in none of the three. spec, golden, reject, regressions: in items.
 
 | op       |   arithmetic |       tiled |    golden |
 |:---------|-------------:|------------:|----------:|

@@ -16,6 +16,7 @@ from quantizer.core.errors import SpecError
 from quantizer.core.library import (
     FAMILY_KEYS,
     FAMILY_LISTS,
+    MAX_LINES,
     load_library,
     load_platform,
     load_schemes,
@@ -546,10 +547,10 @@ def test_a_file_without_a_mapping(folder: Path, text: str) -> None:
 
 def test_a_spec_is_bounded(folder: Path) -> None:
     path = folder / "pool.yaml"
-    path.write_text(BASE + "#\n" * (400 - BASE.count("\n") - 1), encoding="utf-8")
+    path.write_text(BASE + "#\n" * (MAX_LINES - BASE.count("\n") - 1), encoding="utf-8")
     load_spec(path)
-    path.write_text(BASE + "#\n" * (400 - BASE.count("\n")), encoding="utf-8")
-    with pytest.raises(SpecError, match="401 lines; at most 400 are read"):
+    path.write_text(BASE + "#\n" * (MAX_LINES - BASE.count("\n")), encoding="utf-8")
+    with pytest.raises(SpecError, match=f"{MAX_LINES + 1} lines; at most {MAX_LINES} are read"):
         load_spec(path)
     many = "".join(f"  extra{i}: {{type: bool}}\n" for i in range(32))
     examples = BASE.index("examples:"), BASE.index("properties:")

@@ -91,7 +91,7 @@ def _findings(trial: Trial) -> Iterator[Finding]:
     for name, wanted in outputs.items():
         yield from _parameter_findings(name, trial.parameters.outputs.get(name), wanted)
     for name, wanted in {**inputs, **outputs}.items():
-        yield from _held(name, wanted, _clamped_zero(wanted, target.platform, scheme.activation.bits))
+        yield from _held(name, wanted)
     factors = norm_factors(trial) or inputs
     weights = _weights(trial, factors, outputs["y"])
     yield from _constants(trial, factors, weights)
@@ -166,17 +166,8 @@ def _parameter_findings(name: str, chosen: QParams | None, wanted: Expected) -> 
         yield Finding(name, math.inf, f"format {wanted.dtype}", f"{chosen.dtype}", "the platform's rule for formats")
 
 
-def _clamped_zero(wanted: Expected, platform: Platform, bits: int) -> float:
-    """Return the step that is lost where the zero point would be the smallest code, which a negated one cannot be."""
-    at_end = platform.parameters.zero_point == "negated" and abs(int(wanted.zero_point)) == 2 ** (bits - 1) - 1
-    return 1.0 if at_end else 0.0
-
-
-def _held(name: str, wanted: Expected, lost: float) -> Iterator[Finding]:
-    """Judge the scale of an input: every number of the calibrated range lies within half a step of a code.
-
-    *lost*: steps that the platform's own rule for zero points loses at an end.
-    """
+def _held(name: str, wanted: Expected) -> Iterator[Finding]:
+    """Judge the scale of an input: every number of the calibrated range lies within half a step of a code."""
     if wanted.span is None:
         return
     scale, zero = float(wanted.scale), int(wanted.zero_point)
@@ -185,7 +176,7 @@ def _held(name: str, wanted: Expected, lost: float) -> Iterator[Finding]:
         return
     low, high = (end / scale + zero for end in wanted.span)
     beyond = max(wanted.qmin - low, high - wanted.qmax, 0.0)
-    room = 0.5 + lost + FLOAT32_CODES * (wanted.qmax - wanted.qmin)
+    room = 0.5 + FLOAT32_CODES * (wanted.qmax - wanted.qmin)
     yield Finding(
         f"range of {name}",
         beyond / room,

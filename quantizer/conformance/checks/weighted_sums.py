@@ -21,7 +21,7 @@ from quantizer.conformance.checks.requantized import (
 )
 from quantizer.conformance.checks.unary import judge_by_reference
 from quantizer.conformance.grids import listed
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.trial import Trial, as_torch
 from quantizer.core.verdict import Verdict, inconclusive
 from quantizer.numerics.qparams import Rescale
 
@@ -81,12 +81,19 @@ def _magnitude(
 
 
 def _widened_sum(trial: Trial, rescale: Rescale) -> Array:
-    """Return codes of a sum of operands that are widened before; of one operand, those of the selected code."""
+    """Return codes of a sum of operands that are widened before.
+
+    Of one operand: a rectifier cuts them as codes of the output; an operator that turns negative numbers selects first.
+    """
     if trial.spec.error_model.kind == "linear":
         return replayed_stages.sum_codes(trial, contributions(trial), rescale)
     ((name, values),) = trial.centred.items()
-    selected = trial.reference({name: values.double()}).astype(np.int64)
-    return replayed_stages.sum_codes(trial, {name: selected}, rescale)
+    if (trial.reference({name: -values.double().abs()}) > 0).any():
+        selected = trial.reference({name: values.double()}).astype(np.int64)
+        return replayed_stages.sum_codes(trial, {name: selected}, rescale)
+    scaled = replayed_stages.sum_codes(trial, {name: values.numpy()}, rescale).astype(np.float64)
+    zero = int(trial.output.zero_point)
+    return trial.reference({name: as_torch(scaled - zero)}) + zero
 
 
 def _combined(

@@ -18,8 +18,9 @@ FACTORS: tuple[Mapping[str, float], ...] = (
 )
 """What the ranges of each role are multiplied by, a case each; the last one is for operators with constants."""
 HUGE: Mapping[str, float] = {"activation": 2.0**33, "weight": 1.0, "bias": 2.0**33}
-"""Scales past the whole numbers that float32 has, in place of the second one: of operators without constants wherever
-they are near enough, of every other target of the others.
+"""Scales past the whole numbers that float32 has, in place of the second one, on platforms of exact ratios.
+
+A multiplier of few bits and a table of a fixed unit end far below. With constants, every other target has them.
 """
 FARTHEST = 2.0**40
 """Beyond it no range is asked for."""
@@ -34,7 +35,8 @@ def scaled(target: Target) -> list[Case]:
         return _random(target, f"scaled.{index}", ranges_times({n: factors[item.role] for n, item in items.items()}))
 
     cases = [case_of(index, factors) for index, factors in enumerate(FACTORS if constants else FACTORS[:2])]
-    if not constants or key(0, target.id, "huge") % 2:
+    exact = target.platform.requantize["default"] == "exact"
+    if exact and (not constants or key(0, target.id, "huge") % 2):
         huge = case_of(1, HUGE)
         cases[1] = huge if is_near(huge) else cases[1]
     return [case for case in cases if is_near(case)]
