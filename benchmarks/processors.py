@@ -74,7 +74,7 @@ class Setting:
 
 DIGESTS = "tests/unit/workers/pinned_digests.py"
 OF_THE_PROCESSOR = ("atan", "log10", "sqrt", "powers")
-"""Float functions whose last bits an emulator changes: MKL begins them with an instruction that approximates."""
+"""Float functions whose last bits an emulator changes: probably MKL begins them with an instruction that approximates; unproven."""
 INTEL = "GenuineIntel"
 NOTHING = Setting()
 SETTINGS = (
