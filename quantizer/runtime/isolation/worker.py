@@ -65,6 +65,7 @@ class Served:
         self._settling = Settling()
         self._late: dict[int, str] = {}
         self._untold: set[int] = set()
+        self._failed: set[int] = set()
 
     def answer(self, frame: Frame) -> Frame:
         """Return the answer to one message."""
@@ -118,12 +119,16 @@ class Served:
         if number in self._late:
             self._untold.discard(number)
             raise FunctionError(self._late[number])
-        return self._called(entry.function, header, frame, again=entry.kind in INTEGER, number=number)
+        try:
+            return self._called(entry.function, header, frame, again=entry.kind in INTEGER, number=number)
+        except FunctionError:
+            self._failed.add(number)
+            raise
 
     def _look(self, *, now: bool = False) -> None:
         """Note the functions that wrote into memory after their call."""
         for number in self._settling.written(now=now):
-            if number not in self._late:
+            if number not in self._late and number not in self._failed:  # its item is red already
                 self._untold.add(number)
             self._late[number] = (
                 f"{self._functions[number]}: wrote into what it was given, or gave, after it had returned."
