@@ -73,8 +73,6 @@ class Setting:
 
 
 DIGESTS = "tests/unit/workers/pinned_digests.py"
-OF_THE_PROCESSOR = ("atan", "log10", "sqrt", "powers")
-"""Float functions whose last bits an emulator changes: probably MKL begins them with an instruction that approximates; unproven."""
 INTEL = "GenuineIntel"
 NOTHING = Setting()
 SETTINGS = (
@@ -195,10 +193,10 @@ def _flat(value: object, path: str = "") -> dict[str, object]:
     }
 
 
-def judge(base: Found, found: Found, excused: Sequence[str] = ()) -> list[str]:
-    """Return what is red about *found* beside *base*, the run without a setting; *excused*: float functions that may differ."""
+def judge(base: Found, found: Found) -> list[str]:
+    """Return what is red about *found* beside *base*, the run without a setting."""
     problems = list(found.failed)
-    moved = [name for name, digest in base.digests.items() if found.digests.get(name) != digest and name not in excused]
+    moved = [name for name, digest in base.digests.items() if found.digests.get(name) != digest]
     if moved:
         problems.append(f"other bits of float functions than with nothing set: {', '.join(moved)}")
     problems += [f"another record than with nothing set: {text}" for text in differing(base.records, found.records)]
@@ -253,7 +251,7 @@ def main() -> int:
                 references=not args.no_references,
             )
             base = base if number else found
-            problems = judge(base, found, OF_THE_PROCESSOR if setting.under else ())
+            problems = judge(base, found)
             red |= bool(problems)
             more = sorted(found.defects - base.defects) if number else []
             shown = f"; declared defects that it shows: {', '.join(more)}" if more else ""

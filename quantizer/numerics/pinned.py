@@ -1,6 +1,6 @@
 """Float32 operations of torch with equal bits on every processor, for code that decides parameters or codes.
 
-Five kinds of operations are replaced, each where float32 is read; torch gives the same bits on every processor for all
+Six kinds of operations are replaced, each where float32 is read; torch gives the same bits on every processor for all
 others.
 
 * Functions of torch's vector kernels (sigmoid, softmax ...): the same IEEE steps, or rounded from float64.
@@ -8,6 +8,8 @@ others.
 * Sums and means: torch's own on x86-64, where every level of instructions adds in one order; that order elsewhere.
 * Functions and products of MKL: MKL's, on the branch that every processor has. Without MKL they are rounded from
   float64 and added in order.
+* What MKL begins with an approximation of the processor: the root correctly rounded; log10, asin, acos and atan rounded
+  from float64.
 * What torch's mkldnn computes, and normalisations: in float64, rounded once.
 """
 
@@ -18,6 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
@@ -33,7 +36,7 @@ EXACT_POWERS = (-2, -1, 0, 1, 2, 3)
 TANH_SLOPE, TANH_CUBIC = math.sqrt(2.0 / math.pi), 0.044715
 """GELU by tanh."""
 ROOT = 0.5
-"""The exponent by which torch takes MKL's root."""
+"""The exponent whose power is the root."""
 
 
 @contextmanager
@@ -112,6 +115,15 @@ def _of_mkl(func: Any, *args: Any, **kwargs: Any) -> Any:
     return (_functional(func) if mkl.is_pinned() else _wide_of(func))(*args, **kwargs)
 
 
+@np.errstate(invalid="ignore")
+def _root(x: Tensor) -> Tensor:
+    """Return the square root, correctly rounded: numpy uses the processor's instruction, of which IEEE 754 requires it.
+
+    MKL's root refines an approximation of the processor (`rsqrtps`), in which makers of processors differ.
+    """
+    return torch.from_numpy(np.asarray(np.sqrt(x.detach().numpy())))
+
+
 def _wide_of(func: Any) -> Kernel:
     return lambda *args, **kwargs: _wide(func, *args, **kwargs)
 
@@ -177,7 +189,7 @@ def _power(func: Any, x: Any, exponent: Any) -> Any:
     if exponent in EXACT_POWERS if isinstance(exponent, int | float) else False:
         return _functional(func)(x, exponent)
     if exponent == ROOT if isinstance(exponent, float) else False:
-        return _of_mkl(func, x, exponent)
+        return _root(x)
     return _wide(
         func, x, float(torch.tensor(exponent, dtype=torch.float32)) if isinstance(exponent, float) else exponent
     )
@@ -272,14 +284,14 @@ KERNELS: Mapping[str, Kernel] = {
     "celu": _alone(_celu), "mish": _alone(_mish), "gelu": _gelu, "pow": _power,
     "_softmax": lambda func, x, dim, *rest: lanes.softmax(x, dim), "bmm": _alone(ordered.matmul),  # noqa: ARG005
     "_log_softmax": lambda func, x, dim, *rest: lanes.log_softmax(x, dim),  # noqa: ARG005
-    "sum": _sum, "mean": _mean, "upsample_bilinear2d": _bilinear, "native_batch_norm": _batch_norm,
+    "sqrt": _alone(_root), "sum": _sum, "mean": _mean, "upsample_bilinear2d": _bilinear, "native_batch_norm": _batch_norm,
     "baddbmm": _batched_sum_and_product, "convolution": _convolution,
     **dict.fromkeys(("mm", "mv", "dot"), _product), **dict.fromkeys(("addmm", "addmv"), _sum_and_product),
     **dict.fromkeys(
-        ("exp", "erf", "erfc", "log", "log2", "log10", "sqrt", "tan", "tanh", "asin", "acos", "atan"), _of_mkl,
+        ("exp", "erf", "erfc", "log", "log2", "tan", "tanh"), _of_mkl,
     ),
     **dict.fromkeys(
-        ("expm1", "log1p", "exp2", "sinh", "cosh", "asinh", "acosh", "atanh", "atan2", "lgamma", "log_sigmoid_forward",
+        ("log10", "asin", "acos", "atan", "expm1", "log1p", "exp2", "sinh", "cosh", "asinh", "acosh", "atanh", "atan2", "lgamma", "log_sigmoid_forward",
          "convolution_backward", "native_layer_norm", "native_group_norm", "logsumexp", "lerp"),
         _wide,
     ),

@@ -82,9 +82,8 @@ def test_other_kernels_give_the_same_records_and_goldens(tmp_path: Path) -> None
 
 
 def test_a_setting_is_red_where_a_record_or_a_float_function_has_other_bits_than_without_it() -> None:
-    """A program under an emulator may differ in the functions that begin with an approximation of the processor."""
     matrix = runpy.run_path(str(ROOT / "benchmarks" / "processors.py"))
-    found, judge, excused = matrix["Found"], matrix["judge"], matrix["OF_THE_PROCESSOR"]
+    found, judge = matrix["Found"], matrix["judge"]
     base = found(records={"a": '{"id": "a", "ratio": 1}'}, digests={"exp": "1", "sqrt": "2"})
     assert judge(base, base) == []
     other = found(records={"a": '{"id": "a", "ratio": 2}'}, digests={"exp": "1", "sqrt": "3"})
@@ -92,7 +91,4 @@ def test_a_setting_is_red_where_a_record_or_a_float_function_has_other_bits_than
         "other bits of float functions than with nothing set: sqrt",
         "another record than with nothing set: a: ratio",
     ]
-    assert judge(base, found(records=base.records, digests=other.digests), excused) == []
-    assert judge(base, found(records=base.records), excused) == [
-        "other bits of float functions than with nothing set: exp"
-    ]
+    assert judge(base, found(records=base.records)) == ["other bits of float functions than with nothing set: exp, sqrt"]

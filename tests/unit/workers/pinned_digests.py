@@ -24,6 +24,8 @@ FUNCTIONS: dict[str, Callable[[], Tensor]] = {
     **{name: lambda name=name: getattr(torch, name)(P) for name in OF_POSITIVE},  # type: ignore[misc]
     **{f.__name__: lambda f=f: f(X) for f in (F.silu, F.softplus, F.elu, F.celu, F.selu, F.mish, F.gelu, F.logsigmoid)},  # type: ignore[misc]
     "gelu by tanh": lambda: F.gelu(X, approximate="tanh"),
+    **{name: lambda name=name: getattr(torch, name)(X.clamp(-1, 1)) for name in ("asin", "acos")},  # type: ignore[misc]
+    **{name: lambda name=name: getattr(torch, name)(X) for name in ("erfc", "lgamma")},  # type: ignore[misc]
     "powers": lambda: torch.stack([P**1.7, P**0.5, X**3, P**-2]),
     "softmax": lambda: torch.softmax(ROWS, 1) + torch.softmax(ROWS, 0),
     "log_softmax": lambda: torch.log_softmax(ROWS, 1) + torch.log_softmax(ROWS, 0),
