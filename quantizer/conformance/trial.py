@@ -422,4 +422,4 @@ def _copies(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def as_torch(values: Array) -> Tensor:
     """Return *values* as a tensor that shares memory."""
-    return torch.from_numpy(np.ascontiguousarray(values))
+    return torch.from_numpy(np.asarray(values, order="C"))  # np.ascontiguousarray gives a scalar an axis
