@@ -64,17 +64,6 @@ def test_a_worker_says_what_it_is():
     assert not said.floats
 
 
-def test_several_jobs_go_in_one_message(mood):
-    worker = mood("")
-    assert [outputs[0].tolist() for outputs in worker.run_all([job(), job()])] == [[0, 4], [0, 4]]
-
-
-def test_one_job_of_several_that_is_fatal_is_found(mood):
-    worker = mood("crash")
-    with pytest.raises(EngineError, match="killed by SIGABRT"):
-        worker.run_all([job(), job()])
-
-
 def test_a_worker_needs_neither_torch_nor_this_package(mood):
     with pytest.raises(EngineError, match="RuntimeError: none"):
         mood("modules").run(job())

@@ -110,15 +110,6 @@ class Worker:
             self._fail(digest, f"the engine answered with {err}")
         return _outputs(reply)
 
-    def run_all(self, jobs: Sequence[Job]) -> list[tuple[Array, ...]]:
-        """Return the outputs of *jobs*, asked in one message. If that kills the process, each is asked alone."""
-        if not self._fatal:
-            try:
-                return [_outputs(reply) for reply in self._asked(jobs)]
-            except (DiedError, FormatError):
-                self.close()
-        return [self.run(job) for job in jobs]
-
     def greeting(self) -> Greeting:
         """Return the worker's greeting; EngineError if it does not start or sends nothing readable."""
         child = self._started()
