@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import psutil
@@ -101,3 +102,23 @@ os.kill(os.getpid(), 6)
     finally:
         child.close()
     assert str(error.value) == "was killed by SIGABRT"
+
+
+READS = """
+import os, sys
+sys.path.insert(0, {package!r})
+from quantizer.runtime.engines.serve import pipes
+pipes()
+try:
+    open(f"/proc/{{os.getppid()}}/mem", "rb").close()
+    print("opened the memory of the judge", file=sys.stderr, flush=True)
+except OSError as err:
+    print(type(err).__name__, file=sys.stderr, flush=True)
+os._exit(3)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems protect a process by other means")
+def test_what_is_judged_reads_no_memory_of_the_judge() -> None:
+    package = str(Path(__file__).parents[2])
+    assert _asked(READS.format(package=package)) == "ended with exit code 3: PermissionError"
