@@ -110,8 +110,8 @@ sys.path.insert(0, {package!r})
 from quantizer.runtime.engines.serve import pipes
 pipes()
 try:
-    open(f"/proc/{{os.getppid()}}/mem", "rb").close()
-    print("opened the memory of the judge", file=sys.stderr, flush=True)
+    open(f"/proc/{{os.getppid()}}/{what}", "rb").close()
+    print("opened it", file=sys.stderr, flush=True)
 except OSError as err:
     print(type(err).__name__, file=sys.stderr, flush=True)
 os._exit(3)
@@ -119,6 +119,7 @@ os._exit(3)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems protect a process by other means")
-def test_what_is_judged_reads_no_memory_of_the_judge() -> None:
+@pytest.mark.parametrize("what", ["mem", "environ", "fd/0"])
+def test_what_is_judged_reads_no_memory_of_the_judge(what: str) -> None:
     package = str(Path(__file__).parents[2])
-    assert _asked(READS.format(package=package)) == "ended with exit code 3: PermissionError"
+    assert _asked(READS.format(package=package, what=what)) == "ended with exit code 3: PermissionError"
