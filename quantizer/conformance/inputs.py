@@ -42,10 +42,8 @@ class Inputs:
         if asked.golden_update is None:
             self._folders.append(asked.cases)
         files = [asked.root / name for name in SETTINGS] + [one for one in (asked.baseline, asked.xfails) if one]
-        files += engine
-        for path in asked.plugins:
-            files += [path] if path.is_file() else sorted(path.rglob("*.py"))
-        self._files = files
+        self._files = [*files, *engine]
+        self._plugins = asked.plugins
         places = {*site.getsitepackages(), site.getusersitepackages(), *filter(None, sys.path)}
         self._packages = [Path(place) for place in places]
         self._ours = Path(quantizer.__file__).parent
@@ -84,7 +82,8 @@ class Inputs:
         root = [path for name in IMPORTED for path in self._root.glob(name)]
         beside = self._ours.with_name("quantizer_conformance.py")
         code = [*self._ours.rglob("*.py"), *self._compiled, beside, *started, *root]
-        files = [*self._files, *code, *self._modules, *_walked(self._folders, self._away)]
+        plugins = [path for place in self._plugins for path in ([place] if place.is_file() else place.rglob("*.py"))]
+        files = [*self._files, *plugins, *code, *self._modules, *_walked(self._folders, self._away)]
         found = ((path, _stamp(path)) for path in files)
         return {path: stamp for path, stamp in found if stamp is not None}
 

@@ -43,7 +43,7 @@ def run_facts(
         quantizer=__version__,
         python=machine.python_version(),
         packages={name: _version(name) for name in PACKAGES},
-        engine=f"{options.engine} {real.version or ''}".strip() if real else options.engine,
+        engine=f"{options.under_test} {real.version or ''}".strip() if real else options.engine,
         greeting={} if real is None or real.greeting is None else real.greeting.told(),
         judged=_judged(options),
         isa=list(filter(None, options.levels)),

@@ -17,6 +17,7 @@ CHANGED = {
     "a conftest beside the specs": "run/my_specs/conftest.py",
     "settings": "run/pyproject.toml",
     "an entry point": "site/cheat-1.0.dist-info/entry_points.txt",
+    "another plugin": "run/my_plugins/second.py",
     "a path file": "site/cheat.pth",
     "our compiled module": f"code/quantizer/__pycache__/cli.{TAG}.pyc",
     "our module of pytest": "code/quantizer_conformance.py",
@@ -49,7 +50,7 @@ def seen(tmp_path, monkeypatch):
     monkeypatch.setattr(inputs.site, "getsitepackages", lambda: [str(tmp_path / "site")])
     root = tmp_path / "run"
     config = types.SimpleNamespace(args=["my_specs"], invocation_params=types.SimpleNamespace(dir=root))
-    asked = types.SimpleNamespace(root=root, specs=(), cases=root / "cases", plugins=(), reports=root / "reports/out")
+    asked = types.SimpleNamespace(root=root, specs=(), cases=root / "cases", plugins=(root / "my_plugins",), reports=root / "reports/out")
     asked.golden_update = asked.baseline = asked.xfails = None
     return inputs.Inputs(config, asked)
 
