@@ -110,6 +110,17 @@ def test_a_process_that_greets_otherwise_than_the_first_one_is_not_asked(monkeyp
     assert worker.close() == 0
 
 
+def test_a_process_that_greets_otherwise_than_the_one_before_is_not_asked(tmp_path):
+    text = "import os\nonce = not os.path.exists('seen')\nopen('seen', 'w').close()\nVERSION = '1' if once else '2'\n"
+    file = tmp_path / "other.py"
+    file.write_text(text.replace("seen", str(tmp_path / "seen")) + "load = lambda model, options: os._exit(0)\n")
+    worker = Worker("", command=serving(str(file)))
+    with pytest.raises(EngineError, match="ended with exit code 0"):
+        worker.run(job())
+    with pytest.raises(EngineError, match="the engine's greeting has changed: version '2', was '1'"):
+        worker.run(job("add"))
+
+
 def test_what_a_worker_has_no_kernel_for_is_refused(mood):
     with pytest.raises(RefusedError, match="the engine refused: no kernel for add"):
         mood("").run(job("add"))

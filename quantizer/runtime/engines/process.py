@@ -71,7 +71,7 @@ class Worker:
     """One worker process at a time. *pins* are set in its environment and override ours.
 
     worker: a module of our own interpreter; command: run in its place; expected: the greeting that each process must
-    send.
+    send, by default that of the first one.
     """
 
     def __init__(
@@ -145,15 +145,15 @@ class Worker:
         """Start a process, and wait for the greeting by which it says that its imports are done."""
         self._child = self._started()
         try:
-            frame = self._child.greeting()
-            said = None if self._expected is None else greeting_of(frame.header)
+            said = greeting_of(self._child.greeting().header)
         except DiedError as err:
             self.close()
             raise EngineError(f"the engine did not start: it {err}") from None
         except FormatError as err:
             self.close()
             raise EngineError(f"the engine did not start: it answered with {err}") from None
-        if said is not None and self._expected is not None and (other := said.differs(self._expected)):
+        self._expected = self._expected or said
+        if other := said.differs(self._expected):
             self.close()
             raise EngineError(f"the engine's greeting has changed: {other}")
 
