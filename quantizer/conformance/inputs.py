@@ -29,6 +29,8 @@ STARTED = ("*.pth", "sitecustomize.py", "usercustomize.py", "*-info/entry_points
 """What Python and pytest run before a program starts, in the folders where they find packages."""
 IMPORTED = ("*.py", "*/__init__.py")
 """What could stand in a module's place, in a folder that pytest puts on the path (that of a conftest.py)."""
+SETTLED = 60.0
+"""Seconds after which no other process of this run writes a compiled file anew."""
 SUFFIXES = (".yaml", ".jsonl", ".py")
 
 
@@ -49,10 +51,10 @@ class Inputs:
         self._ours = Path(quantizer.__file__).parent
         self._away = asked.reports
         self._root = asked.root
-        # compiled files appear where a module is first imported; one that was there changes with its source alone
-        self._compiled = [*self._ours.rglob("*.pyc")]
         self._modules = _modules()
-        self._compiled += [path for path in map(_compiled, self._modules) if path is not None and path.is_file()]
+        self._known = {*self._ours.rglob("*.pyc")}
+        compiled = [*self._known, *filter(None, map(_compiled, self._modules))]
+        self._compiled = [path for path in compiled if _is_settled(path)]
         self._since = time.time_ns()
         self._stamps = self._now()
 
@@ -65,11 +67,10 @@ class Inputs:
         return None
 
     def sweep(self) -> None:
-        """Remove compiled modules of this package that appeared since: another process than ours may have made them."""
-        for path in self._ours.rglob("*.pyc"):
-            if path not in self._stamps:
-                with contextlib.suppress(OSError):
-                    path.unlink()
+        """Remove compiled modules of this package that appeared since: any process may have written them."""
+        for path in {*self._ours.rglob("*.pyc")} - self._known:
+            with contextlib.suppress(OSError):
+                path.unlink()
 
     def _imported_since(self) -> list[Path]:
         """Return the files of Python and of installed packages that were imported since, and written since too."""
@@ -107,6 +108,14 @@ def _modules() -> set[Path]:
 def _compiled(source: Path) -> Path | None:
     """Return where the compiled form of a source file lies; None of a module that is not compiled."""
     return Path(cache_from_source(str(source))) if source.suffix == ".py" else None
+
+
+def _is_settled(path: Path) -> bool:
+    """Return whether a compiled file is older than any process that may still compile the same source."""
+    try:
+        return time.time() - path.stat().st_mtime > SETTLED
+    except OSError:
+        return False
 
 
 def _stamp(path: Path) -> Stamp | None:

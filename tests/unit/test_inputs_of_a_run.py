@@ -1,5 +1,6 @@
 """A run that a plugin or an engine changed the files of is not whole: which files those are."""
 
+import os
 import sys
 import types
 from pathlib import Path
@@ -39,11 +40,13 @@ def seen(tmp_path, monkeypatch):
     for name in ("run/my_specs/a.yaml", "code/quantizer/__init__.py", f"code/quantizer/__pycache__/cli.{TAG}.pyc"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
+        os.utime(tmp_path / name, (0, 0))
     module = types.ModuleType("numbers_of_others")
     module.__file__ = str(tmp_path / "lib/numbers_of_others.py")
     for path in (Path(module.__file__), inputs._compiled(Path(module.__file__))):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
+        os.utime(path, (0, 0))
     monkeypatch.setitem(sys.modules, "numbers_of_others", module)
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path / "path")])
     monkeypatch.setattr(inputs.quantizer, "__file__", str(tmp_path / "code/quantizer/__init__.py"))
