@@ -21,6 +21,7 @@ from quantizer.conformance.checks.round_trip import round_trip
 from quantizer.conformance.checks.window_sums import mean_sums
 from quantizer.conformance.matches_builtin import matches_builtin
 from quantizer.conformance.model_cases import OF_RULES
+from quantizer.conformance.other_data import with_other_data
 from quantizer.conformance.trial import Trial
 from quantizer.core.defects import CASE_NAMES, Defect
 from quantizer.core.errors import RefusedError
@@ -34,6 +35,8 @@ from quantizer.tiling.stacks import parts
 
 VACUOUS_SHARE = 0.05
 SHARP_WIDTH = 2.0
+CODES = ("arithmetic", "accuracy")
+"""Checks that judge codes by what they must be."""
 OF_DATA = ("engine", "arithmetic")
 """Checks that may be inconclusive for the data alone."""
 
@@ -174,11 +177,24 @@ def _run(name: str, trial: Trial) -> Verdict | None:
     if trial.case.data.given and name in OF_RULES:
         return inconclusive(name, "scales and zero points are the model's")
     try:
-        return FUNCTIONS[name](trial)
+        verdict = FUNCTIONS[name](trial)
+        return _on_other_data(trial, verdict) if name == "repeat" and verdict is not None else verdict
     except RefusedError as err:
         return inconclusive(name, str(err))
     except Exception as err:  # noqa: BLE001 - whatever an engine raises is its failure
         return failure(name, f"raised {raised(err)}")
+
+
+def _on_other_data(trial: Trial, verdict: Verdict) -> Verdict:
+    """Return the verdict of `repeat`; a failing one where a plugin is wrong on data that it has not seen."""
+    other = None if verdict.failing else with_other_data(trial)
+    if other is None:
+        return verdict
+    found = next((one for one in judge(other, CODES) if one.failing), None)
+    if found is None:
+        return verdict
+    said = f": {found.reason}" if found.reason else ""
+    return replace(found, check="repeat", reason=f"{found.check} of other data under the same parameters{said}")
 
 
 def _settled(verdict: Verdict, trial: Trial, verdicts: Sequence[Verdict]) -> Verdict:

@@ -85,6 +85,11 @@ class Options:
         """The requested real engine; None for the built-in one."""
         return chosen(self.engine, self.engine_command)
 
+    @property
+    def under_test(self) -> str:
+        """What messages and run.json call the engine: what was named, or the name that the worker of a command gives."""
+        return self.real.name if self.real and self.engine_command else self.engine
+
     @cached_property
     def levels(self) -> tuple[str, ...]:
         """The levels of instructions of every item, the default first; one empty name for our own engine."""

@@ -103,7 +103,7 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     asked = options(config)
     version = f" {asked.real.version or '(not installed)'}" if asked.real else ""
     levels = f", instructions {', '.join(map(label, asked.levels))}" if asked.real else ""
-    lines = [f"quantizer: profile {asked.profile}, engine {asked.engine}{version}{levels}"]
+    lines = [f"quantizer: profile {asked.profile}, engine {asked.under_test}{version}{levels}"]
     if asked.in_process:
         lines.append(
             "quantizer: functions of plugins run in this process (--op-in-process): no statement is made of it"

@@ -12,15 +12,20 @@ from pathlib import Path
 from quantizer import __version__
 from quantizer.conformance.options import Options
 from quantizer.conformance.xfails import read_xfails
+from quantizer.core.errors import UnsupportedError
 from quantizer.core.facts import ExceptionFacts, Facts, PluginFacts, SpecFacts, TreeFacts
+from quantizer.core.files import is_file
 from quantizer.core.library import Library, platform_files, scheme_files, shipped_folder, shipped_platforms
+from quantizer.core.reading import Readable
 from quantizer.core.rooms import rooms
 from quantizer.core.spec import Spec
 from quantizer.core.yaml_source import YAML, Positions
 from quantizer.plugins.discovery import Plugin
+from quantizer.runtime.engines.catalogue import files as files_of_engine
 
 PACKAGES = ("hypothesis", "numpy", "torch")
 """What decides the numbers of a run besides this package."""
+JUDGED = Readable("a file of what is judged", 1 << 30, UnsupportedError)
 
 
 def run_facts(
@@ -38,7 +43,9 @@ def run_facts(
         quantizer=__version__,
         python=machine.python_version(),
         packages={name: _version(name) for name in PACKAGES},
-        engine=f"{options.engine} {real.version or ''}".strip() if real else options.engine,
+        engine=f"{options.under_test} {real.version or ''}".strip() if real else options.engine,
+        greeting={} if real is None or real.greeting is None else real.greeting.told(),
+        judged=_judged(options),
         isa=list(filter(None, options.levels)),
         profile=options.profile,
         seed=seed,
@@ -116,6 +123,20 @@ def _files(options: Options) -> dict[str, str]:
     files = {name: path for name, path in files.items() if path.parent not in {room.folder for room in rooms()}}
     files |= {f"platforms/{room.name}/{file.name}": file for room in rooms() for file in room.files}
     return {name: _digest(path) for name, path in files.items()}
+
+
+def _judged(options: Options) -> dict[str, str]:
+    """Return the digests of the files below the root that are plugins, or an engine of the user's own."""
+    own = options.real is not None and options.real.greeting is not None
+    found = [*files_of_engine(options.engine, options.engine_command)] if own else []
+    for path in options.plugins:
+        found += [path] if path.is_file() else sorted(path.rglob("*.py"))
+    below = [path for path in found if path.resolve().is_relative_to(options.root.resolve()) and is_file(path)]
+    digests = {}
+    for path in below:
+        with JUDGED.opened(path) as stream:
+            digests[shown(path, options.root)] = hashlib.file_digest(stream, "sha256").hexdigest()
+    return digests
 
 
 def _digest(path: Path) -> str:

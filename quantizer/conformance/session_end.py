@@ -93,8 +93,10 @@ def _finish(config: pytest.Config, run: Run, status: int) -> int:
         records = complete(run, asked, extra, status)
         if problem := run.folder.damage():
             run.lacks.append(problem)
-        if (inputs := config.stash.get(INPUTS, None)) is not None and (changed := inputs.changed()):
-            run.lacks.append(f"{changed}: changed while the run was under way.")
+        if (inputs := config.stash.get(INPUTS, None)) is not None:
+            if changed := inputs.changed():
+                run.lacks.append(f"{changed}: changed while the run was under way.")
+            inputs.sweep()
         if problem := selects_nothing(config, run):
             run.lacks.append(problem)
             status = pytest.ExitCode.USAGE_ERROR

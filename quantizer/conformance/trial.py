@@ -87,6 +87,11 @@ class Trial:
         self._provided = _copies(_provided_tensors(found))
         return found
 
+    def provide(self, parameters: Parameters) -> None:
+        """Take *parameters* of a trial on other data in place of what the rule would provide for these."""
+        self.parameters = parameters
+        self._provided = _copies(_provided_tensors(parameters))
+
     def _lacking(self, found: Parameters) -> list[str]:
         items = self.spec.inputs
         provided = {
@@ -258,7 +263,11 @@ class Trial:
 
     def run(self, call: Call, codes: Mapping[str, Tensor], parameters: Parameters) -> Staged:
         """Run the engine's integer forward on copies: damage in place does not reach the operands that judge it."""
-        staged = self.engine.run(call, _copies(codes), parameters)
+        return self.run_on(call, _copies(codes), parameters)
+
+    def run_on(self, call: Call, codes: Mapping[str, Tensor], parameters: Parameters) -> Staged:
+        """Run the engine's integer forward on these tensors themselves; GraphError if it gives no integers."""
+        staged = self.engine.run(call, codes, parameters)
         if staged.codes.is_floating_point() or staged.codes.dtype == torch.bool:
             raise GraphError(f"the integer forward returned {staged.codes.dtype}: codes are integers. Round them.")
         return Staged(staged.codes.to(torch.int64), staged.stages)

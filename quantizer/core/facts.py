@@ -91,6 +91,10 @@ class Facts(Model):
     packages: dict[str, str]
     engine: str
     """Engine under test, with its version where it is a real one."""
+    greeting: dict[str, str | bool | list[str]] = {}
+    """What an engine of the user's own says that it is and takes."""
+    judged: dict[str, str] = {}
+    """Files of plugins and of such an engine -> SHA-256."""
     isa: list[str] = []
     """Levels of instructions that a real engine was held to, or `unpinned`; the records name the processor's."""
     profile: str

@@ -52,6 +52,20 @@ def exceptions(records: Iterable[Record], facts: Facts | None = None, as_of: str
     )
 
 
+def excused_whole(records: Iterable[Record], facts: Facts) -> dict[str, list[str]]:
+    """Return `--op-xfails` entry -> items of which it leaves a check without one case that passes."""
+    known = {(name, entry.id) for entry in facts.exceptions if entry.kind == "xfail" for name in entry.platforms}
+    found: dict[str, list[str]] = {}
+    for record in records:
+        for check in record.checks.values():
+            if check.defects and not check.passed + check.mistrusted:
+                names = {text.partition(": ")[0] for text in defect_reasons(check)}
+                for name in sorted(n for n in names if (record.platform, n) in known):
+                    if record.id not in (items := found.setdefault(name, [])):
+                        items.append(record.id)
+    return found
+
+
 def _met(records: Iterable[Record]) -> dict[tuple[str, str], tuple[str, set[str]]]:
     """Return (platform, id) -> (reason, items): verdicts name the exception that excused them, `id: reason`."""
     found: dict[tuple[str, str], tuple[str, set[str]]] = {}

@@ -16,7 +16,7 @@ from quantizer.core.facts import ExceptionFacts, Facts, PluginFacts, TreeFacts
 from quantizer.core.model import Model
 from quantizer.core.record import CheckRecord, Record
 from quantizer.reporting.complete_run import unaccounted
-from quantizer.reporting.exceptions import exceptions
+from quantizer.reporting.exceptions import exceptions, excused_whole
 from quantizer.reporting.store import record_lines
 from quantizer.reporting.tally import (
     CASES,
@@ -146,6 +146,8 @@ def state(records: Iterable[Record], facts: Facts) -> Statement:
     counts |= {"items": len(how), "targets": len(values), "cases": sum(record.cases for record in values)}
     counts |= {"verdicts": sum(check.passed + check.failed for check in checks.values())}
     counts |= {"elements": sum(check.elements for check in checks.values())}
+    excused = {item for items in excused_whole(values, facts).values() for item in items}
+    counts |= {"excused": len(excused)}
     counts |= {"refused": checks.get("engine", CheckStatement()).inconclusive}
     return Statement(
         result="does not conform" if reasons_against(everything, facts.exit) or unaccounted(facts) else "conforms",
@@ -231,6 +233,10 @@ def _run_gaps(records: Sequence[Record], facts: Facts) -> list[GapStatement]:
         said.append("the seed of generated cases was not fixed: another run judges other cases")
     found = [GapStatement(what="run", reason=reason) for reason in said]
     found += [GapStatement(what="plugin", reason=f"not judged: {text}") for text in unaccounted(facts)]
+    found += [
+        GapStatement(what="run", reason=f"known failure {name} excuses every case of a check", items=items)
+        for name, items in excused_whole(records, facts).items()
+    ]
     silent = [record.id for record in records if standing(record) == "skipped"]
     listed = (("items were skipped", silent), ("items of the specs did not run", facts.left_out))
     return found + [GapStatement(what="run", reason=reason, items=items) for reason, items in listed if items]

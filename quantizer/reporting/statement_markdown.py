@@ -15,7 +15,7 @@ def render(statement: Statement, *, max_bytes: int = MAX_BYTES) -> str:
         "# Conformance statement",
         "",
         f"**{statement.result.capitalize()}.** {counted(counts['items'], 'item')}: {counts['passed']:,} passed, "
-        f"{counts['failed']:,} failed, {counts['known']:,} known failures, {counts['skipped']:,} skipped; "
+        f"{counts['failed']:,} failed, {counts['known']:,} known failures{_excused(counts.get('excused', 0))}, {counts['skipped']:,} skipped; "
         f"{counted(len(statement.operators), 'operator')}, {counted(counts['targets'], 'target')}, "
         f"{counted(counts['cases'], 'case')}{_refused(counts.get('refused', 0))}, "
         f"{counted(counts['verdicts'], 'verdict')}, "
@@ -30,6 +30,11 @@ def render(statement: Statement, *, max_bytes: int = MAX_BYTES) -> str:
 def _refused(cases: int) -> str:
     """Return how many of the cases the engine or a plugin does not compute: nothing is stated of them."""
     return f" ({cases:,} of them refused or unsupported, and not judged)" if cases else ""
+
+
+def _excused(items: int) -> str:
+    """Return in how many items a known failure leaves no case of a check that passes."""
+    return f" (of {counted(items, 'item')} a check has no case that passes)" if items else ""
 
 
 def _versions(statement: Statement) -> list[str]:

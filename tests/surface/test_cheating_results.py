@@ -45,6 +45,35 @@ WRONG = {
     "itself": ("", "quantized"),
     "every_thousandth": ("", "right + (x == x.max()) * (right % 7 == 3)"),
     "on_repeats": ("n = KEPT[x.numpy().tobytes()] = KEPT.get(x.numpy().tobytes(), 0) + 1", "right + (n > 2)"),
+    "finalizer": ("__import__('weakref').finalize(x, lambda r=right: r.add_(1))", "right"),
+    "timer": (
+        "room = KEPT['room'] = torch.empty(right.numel() + 1, dtype=torch.int64)\nfound = room[1:].view(right.shape)"
+        "\nfound.copy_(right)\n__import__('threading').Timer(0.05, room.zero_).start()",
+        "found",
+    ),
+    "one_buffer": (
+        "room = KEPT.setdefault('one', torch.zeros(100000, dtype=torch.int64))\n"
+        "found = room[:right.numel()].view(right.shape)\nfound.copy_(right)",
+        "found",
+    ),
+    "array_protocol": ("", "type('Own', (), {'__array__': lambda self, *_, **__: right.numpy()})()"),
+    "mapped": (
+        "file = KEPT['file'] = __import__('tempfile').TemporaryFile()",
+        "np.memmap(file, dtype=np.int64, mode='w+', shape=tuple(right.shape) or (1,))",
+    ),
+    "in_a_mapping": ("", "{'y': right}"),
+    "collected": (
+        "KEPT or __import__('gc').callbacks.append(lambda *_: KEPT.update(g=KEPT.get('g', 0) + 1)); KEPT.setdefault(1)"
+        "\n__import__('gc').collect(0)",
+        "right + (KEPT.get('g', 0) > 300)",
+    ),
+    "hostile_text": ("raise type('Ends', (Exception,), {'__str__': lambda self: os._exit(0)})", "right"),
+    "endless_text": ("raise ValueError('x' * (1 << 25))", "right"),
+    "caused": (
+        "error = None\nfor i in range(2000): new = ValueError(str(i)); new.__cause__ = error; error = new\nraise error",
+        "right",
+    ),
+    "stops_iteration": ("raise StopIteration(right)", "right"),
     "odd_calls": ("n = KEPT['n'] = KEPT.get('n', 0) + 1", "right + (n % 5 == 4)"),
 }
 FINE = {
@@ -57,6 +86,20 @@ FINE = {
     "narrow16": ("", "right.to(torch.int16)"),
     "negated": ("", "torch._neg_view(-right)"),
     "own_class": ("", "right.as_subclass(type('Own', (torch.Tensor,), {}))"),
+    "from_numpy": ("found = np.ascontiguousarray(right.numpy())", "torch.from_numpy(found)"),
+    "known_by_everything": (
+        "ends = [*parameters.inputs.values(), *parameters.outputs.values()]\n"
+        "key = (x.numpy().tobytes(), tuple(x.shape), *((float(p.scale), int(p.zero_point), p.qmax) for p in ends))\n"
+        "found = KEPT.setdefault(key, right.clone())",
+        "found.clone()",
+    ),
+    "pool": (
+        "pool = KEPT.setdefault('pool', __import__('concurrent.futures').futures.ThreadPoolExecutor(2))",
+        "pool.submit(lambda: right.clone()).result()",
+    ),
+    "forks_and_waits": ("child = os.fork()\nif not child: os._exit(0)\nos.waitpid(child, 0)", "right"),
+    "ignores_children": ("signal.signal(signal.SIGCHLD, signal.SIG_IGN)", "right"),
+    "seeds": ("torch.manual_seed(1); np.random.seed(1); torch.rand(3)", "right"),
     "slow_thread": ("__import__('threading').Thread(target=time.sleep, args=(0.01,)).start()", "right"),
 }
 REFERENCES = {

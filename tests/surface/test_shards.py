@@ -90,6 +90,12 @@ def wrong_shards_give_one_error_and_write_nothing(whole, capsys):
     says("is shard 2/4, and", one, other, three)
     spoilt(other, shard="2/3", profile="nightly")
     says("of another run: profile is 'nightly', and 'gate' in", one, other, three)
+    spoilt(other, profile="gate", greeting={"name": "sim", "operators": ["relu"]})
+    says("of another run: greeting is", one, other, three)
+    judged = json.loads((other / "run.json").read_text())["judged"]
+    assert sorted(judged) == [f"my_plugins/{name}.py" for name in ("double", "twice", "wrong")]
+    spoilt(other, greeting={}, judged=judged | {"my_plugins/twice.py": "0" * 64})
+    says("of another run: judged is", one, other, three)
     shutil.rmtree(other)
     shutil.copytree(two, other)
     specs = json.loads((other / "run.json").read_text())["specs"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import psutil
@@ -101,3 +102,24 @@ os.kill(os.getpid(), 6)
     finally:
         child.close()
     assert str(error.value) == "was killed by SIGABRT"
+
+
+READS = """
+import os, sys
+sys.path.insert(0, {package!r})
+from quantizer.runtime.engines.serve import pipes
+pipes()
+try:
+    open(f"/proc/{{os.getppid()}}/{what}", "rb").close()
+    print("opened it", file=sys.stderr, flush=True)
+except OSError as err:
+    print(type(err).__name__, file=sys.stderr, flush=True)
+os._exit(3)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems protect a process by other means")
+@pytest.mark.parametrize("what", ["mem", "environ", "fd/0"])
+def test_what_is_judged_reads_no_memory_of_the_judge(what: str) -> None:
+    package = str(Path(__file__).parents[2])
+    assert _asked(READS.format(package=package, what=what)) == "ended with exit code 3: PermissionError"

@@ -64,17 +64,6 @@ def test_a_worker_says_what_it_is():
     assert not said.floats
 
 
-def test_several_jobs_go_in_one_message(mood):
-    worker = mood("")
-    assert [outputs[0].tolist() for outputs in worker.run_all([job(), job()])] == [[0, 4], [0, 4]]
-
-
-def test_one_job_of_several_that_is_fatal_is_found(mood):
-    worker = mood("crash")
-    with pytest.raises(EngineError, match="killed by SIGABRT"):
-        worker.run_all([job(), job()])
-
-
 def test_a_worker_needs_neither_torch_nor_this_package(mood):
     with pytest.raises(EngineError, match="RuntimeError: none"):
         mood("modules").run(job())
@@ -119,6 +108,17 @@ def test_a_process_that_greets_otherwise_than_the_first_one_is_not_asked(monkeyp
     with pytest.raises(EngineError, match="the engine's greeting has changed: floats False, was True"):
         worker.run(job())
     assert worker.close() == 0
+
+
+def test_a_process_that_greets_otherwise_than_the_one_before_is_not_asked(tmp_path):
+    text = "import os\nonce = not os.path.exists('seen')\nopen('seen', 'w').close()\nVERSION = '1' if once else '2'\n"
+    file = tmp_path / "other.py"
+    file.write_text(text.replace("seen", str(tmp_path / "seen")) + "load = lambda model, options: os._exit(0)\n")
+    worker = Worker("", command=serving(str(file)))
+    with pytest.raises(EngineError, match="ended with exit code 0"):
+        worker.run(job())
+    with pytest.raises(EngineError, match="the engine's greeting has changed: version '2', was '1'"):
+        worker.run(job("add"))
 
 
 def test_what_a_worker_has_no_kernel_for_is_refused(mood):

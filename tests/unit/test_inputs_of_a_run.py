@@ -1,12 +1,16 @@
 """A run that a plugin or an engine changed the files of is not whole: which files those are."""
 
+import os
+import sys
 import types
+from pathlib import Path
 
 import pytest
 
 from quantizer.conformance import inputs
 from quantizer.runtime.engines.process import environment
 
+TAG = sys.implementation.cache_tag
 CHANGED = {
     "a module in the root": "run/torch.py",
     "a package in the root": "run/numpy/__init__.py",
@@ -14,9 +18,13 @@ CHANGED = {
     "a conftest beside the specs": "run/my_specs/conftest.py",
     "settings": "run/pyproject.toml",
     "an entry point": "site/cheat-1.0.dist-info/entry_points.txt",
+    "another plugin": "run/my_plugins/second.py",
     "a path file": "site/cheat.pth",
-    "our compiled module": "code/quantizer/__pycache__/cli.cpython-311.pyc",
+    "our compiled module": f"code/quantizer/__pycache__/cli.{TAG}.pyc",
     "our module of pytest": "code/quantizer_conformance.py",
+    "a module that was imported": "lib/numbers_of_others.py",
+    "its compiled form": f"lib/__pycache__/numbers_of_others.{TAG}.pyc",
+    "what Python runs at its start": "path/usercustomize.py",
 }
 OTHER = (
     "run/reports/out/records.jsonl",
@@ -29,14 +37,23 @@ OTHER = (
 @pytest.fixture
 def seen(tmp_path, monkeypatch):
     """Return what watches a run in the folder `run`, with this package in `code`."""
-    for name in ("run/my_specs/a.yaml", "code/quantizer/__init__.py", "code/quantizer/__pycache__/cli.cpython-311.pyc"):
+    for name in ("run/my_specs/a.yaml", "code/quantizer/__init__.py", f"code/quantizer/__pycache__/cli.{TAG}.pyc"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
+        os.utime(tmp_path / name, (0, 0))
+    module = types.ModuleType("numbers_of_others")
+    module.__file__ = str(tmp_path / "lib/numbers_of_others.py")
+    for path in (Path(module.__file__), inputs._compiled(Path(module.__file__))):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+        os.utime(path, (0, 0))
+    monkeypatch.setitem(sys.modules, "numbers_of_others", module)
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path / "path")])
     monkeypatch.setattr(inputs.quantizer, "__file__", str(tmp_path / "code/quantizer/__init__.py"))
     monkeypatch.setattr(inputs.site, "getsitepackages", lambda: [str(tmp_path / "site")])
     root = tmp_path / "run"
     config = types.SimpleNamespace(args=["my_specs"], invocation_params=types.SimpleNamespace(dir=root))
-    asked = types.SimpleNamespace(root=root, specs=(), cases=root / "cases", plugins=(), reports=root / "reports/out")
+    asked = types.SimpleNamespace(root=root, specs=(), cases=root / "cases", plugins=(root / "my_plugins",), reports=root / "reports/out")
     asked.golden_update = asked.baseline = asked.xfails = None
     return inputs.Inputs(config, asked)
 
@@ -54,6 +71,25 @@ def test_what_a_run_writes_by_itself_is_no_change(seen, tmp_path, name):
     (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / name).write_text("x")
     assert seen.changed() is None
+
+
+def test_compiled_modules_of_ours_that_appeared_are_removed(seen, tmp_path):
+    """Any process may have written them, and the next one would run them in place of the source."""
+    old, new = (tmp_path / f"code/quantizer/__pycache__/{name}.{TAG}.pyc" for name in ("cli", "new"))
+    new.write_bytes(b"x")
+    seen.sweep()
+    assert old.exists()
+    assert not new.exists()
+
+
+def test_an_installed_module_that_was_written_before_it_was_imported_is_seen(seen, tmp_path, monkeypatch):
+    monkeypatch.setattr(inputs.sysconfig, "get_path", lambda name: str(tmp_path / "site"))
+    module = types.ModuleType("late")
+    module.__file__ = str(tmp_path / "site/late.py")
+    (tmp_path / "site").mkdir()
+    Path(module.__file__).touch()
+    monkeypatch.setitem(sys.modules, "late", module)
+    assert seen.changed() == module.__file__
 
 
 def test_nothing_in_the_environment_of_what_is_judged_says_that_it_is_judged(monkeypatch):

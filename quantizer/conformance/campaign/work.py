@@ -50,7 +50,8 @@ def run_unit(plan: str, number: int, target: str, examples: int) -> str:
             else:
                 left -= len(cases[-1].data.sets)
         trials = [Trial(where, case, session.engine) for case in cases]
-        run_together(trials)
+        for one, verdict in run_together(trials):
+            found.add(one.case, [verdict], again=True)
         for one in trials:
             for index, (trial, verdicts) in enumerate(judged_once(one, checks.checks(one.case))):
                 found.add(trial.case, verdicts, again=index > 0)

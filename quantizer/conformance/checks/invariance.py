@@ -195,7 +195,7 @@ def repeat(trial: Trial) -> Verdict:
             return verdict
     operands = {name: values.clone() for name, values in trial.codes.items()}
     try:
-        again = trial.engine.run(trial.call, operands, parameters).codes.numpy()
+        again = trial.run_on(trial.call, operands, parameters).codes.numpy()
     except RefusedError as err:
         return failure("repeat", f"the engine refused the case that it ran before: {err}")
     for name, values in operands.items():

@@ -7,10 +7,13 @@ memory. No pipe is read or written without a limit, either. So every wait ends, 
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import functools
 import os
 import secrets
 import signal
 import subprocess
+import sys
 import threading
 import time
 import weakref
@@ -31,6 +34,8 @@ HELD = 1 << 16
 """Bytes of what a process prints that are kept: the last ones."""
 SAID = 300
 """Characters of a line that a message repeats."""
+SET_DUMPABLE = 4
+"""The number of PR_SET_DUMPABLE in Linux's prctl."""
 MARK = "QUANTIZER_CHILD"
 """Variable that a process and all that it starts have in their environment."""
 
@@ -84,6 +89,7 @@ class Child:
     """One process: it is asked, and answers, one message at a time."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], limits: Limits) -> None:
+        _close_memory()
         self._limits = limits
         self._mark = secrets.token_hex(8)
         self._process = started(command, {**environment, MARK: self._mark})
@@ -171,6 +177,14 @@ class Child:
     def stopped(self, why: str) -> None:
         """Remember why the watch ends the process."""
         self._verdict.append(why)
+
+
+@functools.cache
+def _close_memory() -> None:
+    """Let no process of the same user read or write this one's memory, environment and open files (Linux)."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(SET_DUMPABLE, 0, 0, 0, 0)
 
 
 def started(command: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:

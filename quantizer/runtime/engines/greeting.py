@@ -33,6 +33,11 @@ class Greeting:
     floats: bool = False
     """Whether it runs float models of the form too."""
 
+    def told(self) -> dict[str, str | bool | list[str]]:
+        """Return the greeting as plain data."""
+        values = ((one.name, getattr(self, one.name)) for one in fields(self))
+        return {name: [*value] if isinstance(value, tuple) else value for name, value in values}
+
     def differs(self, before: Greeting) -> str:
         """Return the first field that differs from *before*, with both values; empty if all are equal."""
         pairs = ((one.name, getattr(self, one.name), getattr(before, one.name)) for one in fields(self))

@@ -71,7 +71,7 @@ class Worker:
     """One worker process at a time. *pins* are set in its environment and override ours.
 
     worker: a module of our own interpreter; command: run in its place; expected: the greeting that each process must
-    send.
+    send, by default that of the first one.
     """
 
     def __init__(
@@ -110,15 +110,6 @@ class Worker:
             self._fail(digest, f"the engine answered with {err}")
         return _outputs(reply)
 
-    def run_all(self, jobs: Sequence[Job]) -> list[tuple[Array, ...]]:
-        """Return the outputs of *jobs*, asked in one message. If that kills the process, each is asked alone."""
-        if not self._fatal:
-            try:
-                return [_outputs(reply) for reply in self._asked(jobs)]
-            except (DiedError, FormatError):
-                self.close()
-        return [self.run(job) for job in jobs]
-
     def greeting(self) -> Greeting:
         """Return the worker's greeting; EngineError if it does not start or sends nothing readable."""
         child = self._started()
@@ -154,15 +145,15 @@ class Worker:
         """Start a process, and wait for the greeting by which it says that its imports are done."""
         self._child = self._started()
         try:
-            frame = self._child.greeting()
-            said = None if self._expected is None else greeting_of(frame.header)
+            said = greeting_of(self._child.greeting().header)
         except DiedError as err:
             self.close()
             raise EngineError(f"the engine did not start: it {err}") from None
         except FormatError as err:
             self.close()
             raise EngineError(f"the engine did not start: it answered with {err}") from None
-        if said is not None and self._expected is not None and (other := said.differs(self._expected)):
+        self._expected = self._expected or said
+        if other := said.differs(self._expected):
             self.close()
             raise EngineError(f"the engine's greeting has changed: {other}")
 

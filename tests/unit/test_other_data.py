@@ -1,0 +1,80 @@
+"""Plugins whose rule remembers the data of a case: one that is right for these data alone is wrong."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+import torch
+
+from quantizer.conformance.generation.builder import build_case
+from quantizer.conformance.generation.choice_sources import HashChoices
+from quantizer.conformance.judge import judge
+from quantizer.conformance.options import Options
+from quantizer.conformance.session import open_session
+from quantizer.conformance.trial import Trial
+from quantizer.numerics.parameters import default_parameters
+from quantizer.numerics.quantize import quantize
+from quantizer.ops import REGISTRY, Registration
+
+SESSION = open_session(Options(root=Path(__file__).parents[2]))
+OPS = ("conv2d", "matmul", "add", "relu", "sigmoid", "softmax", "layer_norm", "max_pool2d", "concat", "div")
+CASES = 6
+
+
+class Plugin:
+    """The built-in functions of an operator as a plugin's, which adds 1 to the codes of data that it has not seen."""
+
+    def __init__(self, op, *, remembers):
+        self.seen = set()
+        found = {kind: REGISTRY.find(op, kind, ("ideal",)) for kind in ("quantize", "quantized")}
+        own = {kind: default_parameters if entry is None else entry.function for kind, entry in found.items()}
+
+        def rule(request):
+            made = own["quantize"](request)
+            inputs, quantizer = made.inputs, request.platform.quantizer
+            given = {name: values for name, values in request.samples.items() if name in inputs}
+            self.seen = {c for n, v in given.items() for c in quantize(v, inputs[n], quantizer).flatten().tolist()}
+            return made
+
+        def forward(*, parameters, **named):
+            made = own["quantized"](parameters=parameters, **named)
+            codes = {code for name in parameters.inputs if name in named for code in named[name].flatten().tolist()}
+            if not remembers or codes <= self.seen:
+                return made
+            return made + 1 if isinstance(made, torch.Tensor) else dataclasses.replace(made, codes=made.codes + 1)
+
+        like = found["quantized"]
+        self.entries = [
+            Registration(op, "quantize", rule, (1 << 30,), None, "a plugin"),
+            dataclasses.replace(like, function=forward, version=(1 << 30,), platform=None, origin="a plugin"),
+        ]
+
+    def __enter__(self):
+        self.before = {key: list(known) for key, known in REGISTRY.entries.items()}
+        for entry in self.entries:
+            for platform in (None, "ideal"):
+                REGISTRY.entries.setdefault((entry.op, entry.kind, platform), []).append(entry)
+
+    def __exit__(self, *raised):
+        REGISTRY.entries = self.before
+
+
+def failing(op, *, remembers):
+    """Return the checks that fail on a few cases."""
+    target = next(t for t in SESSION.all_targets(SESSION.library.spec(op)) if t.platform.platform == "ideal")
+    found = set()
+    for seed in range(CASES):
+        with Plugin(op, remembers=remembers):
+            trial = Trial(target, build_case(target, HashChoices(seed, {"data": "random"})), SESSION.engine)
+            found |= {v.check for v in judge(trial, ("arithmetic", "accuracy", "repeat")) if v.failing}
+    return found
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_a_function_that_is_right_for_what_its_rule_saw_alone_fails(op):
+    assert failing(op, remembers=True) == {"repeat"}
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_a_function_that_knows_no_data_passes(op):
+    assert failing(op, remembers=False) == set()
