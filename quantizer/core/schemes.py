@@ -150,7 +150,7 @@ def check_schemes(schemes: Schemes, before: Schemes) -> list[Finding]:
 
 
 def _check_parts(schemes: Schemes) -> Iterator[Finding]:
-    """Yield what contradicts itself in a part: blocks without a size, a float of other bits than its own."""
+    """Yield contradictions in a part: blocks without a size, or bits that are not those of its float format."""
     for name, part in schemes.weights.items():
         if (part.granularity == "block") != (part.block is not None):
             text = "must be given with granularity block, and only there. Write the elements of a block, such as 128."
