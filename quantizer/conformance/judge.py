@@ -89,7 +89,7 @@ def judged(trial: Trial, checks: Sequence[str] = EVERY) -> list[tuple[Trial, lis
 
 
 def judged_once(trial: Trial, checks: Sequence[str] = EVERY) -> list[tuple[Trial, list[Verdict]]]:
-    """Return what `judged` does, but what passes on the whole comes first, with the whole: it counts for every part."""
+    """Return the verdicts of `judged`; checks that pass on the whole stack come first and count for each part."""
     verdicts, held, found = _opened(trial, checks)
     if not found:
         return [(trial, verdicts)]
@@ -117,7 +117,7 @@ def _opened(
 
 
 def _complete(said: Sequence[Verdict], held: Sequence[Verdict], count: int, *, first: bool) -> list[Verdict]:
-    """Return what was said of one part, and its share of what holds for all *count*; the first has what is left over.
+    """Return the verdicts of one part, with its share of the counts of the whole; the first part gets the remainder.
 
     Provided numbers are those of every part.
     """

@@ -134,7 +134,8 @@ def _precision_problems(session: Session, spec: Spec) -> list[str]:
 def _compare_with_oracle(found: Findings, session: Session, spec: Spec) -> None:
     """Compare a built-in reference with the oracle that its spec names, up to the first case in which they differ.
 
-    By more than the float check allows a float32 forward. A plugin's reference is judged by its oracle in every case.
+    They differ if they are further apart than the float check allows a float32 forward. The reference of a plugin is
+    compared with its oracle in every case.
     """
     reference = REGISTRY.built_in(spec.op, "reference")
     oracle = oracle_function(spec)

@@ -28,7 +28,7 @@ FLOAT32_TINY = 2.0**-149
 OF_UNITS = ("exp", "inverse_root", "inverse")
 """Tables of real numbers in a separate unit; all others contain the output's codes."""
 POINT = 2.0**-22
-"""What a float32 point between two ends may be off, in parts of their distance: its step is rounded, and so is it."""
+"""Error of a float32 point between two ends, relative to their distance: the step is rounded, and the point is too."""
 
 
 def table_findings(trial: Trial, name: str, table: Table) -> Iterator[Finding]:

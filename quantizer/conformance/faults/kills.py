@@ -92,7 +92,7 @@ class Subject:
         cases: Iterable[tuple[Target, Case]],
         samples: Mapping[str, Sample] | None = None,
     ) -> None:
-        """Take the cases, each target's in order; *samples*: a case runs the checks of this schedule, else all."""
+        """Take cases, ordered within each target. *samples*: target -> which checks a case runs; absent: all checks."""
         self.session, self.op = session, op
         self._samples = samples or {}
         self._schedules: dict[str, Schedule] = {}
