@@ -172,7 +172,7 @@ class _Work:
         return self.grids.params.get(node.outputs[0])
 
     def _with_steps(self, params: QParams) -> QParams:
-        """Return parameters with codes per unit, where the platform's arithmetic multiplies by that number."""
+        """Add `steps` (float32 1 / scale) to parameters on platforms whose arithmetic multiplies by it."""
         if self.platform.parameters.scale != "float32_steps" or params.steps is not None:
             return params
         return replace(params, steps=(1.0 / params.scale).float())

@@ -45,7 +45,7 @@ class Isolated:
     layers: frozenset[str]
     """Layer types for which they have functions of a layer and its parameters."""
     entries: list[Registration]
-    """What stands in for their functions."""
+    """Registrations in the judge's process; each forwards calls to the process of plugins."""
     sources: tuple[str, ...] = ()
     """Where a command found them."""
 

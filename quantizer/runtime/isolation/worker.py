@@ -140,7 +140,7 @@ class Served:
         return self._called(loaded(header["function"]), header, frame)
 
     def _probe(self, header: Mapping[str, Any], frame: Frame) -> Frame:
-        """Call one of our functions that does what none may do, as a plugin's is called. It must fail."""
+        """Call one of the FORBIDDEN functions as a plugin's; the call must be reported as failing."""
         self._look(now=True)
         if self._untold:
             return Frame({"late": self._late[min(self._untold)]})
