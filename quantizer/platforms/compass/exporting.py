@@ -38,7 +38,7 @@ class Written(TypedDict):
 
 
 def written_case(trial: Trial) -> Written:
-    """Return what the flow reads of a case; UnsupportedError if Compass IR or a cfg cannot hold it.
+    """Return the files of a case that the flow reads; UnsupportedError if Compass IR or a cfg cannot hold it.
 
     Calibrated ranges stand in the IR (layer_top_range), and the cfg takes them from there (in_ir).
     """

@@ -82,20 +82,20 @@ def div(request: Request) -> Parameters:
 
 @operator("group_norm", kind="quantize", platform="compass")
 def group_norm(request: Request) -> Parameters:
-    """Provide what Compass decides for each group of channels."""
+    """Provide the parameters of Compass; each group of channels is one line."""
     groups = cast("int", request.attrs["num_groups"])
     return decided_by_table(request, math.prod(request.shapes["x"][1:]) // groups)
 
 
 @operator("instance_norm", kind="quantize", platform="compass")
 def instance_norm(request: Request) -> Parameters:
-    """Provide what Compass decides for the places of each channel."""
+    """Provide the parameters of Compass; the places of each channel are one line."""
     return decided_by_table(request, math.prod(request.shapes["x"][2:]))
 
 
 @operator("layer_norm", kind="quantize", platform="compass")
 def layer_norm(request: Request) -> Parameters:
-    """Provide what Compass decides for the elements of the axes from *axis* on."""
+    """Provide the parameters of Compass; the elements of the axes from *axis* on are one line."""
     return decided_by_table(request, _elements(request))
 
 
@@ -153,7 +153,7 @@ def resize_nearest(request: Request) -> Parameters:
 
 @operator("rms_norm", kind="quantize", platform="compass")
 def rms_norm(request: Request) -> Parameters:
-    """Provide what Compass decides for the elements of the axes from *axis* on."""
+    """Provide the parameters of Compass; the elements of the axes from *axis* on are one line."""
     return decided_by_table(request, _elements(request), mean=False)
 
 
