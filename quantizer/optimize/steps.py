@@ -72,7 +72,7 @@ def read_graph(work: Work) -> Work:
 
 
 def with_graph(work: Work, theirs: Graph) -> Work:
-    """Return what is known once a float graph in Compass vocabulary is there."""
+    """Return the initial state for a float graph in Compass vocabulary."""
     keys = {
         node.name: LayerKey(
             number, node.name, node.op, str(node.attrs.get("method", "")) if node.op == "Activation" else ""

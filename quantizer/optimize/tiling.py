@@ -225,7 +225,7 @@ def _needed(graph: Graph, specs: Mapping[str, Spec], node: Node, area: Area) -> 
 
 
 def _spread(shapes: Mapping[str, tuple[int, ...]], node: Node, area: Area) -> tuple[Area, Mapping[str, AttrValue]]:
-    """Return what a transposed convolution reads for an area of its output, and its attributes there."""
+    """Return the input area that a transposed convolution reads for an area of its output, and its attributes there."""
     stride, dilation = (cast("Span", node.attrs[key]) for key in ("stride", "dilation"))
     padding = cast("tuple[int, int, int, int]", node.attrs["padding"])
     (rows, (top, bottom), below), (columns, (left, right), beside) = (

@@ -152,7 +152,7 @@ CHOOSE: Mapping[str, Callable[[Trained, Method, Sequence[Node]], dict[str, Tenso
     "gptq_zy": _by_gptq,
     "adaround": _by_adaround,
 }
-"""Method -> what chooses the weights of layers, on the grid, as the file has them."""
+"""Method -> function that chooses the weights of layers on the grid of codes."""
 
 
 @dataclass(frozen=True)
