@@ -29,7 +29,7 @@ from quantizer.ir.verify import verify
 from quantizer.numerics.qparams import QParams
 
 Runs = Callable[[str], bool]
-MODEL = Readable("an ONNX model", LARGEST, FormatError)
+MODEL = Readable("an ONNX model", LARGEST, FormatError, "Name a .onnx file.")
 
 
 def load(path: Path | str, runs: Runs | None = None) -> Graph:
