@@ -436,7 +436,7 @@ class _Files:
     """The files of one folder, or the one file that was named."""
 
     root: Path | None
-    """What must be added to the library so that it knows the files; None for those of rooms, which it knows."""
+    """The additions to the library that the files need; None for files of rooms, which it has."""
     specs: Sequence[Path] = ()
     platforms: Sequence[Path] = ()
     schemes: Sequence[Path] = ()

@@ -15,7 +15,7 @@ from quantizer.core.wording import suggestion
 Granularity = Literal["tensor", "channel", "block"]
 FloatFormat = Literal["float8_e4m3fn", "float8_e5m2", "float6_e2m3fn", "float6_e3m2fn", "float4_e2m1fn"]
 Grid = Literal["uniform", "blocks"] | FloatFormat
-"""What a scheme's codes need from an arithmetic: integers with a scale per tensor or channel, or something special."""
+"""The kind of codes that an arithmetic must support: integers with a scale per tensor or channel, or a special kind."""
 Symmetry = Literal["symmetric", "asymmetric"]
 CodeRange = Literal["full", "restricted"]
 Rule = Literal["linear", "power_of_two"]
