@@ -29,7 +29,7 @@ FIXED_POINT = (
 )
 """Variants whose multiplier is a fraction of 31 bits of the real ratio and a power of two."""
 ROUND_ONCE = ("q31_single", "q15_single", "half_away")
-"""Those of them in which the shift of a multiplier makes no difference."""
+"""Requantizations of these in which the shift of a multiplier does not change the result."""
 
 
 @dataclass(frozen=True)

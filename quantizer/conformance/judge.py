@@ -74,9 +74,9 @@ def judge(trial: Trial, checks: Sequence[str] = EVERY) -> list[Verdict]:
 def judged(trial: Trial, checks: Sequence[str] = EVERY) -> list[tuple[Trial, list[Verdict]]]:
     """Return the trial with its verdicts. Where a check does not pass on a stack, each part comes with its own.
 
-    What a defect excuses, mistrusts or leaves open in one part, it does not in the others. What passes on the whole
-    passes on every part: each has its share of that verdict. Where a check fails on the whole and on no part, the
-    whole comes after its parts.
+    A defect that excuses, mistrusts or leaves open one part has no effect on the others. A check that passes on the
+    whole passes on every part; each part gets its share of the verdict. If a check fails on the whole and on no part,
+    the whole comes after its parts.
     """
     verdicts, held, found = _opened(trial, checks)
     if not found:
@@ -161,7 +161,7 @@ def _holds_of_parts(verdict: Verdict) -> bool:
 
 
 def _verdicts(trial: Trial, checks: Sequence[str]) -> Iterator[Verdict]:
-    """Yield what each check says; nothing after one in which the process of plugins ended: the case fails by that."""
+    """Yield the verdict of each check; stop after one in which the process of plugins ended, which fails the case."""
     before = deaths()
     for name in CHECKS:
         if name in checks and name in trial.engine.checks and deaths() == before:

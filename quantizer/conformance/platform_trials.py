@@ -32,7 +32,7 @@ OPERATORS = (
     "layer_norm",
     "concat",
 )
-"""One of each family: sums, products, functions, means, rows, movement."""
+"""One operator of each family: sums, products, functions, means, rows, movement."""
 CHECKS = ("parameters", "arithmetic", "accuracy")
 CASES = 3
 """Of an operator under the first and the last of the platform's schemes, each."""

@@ -20,7 +20,7 @@ from quantizer.core.yaml_source import YAML, Positions
 from quantizer.plugins.discovery import Plugin
 
 PACKAGES = ("hypothesis", "numpy", "torch")
-"""What decides the numbers of a run besides this package."""
+"""Versions and settings outside this package that decide the numbers of a run."""
 
 
 def run_facts(

@@ -108,8 +108,8 @@ def _spec_key_problems(session: Session, spec: Spec) -> Iterator[str]:
 def _precision_problems(session: Session, spec: Spec) -> list[str]:
     """Return a message if the reference computes in fewer bits than float64.
 
-    Operands with bits below those of float32 are given. A reference in float64 shows some of these bits in its results,
-    whatever it computes. Whole numbers say nothing: an index, a comparison or a clamp has no further bits to show.
+    It gets operands with bits below those of float32. A reference in float64 shows some of these bits in its results.
+    Whole numbers prove nothing: an index, a comparison or a clamp has no further bits to show.
     """
     seen: set[float] = set()
     for target, case in _some_cases(session, spec):

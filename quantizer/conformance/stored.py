@@ -57,9 +57,9 @@ class _ReplayModel(Model):
     finding: str = ""
     reason: str = ""
     text: str = ""
-    """What the failure printed."""
+    """The text of the failure."""
     tensors: dict[str, dict[str, Any]] = {}
-    """What the run saw, for a reader: a replay computes it anew."""
+    """Values of the run, for a reader only: a replay computes them again."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Golden:
     engine: str
     reason: str
     history: tuple[Change, ...] = ()
-    """What each update changed, the oldest first."""
+    """The changes of each update, the oldest first."""
 
     def to_line(self) -> str:
         """Return the golden as one line."""

@@ -27,7 +27,7 @@ def takes_batches(trial: Trial) -> bool:
 def run_together(trials: Sequence[Trial]) -> None:
     """Run the trials of one structure in one call where the function under test takes it; each has its own result.
 
-    What raises is left to the check that runs a batch: each trial then runs alone.
+    If a batch raises, each trial runs alone, and the check that runs a batch reports the error.
     """
     for several in _structures(trials):
         if len(several) > 1 and takes_batches(several[0]):

@@ -59,7 +59,7 @@ def outlines(targets: Sequence[Target]) -> Iterator[tuple[Target, Case]]:
 
 
 class _Open:
-    """What of a spec no case has reached so far: bins and classes of tiles, and every `when`."""
+    """Parts of a spec that no case has reached so far: bins, classes of tiles, and every `when`."""
 
     def __init__(self, spec: Spec) -> None:
         self._spec = spec

@@ -98,7 +98,7 @@ class Subject:
         self._schedules: dict[str, Schedule] = {}
         self._scheduled: list[tuple[str, ...]] = []
         self.trials: list[Trial] = []
-        """Those that some fault was planted in so far."""
+        """The trials in which some fault was planted so far."""
         self._cases = iter(cases)
         self.alarms: dict[int, tuple[str, ...]] = {}
         """Case that was judged -> checks that fail on the unchanged operator: such a check kills nothing there."""

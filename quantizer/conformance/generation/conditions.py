@@ -25,9 +25,9 @@ GATE = 7
 DATA = ("random", "accumulator_limit", "corners", "ties", "saturation", "zero_point_extremes")
 """Classes of data: those of them that the operator has."""
 OF_WEIGHTS = {"random": "uneven_channels"}
-"""What stands for a class in operators with a weight: random ones have one scale in all long channels."""
+"""The data set of a class in operators with a weight: in random weights all long channels have one scale."""
 FULL = ("accumulator_limit", "corners")
-"""Those of data as large as they can be."""
+"""Conditions on the largest possible data."""
 RANGES = ("drawn", "equal", "drawn", "coarse", "fine", "equal_inputs", "one_sided", "one_sided")
 """Classes of ranges, the drawn ones twice.
 
