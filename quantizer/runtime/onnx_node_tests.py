@@ -195,7 +195,7 @@ class NodeTest:
 
 @dataclass(frozen=True)
 class Finding:
-    """What became of one test, and why."""
+    """The outcome of one test, with its reason."""
 
     test: NodeTest
     outcome: Outcome

@@ -18,7 +18,7 @@ _OURS = tuple(Path(str(module.__file__)).parent for module in (quantizer, torch,
 
 
 def raised(err: BaseException) -> str:
-    """Return what a function under test raised, and the last line of a plugin on the way there."""
+    """Return the error that a function under test raised, and the last line of a plugin in its traceback."""
     first = str(err).splitlines()[0] if str(err) else ""
     kind = "" if isinstance(err, QuantizerError) else f"{type(err).__name__}: "
     if isinstance(err, EngineError):

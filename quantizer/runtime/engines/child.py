@@ -45,7 +45,7 @@ class StoppedError(DiedError):
 
 @dataclass(frozen=True)
 class Limits:
-    """What a process may take."""
+    """The limits of a process."""
 
     patience: float = 60.0
     """Seconds for one answer."""
@@ -75,13 +75,13 @@ class Printed:
             self._parts.clear()
 
     def text(self) -> str:
-        """Return what is kept."""
+        """Return the text that was kept."""
         with self._lock:
             return b"".join(self._parts).decode("utf-8", "replace")
 
 
 class Child:
-    """One process: it is asked, and answers, one message at a time."""
+    """One process that answers one message at a time."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], limits: Limits) -> None:
         self._limits = limits

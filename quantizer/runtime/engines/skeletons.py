@@ -1,4 +1,4 @@
-"""What `quantizer engine new` writes: the twenty lines of a worker, for each form."""
+"""The worker of twenty lines that `quantizer engine new` writes, for each form."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def _keeps() -> Function:
 
 
 FORBIDDEN: Mapping[str, Callable[[], Function]] = {"writes": _writes, "keeps": _keeps}
-"""What no function may do -> a function that does it."""
+"""A forbidden action -> a function that does it."""
 
 
 class Served:
@@ -195,7 +195,7 @@ class Served:
 
 
 def _described(entry: Registration) -> dict[str, Any]:
-    """Return what the judge knows of a function without having it."""
+    """Return the facts about a function that the judge gets."""
     accepted: Sequence[inspect.Parameter] = ()
     with contextlib.suppress(TypeError, ValueError):
         accepted = [*inspect.signature(entry.function).parameters.values()]

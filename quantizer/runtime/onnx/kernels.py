@@ -50,7 +50,7 @@ class Ours(NamedTuple):
 
 
 class Context(NamedTuple):
-    """What a handler may use besides its operands."""
+    """Values that a handler may use besides its operands."""
 
     graph: Graph
     executing_device: torch.device
