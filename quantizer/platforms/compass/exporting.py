@@ -26,7 +26,7 @@ from quantizer.runtime.executor import to_node_order
 
 
 class Written(TypedDict):
-    """What the flow reads: the float IR, the samples of its inputs in its axis order, the cfg; and the case itself."""
+    """Input of the flow: the float IR, the samples of its inputs in its axis order, the cfg; and the case itself."""
 
     text: str
     blob: Tensor

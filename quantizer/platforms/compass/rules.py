@@ -33,7 +33,7 @@ from quantizer.ops import operator
 from quantizer.platforms.compass import periods
 
 UNITS = 65535
-"""What the table of a division has for 1."""
+"""The number for 1 in the table of a division."""
 WEIGHT_BITS = 13
 """Binary places of the weights of an interpolation."""
 
