@@ -319,7 +319,7 @@ STEPS: tuple[Callable[[Work], Work], ...] = (
 
 
 AFTER_RANGES = STEPS[5:-2]
-"""What computes a quantized graph from ranges, and writes nothing."""
+"""Computes a quantized graph from ranges, and writes nothing."""
 
 
 def optimize(options: Options, library: Library, say: Say = lambda text: None) -> Work:  # noqa: ARG005 - quiet
