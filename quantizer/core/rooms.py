@@ -45,7 +45,7 @@ class Pin:
     values: Mapping[str, str]
     """Level -> the value that restricts the library to it."""
     library: str = ""
-    """As defects name it; empty where a value says nothing about instruction sets."""
+    """The name in defects; empty if a value does not concern instruction sets."""
     leaves: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Value in lower case -> the instruction sets that are left; another value leaves all."""
 
