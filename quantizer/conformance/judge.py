@@ -313,8 +313,8 @@ def known_defect(trial: Trial, check: str) -> str | None:
     """Return `id: reason` of the declared defect that explains a failing *check*, or None.
 
     A defect of a real system excuses only results equal to those of the built-in functions, which were observed to
-    agree with that system. A plugin's known failure has nothing to be compared with, nor has a defect of a real engine
-    alone, in a version in which it was seen.
+    agree with that system. There is nothing to compare for a known failure of a plugin, or for a defect of a real
+    engine alone, in a version in which it was seen.
     """
     for defect in _declared(trial, check, trial.target.platform.defects):
         if defect.engine is not None:

@@ -166,7 +166,7 @@ class Run:
 
 
 def _other(line: str) -> str:
-    """Return the entries of *registered* lines that one process has and another has not."""
+    """Return the entries of *registered* lines that some processes have and others lack."""
     return f"another {line}" if line.startswith("engine ") else f"other functions of plugins, such as {line}"
 
 

@@ -133,7 +133,7 @@ def _idle_excludes(spec: Spec, library: Library) -> Iterator[Problem]:
 
 
 def _idle_attributes(spec: Spec, target: Target) -> Iterator[Problem]:
-    """Yield every attribute that decides nothing: neither a shape, a domain, a tile or an axis, nor a value."""
+    """Yield attributes without effect: on shapes, domains, tiles, axes or values."""
     decisive = _decisive_names(spec)
     for name, domain in spec.attrs.items():
         if name not in decisive and not _changes_values(target, name, domain):

@@ -185,7 +185,7 @@ def holds_spread_entries(trial: Trial, name: str, table: Table) -> bool:
     """Return whether entries are f at points spread evenly over the codes, ends included (alignment `linspace`).
 
     Each is within half a unit plus the float32 error of f. The points are float32 too: all but the two ends may be
-    slightly off, and f moves with them. A function of whole numbers has the code of one of its sides.
+    slightly off, and f moves with them. Where f jumps (floor, ceil, round), the code of either side is allowed.
     """
     count, operand = table.entries.numel(), trial.parameters.inputs[trial.spec.activations[0]]
     entries = table.entries.numpy()
