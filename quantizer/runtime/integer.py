@@ -104,7 +104,7 @@ class _Work:
     constants: Mapping[str, torch.Tensor]
     """Codes that the file has."""
     kept: Mapping[str, str]
-    """Node that is ONNX's own -> why no operator of the registry says it."""
+    """Node that stays an ONNX operator -> the reason."""
     reasons: dict[str, str] = field(default_factory=dict)
     """Node -> why it stays float."""
 

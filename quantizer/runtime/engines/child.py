@@ -70,7 +70,7 @@ class Printed:
                 self._parts.popleft()
 
     def forget(self) -> None:
-        """Drop everything: what an earlier question made it print says nothing of the next one."""
+        """Drop everything: output of an earlier question does not belong to the next one."""
         with self._lock:
             self._parts.clear()
 
@@ -141,7 +141,7 @@ class Child:
         return reply
 
     def _obituary(self, why: str, patience: float) -> str:
-        """Return how the process ended, and the last line that it printed; it is ended where it has not."""
+        """Return how the process ended, and its last line of output; a process that still runs is ended."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(0 if why else GRACE)
         code = self._process.poll()

@@ -106,7 +106,7 @@ def _listing(outputs: Sequence[tuple[str, tuple[int, ...]]]) -> str:
 
 
 class Source(Protocol):
-    """Where bytes come from."""
+    """A source of bytes."""
 
     def read(self, size: int, /) -> bytes:
         """Return *size* bytes; fewer at the end."""
