@@ -133,7 +133,7 @@ def filed_strides(spec: Spec) -> bool:
 
 
 def filed_filters(spec: Spec) -> bool:
-    """Compass IR holds it with filters, whose axes the file orders otherwise."""
+    """Compass IR holds it with filters, whose axes have another order in the file."""
     return filed(spec) and filtered(spec)
 
 

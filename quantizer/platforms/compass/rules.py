@@ -113,8 +113,8 @@ def leaky_relu(request: Request) -> Parameters:
 def log_softmax(request: Request) -> Parameters:
     """Provide float32 exponentials over linspace; the output reaches from -16 to 0 and has every code of its format.
 
-    Source: the Compass Optimizer's LogSoftmax on X2 and later, in its float32 arithmetic. Where shares are calibrated,
-    that of targets before X2.
+    Source: the Compass Optimizer's LogSoftmax on X2 and later, in its float32 arithmetic. If the request has a range of
+    shares, the LogSoftmax of targets before X2.
     """
     if logarithm_tables.SHARES in request.ranges:
         return logarithm_tables.provided(request)
