@@ -44,7 +44,7 @@ class Cuts:
 
 
 def tiled(graph: Graph, specs: Mapping[str, Spec], options: Options, keys: Mapping[str, LayerKey]) -> Graph:
-    """Return the quantized graph with chains of layers cut as the cfg says; the same graph where it says nothing.
+    """Return the quantized graph with chains of layers cut as the cfg says; unchanged if the cfg has no such key.
 
     Explicit chains of `featuremap_tiling_param` come first, then a memory of `featuremap_splits_sram_size`, then the
     numbers of tiles. A chain grows while the rows and columns that tiles share are at most

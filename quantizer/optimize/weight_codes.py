@@ -160,7 +160,7 @@ class Grid:
     """The real values that codes can take, as Compass computes them."""
 
     steps: Tensor
-    """Codes per unit, one or one for each row."""
+    """Codes per unit: one number, or one for each row."""
     zero: Tensor
     low: int
     high: int
