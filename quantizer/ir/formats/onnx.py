@@ -189,7 +189,7 @@ def _inlined(model: onnx.ModelProto, where: str) -> onnx.ModelProto:
 def _typed(model: onnx.ModelProto, where: str, *, follow: bool) -> onnx.ModelProto:
     """Return *model* with the types and shapes of all its values, as ONNX infers them; a wrong type is an error.
 
-    Only of a model that the checker and `refuse_fatal` have accepted: the library's inference crashes on others.
+    The checker and `refuse_fatal` must have accepted the model: the library's inference crashes on others.
     *follow*: through the values of shapes too.
     """
     try:
