@@ -225,9 +225,9 @@ class Registry:
         ]
 
     def unsupported(self, op: str, platform: Place, values: Mapping[str, Any]) -> str | None:
-        """Return why a function that runs declares not to compute a case of these *values*; None if none says so.
+        """Return the reason why a function declares a case of these *values* as unsupported; None if all support it.
 
-        A predicate that names more than *values* holds says nothing.
+        A predicate with names that *values* lacks is ignored.
         """
         for entry in filter(None, (self.find(op, kind, platform) for kind in KINDS)):
             for text, reason in entry.unsupported.items():
