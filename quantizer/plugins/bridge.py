@@ -39,7 +39,7 @@ _CONNECTED: dict[tuple[str, int], Connection] = {}
 
 @dataclass
 class Connection:
-    """A layer function under one of our operators."""
+    """A layer function that is registered for one of our operators."""
 
     layer: Layer
     function: LayerFunction

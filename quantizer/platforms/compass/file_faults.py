@@ -63,7 +63,7 @@ def offsets_rolled(original: Function) -> Function:
 
 
 def lines_swapped(first: str, second: str) -> Callable[[Function], Function]:
-    """Write the values of two kinds of lines for each other."""
+    """Exchange the values of two kinds of lines."""
 
     def wrap(original: Function) -> Function:
         def faulty(graph: Graph) -> tuple[str, bytes]:

@@ -190,7 +190,7 @@ def run_ours(node: Ours) -> Tensor:
 def _allowed(
     op: str, shapes: tuple[tuple[str, Shape], ...], attrs: tuple[tuple[str, Any], ...], dtype: torch.dtype
 ) -> None:
-    """Raise where operands of these shapes break the spec, or make too much; what raises is not kept."""
+    """Raise an error if operands of these shapes break the spec or give too large a result; errors are not cached."""
     for shape in infer_shapes(specs()[op], dict(shapes), dict(attrs)).values():
         sized(op, shape, dtype)
 
