@@ -8,6 +8,8 @@ import inspect
 import re
 from collections.abc import Iterator
 
+from quantizer.core.wording import in_markdown
+
 PUBLIC = ("core", "numerics", "ir", "ops", "runtime", "optimize", "conformance", "reporting", "nn")
 """The packages with public names. `quantizer.lang` has a page of its own."""
 LONGEST = 150
@@ -78,5 +80,5 @@ def _names(parameters: list[inspect.Parameter]) -> Iterator[str]:
 def _first(value: object) -> str:
     """Return the first sentence of the docstring; empty if the object has no docstring itself."""
     text = (value.__doc__ if inspect.isclass(value) else inspect.getdoc(value)) or ""
-    paragraph = " ".join(text.strip().split("\n\n")[0].split())
+    paragraph = in_markdown(text.strip().split("\n\n")[0])
     return re.split(r"(?<=\.)\s+(?=[A-Z])", paragraph)[0]

@@ -1,4 +1,4 @@
-"""What `quantizer spec new` writes: a spec and a module of each kind that run at once."""
+"""The spec and the module that `quantizer spec new` writes, for each kind; both run unchanged."""
 
 from __future__ import annotations
 

@@ -48,7 +48,10 @@ def options_document(commands: Mapping[str, tuple[str, str]]) -> str:
 
 
 class _Options:
-    """What pytest_addoption is given: it keeps options as argparse has them. pytest's own objects differ by release."""
+    """The parser that pytest_addoption gets: it keeps options in the form of argparse.
+
+    pytest's own objects differ by release.
+    """
 
     def __init__(self) -> None:
         self.parser = argparse.ArgumentParser(add_help=False)

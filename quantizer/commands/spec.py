@@ -15,7 +15,8 @@ from tabulate import tabulate
 
 from quantizer.commands.new_operator import write_operator
 from quantizer.commands.operator_templates import Kind
-from quantizer.core.library import Library, lint, linted_platforms, load_library, shipped_folder
+from quantizer.core.library import Library, load_library, shipped_folder
+from quantizer.core.linting import lint, linted_platforms
 from quantizer.core.schema import stale_schemas, write_schemas
 from quantizer.core.spec import NoTiling, Spec
 from quantizer.core.wording import shown_path

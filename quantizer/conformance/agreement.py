@@ -40,7 +40,7 @@ class Agreement:
     first: Case | None = None
     """The first case whose codes differ."""
     errors: list[str] = field(default_factory=list)
-    """What the engine raised."""
+    """The errors that the engine raised."""
 
     @property
     def fraction(self) -> float:

@@ -14,6 +14,7 @@ from quantizer.conformance.target import Target
 from quantizer.core.defects import Defect
 from quantizer.core.levels import label
 from quantizer.core.processor import processor
+from quantizer.core.wording import in_markdown
 from quantizer.runtime.engines.protocol import Engine
 
 NAMED = ("operator", "scheme")
@@ -160,7 +161,7 @@ def _explanation(pairing: Pairing) -> list[str]:
         return []
     target = pairing.target
     lines = [f"**{target.spec.op} {target.scheme.name}**, {pairing.isa}", ""]
-    lines += [f"* `{defect.id}`: {' '.join(defect.reason.split())}" for defect in pairing.defects]
+    lines += [f"* `{defect.id}`: {in_markdown(defect.reason)}" for defect in pairing.defects]
     for name, found in (("random", pairing.random), ("tied", pairing.tied)):
         lines += [f"* {name}, the engine failed: {text}" for text in sorted(set(found.errors))[:2]]
         if found.first is not None:

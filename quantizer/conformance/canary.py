@@ -67,7 +67,7 @@ class Planted:
     block: Callable[[], AbstractContextManager[None]]
     """Within it the fault is there."""
     engine: Callable[[Engine], Engine]
-    """What runs instead of the engine, of a real one."""
+    """Replaces a real engine in the canary's run."""
 
 
 def faults(found: Witness, op: str, platform: str, engine: Engine) -> Iterator[Planted]:

@@ -50,7 +50,7 @@ SINGLES = {
     "op_cases": ("cases", "folder of golden, regressions and defects"),
 }
 WITHOUT = {"op_plugin_python": "that of pytest", "op_isa": "avx2, and host on a processor without it"}
-"""What an option that is left out means."""
+"""The value of an option that is left out."""
 
 
 OTHERS = ("op_golden_update", "op_in_process")

@@ -12,7 +12,7 @@ from quantizer.core.library import Library
 from quantizer.core.platforms import Platform
 from quantizer.core.processor import INSTRUCTIONS
 from quantizer.core.rooms import room_of
-from quantizer.core.wording import shown_path
+from quantizer.core.wording import in_markdown, shown_path
 from quantizer.runtime.engines.pins import instruction_sets, pins_of
 
 
@@ -48,7 +48,7 @@ def _entry(platform: Platform, defect: Defect) -> list[str]:
     return [
         f"### {defect.id}",
         "",
-        f"* **{who}**: {' '.join(defect.reason.split())}",
+        f"* **{who}**: {in_markdown(defect.reason)}",
         *_severity(defect),
         f"* operators: {', '.join(defect.ops or ['all'])}; where `{defect.predicate}`; seen by: "
         f"{', '.join(defect.checks)}"
@@ -65,7 +65,7 @@ def _severity(defect: Defect) -> list[str]:
     if defect.severity is None:
         return []
     root = f"; one root with others: {defect.root}" if defect.root else ""
-    cause = f"; cause: {' '.join(defect.cause.split())}" if defect.cause else ""
+    cause = f"; cause: {in_markdown(defect.cause)}" if defect.cause else ""
     upstream = f"; upstream: {', '.join(f'<{address}>' for address in defect.upstream)}" if defect.upstream else ""
     return [f"* severity: {defect.severity.replace('_', ' ')}{root}{cause}{upstream}"]
 

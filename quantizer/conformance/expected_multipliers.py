@@ -29,7 +29,7 @@ FIXED_POINT = (
 )
 """Variants whose multiplier is a fraction of 31 bits of the real ratio and a power of two."""
 ROUND_ONCE = ("q31_single", "q15_single", "half_away")
-"""Those of them in which the shift of a multiplier makes no difference."""
+"""Requantizations of these in which the shift of a multiplier does not change the result."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def product_ratios(inputs: list[Expected], output: Expected, channels: int) -> l
 
 
 def _steps(expected: Expected) -> Any:
-    """Return float32 codes per unit: the platform's own number, or the inverse of a scale that is its number."""
+    """Return float32 codes per unit: `steps` if the platform stores them, else 1 / scale."""
     return np.asarray(1.0 / expected.scale if expected.steps is None else expected.steps, dtype=F32)
 
 

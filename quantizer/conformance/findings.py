@@ -12,7 +12,7 @@ class Findings:
     """Counts of one item: an item that compared nothing is never passed."""
 
     problems: list[str] = field(default_factory=list)
-    """What is wrong, each with the next step."""
+    """Findings, each with the next step."""
     passed: int = 0
     """Comparisons that came out right."""
     elements: int = 0

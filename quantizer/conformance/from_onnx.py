@@ -30,7 +30,7 @@ from quantizer.runtime.models.parts import DEQUANTIZE, QUANTIZE, Part, Parts, pa
 from quantizer.runtime.onnx.kernels import specs
 
 QLINEAR = ("QLinear", "ConvInteger", "MatMulInteger")
-"""What names of operators on codes begin with."""
+"""Prefixes of the names of operators on codes."""
 
 
 @dataclass(frozen=True)

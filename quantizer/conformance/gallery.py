@@ -26,7 +26,7 @@ from quantizer.core.defects import SEVERITIES, Defect, Severity
 from quantizer.core.errors import QuantizerError, UnsupportedError
 from quantizer.core.platforms import Platform
 from quantizer.core.reading import Readable
-from quantizer.core.wording import shown_path
+from quantizer.core.wording import in_markdown, shown_path
 from quantizer.runtime.engines.catalogue import Chosen
 
 SCRIPTS, PAGE = Path("examples/gallery"), Path("docs/gallery.md")
@@ -148,14 +148,19 @@ def _grouped(known: Iterable[Entry]) -> list[list[Entry]]:
 
 def _row(group: Sequence[Entry], outcomes: Mapping[str, Mapping[str, str]]) -> str:
     first = group[0]
-    cause = f" Cause: {first.cause}." if first.cause else ""
+    cause = f" Cause: {in_markdown(first.cause)}." if first.cause else ""
     links = first.upstream
     upstream = f" Upstream: {', '.join(f'[{_short(a)}]({a})' for a in links)}." if links else ""
     names = dict.fromkeys(_engine_and_versions(entry) for entry in group)
-    scripts = ", ".join(f"[{e.name}](../{SCRIPTS}/{e.name})" for e in group)
-    what = f"{' '.join(first.defect.reason.split())}.{cause}{upstream}".replace("..", ".").replace("|", "\\|")
+    # words in place of the file's name: a long name is not wrapped, and makes the table wider than its page
+    scripts = ", ".join(f"[{_words(e.name)}](../{SCRIPTS}/{e.name})" for e in group)
+    what = f"{in_markdown(first.defect.reason)}.{cause}{upstream}".replace("..", ".").replace("|", "\\|")
     case = graph_line(first.case).replace("|", "\\|")
     return f"| {'; '.join(names)} | {what} | `{case}` | {_outcome(group, outcomes)} | {scripts} |"
+
+
+def _words(script: str) -> str:
+    return script.removesuffix(".py").replace("_", " ")
 
 
 def _engine_and_versions(entry: Entry) -> str:
@@ -195,7 +200,7 @@ def _without_engine(known: Sequence[Entry]) -> list[str]:
     ]
     return lines + [
         f"| {e.platform.platform} | {HEADINGS.get(e.defect.severity or '', 'not stated').lower()} | "
-        f"{' '.join(e.defect.reason.split())} | `{graph_line(e.case)}` |".replace("|| ", "| ")
+        f"{in_markdown(e.defect.reason)} | `{graph_line(e.case)}` |".replace("|| ", "| ")
         for e in left
     ]
 

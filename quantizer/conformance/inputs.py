@@ -26,7 +26,7 @@ from quantizer.conformance.options import Options
 Stamp = tuple[int, int, int, int]
 SETTINGS = ("tox.ini", "pyproject.toml", "pytest.ini", ".pytest.ini", "setup.cfg", "conftest.py", "baseline.jsonl")
 STARTED = ("*.pth", "sitecustomize.py", "usercustomize.py", "*-info/entry_points.txt", "quantizer_conformance.py")
-"""What Python and pytest run before a program starts, in the folders where they find packages."""
+"""Files in folders of packages that Python and pytest run before a program starts."""
 IMPORTED = ("*.py", "*/__init__.py")
 """What could stand in a module's place, in a folder that pytest puts on the path (that of a conftest.py)."""
 SETTLED = 60.0

@@ -70,7 +70,7 @@ class Runner:
         self._recorder = Recorder(empty)
         self._failure = ""
         self.changes: list[str] = []
-        """What an update changed in the goldens."""
+        """The changes of an update to the goldens."""
         self._failed: str | None = None
         self.left_out: str | None = None
         """Why the item does not run, where the engine or a declaration says so."""

@@ -77,9 +77,9 @@ def judge(trial: Trial, checks: Sequence[str] = EVERY) -> list[Verdict]:
 def judged(trial: Trial, checks: Sequence[str] = EVERY) -> list[tuple[Trial, list[Verdict]]]:
     """Return the trial with its verdicts. Where a check does not pass on a stack, each part comes with its own.
 
-    What a defect excuses, mistrusts or leaves open in one part, it does not in the others. What passes on the whole
-    passes on every part: each has its share of that verdict. Where a check fails on the whole and on no part, the
-    whole comes after its parts.
+    A defect that excuses, mistrusts or leaves open one part has no effect on the others. A check that passes on the
+    whole passes on every part; each part gets its share of the verdict. If a check fails on the whole and on no part,
+    the whole comes after its parts.
     """
     verdicts, held, found = _opened(trial, checks)
     if not found:
@@ -92,7 +92,7 @@ def judged(trial: Trial, checks: Sequence[str] = EVERY) -> list[tuple[Trial, lis
 
 
 def judged_once(trial: Trial, checks: Sequence[str] = EVERY) -> list[tuple[Trial, list[Verdict]]]:
-    """Return what `judged` does, but what passes on the whole comes first, with the whole: it counts for every part."""
+    """Return the verdicts of `judged`; checks that pass on the whole stack come first and count for each part."""
     verdicts, held, found = _opened(trial, checks)
     if not found:
         return [(trial, verdicts)]
@@ -120,7 +120,7 @@ def _opened(
 
 
 def _complete(said: Sequence[Verdict], held: Sequence[Verdict], count: int, *, first: bool) -> list[Verdict]:
-    """Return what was said of one part, and its share of what holds for all *count*; the first has what is left over.
+    """Return the verdicts of one part, with its share of the counts of the whole; the first part gets the remainder.
 
     Provided numbers are those of every part.
     """
@@ -164,7 +164,7 @@ def _holds_of_parts(verdict: Verdict) -> bool:
 
 
 def _verdicts(trial: Trial, checks: Sequence[str]) -> Iterator[Verdict]:
-    """Yield what each check says; nothing after one in which the process of plugins ended: the case fails by that."""
+    """Yield the verdict of each check; stop after one in which the process of plugins ended, which fails the case."""
     before = deaths()
     for name in CHECKS:
         if name in checks and name in trial.engine.checks and deaths() == before:
@@ -329,8 +329,8 @@ def known_defect(trial: Trial, check: str) -> str | None:
     """Return `id: reason` of the declared defect that explains a failing *check*, or None.
 
     A defect of a real system excuses only results equal to those of the built-in functions, which were observed to
-    agree with that system. A plugin's known failure has nothing to be compared with, nor has a defect of a real engine
-    alone, in a version in which it was seen.
+    agree with that system. There is nothing to compare for a known failure of a plugin, or for a defect of a real
+    engine alone, in a version in which it was seen.
     """
     for defect in _declared(trial, check, trial.target.platform.defects):
         if defect.engine is not None:

@@ -32,10 +32,10 @@ OPERATORS = (
     "layer_norm",
     "concat",
 )
-"""One of each family: sums, products, functions, means, rows, movement."""
+"""One operator of each family: sums, products, functions, means, rows, movement."""
 CHECKS = ("parameters", "arithmetic", "accuracy")
 CASES = 3
-"""Of an operator under the first and the last of the platform's schemes, each."""
+"""Cases of an operator under the first of the platform's schemes, and as many under the last."""
 
 
 def platform_problems(platforms: Iterable[str], specs: Sequence[Path]) -> Iterator[str]:

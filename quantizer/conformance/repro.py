@@ -56,7 +56,7 @@ NOWHERE = "np.rint(steps) + z_y"
 
 @dataclass(frozen=True)
 class Told:
-    """What a script says about itself, and what it must know besides the case."""
+    """The facts that a script prints, and its inputs besides the case."""
 
     title: str
     lines: tuple[str, ...] = ()

@@ -166,7 +166,7 @@ class Run:
 
 
 def _other(line: str) -> str:
-    """Return the entries of *registered* lines that one process has and another has not."""
+    """Return the entries of *registered* lines that some processes have and others lack."""
     return f"another {line}" if line.startswith("engine ") else f"other functions of plugins, such as {line}"
 
 
@@ -179,7 +179,7 @@ def _worker(report: Any) -> str:
 def selection(config: pytest.Config) -> list[str]:
     """Return the keyword, marker, files and items that the command line names: other missing items were not requested.
 
-    Under xdist the process that writes files is told of no item that was deselected.
+    Under xdist the process that writes files receives no report of deselected items.
     """
     words = [f"-k {config.getoption('keyword')}"] if config.getoption("keyword") else []
     words += [f"-m {config.getoption('markexpr')}"] if config.getoption("markexpr") else []

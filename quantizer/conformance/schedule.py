@@ -101,7 +101,7 @@ class Schedule:
         return asked
 
     def _shown(self, sample: Sample, case: Case) -> set[object]:
-        """Return what the case covers that the check may have seen before: its structure, or its classes of tiles."""
+        """Return the keys by which a repeated case is recognised: its structure, or its classes of tiles."""
         if sample.once:
             return {(tuple(case.shapes.items()), tuple(case.attrs.items()), case.activation)}
         if "tiles" in sample.always and case.tiles.sizes:

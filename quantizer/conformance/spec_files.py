@@ -80,7 +80,7 @@ class SpecFile(pytest.File):
 
 
 def _is_judged_where_shipped(state: State) -> bool:
-    """Return whether this run has nothing to compare: the spec itself, and goldens that it neither holds nor stores."""
+    """Return whether the item has nothing to compare: the spec item, and goldens that are neither there nor stored."""
     if state.kind != "golden":
         return state.kind == "spec"
     from quantizer.conformance.stores import GOLDEN

@@ -108,8 +108,8 @@ def _spec_key_problems(session: Session, spec: Spec) -> Iterator[str]:
 def _precision_problems(session: Session, spec: Spec) -> list[str]:
     """Return a message if the reference computes in fewer bits than float64.
 
-    Operands with bits below those of float32 are given. A reference in float64 shows some of these bits in its results,
-    whatever it computes. Whole numbers say nothing: an index, a comparison or a clamp has no further bits to show.
+    It gets operands with bits below those of float32. A reference in float64 shows some of these bits in its results.
+    Whole numbers prove nothing: an index, a comparison or a clamp has no further bits to show.
     """
     seen: set[float] = set()
     for target, case in _some_cases(session, spec):
@@ -134,7 +134,8 @@ def _precision_problems(session: Session, spec: Spec) -> list[str]:
 def _compare_with_oracle(found: Findings, session: Session, spec: Spec) -> None:
     """Compare a built-in reference with the oracle that its spec names, up to the first case in which they differ.
 
-    By more than the float check allows a float32 forward. A plugin's reference is judged by its oracle in every case.
+    They differ if they are further apart than the float check allows a float32 forward. The reference of a plugin is
+    compared with its oracle in every case.
     """
     reference = REGISTRY.built_in(spec.op, "reference")
     oracle = oracle_function(spec)

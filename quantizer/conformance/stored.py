@@ -37,7 +37,9 @@ from quantizer.tiling.windows import tileable_axes
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 MAX_CODES = 256
 MAX_FILE = 1 << 20
-STORED = Readable("a file of stored cases", MAX_FILE, CaseError)
+STORED = Readable(
+    "a file of stored cases", MAX_FILE, CaseError, "Name a replay file (reports/out/failures/*.json) or a stored case."
+)
 
 
 class _GoldenModel(Model):
@@ -55,9 +57,9 @@ class _ReplayModel(Model):
     finding: str = ""
     reason: str = ""
     text: str = ""
-    """What the failure printed."""
+    """The text of the failure."""
     tensors: dict[str, dict[str, Any]] = {}
-    """What the run saw, for a reader: a replay computes it anew."""
+    """Values of the run, for a reader only: a replay computes them again."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ class Golden:
     engine: str
     reason: str
     history: tuple[Change, ...] = ()
-    """What each update changed, the oldest first."""
+    """The changes of each update, the oldest first."""
 
     def to_line(self) -> str:
         """Return the golden as one line."""
@@ -126,7 +128,7 @@ def _json(text: str, where: str) -> object:
 
 
 def target_of(library: Library, case: Case, where: str) -> Target:
-    """Return what a stored case is judged against; CaseError with *where* for a case that no longer validates."""
+    """Return the target of a stored case; CaseError with *where* if the case no longer validates."""
     try:
         spec = library.spec(case.op)
         target = Target(spec, library.scheme(case.scheme), library.platform(case.platform))

@@ -49,7 +49,7 @@ class Trial:
         """The case, its operands in the order of the spec: a stored one has them by name."""
         self.engine = engine
         self.shared: dict[str, Array] = {}
-        """What one check computed and another uses too, by the name of the first."""
+        """Results of one check that another check uses, by the name of the first."""
         self.matches: dict[str, bool] = {}
         """Whether a failing check fails as the built-in functions do, of each that was asked for."""
         self.radii: Mapping[str, Array] = {}

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def launch_early(config: pytest.Config) -> None:
-    """Start the process of plugins where there are any: it imports while pytest does. What is wrong is said later."""
+    """Start the process of plugins where there are any: it imports while pytest does. Errors are reported later."""
     from quantizer.runtime.isolation.launch import launch
 
     with contextlib.suppress(pytest.UsageError, QuantizerError):

@@ -59,7 +59,7 @@ def outlines(targets: Sequence[Target]) -> Iterator[tuple[Target, Case]]:
 
 
 class _Open:
-    """What of a spec no case has reached so far: bins and classes of tiles, and every `when`."""
+    """Parts of a spec that no case has reached so far: bins, classes of tiles, and every `when`."""
 
     def __init__(self, spec: Spec) -> None:
         self._spec = spec
@@ -133,7 +133,7 @@ def _idle_excludes(spec: Spec, library: Library) -> Iterator[Problem]:
 
 
 def _idle_attributes(spec: Spec, target: Target) -> Iterator[Problem]:
-    """Yield every attribute that decides nothing: neither a shape, a domain, a tile or an axis, nor a value."""
+    """Yield attributes without effect: on shapes, domains, tiles, axes or values."""
     decisive = _decisive_names(spec)
     for name, domain in spec.attrs.items():
         if name not in decisive and not _changes_values(target, name, domain):

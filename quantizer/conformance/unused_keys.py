@@ -62,7 +62,7 @@ def given_keys(value: object, location: Location = ()) -> Iterator[tuple[Locatio
 
 
 def unread_keys(session: Session, path: Path) -> list[Location]:
-    """Return where the spec at *path* says something that nothing reads, whatever the case.
+    """Return the places of the spec at *path* whose keys affect no case.
 
     The file is read anew: what an earlier run remembers of its spec would hide that it is read.
     """

@@ -50,7 +50,7 @@ COMPOSING: Mapping[Variant, tuple[Form, ...]] = {
     "f32_mean_of_codes_half_even": ("mean",),
     "area_multiplier": ("mean", "pooling"),
 }
-"""Requantization -> its forms of sums. What is not named here belongs to one system."""
+"""Requantization -> its forms of sums. A requantization that is not listed here belongs to one system."""
 OF_31_BITS = ("q31_double", "q31_half_up", "q31_half_up_in_8_lanes")
 """They multiply by 31 bits and keep the high half."""
 LIMITED: tuple[Variant, ...] = ("q31_single", "q31_double", "q15_single")

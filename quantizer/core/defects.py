@@ -30,7 +30,7 @@ CASE_NAMES = (
     "largest_ratio", "largest_code", "input_zero_point", "output_zero_point", "weight_zero_point", "range_low", "terms",
     "fast", "cut_axes", "largest_pair",
 )  # fmt: skip
-"""What the predicate of a defect may name beside dimensions and attributes.
+"""Names that the predicate of a defect may use besides dimensions and attributes.
 
 activation: the fused one; input_spread, spread: largest scale over smallest, of the inputs, and of inputs and output;
 largest_sum: the largest |sum| of centred codes, or |centred code| of one input; largest_ratio: of the inputs' and

@@ -19,7 +19,7 @@ MAX_NODES = 120
 MAX_MAGNITUDE = 1 << 62
 
 Value = Any
-"""What an expression yields: a number, a truth value, a text or a tuple of sizes."""
+"""The value of an expression: a number, a truth value, a text or a tuple of sizes."""
 Run = Callable[[Mapping[str, Any]], Value]
 _FOREIGN = re.compile(r"[^A-Za-z0-9_ \n.,:()\[\]+\-*/%<>=!'\"]")
 _TEXT = re.compile(r"'[^']*'|\"[^\"]*\"")

@@ -21,7 +21,7 @@ from quantizer.core.errors import GraphError
 from quantizer.core.rounding_modes import RoundingMode
 
 Overflow = Literal["saturate", "special"]
-"""What a number becomes if it rounds beyond the last value: that value; or infinity, or NaN without infinity."""
+"""The result of rounding beyond the last value: that value; or infinity, or NaN in formats without infinity."""
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ HOST = "host"
 """Nothing is pinned: an engine uses what the processor has and the environment variables allow."""
 ALL = "all"
 UNPINNED = "unpinned"
-"""What runs of an engine without such a switch are labelled with."""
+"""The label of runs of an engine without such a switch."""
 
 
 def offered(available: Collection[str] | None = None) -> tuple[str, ...]:

@@ -11,7 +11,6 @@ from typing import Generic, TypeVar
 
 from pydantic import ValidationError
 
-from quantizer.core.arithmetics import is_copy, refusals, runs
 from quantizer.core.errors import SpecError
 from quantizer.core.files import is_file, is_folder
 from quantizer.core.grid_rules import check_grids
@@ -20,9 +19,8 @@ from quantizer.core.model_errors import Finding, explain, render
 from quantizer.core.platform_rules import check_platform
 from quantizer.core.platforms import Platform
 from quantizer.core.roles import applies
-from quantizer.core.rooms import Room, declared_platforms, room_of, rooms
+from quantizer.core.rooms import declared_platforms, rooms
 from quantizer.core.schemes import Scheme, Schemes, all_schemes, check_schemes
-from quantizer.core.setting_rules import setting_problems
 from quantizer.core.spec import Spec
 from quantizer.core.spec_rules import check_spec
 from quantizer.core.stage_rules import check_stages
@@ -148,10 +146,11 @@ def load_schemes(path: Path) -> Schemes:
 
 def load_platform(path: Path) -> Platform:
     """Read one platform."""
-    return _read_platform(path)[0]
+    return read_platform(path)[0]
 
 
-def _read_platform(path: Path) -> tuple[Platform, Positions]:
+def read_platform(path: Path) -> tuple[Platform, Positions]:
+    """Return the platform in a file and the positions of its keys; SpecError lists all findings."""
     return read_file(path, Platform, lambda platform: check_platform(platform, path.stem))
 
 
@@ -229,15 +228,15 @@ def scheme_files(paths: Sequence[Path]) -> list[Path]:
 @functools.lru_cache(maxsize=8)
 def _load_library(paths: tuple[Path, ...]) -> Library:
     problems: list[str] = []
-    specs = _collect(spec_files(paths), spec_once, lambda spec: spec.op, "operator", problems)
-    platforms = _collect(
+    specs = collect(spec_files(paths), spec_once, lambda spec: spec.op, "operator", problems)
+    platforms = collect(
         dict.fromkeys((*shipped_platforms(), *platform_files(paths))),
-        _read_platform,
+        read_platform,
         lambda item: item.platform,
         "platform",
         problems,
     )
-    schemes = all_schemes(_all_parts(scheme_files(paths), problems))
+    schemes = all_schemes(all_parts(scheme_files(paths), problems))
     if not problems:
         problems += _unknown_names(specs, platforms, schemes)
     if problems:
@@ -260,13 +259,14 @@ class _Entry(Generic[M]):
     path: Path
 
 
-def _collect(
+def collect(
     files: Iterable[Path],
     read: Callable[[Path], tuple[M, Positions]],
     name_of: Callable[[M], str],
     what: str,
     problems: list[str],
 ) -> dict[str, _Entry[M]]:
+    """Return name -> model of each file that *read* can read; errors, and a second file of a name, go to *problems*."""
     found: dict[str, _Entry[M]] = {}
     for path in files:
         try:
@@ -291,7 +291,7 @@ def _twice(what: str, name: str, first: Path, positions: Positions) -> str:
     return positions.message((what if what == "platform" else "op",), text)
 
 
-def _all_parts(files: Sequence[Path], problems: list[str]) -> Schemes:
+def all_parts(files: Sequence[Path], problems: list[str]) -> Schemes:
     """Return the parts and combinations of all schemes files; a later file may combine the parts of earlier ones."""
     merged = Schemes()
     for file in files:
@@ -303,168 +303,6 @@ def _all_parts(files: Sequence[Path], problems: list[str]) -> Schemes:
             continue
         merged = merged.with_added(own)
     return merged
-
-
-def unused_names(library: Library) -> Iterator[str]:
-    """Yield a message for each operator or family that a platform names and that no spec has.
-
-    Such a rule is never applied; a library is still usable with it, so only `quantizer spec lint` asks.
-    """
-    families = {spec.quantization.family for spec in library.specs.values()} | {"default"}
-    families |= {name for spec in library.specs.values() for form in spec.formats.values() for name in form.fuses}
-    for name, platform in library.platforms.items():
-        positions = library.platform_positions[name]
-        for location, op in _operators_named(platform):
-            if op not in library.specs:
-                text = f"no such operator.{suggestion(op, library.specs, 'Known')}"
-                yield positions.message(location, text, key=location[-1] == op)
-        for location, family in _families_named(platform):
-            if family not in families and family not in platform.activations:
-                text = f"no operator is of that family.{suggestion(family, sorted(families), 'Known')}"
-                yield positions.message(location, text, key=location[-1] == family)
-
-
-def _operators_named(platform: Platform) -> Iterator[tuple[Location, str]]:
-    yield from ((("ops", index), op) for index, op in enumerate(platform.ops or []))
-    yield from ((("fixed_outputs", op), op) for op in platform.fixed_outputs)
-    yield from ((("fixed_ranges", op), op) for op in platform.fixed_ranges)
-    yield from ((("full_range_outputs", index), op) for index, op in enumerate(platform.full_range_outputs))
-    yield from ((("padded_tiles", op), op) for op in platform.padded_tiles)
-    yield from ((("stages", op), op) for op in platform.stages)
-    sums = platform.accumulator.float32_sums
-    yield from ((("accumulator", "float32_sums", index), op) for index, op in enumerate(sums))
-    for index, defect in enumerate(platform.defects):
-        yield from ((("defects", index, "ops", place), op) for place, op in enumerate(defect.ops or ()))
-
-
-FAMILY_LISTS = (
-    "absorbs_zero_point",
-    "ones_complement_outputs",
-    "per_channel_weights",
-    "per_tensor_weights",
-    "same_as_equal_inputs",
-    "same_as_input",
-    "shared_parameters",
-    "unit_range_above_8_bits",
-    "clamp_range_to_output_limits",
-)
-FAMILY_KEYS = ("aligned_within", "bias_effective_bits", "output_signs", "requantize", "variants", "weight_bits")
-
-
-def _families_named(platform: Platform) -> Iterator[tuple[Location, str]]:
-    """Yield the place and the name of each operator family that *platform* has a rule for."""
-    lists: dict[Location, Sequence[str]] = {(key,): getattr(platform, key) for key in FAMILY_LISTS}
-    lists |= {
-        ("multiplier", "own_shifts"): platform.multiplier.own_shifts,
-        ("multiplier", "unscaled"): platform.multiplier.unscaled,
-        ("tables", "no_guard_entry"): platform.tables.no_guard_entry,
-        ("accumulator", "float32"): platform.accumulator.float32,
-    }
-    keyed: dict[Location, Mapping[str, object]] = {(key,): getattr(platform, key) for key in FAMILY_KEYS}
-    keyed |= {("multiplier", "ratio"): platform.multiplier.ratio, ("tables", "fast"): platform.tables.fast}
-    lists |= {("scheme_families", name): families for name, families in platform.scheme_families.items()}
-    for location, names in lists.items():
-        yield from (((*location, index), family) for index, family in enumerate(names))
-    for location, rules in keyed.items():
-        yield from (((*location, family), family) for family in rules)
-
-
-def lint(paths: Sequence[Path] = ()) -> tuple[list[str], dict[str, int]]:
-    """Return all findings on files and folders (the shipped ones if *paths* is empty), and the files that were read.
-
-    References between files are checked only after each file is valid by itself.
-    """
-    problems: list[str] = []
-    shipped = shipped_folder().resolve()
-    found = [_files_at(Path(path).resolve()) for path in paths or [shipped, *(room.folder for room in rooms())]]
-    for path, files in zip(paths, found, strict=False):
-        if not files.count:
-            problems.append(f"{shown_path(path)}: holds no spec. Name a folder with *.yaml files.")
-    specs = list(dict.fromkeys(file for files in found for file in files.specs))
-    platforms = list(dict.fromkeys(file for files in found for file in files.platforms))
-    schemes = list(dict.fromkeys(file for files in found for file in files.schemes))
-    _collect(specs, read_spec, lambda spec: spec.op, "operator", problems)
-    _collect(platforms, _read_platform, lambda item: item.platform, "platform", problems)
-    _all_parts(scheme_files([file.parent for file in schemes]), problems)
-    if not problems:
-        try:
-            library = load_library([files.root for files in found if files.root is not None])
-            problems += unused_names(library)
-            problems += _refused(library, platforms)
-        except SpecError as err:
-            problems.append(str(err))
-    return problems, {"spec": len(specs), "platform": len(platforms), "schemes file": len(schemes)}
-
-
-def linted_platforms(paths: Sequence[Path] = ()) -> list[tuple[str, Path | None]]:
-    """Return the platforms whose files `lint` reads, each with the folder that a library must add to know it."""
-    found = [_files_at(Path(path).resolve()) for path in paths or (room.folder for room in rooms())]
-    return [(file.stem, files.root) for files in found for file in files.platforms]
-
-
-PACKAGE = Path(__file__).resolve().parents[1]
-
-
-def _refused(library: Library, files: Sequence[Path]) -> Iterator[str]:
-    """Yield a message for each operator that built-in functions cannot compute on a platform of *files*.
-
-    A room from outside may bring its own functions and oracles. So only a generic requantization is refused there, in
-    families without an oracle.
-    """
-    for file in files:
-        platform = library.platforms.get(file.stem)
-        if platform is None or PACKAGE in file.resolve().parents:
-            continue
-        specs, room = list(library.specs.values()), room_of(platform.platform)
-        if room is not None:
-            judged = {
-                oracle.family for oracle in room.oracles if platform.platform in (oracle.platforms or room.platforms)
-            }
-            specs = [spec for spec in specs if spec.quantization.family not in judged]
-        positions = library.platform_positions[platform.platform]
-        home = library.platforms.get(platform.functions or "")
-        for place, text in refusals(platform, specs, home, generic=room is not None):
-            yield positions.message(place, text)
-        if room is None and (home is None or not is_copy(platform, home)):
-            there = [spec for spec in specs if runs(platform, spec)]
-            for place, text in setting_problems(platform, there, library.schemes):
-                yield positions.message(place, text)
-
-
-@dataclass(frozen=True)
-class _Files:
-    """The files of one folder, or the one file that was named."""
-
-    root: Path | None
-    """What must be added to the library so that it knows the files; None for those of rooms, which it knows."""
-    specs: Sequence[Path] = ()
-    platforms: Sequence[Path] = ()
-    schemes: Sequence[Path] = ()
-
-    @property
-    def count(self) -> int:
-        return len(self.specs) + len(self.platforms) + len(self.schemes)
-
-
-def _files_at(path: Path) -> _Files:
-    if (room := _room_at(path)) is not None:
-        own = [
-            file for file in (*room.files, room.folder / SCHEMES_FILE) if path in (file, room.folder) and is_file(file)
-        ]
-        platforms, schemes = ([file for file in own if (file.name == SCHEMES_FILE) is kind] for kind in (False, True))
-        return _Files(None, platforms=platforms, schemes=schemes)
-    if is_file(path) and path.parent.name == PLATFORMS_FOLDER:
-        return _Files(path.parent.parent, platforms=[path])
-    if is_file(path) and path.name == SCHEMES_FILE:
-        return _Files(path.parent, schemes=[path])
-    schemes = [path / SCHEMES_FILE] if is_file(path / SCHEMES_FILE) else []
-    return _Files(path, spec_files([path]), platform_files([path]), schemes)
-
-
-def _room_at(path: Path) -> Room | None:
-    """Return the room whose folder *path* is, or one of whose files it is."""
-    named = (room for room in rooms() if path in (room.folder, *room.files, room.folder / SCHEMES_FILE))
-    return next(named, None)
 
 
 def _unknown_names(

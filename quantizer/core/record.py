@@ -96,7 +96,7 @@ _LAST = f'"version":{VERSION}}}'
 """The end of a line with sorted keys. It is compared because the decoder does not check the version."""
 _LINE_END = f"{_LAST}\n".encode()
 _UNRELEASED = '"engine":"own"'
-"""What the fast decoder would take for an engine's name and the slow one refuses. In a text its quotes are escaped."""
+"""The fast decoder would read it as an engine's name, and the slow one refuses it. In a text its quotes are escaped."""
 
 
 def read_records(lines: Iterable[str], where: str) -> Iterator[Record]:

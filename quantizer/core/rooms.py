@@ -25,7 +25,7 @@ ENGINES = "quantizer.engines"
 LAYER_FORMATS = "quantizer.layer_formats"
 """The group of file formats whose layers specs describe: each names the module that reads and writes it."""
 UNRELEASED_ENGINE = "own"
-"""What builds before the first release called the engine `builtin`."""
+"""The name of the engine `builtin` in builds before the first release."""
 DISTRIBUTION = "quantizer-conformance"
 PROJECT = "pyproject.toml"
 CASES_FOLDER = "cases"
@@ -45,7 +45,7 @@ class Pin:
     values: Mapping[str, str]
     """Level -> the value that restricts the library to it."""
     library: str = ""
-    """As defects name it; empty where a value says nothing about instruction sets."""
+    """The name in defects; empty if a value does not concern instruction sets."""
     leaves: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Value in lower case -> the instruction sets that are left; another value leaves all."""
 
@@ -77,13 +77,13 @@ class Engine:
     worker: str
     """The module, or the Python file, that runs them in a process of its own (quantizer.runtime.engines.serve)."""
     distributions: tuple[str, ...]
-    """What must be installed; the first one's version counts."""
+    """Distributions that must be installed; the version is that of the first."""
     variant_of_platform: Mapping[str, str]
     """Platform -> the variant of the system that computes it."""
     extra: str = "engines"
     """The extra of this package that installs it; empty: its own distribution does."""
     pins: Pins = NONE
-    """What it lets us pin."""
+    """The settings that can be pinned."""
     guest: bool = False
     """Whether it is judged on platforms that are not named after it too, where the run names one."""
     models: str = ""
@@ -145,7 +145,7 @@ class Room:
     functions: tuple[str, ...] = ()
     """Modules that register functions of operators for these platforms, to import before anything runs."""
     oracles: tuple[Oracle, ...] = ()
-    """What judges operators that the generic arithmetic does not describe."""
+    """Oracles for operators that the generic arithmetic does not describe."""
     engines: tuple[Engine, ...] = ()
     """The real systems that compute these platforms."""
     forms: Mapping[str, str] = field(default_factory=dict)
@@ -155,7 +155,7 @@ class Room:
     names: tuple[str, ...] = ()
     """Systems whose names of operators specs may list under `names`, beside those that the package knows."""
     flow: Flow | None = None
-    """What `pipeline` runs; None: the system has no tools that run a case."""
+    """The flow that `pipeline` runs; None: the system has no tools that run a case."""
     exports: Mapping[str, str] = field(default_factory=dict)
     """What the system's tools read -> what writes a case so, as `module:function` (quantizer.conformance.exported)."""
     faults: str = ""

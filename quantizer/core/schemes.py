@@ -15,7 +15,7 @@ from quantizer.core.wording import suggestion
 Granularity = Literal["tensor", "channel", "block"]
 FloatFormat = Literal["float8_e4m3fn", "float8_e5m2", "float6_e2m3fn", "float6_e3m2fn", "float4_e2m1fn"]
 Grid = Literal["uniform", "blocks"] | FloatFormat
-"""What a scheme's codes need from an arithmetic: integers with a scale per tensor or channel, or something special."""
+"""The kind of codes that an arithmetic must support: integers with a scale per tensor or channel, or a special kind."""
 Symmetry = Literal["symmetric", "asymmetric"]
 CodeRange = Literal["full", "restricted"]
 Rule = Literal["linear", "power_of_two"]
@@ -150,7 +150,7 @@ def check_schemes(schemes: Schemes, before: Schemes) -> list[Finding]:
 
 
 def _check_parts(schemes: Schemes) -> Iterator[Finding]:
-    """Yield what contradicts itself in a part: blocks without a size, a float of other bits than its own."""
+    """Yield contradictions in a part: blocks without a size, or bits that are not those of its float format."""
     for name, part in schemes.weights.items():
         if (part.granularity == "block") != (part.block is not None):
             text = "must be given with granularity block, and only there. Write the elements of a block, such as 128."

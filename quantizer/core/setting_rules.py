@@ -40,7 +40,7 @@ def _is_symmetric(platform: Platform, scheme: Scheme) -> bool:
 
 
 def _signs(platform: Platform, schemes: Sequence[Scheme]) -> Iterator[tuple[Location, str]]:
-    """Unsigned codes hold negative numbers by their zero point alone, and symmetric ones have none."""
+    """Unsigned codes represent negative numbers only with a zero point, and symmetric schemes have none."""
     found = next((scheme.name for scheme in schemes if _is_symmetric(platform, scheme)), None)
     if platform.parameters.activation_sign == "unsigned" and found is not None:
         text = f"unsigned codes of scheme {found!r}, which is symmetric, hold no negative number. "
@@ -51,7 +51,7 @@ def _signs(platform: Platform, schemes: Sequence[Scheme]) -> Iterator[tuple[Loca
 
 
 def _segments(platform: Platform, schemes: Sequence[Scheme]) -> Iterator[tuple[Location, str]]:
-    """A kernel finds its segment by a shift: their number is a power of two, and each has a code at least."""
+    """A kernel finds its segment by a shift: their number is a power of two, and each has at least one code."""
     count = platform.tables.segments
     wide = [scheme.activation.bits for scheme in schemes if scheme.activation.bits > NARROW_BITS]
     if count is None or not wide:
@@ -65,7 +65,7 @@ def _segments(platform: Platform, schemes: Sequence[Scheme]) -> Iterator[tuple[L
 
 
 def _alignment(platform: Platform, schemes: Sequence[Scheme]) -> Iterator[tuple[Location, str]]:
-    """Points at equal distances are not the codes that read the entries, unless each code has its own."""
+    """Points at equal distances are codes only if the table has an entry for each code."""
     rule = platform.tables
     if rule.entries != "lut_bits" or rule.alignment != "linspace":
         return
@@ -94,7 +94,7 @@ def _granularity(platform: Platform, schemes: Sequence[Scheme]) -> Iterator[tupl
 
 
 def _shifts(platform: Platform, specs: Sequence[Spec]) -> Iterator[tuple[Location, str]]:
-    """Limits of integer shifts are of requantizations that have such shifts."""
+    """Only requantizations with integer shifts may have limits of shifts."""
     used = {variant for spec in specs for variant in variants_of(platform, spec.quantization.family)}
     rule = platform.multiplier
     for key in ("max_shift", "positive_shifts", "unify_shifts"):
@@ -110,7 +110,7 @@ def _shifts(platform: Platform, specs: Sequence[Spec]) -> Iterator[tuple[Locatio
 def _room_for_sums(
     platform: Platform, specs: Sequence[Spec], schemes: Sequence[Scheme]
 ) -> Iterator[tuple[Location, str]]:
-    """An accumulator that forbids overflow holds the sums of products of every scheme, and a bias."""
+    """An accumulator that forbids overflow is wide enough for the sums of products of every scheme, plus a bias."""
     rule = platform.accumulator
     for spec in specs:
         squares = spec.error_model.kind == "euclidean"

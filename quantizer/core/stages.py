@@ -57,8 +57,8 @@ class Stage(Model):
     exp, gelu (by erf), log, relu, sigmoid, silu, sqrt, square, tanh, max(a, b), min(a, b), and along an axis that
     stays with size 1: sum(x, axis), mean(x, axis), greatest(x, axis). Codes stand for their real values."""
     bits: Whole | None = None
-    """Bits of a code, 2 to 32: an expression over activation_bits, dimensions and attributes. The output has none: its
-    format is that of the scheme."""
+    """Bits of a code, 2 to 32: an expression over activation_bits, dimensions and attributes. The output has no such
+    key: its format is the scheme's."""
     signed: bool = True
     """Whether codes have a sign."""
     scale: Real | None = None

@@ -20,7 +20,7 @@ NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.\-]*$"
 DIGEST = r"^[0-9a-f]{64}$"
 MOST_CASES = 1 << 20
 MOST_CODES = (1 << 63) - 1
-"""What a reader in C holds."""
+"""Limits of the reader in C."""
 
 Count = Annotated[int, Field(ge=0)]
 Size = Annotated[int, Field(ge=0, le=MAX_ELEMENTS)]

@@ -16,7 +16,7 @@ CHECKS = (
 """The checks of an example, in the order in which they are read."""
 
 SAMPLED = ("pipeline",)
-"""Those of them that cost more than all others: no profile runs them on every case."""
+"""The checks of these that cost more than all others: no profile runs them on every case."""
 
 EVERY = tuple(name for name in CHECKS if name not in SAMPLED)
 """The checks that judge a case wherever nobody names others: `conformance/schedule.py` says what a run does."""

@@ -78,3 +78,9 @@ def shown_path(path: Path) -> str:
 def visible(text: str) -> str:
     """Return *text* with characters escaped that control a terminal, break XML or hide others; lines and tabs stay."""
     return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
+
+
+def in_markdown(text: str) -> str:
+    """Return *text* on one line, as it reads in markdown: 2**14 is a power and not bold type. Code spans stay."""
+    parts = " ".join(text.split()).split("`")
+    return "`".join(part if place % 2 else part.replace("**", r"\*\*") for place, part in enumerate(parts))

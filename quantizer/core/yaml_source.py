@@ -25,7 +25,7 @@ Location = tuple[str | int, ...]
 Data = Any
 """The kinds of YAML values: mappings, lists and scalars."""
 Event = Any
-"""What the parser yields; its stubs do not say."""
+"""The events of the parser; its stubs have no type for them."""
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
 _UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")

@@ -51,7 +51,7 @@ def _known(place: str, name: str, graph: Graph, made: set[str]) -> None:
 
 
 def _made(where: str, graph: Graph) -> set[str]:
-    """Return the tensors that something makes; each has one maker."""
+    """Return the tensors that are inputs, constants or results of nodes; an error if one is produced twice."""
     makers: dict[str, Node | None] = {}
     for name, tensor in graph.tensors.items():
         if tensor.is_constant:

@@ -224,8 +224,8 @@ class Graph:
     def to_ir(self, inputs: Sequence[Tensor] | None = None, outputs: Sequence[Tensor] | None = None) -> IrGraph:
         """Return the graph of Top operators, its quantization parameters propagated.
 
-        inputs: in order, those that nothing makes, in order of use, where None. outputs: those that nothing reads where
-        None. Raises LangError for a tensor that is not of the graph, and for parameters that contradict each other.
+        inputs: None: the tensors that no operator makes, in order of use. outputs: None: the tensors that no operator
+        reads. Raises LangError for a tensor that is not of the graph, and for parameters that contradict each other.
         """
         with self._lock:
             read = {name for node in self.nodes for name in node.reads}

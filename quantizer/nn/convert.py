@@ -59,7 +59,7 @@ def to_graph(
 
 
 def run_graph(graph: Graph, *inputs: Tensor) -> Tensor | tuple[Tensor, ...]:
-    """Return what a quantized graph computes of real *inputs*, as real numbers: quantized, executed, dequantized.
+    """Quantize real *inputs*, execute a quantized graph, and return its dequantized outputs.
 
     inputs: channels first. GraphError if their number or a shape is another.
     """

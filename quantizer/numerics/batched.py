@@ -1,4 +1,4 @@
-"""Functions that compute several trials of one structure in one call, beside those that take one case."""
+"""Batched functions: they compute several trials of one structure in one call."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Function = Callable[..., Any]
 
 @functools.cache
 def of_batches(function: Function) -> Function:
-    """Return *function*, which takes K trials, so that it takes one case too, as a batch of one.
+    """Wrap *function*, which takes K trials, so that it also takes a single case, as a batch of one.
 
-    Of a batch each operand has a first axis of K trials, and `parameters` is a tuple of K; the result has that first
-    axis, too. What it is called with says which: one `Parameters` is one case.
+    In a batch, each operand and the result have a first axis of K trials, and `parameters` is a tuple of K. A call with
+    one `Parameters` is a single case.
     """
 
     @functools.wraps(function)
@@ -38,7 +38,7 @@ def _as_batch(value: Any) -> Any:
 
 
 def trials_of(made: Any, count: int) -> Sequence[Any]:
-    """Return what a batched function gave for each of *count* trials; GraphError where it gave another number."""
+    """Split the result of a batched function into *count* trials; GraphError if it holds another number of trials."""
     if isinstance(made, Staged):
         codes = _each(made.codes, count)
         stages = {name: _each(values, count) for name, values in made.stages.items()}

@@ -15,9 +15,9 @@ from quantizer.numerics.rules import activation_params
 HALVES = {"power_of_two": 0, "power_of_two_halves": 1}
 """How an exponential is made -> fractional bits of the sum's logarithm."""
 BY_TABLES = "power_of_two_table"
-"""Exponents with a fraction too, in as many bits as the platform's table rule says."""
+"""Exponents have fractional bits; the platform's table rule gives their number."""
 LEAST_FRACTION = 8
-"""Fractional bits from which powers and logarithms are read from tables of 256 entries."""
+"""From this many fractional bits on, powers and logarithms are read from tables of 256 entries."""
 LOG2_E = 1.442695
 BITS = 13
 """Bits of the multiplier that brings codes to exponents, whatever the scheme."""

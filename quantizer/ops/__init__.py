@@ -121,7 +121,7 @@ class Registry:
 
     entries: dict[tuple[str, FunctionKind, str | None], list[Registration]] = field(default_factory=dict)
     origin: str | None = None
-    """Where functions come from that are registered now: whoever loads them says so, never they themselves."""
+    """The origin of functions that are being registered; the loader sets it, not the functions."""
     sealed: bool = False
     """Whether all built-in functions are there: no other one is."""
 
@@ -150,7 +150,7 @@ class Registry:
         known.sort(key=lambda e: (e.version, e.origin != BUILT_IN))
 
     def find(self, op: str, kind: FunctionKind, platform: Place = None) -> Registration | None:
-        """Return what runs: the highest version for the platform or for all; at equal version the platform's own.
+        """Return the function that runs: the highest version; at equal versions, the platform's before that for all.
 
         Of two for names of the platform the first name's counts.
         """
@@ -199,7 +199,7 @@ class Registry:
         return self.entry(op, kind, platform).function
 
     def entry(self, op: str, kind: FunctionKind, platform: Place = None) -> Registration:
-        """Return what runs; UnsupportedError if there is nothing."""
+        """Return the function that runs; UnsupportedError if there is none."""
         entry = self.find(op, kind, platform)
         if entry is None:
             raise UnsupportedError(
@@ -225,9 +225,9 @@ class Registry:
         ]
 
     def unsupported(self, op: str, platform: Place, values: Mapping[str, Any]) -> str | None:
-        """Return why a function that runs declares not to compute a case of these *values*; None if none says so.
+        """Return the reason why a function declares a case of these *values* as unsupported; None if all support it.
 
-        A predicate that names more than *values* holds says nothing.
+        A predicate with names that *values* lacks is ignored.
         """
         for entry in filter(None, (self.find(op, kind, platform) for kind in KINDS)):
             for text, reason in entry.unsupported.items():

@@ -19,5 +19,5 @@ def reference(x: Tensor, *, alpha: float) -> Tensor:
 
 @operator("celu")
 def function(x: Tensor, *, alpha: float) -> Tensor:
-    """Return what tables hold, by one call."""
+    """Return the real values of table entries: a single torch call, in the type of x."""
     return F.celu(x, alpha)

@@ -16,5 +16,5 @@ def reference(x: Tensor, *, alpha: float) -> Tensor:
 
 @operator("elu")
 def function(x: Tensor, *, alpha: float) -> Tensor:
-    """Return what tables hold, by one call."""
+    """Return the real values of table entries: a single torch call, in the type of x."""
     return F.elu(x, alpha)

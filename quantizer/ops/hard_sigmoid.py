@@ -16,6 +16,6 @@ def reference(x: Tensor, *, alpha: float, beta: float, low: float, high: float) 
 
 @operator("hard_sigmoid")
 def function(x: Tensor, *, alpha: float, beta: float, low: float, high: float) -> Tensor:
-    """Return what tables hold, the smaller of high and the line first."""
+    """Return the real values of table entries: the line is cut at high first, then at low."""
     least, most = (torch.tensor(end, dtype=x.dtype) for end in (low, high))
     return torch.maximum(least, torch.minimum(alpha * x + beta, most))

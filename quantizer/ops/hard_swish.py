@@ -18,5 +18,5 @@ def reference(x: Tensor) -> Tensor:
 
 @operator("hard_swish")
 def function(x: Tensor) -> Tensor:
-    """Return what tables hold, by one call."""
+    """Return the real values of table entries: a single torch call, in the type of x."""
     return F.hardswish(x)

@@ -19,5 +19,5 @@ def reference(x: Tensor) -> Tensor:
 
 @operator("mish")
 def function(x: Tensor) -> Tensor:
-    """Return what tables hold, by one call."""
+    """Return the real values of table entries: a single torch call, in the type of x."""
     return F.mish(x)

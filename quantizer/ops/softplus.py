@@ -16,5 +16,5 @@ def reference(x: Tensor) -> Tensor:
 
 @operator("softplus")
 def function(x: Tensor) -> Tensor:
-    """Return what tables hold, x itself above 20."""
+    """Return the real values of table entries; above 20, x itself."""
     return F.softplus(x)

@@ -17,5 +17,5 @@ def reference(x: Tensor, *, alpha: float) -> Tensor:
 
 @operator("thresholded_relu")
 def function(x: Tensor, *, alpha: float) -> Tensor:
-    """Return what tables hold, by one call."""
+    """Return the real values of table entries: a single torch call, in the type of x."""
     return F.threshold(x, alpha, 0.0)

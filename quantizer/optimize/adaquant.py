@@ -52,14 +52,14 @@ class Grid:
         return (codes - self.zero) * (1.0 / self.steps)
 
     def ends(self) -> tuple[Tensor, Tensor]:
-        """Return what the smallest and the largest code mean, one number for each scale."""
+        """Return the real values of the smallest and the largest code, for each scale."""
         with torch.no_grad():
             low, high = (self.real(torch.tensor(float(end))).reshape(-1) for end in (self.low, self.high))
         return low, high
 
 
 def adaquant(trained: Trained, method: Method, specs: Mapping[str, Spec]) -> Learned:
-    """Return what each layer learns on the float values that it reads and makes.
+    """Train each layer on its float inputs and outputs, and return the result.
 
     Source: Hubara et al. 2020, in Compass's form: Adam reduces the mean squared error of the layer's output, after the
     activation layer that follows; the learning rate of the inputs' scales falls along half a cosine. Codes are rounded

@@ -19,7 +19,7 @@ from quantizer.optimize.values import Value
 
 SECTION = "[Common]"
 LARGEST = 1 << 20
-CFG = Readable("a cfg file", LARGEST, FormatError)
+CFG = Readable("a cfg file", LARGEST, FormatError, "Name an opt.cfg; its first line is [Common].")
 COMMENTS = ("#", ";", "//", ",")
 NAMES = ("model_name", "out_ir_name", "quant_ir_name")
 """Fields that become names of files in output_dir."""

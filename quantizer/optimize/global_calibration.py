@@ -45,7 +45,7 @@ def moved(
 
 
 def _changed(graph: Graph, method: Method) -> Iterator[Node]:
-    """Yield what a method would change: normalizations and scalings, if behind them come fully connected layers.
+    """Yield the layers that a method would change: normalizations and scalings before fully connected layers.
 
     svd_quant searches ranges of every layer in all modes but 0, and in that one only where layer types are named.
     """

@@ -66,7 +66,7 @@ class _Machine:
     memory: dict[int, Any] = field(default_factory=dict)
 
     def items(self) -> list[Any]:
-        """Return what stands above the last mark."""
+        """Return the stack's elements above the last mark."""
         found: list[Any] = []
         while self.stack:
             item = self.stack.pop()

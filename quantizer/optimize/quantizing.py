@@ -395,7 +395,7 @@ def _float_constants(graph: Graph, spec: Spec, node: Node, dtype: DType) -> list
 
 
 def _before_axes(extra: Mapping[str, object], added: Mapping[str, object]) -> dict[str, object]:
-    """Return what a layer keeps with *added* lines before that of its axes, which is the last."""
+    """Return the lines that a layer keeps, with *added* before the last, which is that of its axes."""
     return {**{key: value for key, value in extra.items() if key != AXES}, **added, AXES: extra[AXES]}
 
 

@@ -42,7 +42,7 @@ QUANTIZE, DEQUANTIZE = "Quantize", "DeQuantize"
 CROP, SLICE, CONCAT = "Crop", "Slice", "Concat"
 """Layers around tiles: they move codes alone."""
 Before = Callable[[Node, Sequence[Tensor | None]], Node]
-"""What happens to a layer before it runs on its operands."""
+"""Changes to a layer before it runs on its operands."""
 
 
 def as_it_is(node: Node, operands: Sequence[Tensor | None]) -> Node:  # noqa: ARG001 - as every Before

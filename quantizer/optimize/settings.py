@@ -136,7 +136,7 @@ class Settings:
 
     @property
     def exponential(self) -> tuple[tuple[str, str | int], ...]:
-        """What a softmax changes in the platform's rule for tables."""
+        """Changes of a softmax to the platform's rule for tables."""
         method, *numbers = cast("tuple[tuple[float, ...], ...]", self["enable_pass_tune_op_softmax"])[0]
         own = (("exponential", "float24"),) if self.values.get(FLOAT24) else ()
         if int(method) != FAST_EXP:
@@ -191,7 +191,7 @@ def _scheme(bits: int, activation: str, lut_bits: int, weight_bits: int, weight:
 
 @dataclass(frozen=True, eq=False)
 class _Arithmetic:
-    """A platform that is told apart by identity, so that what is derived from it can be kept."""
+    """A platform that is compared by identity, so that values derived from it can be cached."""
 
     platform: Platform
 

@@ -72,7 +72,7 @@ def read_graph(work: Work) -> Work:
 
 
 def with_graph(work: Work, theirs: Graph) -> Work:
-    """Return what is known once a float graph in Compass vocabulary is there."""
+    """Return the initial state for a float graph in Compass vocabulary."""
     keys = {
         node.name: LayerKey(
             number, node.name, node.op, str(node.attrs.get("method", "")) if node.op == "Activation" else ""
@@ -319,7 +319,7 @@ STEPS: tuple[Callable[[Work], Work], ...] = (
 
 
 AFTER_RANGES = STEPS[5:-2]
-"""What computes a quantized graph from ranges, and writes nothing."""
+"""Computes a quantized graph from ranges, and writes nothing."""
 
 
 def optimize(options: Options, library: Library, say: Say = lambda text: None) -> Work:  # noqa: ARG005 - quiet

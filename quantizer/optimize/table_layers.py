@@ -106,7 +106,7 @@ class OneInputLayer(LoneLayer):
 
     @property
     def outputs(self) -> list[QParams]:
-        """What the codes of its output mean."""
+        """The parameters of its output."""
         assert self.y is not None
         return [self.y]
 

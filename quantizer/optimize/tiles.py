@@ -29,7 +29,7 @@ class Tiles:
 
     chain: Sequence[Node]
     target: Tensor
-    """What the chain makes."""
+    """The results of the chain."""
     nodes: list[Node] = field(default_factory=list)
     tensors: dict[str, Tensor] = field(default_factory=dict)
 

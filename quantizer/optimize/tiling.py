@@ -44,7 +44,7 @@ class Cuts:
 
 
 def tiled(graph: Graph, specs: Mapping[str, Spec], options: Options, keys: Mapping[str, LayerKey]) -> Graph:
-    """Return the quantized graph with chains of layers cut as the cfg says; the same graph where it says nothing.
+    """Return the quantized graph with chains of layers cut as the cfg says; unchanged if the cfg has no such key.
 
     Explicit chains of `featuremap_tiling_param` come first, then a memory of `featuremap_splits_sram_size`, then the
     numbers of tiles. A chain grows while the rows and columns that tiles share are at most
@@ -225,7 +225,7 @@ def _needed(graph: Graph, specs: Mapping[str, Spec], node: Node, area: Area) -> 
 
 
 def _spread(shapes: Mapping[str, tuple[int, ...]], node: Node, area: Area) -> tuple[Area, Mapping[str, AttrValue]]:
-    """Return what a transposed convolution reads for an area of its output, and its attributes there."""
+    """Return the input area that a transposed convolution reads for an area of its output, and its attributes there."""
     stride, dilation = (cast("Span", node.attrs[key]) for key in ("stride", "dilation"))
     padding = cast("tuple[int, int, int, int]", node.attrs["padding"])
     (rows, (top, bottom), below), (columns, (left, right), beside) = (

@@ -152,7 +152,7 @@ CHOOSE: Mapping[str, Callable[[Trained, Method, Sequence[Node]], dict[str, Tenso
     "gptq_zy": _by_gptq,
     "adaround": _by_adaround,
 }
-"""Method -> what chooses the weights of layers, on the grid, as the file has them."""
+"""Method -> function that chooses the weights of layers on the grid of codes."""
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,7 @@ class Grid:
     """The real values that codes can take, as Compass computes them."""
 
     steps: Tensor
-    """Codes per unit, one or one for each row."""
+    """Codes per unit: one number, or one for each row."""
     zero: Tensor
     low: int
     high: int

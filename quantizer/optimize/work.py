@@ -1,4 +1,4 @@
-"""What is known of a run of the flow, and the batches that its steps read."""
+"""The state of a run of the flow, and the batches that its steps read."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Work:
-    """What is known of a run."""
+    """The state of a run."""
 
     options: Options
     library: Library
@@ -47,7 +47,7 @@ class Work:
     layered: Graph | None = None
     """The quantized graph as it is before its layers are cut into tiles."""
     scored: Graph | None = None
-    """What metrics score in the quantized graph's place, where layers run in floating point for debugging."""
+    """The graph that metrics score instead of the quantized one, when layers run in floating point for debugging."""
     similarity: Mapping[str, Similarity] = field(default_factory=dict)
     scores: tuple[Score, ...] = ()
 

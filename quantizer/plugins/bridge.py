@@ -32,14 +32,14 @@ SOURCE = Readable("a source file", 1 << 24, PluginError)
 
 PLATFORM = "compass"
 STAGE = "/stage/"
-"""What stands before a stage's name in the name of a placeholder."""
+"""Prefix of a stage's name in the name of a placeholder."""
 _CONNECTED: dict[tuple[str, int], Connection] = {}
 """(operator, layer function) -> its connection: connecting again with the same specs changes nothing."""
 
 
 @dataclass
 class Connection:
-    """A layer function under one of our operators."""
+    """A layer function that is registered for one of our operators."""
 
     layer: Layer
     function: LayerFunction
@@ -89,7 +89,7 @@ class Connection:
         return flow.quantize(request, self.layer, self._forward(request), self.function)
 
     def _forward(self, request: Request) -> flow.Forward:
-        """Return what runs before the quantize function: the plugin's own forward, or any other reference."""
+        """Return the function that runs before the quantize function: the plugin's forward, or another reference."""
         entry = REGISTRY.find(self.spec.op, "reference", PLATFORM)
         owner = getattr(unwrapped(entry.function), "__self__", None) if entry else None
         if isinstance(owner, Connection):

@@ -13,7 +13,7 @@ from quantizer.plugins.aipu.registration import ClassPlugin, PluginType
 
 @dataclass
 class Classes:
-    """Class plugins by kind and name; names are told apart without regard to case, as in Compass."""
+    """Class plugins by kind and name; names are case-insensitive, as in Compass."""
 
     entries: dict[tuple[PluginType, str], list[tuple[ClassPlugin, bool]]] = field(default_factory=dict)
     """(kind, name) -> plugins with whether each is built in, the one that is used last."""

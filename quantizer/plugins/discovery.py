@@ -57,7 +57,7 @@ Source = FileSource | EntryPointSource
 
 @dataclass(frozen=True)
 class Plugin:
-    """What one source registered."""
+    """The registrations of one source."""
 
     name: str
     origin: str

@@ -1,4 +1,4 @@
-"""What Compass's flow does around a layer's functions: trial runs, calibration, clones, checks."""
+"""The steps of Compass's flow around a layer's functions: trial runs, calibration, clones, checks."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _where(function: LayerFunction) -> str:
 
 
 def quantize(request: Request, layer: Layer, forward: Forward, function: LayerFunction) -> Parameters:
-    """Return what *function* provides for *request*, after every forward has run.
+    """Return the parameters that *function* provides for *request*, after every forward has run.
 
     The all-zero trial run and the run on the samples come first; then the function runs on two clones and on the layer,
     and must leave the same each time.
@@ -181,7 +181,7 @@ def free(node: PyNode) -> None:
 
 
 def _state(node: PyNode) -> dict[str, object]:
-    """Return what a quantize function left, for comparison."""
+    """Return the state that a quantize function left, for comparison."""
 
     def fields(tensor: PyTensor) -> dict[str, object]:
         names = ("scale", "zerop", "qbits", "qmin", "qmax", "qinvariant", "dtype")

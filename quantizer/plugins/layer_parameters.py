@@ -26,9 +26,9 @@ from quantizer.plugins.layer import FLOAT32_INTEGERS, Layer, layer_axis
 from quantizer.plugins.layer_multipliers import rescale_of, tables_of, whole_numbers
 
 DECIDED = ("dtype", "scale", "zerop", "qbits", "qinvariant")
-"""What a quantize function must decide of every output, constant and placeholder."""
+"""Attributes that a quantize function must set on every output, constant and placeholder."""
 FLOAT32_CODES = 2.0**-22
-"""What float32 may move a code by, relative."""
+"""Relative error of a code in float32."""
 ABSORBED = "compass.absorbed"
 """Parameters.extra: whether bias codes hold the zero point of the input, as Compass's do."""
 LAYER_ATTRS = "compass.attrs"
@@ -86,7 +86,7 @@ def require_decided(node: PyNode, tensors: Sequence[PyTensor]) -> None:
 
 
 def quantization(tensor: PyTensor, axis: int | None = None, *, per_channel: bool = False) -> QParams:
-    """Return what the codes of *tensor* mean: scale = 1 / steps, zero_point = -zerop, the float32 steps kept.
+    """Return the parameters of *tensor*: scale = 1 / steps, zero_point = -zerop; the float32 steps are kept.
 
     *axis*: what several numbers belong to, in the operator's order; per_channel: a single one belongs to a slice too.
     """
@@ -169,7 +169,7 @@ def _constants(node: PyNode, layer: Layer, request: Request) -> dict[str, Consta
 
 
 def _taken_in(node: PyNode, layer: Layer, request: Request) -> Tensor:
-    """Return what bias codes have absorbed: Compass's absorbed terms, or nothing if a plugin left them out."""
+    """Return the terms that bias codes have absorbed as in Compass; nothing if a plugin left them out."""
     return absorbed(node, layer) if _absorbs(node, layer, request) else torch.zeros((), dtype=torch.int64)
 
 

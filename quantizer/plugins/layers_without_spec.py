@@ -50,7 +50,7 @@ class LoneLayer(ABC):
     @property
     @abstractmethod
     def outputs(self) -> list[QParams]:
-        """What the codes of each output mean."""
+        """The parameters of each output."""
 
     @abstractmethod
     def constants(self) -> dict[str, GraphTensor]:
@@ -115,7 +115,7 @@ class PluginLayer(LoneLayer):
 
     @property
     def outputs(self) -> list[QParams]:
-        """What the codes of each output mean."""
+        """The parameters of each output."""
         return [quantization(tensor) for tensor in self.node.outputs]
 
     def constants(self) -> dict[str, GraphTensor]:

@@ -21,7 +21,7 @@ HOLDERS = ("torch", "torch.nn.functional", "torch.special", "torch.linalg", "num
 """The modules whose functions may judge; not their submodules or neighbours."""
 ONNX = "onnx"
 NONE = "none"
-"""What a spec writes whose summary says why no oracle exists."""
+"""The value of `oracle` in a spec whose summary says why no oracle exists."""
 _REFUSED = (
     "load", "save", "from", "open", "set", "get", "gen", "mem", "compile", "manual", "seed", "rand", "use", "init",
 )  # fmt: skip
@@ -40,7 +40,7 @@ def oracle_function(spec: Spec) -> Callable[..., Tensor] | None:
 
 
 def judged_by(spec: Spec) -> str:
-    """Return what judges *spec*: its built-in reference, its oracle, or, self-referenced, its own plugin."""
+    """Return the judge of *spec*: its built-in reference, its oracle, or, if self-referenced, its own plugin."""
     entry = REGISTRY.built_in(spec.op, "reference")
     if entry is not None and entry.origin == BUILT_IN:
         return "the built-in reference"

@@ -1,8 +1,8 @@
 """Compares two archives of named arrays: by tpu-mlir's order of verdicts, and by figures that hide no difference.
 
 The order is that of its npz_compare: EQUAL, else CLOSE (rtol 10**-order, atol 1e-8), else SIMILAR (cosine and euclidean
-similarity above their tolerances, strictly). What it passes over is a failure here: no common names, NaN and
-infinities, other shapes, other number formats.
+similarity above their tolerances, strictly). It ignores missing common names, NaN and infinities, other shapes and
+other number formats; here each is a failure.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ Array = NDArray[Any]
 Word = Literal["EQUAL", "CLOSE", "SIMILAR", "NOT_EQUAL", "NOT_SIMILAR", "NOT_MATCH"]
 PASSING: tuple[Word, ...] = ("EQUAL", "CLOSE", "SIMILAR")
 ATOL = 1e-8
-"""What npz_compare allows beside rtol: numpy's own default."""
+"""The absolute tolerance of npz_compare: numpy's default."""
 EPSILON = 1e-7
 """Added to the norm that the euclidean similarity divides by."""
 ORDERS = (1, 2)
-"""The orders that are tried reach so far below and above the one that is asked for: of 3, from 5 down to 2."""
+"""Orders below and above the wanted one that are tried: for 3, from 5 down to 2."""
 
 
 @dataclass(frozen=True)
 class Tolerances:
-    """What CLOSE and SIMILAR ask for."""
+    """The thresholds of CLOSE and SIMILAR."""
 
     close_order: int = 3
     cosine: float = 0.99

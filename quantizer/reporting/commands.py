@@ -240,7 +240,7 @@ def _width() -> int:
 def _against(
     base: Path, before: Sequence[Record], run: Path, after: Sequence[Record], *, filtered: bool = False
 ) -> Diff:
-    """Return what changed from the records of *base* to those of *run*, each with its machine file."""
+    """Compare the records of *base* with those of *run*, each with its machine file."""
     from quantizer.reporting.diff import compare
     from quantizer.reporting.machine import paired
 

@@ -1,4 +1,4 @@
-"""Tells whether a record agrees with itself: a pass has no failed check, and no check says more than cases gave."""
+"""Checks that a record is consistent: a pass has no failed check, no check more verdicts than its cases gave."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What changed between two runs: failures, errors, coverage, items."""
+"""The changes between two runs: failures, errors, coverage, items."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ class Diff:
 
 
 def compare(base: Iterable[Record], run: Iterable[Record], *, filtered: bool = False, elsewhere: bool = False) -> Diff:
-    """Return what changed from *base* to *run*, item by item; the order of the records does not matter.
+    """Return the changes from *base* to *run*, item by item; the order of the records does not matter.
 
     *filtered*: the run was a selection, so items and checks that it leaves out are no change. *elsewhere*: the runs may
     be of different processors, on which real engines choose different kernels.
@@ -237,7 +237,7 @@ def _in_order(names: tuple[str, ...]) -> tuple[str, ...]:
 def _by_size(pairs: Iterable[tuple[Record, Record]], *, elsewhere: bool) -> tuple[tuple[RatioChange, ...], ...]:
     """Return the ratios that grew and those that shrank, by factor, then error, then ratio, the largest first.
 
-    What is equal stays in the order of ids and checks, in which it was found. Sorted as arrays: two large runs have a
+    Equal entries stay in the order of ids and checks in which they were found. Sorted as arrays: two large runs have a
     million of them.
     """
     found = [change for old, new in pairs for change in _ratios(old, new, elsewhere=elsewhere)]
@@ -263,7 +263,7 @@ def _swapped(loss: CoverageChange) -> CoverageChange:
 
 
 def _beside_checks(record: Record) -> tuple[object, ...]:
-    """Return what a record covers besides its checks."""
+    """Return the coverage of a record besides its checks."""
     return record.outcome, record.cases, record.coverage, record.gaps
 
 
@@ -285,7 +285,7 @@ def _covered_otherwise(old: Record, new: Record) -> list[str]:
 
 
 def _losses(old: Record, new: Record, names: Iterable[str], *, elsewhere: bool) -> Iterator[CoverageChange]:
-    """Yield what *old* covers and *new* does not, in the checks of these *names* and besides them.
+    """Yield coverage that *old* has and *new* lacks, in the checks of these *names* and besides them.
 
     Called the other way round it yields the gains.
 

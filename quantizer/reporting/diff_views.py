@@ -81,7 +81,7 @@ def _finite(value: Any) -> Any:
 
 
 def diff_headline(diff: Diff) -> list[str]:
-    """Return what changed, in one sentence of counts."""
+    """Return the changes as one sentence of counts."""
     counts = [
         (len(diff.new_failures), "new failure", "new failures"),
         (len(diff.fixed), "fixed", "fixed"),
@@ -167,7 +167,7 @@ def _grown(change: RatioChange) -> str:
 
 
 def subject(change: CoverageChange) -> str:
-    """Return what the two figures of a coverage change count."""
+    """Return the unit of the two figures of a coverage change."""
     return {
         "outcome": "outcome",
         "cases": "cases",

@@ -17,7 +17,7 @@ from quantizer.reporting.store import FACTS, FAILURES, RECORDS, SAID
 LOCK = ".lock"
 """Locked by the operating system, which unlocks it however its owner ends."""
 _DRAFT = re.compile(r"\.[\w.-]+\.(?:(jsonl|json|xml|html|md)\.[a-z0-9_]{8}~?|[0-9a-f]{12}\.(draft|before))")
-"""What a writer that was killed leaves of a file that it was about to replace."""
+"""The temporary file that a killed writer leaves."""
 RUNS = "the session that writes it has not ended, or was killed."
 
 

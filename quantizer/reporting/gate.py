@@ -36,7 +36,7 @@ def gate(
 def reasons_to_fail(
     diff: Diff, fail_on: Collection[str], *, factor: float = FACTOR, lsb: float = math.inf
 ) -> list[str]:
-    """Return what `gate` does, for two runs that are compared already; ValueError for an invalid threshold."""
+    """Return the result of `gate` for a comparison that exists already; ValueError for an invalid threshold."""
     unknown = sorted(set(fail_on) - set(FAIL_ON))
     if unknown:
         raise ValueError(f"fail_on: {unknown[0]!r} is no reason to fail. Choose from {', '.join(FAIL_ON)}.")

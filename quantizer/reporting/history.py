@@ -30,7 +30,7 @@ _SQLITE = b"SQLite format 3\x00"
 
 @dataclass(frozen=True)
 class Figures:
-    """What a run found for one operator; None if it did not measure it."""
+    """The figures of a run for one operator; None for those it did not measure."""
 
     ratio: float
     """Worst ratio of the checks that are a matter of degree, accuracy and float; infinite beyond every bound."""
@@ -63,7 +63,7 @@ _MADE = {
     for statement in _SCHEMA.split(";")
     if (words := statement.split()) and words[:2] == ["CREATE", "TABLE"]
 } | {("table", "sqlite_sequence", "CREATE TABLE sqlite_sequence(name,seq)")}
-"""What the tables of a history are, as SQLite keeps it."""
+"""The tables of a history in SQLite."""
 
 
 def figures_of(

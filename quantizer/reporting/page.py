@@ -70,7 +70,7 @@ class Drawn:
     attrs: str
     rerun: str
     text: str = ""
-    """What the failure printed: element, values, terms, suspect."""
+    """The text of the failure: element, values, terms, suspect."""
 
 
 @dataclass(frozen=True)

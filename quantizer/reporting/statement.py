@@ -56,7 +56,7 @@ class TargetStatement(Model):
     elements: int
     """Outputs judged, over all checks."""
     checks: list[str]
-    """Those that said pass or fail."""
+    """Verdicts with pass or fail."""
     worst_ratio: float | Literal["inf"]
     """Largest error / allowed."""
 
@@ -70,7 +70,7 @@ class OperatorStatement(Model):
     sha256: str
     targets: list[TargetStatement]
     items: dict[str, Standing]
-    """Those that run once per operator: spec, golden, reject, regressions."""
+    """Checks that run once per operator: spec, golden, reject, regressions."""
 
 
 class ExceptionStatement(Model):
@@ -220,7 +220,7 @@ def _target(record: Record, ratio: float) -> TargetStatement:
 
 
 def _run_gaps(records: Sequence[Record], facts: Facts) -> list[GapStatement]:
-    """Return what the run as a whole left open."""
+    """Return the gaps of the run as a whole."""
     said = []
     if facts.selection:
         said.append(f"a selection ran, not everything: {' '.join(facts.selection)}")

@@ -163,7 +163,7 @@ class Totals:
     items: Mapping[Standing, int]
     cases: int
     data_sets: int
-    """Those of all cases: a stack holds several."""
+    """Data sets of all cases: a stack holds several."""
     verdicts: int
     failed: int
     mistrusted: int

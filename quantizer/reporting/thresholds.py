@@ -39,7 +39,7 @@ class Thresholds:
 
 
 def read_thresholds(folder: Path) -> Thresholds:
-    """Return what the project in *folder* states; SpecError for an unknown key, a wrong value, or two places."""
+    """Return the settings of the project in *folder*; SpecError for an unknown key, a wrong value, or two files."""
     found = {place: keys for place, keys in _stated(folder).items() if keys is not None}
     if len(found) > 1:
         first, second = found

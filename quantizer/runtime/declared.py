@@ -1,6 +1,6 @@
 """Finds the scheme of a platform that fits all parameters of a node of an integer graph, or the reason why none fits.
 
-A scheme names bits, symmetry and granularity together; the platform says which it has, and for which operators. A node
+A scheme combines bits, symmetry and granularity; the platform lists its schemes, and the operators of each. A node
 that no declared scheme fits has no integer function, whatever would come out of one.
 """
 

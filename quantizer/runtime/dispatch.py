@@ -66,7 +66,7 @@ def operation_handlers() -> Iterator[None]:
 
 
 def find_handler(operation_type: str, platform: str) -> Handler | None:
-    """Return what runs a type of operation on a platform: its handler, ONNX's kernel, or the registry's operator."""
+    """Return the function of an operation type on a platform: handler, ONNX kernel, or registry operator."""
     own = _REGISTERED.get(platform, {}).get(operation_type)
     if own is not None:
         return own

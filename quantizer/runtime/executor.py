@@ -21,7 +21,7 @@ from quantizer.ops import REGISTRY, Place
 
 @dataclass(frozen=True)
 class Result:
-    """What a run made: the graph's tensors by name, and the declared stages of each node."""
+    """Results of a run: the graph's tensors by name, and the declared stages of each node."""
 
     values: Mapping[str, Tensor]
     stages: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
@@ -29,7 +29,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a node made: its tensors in the order of its outputs, and the codes of its declared stages."""
+    """Results of a node: its tensors in the order of its outputs, and the codes of its declared stages."""
 
     tensors: tuple[Tensor, ...]
     stages: Mapping[str, Tensor] = field(default_factory=dict)
@@ -122,7 +122,7 @@ def run_together(
 
 
 def _finished(spec: Spec, node: Node, outcome: object, wanted: tuple[tuple[int, ...], ...]) -> Outcome:
-    """Return what a function gave as tensors in the node's axis order, with what it showed."""
+    """Return the results of a function in the node's axis order, and the stages that it showed."""
     output = next(iter(spec.outputs.values()))
     codes, stages = (outcome.codes, outcome.stages) if isinstance(outcome, Staged) else (outcome, {})
     made = _checked_pieces(spec, codes, wanted) if output.pieces is not None else (_tensor(spec, codes),)

@@ -70,7 +70,7 @@ class Summary:
 
 @dataclass(frozen=True)
 class TensorStatistics:
-    """What one tensor of a quantized operation is like."""
+    """Statistics of one tensor of a quantized operation."""
 
     operation: str
     op: str

@@ -2,8 +2,8 @@
 
 Between quantizations an ONNX model computes in float. Here the parameters of every tensor are read off the
 quantizations, and an operator of the registry whose operands and result have parameters gets what the platform provides
-for them, where a scheme of the platform fits. What the platform does not declare stays float, on the values of codes,
-and its result is quantized.
+for them, where a scheme of the platform fits. Operations that the platform does not declare stay float, on the values
+of codes, and their results are quantized.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def integer_graph(graph: Graph, platform: str | None = None, inputs: Mapping[str
 
 
 def with_integers(graph: Graph) -> Graph:
-    """Return what `integer_graph` made; GraphError with the nodes' reasons where all of it computes in float."""
+    """Return the result of `integer_graph`; GraphError with the nodes' reasons if all nodes compute in float."""
     if any(isinstance(node.parameters, Parameters) for node in graph.nodes):
         return graph
     reasons = cast("Mapping[str, str]", graph.extra.get(REASONS, {}))
@@ -104,7 +104,7 @@ class _Work:
     constants: Mapping[str, torch.Tensor]
     """Codes that the file has."""
     kept: Mapping[str, str]
-    """Node that is ONNX's own -> why no operator of the registry says it."""
+    """Node that stays an ONNX operator -> the reason."""
     reasons: dict[str, str] = field(default_factory=dict)
     """Node -> why it stays float."""
 
@@ -172,7 +172,7 @@ class _Work:
         return self.grids.params.get(node.outputs[0])
 
     def _with_steps(self, params: QParams) -> QParams:
-        """Return parameters with codes per unit, where the platform's arithmetic multiplies by that number."""
+        """Add `steps` (float32 1 / scale) to parameters on platforms whose arithmetic multiplies by it."""
         if self.platform.parameters.scale != "float32_steps" or params.steps is not None:
             return params
         return replace(params, steps=(1.0 / params.scale).float())

@@ -26,7 +26,7 @@ class IntegerExecutor:
     """Runs what `integer_graph` returns."""
 
     def __init__(self, graph: Graph) -> None:
-        """Take *graph*, which says its platform; GraphError where it is none of `integer_graph`.
+        """Take *graph*, which names its platform; GraphError if `integer_graph` did not make it.
 
         Raises UnsupportedError that names every node whose platform does not declare the node's parameters: bits,
         granularity, zero points, signs, sums that may leave the accumulator. Such a graph never runs, whatever made it.
@@ -100,7 +100,7 @@ class IntegerExecutor:
         return self._stored(node, run_node(spec, node, operands).tensors)
 
     def _as_onnx_has_it(self, node: Node, values: Mapping[str, Tensor]) -> list[Tensor]:
-        """Run a node that no operator of the registry says."""
+        """Run a node by its ONNX kernel: the registry cannot express it."""
         if node.name not in self._kept:
             self._kept[node.name] = alone(self._in_float(), node)
         operands = {name: self._real(values[name], name) for name in node.reads}

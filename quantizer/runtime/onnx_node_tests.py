@@ -169,7 +169,7 @@ They, and what they expand to, are left out where an older onnx is installed.
 
 @dataclass(frozen=True)
 class NodeTest:
-    """One official test: a model and data for it. onnx before 1.22 has both as files, later ones in memory."""
+    """One official test: a model and its data. onnx before 1.22 stores both as files, later versions in memory."""
 
     name: str
     operator: str
@@ -195,7 +195,7 @@ class NodeTest:
 
 @dataclass(frozen=True)
 class Finding:
-    """What became of one test, and why."""
+    """The outcome of one test, with its reason."""
 
     test: NodeTest
     outcome: Outcome

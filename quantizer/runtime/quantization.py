@@ -74,7 +74,7 @@ def _is_float32(graph: Graph, name: str) -> bool:
 
 
 def _connected(graph: Graph, chosen: set[str]) -> set[str]:
-    """Return what of *chosen* touches a computing operation, through others of *chosen*."""
+    """Return the operations of *chosen* that are connected to a computing operation through others of *chosen*."""
     reached = {node.name for node in graph.nodes if node.name in chosen and node.op in COMPUTING}
     waiting = [graph.node(name) for name in sorted(reached)]
     while waiting:

@@ -14,11 +14,11 @@ from quantizer.core.errors import EngineError, QuantizerError
 from quantizer.core.wording import shown_path
 
 _OURS = tuple(Path(str(module.__file__)).parent for module in (quantizer, torch, np))
-"""Folders whose lines say nothing about where a plugin went wrong."""
+"""Folders whose lines in a traceback do not show where a plugin failed."""
 
 
 def raised(err: BaseException) -> str:
-    """Return what a function under test raised, and the last line of a plugin on the way there."""
+    """Return the error that a function under test raised, and the last line of a plugin in its traceback."""
     first = str(err).splitlines()[0] if str(err) else ""
     kind = "" if isinstance(err, QuantizerError) else f"{type(err).__name__}: "
     if isinstance(err, EngineError):

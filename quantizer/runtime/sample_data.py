@@ -30,9 +30,9 @@ Batch = dict[str, Tensor]
 def read_batches(path: Path, graph: Graph, size: int) -> list[Batch]:
     """Return the samples in *path*, counted by their first axis, in batches of *size*; the last may be smaller.
 
-    An .npz file holds an array for each input, under its name; an .npy file the one of the only input. Where the graph
-    fixes its batch, that is the size. FormatError if the file is not an array file, GraphError for arrays that do not
-    fit the inputs.
+    An .npz file holds an array for each input, under its name; an .npy file holds the array of the only input. If the
+    graph fixes its batch, that is the size. FormatError if the file is not an array file, GraphError for arrays that do
+    not fit the inputs.
     """
     where = shown_path(path)
     arrays = _arrays(path, where, graph)

@@ -10,7 +10,7 @@ from quantizer.runtime.torch_executor import TorchExecutor
 
 
 def alone(graph: Graph, node: Node) -> TorchExecutor:
-    """Return what runs *node* by its ONNX kernel on everything that it reads, by the names of *graph*.
+    """Return a function that runs *node* by its ONNX kernel on all tensors that it reads, by their names in *graph*.
 
     Raises UnsupportedError where nothing runs it, or an operator in a body of it.
     """

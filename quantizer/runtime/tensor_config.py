@@ -55,7 +55,7 @@ POLICIES = frozenset(
 
 
 class QuantizationStates(enum.Enum):
-    """What becomes of a tensor where a configuration is met."""
+    """The treatment of a tensor where a configuration applies."""
 
     INITIAL = 1
     BAKED = 2
@@ -87,7 +87,7 @@ class Step:
     """A number and no tensor: torch clamps ten times as fast between numbers."""
     high: float
     nothing: float
-    """What NaN becomes: code 0, less the zero point."""
+    """The result for NaN: code 0 minus the zero point."""
 
     def quantize(self, values: Tensor) -> Tensor:
         """Return the values of the codes of float32 *values*."""

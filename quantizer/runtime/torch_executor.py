@@ -292,7 +292,7 @@ class TorchExecutor:
         return chosen
 
     def _fed(self, inputs: Inputs) -> dict[str, Tensor]:
-        """Return what is fed, by name, of the declared type and number of axes."""
+        """Return the inputs by name, with the declared type and number of axes."""
         if isinstance(inputs, (Tensor, np.ndarray)):
             inputs = [inputs]
         if not isinstance(inputs, Mapping):
@@ -314,7 +314,7 @@ class TorchExecutor:
         return feeds
 
     def _body_runner(self, outer: Mapping[str, Tensor]) -> Any:
-        """Return what runs a body of control flow, which may read the live values around it."""
+        """Return a function that runs a body of control flow; the body may read the live values around it."""
 
         def run_body(body: Graph, feeds: Mapping[str, Tensor]) -> list[Tensor]:
             inner = _Body(self, body, {**self._constants, **outer})

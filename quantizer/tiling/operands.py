@@ -70,7 +70,7 @@ def _sliced(params: QParams, box: Box) -> QParams:
 def stitch(shape: tuple[int, ...], parts: Sequence[tuple[Tile, Tensor]], dtype: torch.dtype) -> Tensor:
     """Return the output that the tiles' results make.
 
-    ValueError if a result has not the shape of its box, or an element is not in exactly one tile.
+    ValueError if a result does not have the shape of its box, or an element is not in exactly one tile.
     """
     whole, covered = torch.zeros(shape, dtype=dtype), torch.zeros(shape, dtype=torch.int64)
     for tile, values in parts:

@@ -17,7 +17,7 @@ from quantizer.conformance.session import open_session
 from quantizer.conformance.target import Target
 from quantizer.conformance.trial import Trial
 from quantizer.core.arithmetics import COMPOSING, refusal
-from quantizer.core.library import lint
+from quantizer.core.linting import lint
 from quantizer.core.platforms import Platform, RoundingMode, Variant
 from quantizer.core.schemes import ActivationPart, Scheme, WeightPart
 

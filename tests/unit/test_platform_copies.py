@@ -13,7 +13,8 @@ from quantizer.conformance.platform_trials import _said, platform_problems
 from quantizer.conformance.target import Target
 from quantizer.conformance.trial import Trial
 from quantizer.core.arithmetics import COMPOSING
-from quantizer.core.library import lint, load_library
+from quantizer.core.library import load_library
+from quantizer.core.linting import lint
 from quantizer.core.platforms import Variant
 from quantizer.core.rooms import declared_platforms, oracle_of
 from quantizer.core.verdict import Verdict, Worst

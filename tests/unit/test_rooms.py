@@ -18,7 +18,8 @@ from quantizer.conformance.stores import Stores
 from quantizer.conformance.trial import Trial
 from quantizer.core import rooms as module
 from quantizer.core.errors import PluginError
-from quantizer.core.library import _load_library, lint, load_library
+from quantizer.core.library import _load_library, load_library
+from quantizer.core.linting import lint
 from quantizer.core.rooms import GROUP, Room, graph_platform, layer_formats, oracle_of, room_of, rooms
 from quantizer.ir.formats.layer_files import systems
 from quantizer.ops import REGISTRY, _load_room, load_built_ins

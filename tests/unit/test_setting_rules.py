@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from quantizer.core import library
-from quantizer.core.library import lint
+from quantizer.core.linting import lint
 
 CHIP = {
     "platform": "chip",

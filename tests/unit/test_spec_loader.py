@@ -14,8 +14,6 @@ import quantizer
 from quantizer.core.domains import draw_order
 from quantizer.core.errors import SpecError
 from quantizer.core.library import (
-    FAMILY_KEYS,
-    FAMILY_LISTS,
     MAX_LINES,
     load_library,
     load_platform,
@@ -24,8 +22,8 @@ from quantizer.core.library import (
     read_spec,
     shipped_folder,
     shipped_platforms,
-    unused_names,
 )
+from quantizer.core.linting import FAMILY_KEYS, FAMILY_LISTS, unused_names
 from quantizer.core.model import meanings
 from quantizer.core.platforms import Platform
 from quantizer.core.schema import SCHEMAS, schema_text, stale_schemas

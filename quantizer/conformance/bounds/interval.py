@@ -115,7 +115,7 @@ def gamma(operations: int) -> float:
 
 @np.errstate(all="ignore")
 def add_down(a: FloatArray, b: FloatArray) -> FloatArray:
-    """Return the largest float64 number <= a + b; the exact sum where it is one."""
+    """Return the largest float64 number <= a + b: the exact sum if float64 represents it."""
     total = a + b
     part = total - a
     error = (a - (total - part)) + (b - part)  # Knuth's error-free sum: a + b = total + error
@@ -124,7 +124,7 @@ def add_down(a: FloatArray, b: FloatArray) -> FloatArray:
 
 
 def add_up(a: FloatArray, b: FloatArray) -> FloatArray:
-    """Return the smallest float64 number >= a + b; the exact sum where it is one."""
+    """Return the smallest float64 number >= a + b: the exact sum if float64 represents it."""
     return -add_down(-a, -b)
 
 

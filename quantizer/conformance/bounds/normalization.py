@@ -60,7 +60,7 @@ def _root_mean_square(x: FloatArray, dx: FloatArray, eps: float) -> Interval:
 
 @dataclass(frozen=True)
 class _Moments:
-    """What is known about a line of n elements: its deviations, its spread, and how far they may move."""
+    """Bounds of a line of n elements: its deviations, its spread, and the error of both."""
 
     deviation: FloatArray
     spread: FloatArray
@@ -76,7 +76,7 @@ class _Moments:
 def _moments(x: FloatArray, dx: FloatArray) -> _Moments:
     """Return the moments: |dev'_i - dev_i| <= (1-1/n) dx_i + sum_{j != i} dx_j / n, |spread' - spread| <= rms(dx).
 
-    The second holds since taking the mean away is a projection, which lengthens no vector.
+    The second bound holds because subtracting the mean is a projection, which makes no vector longer.
     """
     n = x.shape[-1]
     deviation = x - np.mean(x, axis=-1, keepdims=True)
@@ -152,7 +152,7 @@ def _range(
 ) -> Interval:
     """Return part/sqrt((weight*part)^2 + r^2 + eps) for part in [low, high] and r between the two of *rest*.
 
-    It rises in part, its size falls in r; 0 where part is 0. Wider by the roundings of all that.
+    It rises in part, its size falls in r; 0 where part is 0. The result is widened by the roundings of this code.
     """
     narrow, wide = rest
 

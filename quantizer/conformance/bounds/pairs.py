@@ -33,7 +33,7 @@ class Pair:
     nearest: FloatArray
     """The nearest float64; NaN where only rationals are known."""
     left: FloatArray
-    """What the number exceeds it by: its sign counts."""
+    """The number minus it; only the sign matters."""
     rational: Exact
 
     def __call__(self, index: tuple[int, ...]) -> Fraction:

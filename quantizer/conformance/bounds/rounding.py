@@ -15,7 +15,7 @@ from quantizer.core.platforms import RoundingMode
 CodeArray = npt.NDArray[np.int64]
 
 RESOLUTION = 2.0**-40
-"""What float64 may lose of v/s, relative to the sum of the magnitudes of its terms."""
+"""Error of v/s in float64, relative to the sum of the magnitudes of its terms."""
 UNREACHABLE = 2.0**62
 """Beyond every code; still an int64."""
 HALF = Fraction(1, 2)
@@ -43,7 +43,7 @@ def code_interval(
         directed    sat(dir(v/s - e - t) + z)        .. sat(dir(v/s + e + t) + z)
         stochastic  sat(floor(v/s - e - t) + z)      .. sat(ceil(v/s + e + t) + z)
 
-    Where that leaves a choice to float64 though e = 0, *exact* decides by the mode: as pairs, else in rationals.
+    If e = 0 and float64 still leaves two codes, *exact* decides by the mode: in pairs of float64, else in rationals.
     *zero_point_first*: the mode sees v/s + z, one more term (half_even: the parity of the code; half_away and
     toward_zero: its sign). A v that is not finite allows any code.
     """

@@ -45,7 +45,7 @@ def run_campaign(
     seconds: float | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Totals:
-    """Return what the campaign found, including the journal's earlier results.
+    """Return the results of the campaign, including the journal's earlier ones.
 
     seconds: no unit is started after this time. progress: called with the examples and causes so far, whenever a unit
     ends.

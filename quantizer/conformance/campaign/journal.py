@@ -1,4 +1,4 @@
-"""What a campaign has found so far, one line at a time: finished work is never lost and never counted twice."""
+"""The results of a campaign so far, one line each: finished work is never lost and never counted twice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a declared accumulator may hold of an exact sum: the sum itself, wrapped, or saturated in some order."""
+"""Values of a declared accumulator for an exact sum: the sum itself, wrapped, or saturated in some order."""
 
 from __future__ import annotations
 

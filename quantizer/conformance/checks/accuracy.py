@@ -27,7 +27,7 @@ from quantizer.numerics.activations import LIMITS
 Array = NDArray[Any]
 CHECK = "accuracy"
 PLACE = 2.0**-30
-"""What float64 may lose of the place of a number between the codes of a narrow float, which are few."""
+"""Error of float64 in the position of a number between the few codes of a narrow float."""
 
 
 def accuracy(trial: Trial) -> Verdict:

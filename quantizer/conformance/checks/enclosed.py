@@ -24,7 +24,7 @@ from quantizer.core.verdict import Verdict, inconclusive
 
 Array = NDArray[Any]
 OPERAND = 2.0 * UNIT
-"""What float32 loses of a dequantized operand, relative."""
+"""Relative error of a dequantized operand in float32."""
 
 
 def enclosed(trial: Trial) -> Verdict:

@@ -102,7 +102,7 @@ def _magnitude(x: Array, dx: Array) -> Array:
 def _monotone(trial: Trial) -> Interval:
     """Enclose a monotone function.
 
-    One that is defined beyond its monotone domain (a square) turns at the domain's end.
+    A function that is defined beyond its monotone domain (a square) changes direction at the domain's end.
     """
     name = trial.spec.activations[0]
     x, dx = known_operands(trial)[name]

@@ -20,7 +20,7 @@ from quantizer.numerics.bitwise import bitwise_equal
 Array = NDArray[Any]
 CHECK = "float"
 TRANSCENDENTAL_ULPS = 4
-"""What a float32 exp or log of a well-kept library may be off by, in units in the last place (torch: below 2)."""
+"""Largest error of a good library's float32 exp or log, in units in the last place (torch: below 2)."""
 
 
 def float_forward(trial: Trial) -> Verdict:

@@ -10,7 +10,7 @@ from quantizer.conformance.trial import Trial
 from quantizer.ops import BUILT_IN, REGISTRY
 
 FLOAT32_CODES = 2.0**-22
-"""What a number may be off by, relative, where float32 decided it."""
+"""Relative tolerance of a number that was computed in float32."""
 
 
 AREA_BITS = 8

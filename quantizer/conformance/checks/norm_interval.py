@@ -20,7 +20,7 @@ ROOT_PLACES = 15
 NORMAL_PLACES = 8
 """Binary places by which its product with the deviation is shifted."""
 FLOATS = 1 + 2.0**-40
-"""What float64 may lose of the ends that are computed here."""
+"""Error of float64 in the interval ends that are computed here."""
 NEAR_TIE = 2.0**-30
 """How near to a tie a product may round either way: more than float64 loses of a code of 16 bits."""
 

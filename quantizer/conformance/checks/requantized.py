@@ -115,7 +115,7 @@ def rounded_once(
     if (first := first_rounding(trial, declared)) is not None:
         spread = spread + first_unit(first)
         what = f"{what}, which is first rounded {first.rounding} to {first.fraction_bits} binary places"
-    further = f" + {float(np.max(extra)):.3g} of an earlier stage" if np.any(extra) else ""
+    further = f" + {float(np.max(extra)):.3g} for earlier roundings" if np.any(extra) else ""
     if trial.case.activation != "none":
         further += f", then {trial.target.platform.activations[trial.case.activation]}"  # type: ignore[index]
     verdict = judge_codes(

@@ -17,7 +17,7 @@ from quantizer.numerics.qparams import QParams
 
 
 def entries_of_room(trial: Trial, name: str) -> Array | None:
-    """Return the entries that a table must have by the oracle of the platform's room; None if it says nothing."""
+    """Return the entries of a table by the oracle of the platform's room; None if the oracle does not cover it."""
     oracle = _oracle(trial)
     return None if oracle is None or not oracle.entries else loaded(oracle.entries)(asked(trial, {}), name)
 

@@ -82,7 +82,7 @@ def _output_shapes(trial: Trial, order: AxisOrder) -> list[tuple[int, ...]]:
 
 
 def _written_attrs(trial: Trial, form: LayerFormat) -> dict[str, AttrValue]:
-    """Return the case's attributes as the file says them: axes from the front where it cannot count from the end."""
+    """Return the attributes as the file stores them: axes from the front if the format has no negative ones."""
     attrs, rank = trial.case.attrs, len(next(iter(trial.case.shapes.values())))
     return {
         name: value % rank if name in form.from_front and isinstance(value, int) else value

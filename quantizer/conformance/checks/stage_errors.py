@@ -30,7 +30,7 @@ from quantizer.numerics.qparams import Rescale, Table
 
 Array = NDArray[Any]
 FIXED_POINT_SOFTMAX = 2.0**-18
-"""What exponentials in fixed point of 32 bits lose of a share, relative."""
+"""Relative error of a share whose exponentials are 32-bit fixed point."""
 
 
 def stage_error(trial: Trial) -> Array:

@@ -202,8 +202,8 @@ def _codes(
 ) -> tuple[Array, Array]:
     """Return the smallest and the largest code that the rounding of a number in *value* may give.
 
-    A value exactly between two codes is held to the mode. Beside such a tie, within what float64 leaves open of it,
-    both pass: the scales of stages are numbers of float64 themselves.
+    A value exactly between two codes is held to the mode. If float64 cannot tell whether a value lies above or below
+    such a tie, both codes pass: the scales of stages are float64 numbers.
     """
     low, high = (
         code_interval(end / scale, zero_point=zero, qmin=ends[0], qmax=ends[1], rounding=mode)[place]

@@ -157,14 +157,15 @@ def integer_ratios(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
 
 
 def _codes_per_unit(params: QParams) -> np.float32:
-    """Return the platform's own float32 number, or the inverse of a scale that is its number."""
+    """Return float32 codes per unit: `steps` if the platform stores them, else 1 / scale."""
     return np.float32(1.0 / float(params.scale) if params.steps is None else float(params.steps))
 
 
 def _near(trial: Trial, name: str, got: Fraction, ratio: Fraction, bits: int) -> Finding:
     """Judge a plugin's multiplier: within *bits* of the ratio, or half a unit of the largest shift.
 
-    The rule's shift is the largest that keeps the multiplier within 2**bits - 1, so it is at least half of that.
+    The rule's shift is the largest that keeps the multiplier within 2**bits - 1. So the multiplier is at least half of
+    that.
     """
     floor = Fraction(1, 2 << trial.target.platform.multiplier.max_shift)
     allowed = max(ratio / (2**bits - 1), floor) + ratio * Fraction(FLOAT32_CODES)

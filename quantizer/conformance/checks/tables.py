@@ -28,7 +28,7 @@ FLOAT32_TINY = 2.0**-149
 OF_UNITS = ("exp", "inverse_root", "inverse")
 """Tables of real numbers in a separate unit; all others contain the output's codes."""
 POINT = 2.0**-22
-"""What a float32 point between two ends may be off, in parts of their distance: its step is rounded, and so is it."""
+"""Error of a float32 point between two ends, relative to their distance: the step is rounded, and the point is too."""
 
 
 def table_findings(trial: Trial, name: str, table: Table) -> Iterator[Finding]:
@@ -185,7 +185,7 @@ def holds_spread_entries(trial: Trial, name: str, table: Table) -> bool:
     """Return whether entries are f at points spread evenly over the codes, ends included (alignment `linspace`).
 
     Each is within half a unit plus the float32 error of f. The points are float32 too: all but the two ends may be
-    slightly off, and f moves with them. A function of whole numbers has the code of one of its sides.
+    slightly off, and f moves with them. Where f jumps (floor, ceil, round), the code of either side is allowed.
     """
     count, operand = table.entries.numel(), trial.parameters.inputs[trial.spec.activations[0]]
     entries = table.entries.numpy()

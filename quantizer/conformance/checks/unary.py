@@ -72,7 +72,7 @@ def _judge_multiple(trial: Trial) -> Verdict:
         value=value,
         allowance=half + extra,
         zero=zero,
-        made_of=f"{mode} of f on the provided multiple + {float(np.max(extra, initial=0.0)):.3g} of an earlier stage",
+        made_of=f"{mode} of f on the provided multiple + {float(np.max(extra, initial=0.0)):.3g} for earlier roundings",
         detail=lambda i: {"exact": f"{value[i]:.9g} + {zero}"},
     )
 

@@ -68,7 +68,7 @@ def undisclosed_multiplier(trial: Trial, sums: Array, terms: Array, bits: int) -
 
 
 def _half_unit(ratio: Fraction, bits: int) -> float:
-    """Return half a unit of *bits* of the ratio, 0 where they hold it exactly."""
+    """Return half a unit of a multiplier of *bits* bits for the ratio; 0 if it represents the ratio exactly."""
     unit = Fraction(2) ** (math.frexp(float(ratio))[1] - bits)
     return 0.0 if (ratio / unit).denominator == 1 else float(unit / 2)
 

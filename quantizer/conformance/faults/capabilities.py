@@ -8,7 +8,7 @@ from quantizer.core.domains import constant
 from quantizer.core.spec import NoTiling, Spec
 
 Capability = Callable[[Spec], bool]
-"""What an operator must have for a fault to concern it."""
+"""Conditions on an operator for a fault to concern it."""
 
 _MOVES = ("movement", "index")
 _SUMS = ("linear", "bilinear", "mean", "selection")

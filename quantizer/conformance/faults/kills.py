@@ -92,13 +92,13 @@ class Subject:
         cases: Iterable[tuple[Target, Case]],
         samples: Mapping[str, Sample] | None = None,
     ) -> None:
-        """Take the cases, each target's in order; *samples*: a case runs the checks of this schedule, else all."""
+        """Take cases, ordered within each target. *samples*: target -> which checks a case runs; absent: all checks."""
         self.session, self.op = session, op
         self._samples = samples or {}
         self._schedules: dict[str, Schedule] = {}
         self._scheduled: list[tuple[str, ...]] = []
         self.trials: list[Trial] = []
-        """Those that some fault was planted in so far."""
+        """The trials in which some fault was planted so far."""
         self._cases = iter(cases)
         self.alarms: dict[int, tuple[str, ...]] = {}
         """Case that was judged -> checks that fail on the unchanged operator: such a check kills nothing there."""

@@ -25,9 +25,9 @@ GATE = 7
 DATA = ("random", "accumulator_limit", "corners", "ties", "saturation", "zero_point_extremes")
 """Classes of data: those of them that the operator has."""
 OF_WEIGHTS = {"random": "uneven_channels"}
-"""What stands for a class in operators with a weight: random ones have one scale in all long channels."""
+"""The data set of a class in operators with a weight: in random weights all long channels have one scale."""
 FULL = ("accumulator_limit", "corners")
-"""Those of data as large as they can be."""
+"""Conditions on the largest possible data."""
 RANGES = ("drawn", "equal", "drawn", "coarse", "fine", "equal_inputs", "one_sided", "one_sided")
 """Classes of ranges, the drawn ones twice.
 
@@ -102,7 +102,7 @@ def _in_turns(of: Sequence[Unit]) -> list[Unit]:
 
 
 def _pairs(known: Sequence[Sequence[Unit]], kind: int, turn: int, number: int) -> Iterator[dict[str, Unit]]:
-    """Yield a unit with one of another name, then alone; of that kind, and where none can be, of those after it."""
+    """Yield a condition of *kind* beside one of another name, then alone; then those of the kinds after it."""
     for step in range(TRIES):
         of = known[(kind + step) % len(known)]
         unit = of[(turn + step // len(known)) % len(of)]

@@ -101,7 +101,7 @@ def _parts(
 ) -> Array:
     """Return activation *name* of all parts of *case*, whose shapes and data sets are *own*, along *axis*.
 
-    Those of one data set are filled in one go.
+    Tensors of one data set are filled together.
     """
     made: list[Array | None] = [None] * len(own)
     first = own[0][0]

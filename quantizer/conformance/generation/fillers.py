@@ -23,7 +23,7 @@ RUN = 64
 LEAST_SHARE = 0.25
 """The smallest of these magnitudes, as a share of the range."""
 SMALL = (2.0**-4, 2.0**-6)
-"""What is small beside an outlier: of an activation, and of a weight."""
+"""Magnitude of the other elements relative to an outlier: in an activation, and in a weight."""
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ NEAR_PLACES = (11, 13)
 TINY = 2.0**-126  # the smallest normal float32
 EMPTY: Range = (0.0, 0.0)
 Change = Callable[[str, Range], Range]
-"""Another range of an operand for the one that was drawn."""
+"""Changes the range that was drawn for an operand."""
 AT_POLES = (1.0, 2.0**-4, 2.0**-6)
 """Shares of the largest value near a pole that a range covers: with all of it, most would round to a few codes."""
 APART = (0.0, 0.25)

@@ -16,7 +16,7 @@ FACTORS: tuple[Mapping[str, float], ...] = (
     {"activation": 2.0**10, "weight": 2.0**6, "bias": 2.0**16},
     {"activation": 2.0**10, "weight": 2.0**-6, "bias": 2.0**4},
 )
-"""What the ranges of each role are multiplied by, a case each; the last one is for operators with constants."""
+"""Factors of the ranges of each role, one case for each; the last case is for operators with constants."""
 HUGE: Mapping[str, float] = {"activation": 2.0**33, "weight": 1.0, "bias": 2.0**33}
 """Scales past the whole numbers that float32 has, in place of the second one, on platforms of exact ratios.
 

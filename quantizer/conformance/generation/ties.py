@@ -153,10 +153,8 @@ def _one_of_each_sum(target: Target, case: Case, name: str, params: QParams) -> 
 def near_ties(target: Target, case: Case) -> dict[str, Array]:
     """Return zeros except for one element of each sum.
 
-    A code that the output's step brings near a tie, but not onto one.
-
-    As long as the output has no range, any code. Of sums of products random values, and biases solved for a sum next to
-    a tie.
+    That element is a code whose value, in steps of the output, lies near a tie but not on it; any code while the output
+    has no range. Sums of products get random values, and biases that are solved for a sum next to a tie.
     """
     if is_near_sum(target):
         return _near_products(target, case)

@@ -20,7 +20,7 @@ from quantizer.ops import BUILT_IN, REGISTRY
 BATCH = 2
 """Of a batch, at least, where one is asked for."""
 BLOCKS = (4, 8, 16, 32, 64, 256)
-"""What kernels take at once: lanes of a vector, rows and columns of a block, codes of a byte."""
+"""Sizes that kernels process at once: lanes of a vector, rows and columns of a block, codes of a byte."""
 SIZES = tuple(sorted({1, *(size for v in BLOCKS for size in (v - 1, v, v + 1, v + v // 2, 2 * v + 1))}))
 """One less, as many, one more, half as many more (a tail that a block of half the size has not), two blocks and one."""
 FEW = tuple(size for size in SIZES if 4 <= size <= 17)
@@ -38,7 +38,7 @@ MOST_FACTORS = 9
 MOST_ELEMENTS, MOST_WORK = 1 << 13, 1 << 17
 """Elements of all operands and the output, and terms of all sums, of a case."""
 ILLEGAL = (QuantizerError, ArithmeticError, IndexError, TypeError, ValueError)
-"""What expressions raise over a value that the operator does not take, an axis that is not there."""
+"""Errors of expressions for a value that the operator does not accept, or for a missing axis."""
 SPREADS = (2, 1, 0)
 """How much larger than the least the other sizes may be; less where elements would be too many."""
 
@@ -61,7 +61,7 @@ class Unit:
 
     @property
     def kind(self) -> tuple[str, int | None, bool, bool]:
-        """What the gate deals evenly: the name, and which part of it."""
+        """Key by which conditions are distributed evenly over cases: the name, and a part of it."""
         return self.name, self.place, self.is_full, self.is_blocks
 
 

@@ -1,4 +1,4 @@
-"""Cases of operators that are told the size of their output: ratios to the size of the input that networks have.
+"""Cases of operators that take the size of their output, with the ratios of sizes that networks use.
 
 Engines have kernels for doubling. Independently drawn sizes seldom have such a ratio on both axes.
 """
@@ -26,7 +26,7 @@ OTHERS = ((1, 2), (3, 2), (4, 1), (2, 3), (3, 10), (5, 3), (3, 4))
 ASKED = "size"
 """The attribute: how many places the output has along each of the input's last axes."""
 KEPT = 3
-"""One of so many leaves the first axis as it is, one the second."""
+"""One case in this many keeps the size of the first axis, and one keeps the second."""
 DOUBLED = 2
 """Cases of a target that double. One more for each combination of modes has another ratio, along both axes or one."""
 

@@ -41,13 +41,13 @@ DILATED = (
 )
 """Kernel, stride, padding before and after, and dilation, the same along all axes.
 
-An even image under an odd kernel and a stride has an odd rest of padding: behind it, or before it. DILATED are those of
+An even image under an odd kernel and a stride has an odd rest of padding: behind it, or before it. DILATED is for
 operators that have a dilation.
 """
 CHANNELS = ((3,), (1, 4))
 """Channels: of a colour picture; of gray or sound; of colours filled up to a vector. A case for each."""
 WHOLE = len(CHANNELS)
-"""The row of one more case of a target: a window that is the whole image, and gives one element of one image."""
+"""Row of a further case of a target: the window is the whole image and gives one element."""
 PLACES = (4, 5)
 """By how many a size is larger than the least: outputs of several places, of an odd and of an even number of rows."""
 DILATION = "dilation"

@@ -1,4 +1,4 @@
-"""What a question is solved for: scales that put sums next to ties, and where the ends of accumulators lie."""
+"""Targets of a question: scales that put sums next to ties, and sums at the ends of accumulators."""
 
 from __future__ import annotations
 

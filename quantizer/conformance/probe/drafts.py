@@ -1,4 +1,7 @@
-"""Drafts of questions: grids, and items next to breakpoints. Those that tell hypotheses apart are picked."""
+"""Drafts of questions: grids, and items next to breakpoints.
+
+Drafts that give different codes under different hypotheses are picked.
+"""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ class Found:
     targets: tuple[Target, ...]
     """The operator under schemes that differ in how weights are scaled."""
     engine: str = ""
-    """What computes the platform, as defects name it."""
+    """The engine that computes the platform, as defects name it."""
     kept: list[Hypothesis] = field(default_factory=list)
     """The class that is left; empty where nothing explains the engine."""
     rejected: list[Evidence] = field(default_factory=list)
@@ -79,7 +79,7 @@ class Found:
     refused: str = ""
     """Why nothing was answered."""
     answers: list[tuple[Question, Array]] = field(default_factory=list, repr=False)
-    """What was asked, and the codes that came."""
+    """A question and the engine's codes for it."""
     far: bool = False
     """Whether no hypothesis explains results far beyond the codes; the class is then that of all others."""
     before: list[Hypothesis] = field(default_factory=list)

@@ -1,7 +1,7 @@
 """Infers the order in which an engine adds float32 numbers, and their precision, through masks of large numbers.
 
-Of n ones two are replaced by M and -M, M so large that adding a one to it changes nothing. The ones that are left in
-the result are those added after M and -M met: n less what lies below the node of the tree of additions where they meet.
+Two of n ones are replaced by M and -M. M is so large that adding 1 to it changes nothing. The result is the number of
+ones that are added after M and -M cancel: n minus the leaves below the node of the addition tree where they meet.
 Source: FPRev (Xie et al., 2024).
 """
 

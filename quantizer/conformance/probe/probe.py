@@ -26,7 +26,7 @@ WIDTH = 76
 
 @dataclass(frozen=True)
 class Probe:
-    """What the probe assumes about an engine: the platform gives the formats and the lowering."""
+    """Assumptions of the probe about an engine: the platform gives the formats and the lowering."""
 
     session: Session
     platform: Platform

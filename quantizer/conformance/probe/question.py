@@ -38,7 +38,7 @@ class Question:
     """Of all operands, constants included; real numbers where the operator takes some."""
     constants: Mapping[str, Constant]
     aim: str
-    """What its items were solved for."""
+    """The targets for which its items were solved."""
     shown: Mapping[str, Array]
     """Operand -> what each item takes of it."""
 

@@ -16,7 +16,7 @@ Kind = Literal["added", "removed", "stricter", "looser", "other"]
 
 @dataclass(frozen=True)
 class Difference:
-    """One case that is not the same in both bundles."""
+    """A case that differs between the two bundles."""
 
     kind: Kind
     """stricter: a right code is wrong now; looser: only the reverse; other: operands or provided numbers differ."""

@@ -47,7 +47,7 @@ def read(text_path: PathLike, bin_path: PathLike) -> Graph:
 
 
 def to_bytes(graph: Graph) -> tuple[str, bytes]:
-    """Return what `write` would put into the two files."""
+    """Return the contents of the two files that `write` writes."""
     verify(graph)
     text, layout = format_graph(graph)
     return text, b"".join(layout.chunks())

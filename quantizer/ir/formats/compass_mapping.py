@@ -23,7 +23,7 @@ FUSED_KEYS = {"clip": {"low": "clip_min", "high": "clip_max"}, "leakyrelu": {"sl
 
 
 def mapped_attrs(spec: Spec, form: LayerFormat) -> list[tuple[str, Domain]]:
-    """Return the attributes that the layer has, in the spec's order; UnsupportedError for one that the spec has not."""
+    """Return the attributes of the layer, in the spec's order; UnsupportedError for one that the spec lacks."""
     unknown = [name for name in form.attrs if name not in spec.attrs]
     if unknown:
         hint = nearest(unknown[0], spec.attrs)

@@ -109,7 +109,7 @@ def _match(node: Node, candidates: list[tuple[Spec, LayerFormat]]) -> tuple[Spec
 
 
 def _fused(node: Node, form: LayerFormat) -> str:
-    """Return the fused activation that a layer says; none where it says nothing."""
+    """Return the fused activation of a layer; `none` if it names none."""
     said = format_loosely(node.attrs.get(form.activation or "", form.unfused)).casefold()
     return "none" if said == form.unfused.casefold() else said
 

@@ -134,7 +134,7 @@ def file_constant(provided: Parameters, spec: Spec, key: str) -> Constant:
 
 
 def absorbed(provided: Parameters, spec: Spec, channels: int) -> torch.Tensor:
-    """Return what a bias in the file holds besides the provided codes.
+    """Return the difference between a bias in the file and the provided codes.
 
     The contribution of the input's zero point to the sums.
     """

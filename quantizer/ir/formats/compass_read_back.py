@@ -29,7 +29,7 @@ ACCUMULATOR_BITS = 48
 FLOAT32_BITS = 24
 """Bits of a float32 entry."""
 INVERSE_UNITS = 65535
-"""What a table of inverses has for 1."""
+"""The number for 1 in a table of inverses."""
 NAMES = {
     "shift_value": "shift",
     "scale_value": "multiplier",
@@ -49,7 +49,7 @@ SLOPE_SHIFT = "negative_slope_shift"
 OUTPUT_STEPS = "scale3"
 """Constant of a fully connected layer that multiplies by float32 numbers."""
 FAST_EXP = ("input_scale_value", "input_shift_value", "pow2_out_q", "adjust_q")
-"""What a softmax of powers of two says."""
+"""The attributes of a softmax of powers of two."""
 
 
 def with_parameters(graph: Graph, specs: Mapping[str, Spec], platform: Platform) -> Graph:

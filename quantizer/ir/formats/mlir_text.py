@@ -58,9 +58,9 @@ def _escaped(found: re.Match[str]) -> str:
 def read_text(path: str | os.PathLike[str]) -> str:
     """Return the text of the file at *path*; FormatError if it is too long or no UTF-8."""
     where = os.fspath(path)
-    raw = Readable("a Top MLIR text", MAX_TEXT, FormatError, "Weights belong into the .npz file.").bytes_of(
-        Path(where), where
-    )
+    raw = Readable(
+        "a Top MLIR text", MAX_TEXT, FormatError, "Name a .mlir file; its weights belong into the .npz file."
+    ).bytes_of(Path(where), where)
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError as err:

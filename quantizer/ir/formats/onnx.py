@@ -29,7 +29,7 @@ from quantizer.ir.verify import verify
 from quantizer.numerics.qparams import QParams
 
 Runs = Callable[[str], bool]
-MODEL = Readable("an ONNX model", LARGEST, FormatError)
+MODEL = Readable("an ONNX model", LARGEST, FormatError, "Name a .onnx file.")
 
 
 def load(path: Path | str, runs: Runs | None = None) -> Graph:
@@ -189,7 +189,7 @@ def _inlined(model: onnx.ModelProto, where: str) -> onnx.ModelProto:
 def _typed(model: onnx.ModelProto, where: str, *, follow: bool) -> onnx.ModelProto:
     """Return *model* with the types and shapes of all its values, as ONNX infers them; a wrong type is an error.
 
-    Only of a model that the checker and `refuse_fatal` have accepted: the library's inference crashes on others.
+    The checker and `refuse_fatal` must have accepted the model: the library's inference crashes on others.
     *follow*: through the values of shapes too.
     """
     try:

@@ -1,7 +1,7 @@
 """Refuses models that crash ONNX's shape inference: reads past a list, divisions by zero, unbounded memory.
 
-A convolution whose operand and weight differ in rank and blocks of 2**32 places or strides of 0 end the process:
-neither the checker nor the inference refuses them. If shape inference follows the values of a vector, each element
+A convolution whose operand and weight differ in rank, blocks of 2**32 places, and strides of 0 end the process: neither
+the checker nor the inference refuses them. If shape inference follows the values of a vector, each element
 costs 40 bytes. Found by fuzzing onnx 1.21.
 """
 
@@ -34,10 +34,10 @@ Ranks = dict[str, int]
 def refuse_fatal(model: onnx.ModelProto, where: str) -> bool:
     """Raise FormatError for a model that would end the process while its shapes are inferred.
 
-    Return whether the inference may follow the values of vectors (`data_prop`): none is known to be too long for that.
+    Return whether the inference may follow the values of vectors (`data_prop`): not if one is known to be too long.
 
-    The ranks of convolutions are ONNX's own, of a model without data in which a tensor of the weight's rank and unknown
-    sizes stands for each convolution's result: where all ranks agree in that one, they are those of the model itself.
+    The ranks of convolutions come from ONNX's inference of a model without data. In it, a tensor of the weight's rank
+    and unknown sizes stands for each convolution's result. If all ranks agree there, they are those of the model.
     """
     nodes = list(_nodes(model.graph))
     longest = _lengths(model.graph)

@@ -36,7 +36,7 @@ class Files:
 
 
 def to_bytes(graph: Graph, name: str, state: State) -> tuple[str, bytes]:
-    """Return what `write` would put into the two files."""
+    """Return the contents of the two files that `write` writes."""
     verify(graph)
     text, weights = module_text(graph, name, state)
     return text, npz_bytes(weights)

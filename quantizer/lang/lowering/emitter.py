@@ -213,7 +213,7 @@ class Emitter:
         return replace(value, name=wanted.name, data=None)
 
     def graph(self, name: str, inputs: Sequence[str], outputs: Sequence[str]) -> Graph:
-        """Return what was emitted as a graph of ONNX operators."""
+        """Return the emitted nodes as a graph of ONNX operators."""
         called = self._renamed
         nodes = tuple(
             replace(

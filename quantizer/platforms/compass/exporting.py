@@ -26,7 +26,7 @@ from quantizer.runtime.executor import to_node_order
 
 
 class Written(TypedDict):
-    """What the flow reads: the float IR, the samples of its inputs in its axis order, the cfg; and the case itself."""
+    """Input of the flow: the float IR, the samples of its inputs in its axis order, the cfg; and the case itself."""
 
     text: str
     blob: Tensor
@@ -38,7 +38,7 @@ class Written(TypedDict):
 
 
 def written_case(trial: Trial) -> Written:
-    """Return what the flow reads of a case; UnsupportedError if Compass IR or a cfg cannot hold it.
+    """Return the files of a case that the flow reads; UnsupportedError if Compass IR or a cfg cannot hold it.
 
     Calibrated ranges stand in the IR (layer_top_range), and the cfg takes them from there (in_ir).
     """

@@ -63,7 +63,7 @@ def offsets_rolled(original: Function) -> Function:
 
 
 def lines_swapped(first: str, second: str) -> Callable[[Function], Function]:
-    """Write the values of two kinds of lines for each other."""
+    """Exchange the values of two kinds of lines."""
 
     def wrap(original: Function) -> Function:
         def faulty(graph: Graph) -> tuple[str, bytes]:
@@ -133,7 +133,7 @@ def filed_strides(spec: Spec) -> bool:
 
 
 def filed_filters(spec: Spec) -> bool:
-    """Compass IR holds it with filters, whose axes the file orders otherwise."""
+    """Compass IR holds it with filters, whose axes have another order in the file."""
     return filed(spec) and filtered(spec)
 
 

@@ -1,4 +1,4 @@
-"""What the own tests of the Compass Optimizer accept."""
+"""Tolerances of the Compass Optimizer's own tests."""
 
 from __future__ import annotations
 

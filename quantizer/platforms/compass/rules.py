@@ -33,7 +33,7 @@ from quantizer.ops import operator
 from quantizer.platforms.compass import periods
 
 UNITS = 65535
-"""What the table of a division has for 1."""
+"""The number for 1 in the table of a division."""
 WEIGHT_BITS = 13
 """Binary places of the weights of an interpolation."""
 
@@ -82,20 +82,20 @@ def div(request: Request) -> Parameters:
 
 @operator("group_norm", kind="quantize", platform="compass")
 def group_norm(request: Request) -> Parameters:
-    """Provide what Compass decides for each group of channels."""
+    """Provide the parameters of Compass; each group of channels is one line."""
     groups = cast("int", request.attrs["num_groups"])
     return decided_by_table(request, math.prod(request.shapes["x"][1:]) // groups)
 
 
 @operator("instance_norm", kind="quantize", platform="compass")
 def instance_norm(request: Request) -> Parameters:
-    """Provide what Compass decides for the places of each channel."""
+    """Provide the parameters of Compass; the places of each channel are one line."""
     return decided_by_table(request, math.prod(request.shapes["x"][2:]))
 
 
 @operator("layer_norm", kind="quantize", platform="compass")
 def layer_norm(request: Request) -> Parameters:
-    """Provide what Compass decides for the elements of the axes from *axis* on."""
+    """Provide the parameters of Compass; the elements of the axes from *axis* on are one line."""
     return decided_by_table(request, _elements(request))
 
 
@@ -113,8 +113,8 @@ def leaky_relu(request: Request) -> Parameters:
 def log_softmax(request: Request) -> Parameters:
     """Provide float32 exponentials over linspace; the output reaches from -16 to 0 and has every code of its format.
 
-    Source: the Compass Optimizer's LogSoftmax on X2 and later, in its float32 arithmetic. Where shares are calibrated,
-    that of targets before X2.
+    Source: the Compass Optimizer's LogSoftmax on X2 and later, in its float32 arithmetic. If the request has a range of
+    shares, the LogSoftmax of targets before X2.
     """
     if logarithm_tables.SHARES in request.ranges:
         return logarithm_tables.provided(request)
@@ -153,7 +153,7 @@ def resize_nearest(request: Request) -> Parameters:
 
 @operator("rms_norm", kind="quantize", platform="compass")
 def rms_norm(request: Request) -> Parameters:
-    """Provide what Compass decides for the elements of the axes from *axis* on."""
+    """Provide the parameters of Compass; the elements of the axes from *axis* on are one line."""
     return decided_by_table(request, _elements(request), mean=False)
 
 

@@ -24,7 +24,7 @@ NORMAL = 1 << 30
 
 
 def two_multipliers(request: Request) -> Parameters:
-    """Return what the spec decides and the numbers of s_x / s_y and of slope * s_x / s_y, both in float32.
+    """Return the default parameters with the numbers of s_x / s_y and of slope * s_x / s_y, both in float32.
 
     `positive`, `positive_shift`, `negative`, `negative_shift`: 31 bits each, or XNNPACK's whole number of 256ths.
     """

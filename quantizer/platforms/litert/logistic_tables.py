@@ -32,7 +32,7 @@ INTEGER_BITS = 3
 
 
 def tabulated_float32(request: Request, f: Function, rounding: RoundingMode) -> Parameters:
-    """Return what the spec decides, and a full table `lut` of *f* (float32 in), each entry rounded by *rounding*."""
+    """Return the default parameters with a full table `lut` of *f* (float32 in), each entry rounded by *rounding*."""
     parameters = default_parameters(request)
     (x,), (y,) = parameters.inputs.values(), parameters.outputs.values()
     return replace(parameters, tables={"lut": full_table(f, x, y, rounding, float32=True)})
@@ -52,7 +52,7 @@ def logistic_entries() -> Tensor:
 
 
 def on_a_grid(request: Request, *, tanh: bool) -> Parameters:
-    """Return what the spec decides, the table `logistic`, and `input_multiplier` and `input_shift` to its grid.
+    """Return the default parameters with the table `logistic`, and `input_multiplier` and `input_shift` to its grid.
 
     A multiplier of 0 means gemmlowp's function, which the optimized kernels use for powers of two: input code times
     2**`shift` in units of 2**-12.

@@ -46,7 +46,7 @@ def softmax_entries(asked: Asked, name: str) -> Array | None:
 
 
 def softmax_numbers(asked: Asked) -> Expected:
-    """Return what brings a distance of 16 bits to the places of the table."""
+    """Return multiplier and shift from a 16-bit distance to an index of the table."""
     return {("input_multiplier", "input_shift"): fixed(float(asked.grids["x"].scale) / (10.0 / 65535.0))}
 
 
@@ -63,7 +63,7 @@ def logistic_table(asked: Asked, name: str) -> Array | None:
 
 
 def logistic_numbers(asked: Asked) -> Expected:
-    """Return what brings a 16-bit code to the grid of the table."""
+    """Return multiplier and shift from a 16-bit code to the grid of the table."""
     ((_, grid),) = asked.grids.items()
     shortcut = asked.platform.tables.exponential != FIXED_POINT
     found = to_grid(float(grid.scale), tanh=_is_tanh(asked), shortcut=shortcut)
@@ -172,7 +172,7 @@ def _fixed_point_logistic(asked: Asked) -> Array:
 
 
 def to_grid(scale: float, *, tanh: bool, shortcut: bool) -> tuple[int, int]:
-    """Return what brings a 16-bit code to the logistic table's grid; (0, shift) for its fixed-point function.
+    """Return multiplier and shift from a 16-bit code to the table's grid; (0, shift) for the fixed-point function.
 
     *shortcut*: a scale within a thousandth (of log2) of 2**-12, for tanh of 2**-11 too, is taken for it.
     """

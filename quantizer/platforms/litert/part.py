@@ -1,4 +1,4 @@
-"""What the lowerings of LiteRT's operators share: tensors with parameters, and the order of axes."""
+"""Shared by the lowerings of LiteRT's operators: tensors with parameters, and the order of axes."""
 
 from __future__ import annotations
 

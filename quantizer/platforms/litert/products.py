@@ -189,7 +189,7 @@ def _for_rows(values: Sizes, *, flat: bool) -> Sizes:
 
 
 def _same_padding(size: int, kernel: int, stride: int, dilation: int) -> tuple[int, int]:
-    """Return what padding SAME adds before and after an axis."""
+    """Return the padding that SAME adds before and after an axis."""
     windows = -(-size // stride)
     total = max(0, (windows - 1) * stride + (kernel - 1) * dilation + 1 - size)
     return total // 2, total - total // 2

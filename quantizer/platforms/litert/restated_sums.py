@@ -16,7 +16,7 @@ from quantizer.core.platforms import NARROW_BITS
 ROW, SCALAR = 16, 8
 """Elements of a vector of two rows, of a row and a scalar."""
 GROUPS = ("both", "scalar", "both", "other", "both")
-"""What the groups of axes may be, innermost first, where vectors are taken: along both, or one of the operands."""
+"""Groups of axes, innermost first, for which vectors are used: along both operands, or along one."""
 
 
 def addition(asked: Asked) -> Array | None:

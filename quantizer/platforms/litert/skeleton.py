@@ -1,4 +1,4 @@
-"""What `quantizer engine new --form tflite` writes below the head of a worker."""
+"""The body of the worker that `quantizer engine new --form tflite` writes."""
 
 BODY = '''
 from ai_edge_litert.interpreter import Interpreter  # your engine's own package

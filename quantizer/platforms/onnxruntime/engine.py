@@ -97,7 +97,7 @@ def lower_float(call: Call, operands: Mapping[str, Tensor], variant: str) -> Low
 
 
 def _fed(call: Call, operands: Mapping[str, Tensor], types: Mapping[str, type[np.generic]]) -> dict[str, Array]:
-    """Return what a model is fed, constants too where real values are; a condition is bools, and comes first."""
+    """Return the feeds: activations, and constants that are real values. A condition is bool and comes first."""
     items = {n: call.spec.inputs[n] for n in operands if types is REALS or n in call.spec.activations}
     kinds = {name: types[item.kind] for name, item in items.items()}
     if call.spec.op in CONDITIONS:

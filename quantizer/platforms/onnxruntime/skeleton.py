@@ -1,4 +1,4 @@
-"""What `quantizer engine new --form onnx-qlinear` writes below the head of a worker."""
+"""The body of the worker that `quantizer engine new --form onnx-qlinear` writes."""
 
 BODY = '''
 import onnxruntime  # your engine's own package

@@ -28,11 +28,11 @@ COEFFICIENTS = (
 )
 """Of the powers 7 to 2, in float32."""
 LEAST, MOST = -104.0, 100.0
-"""Where the exponential is 0, where it is infinite."""
+"""The float32 exponential is 0 below the first number, and infinite above the second."""
 
 
 def lane_tables(request: Request, f: Function) -> Parameters:
-    """Return what the spec decides, and the two tables of *f* (float32 in, float32 out)."""
+    """Return the default parameters with two tables of *f* (float32 in, float32 out)."""
     parameters = default_parameters(request)
     (x,), (y,) = parameters.inputs.values(), parameters.outputs.values()
     codes = torch.arange(x.qmin, x.qmax + 1)
@@ -44,7 +44,7 @@ def lane_tables(request: Request, f: Function) -> Parameters:
 
 
 def logistic_tables(request: Request) -> Parameters:
-    """Return what the spec decides, and the two tables of float32 `1 / (1 + exp(-x))`.
+    """Return the default parameters with two tables of float32 `1 / (1 + exp(-x))`.
 
     Both take the difference of codes times the scale. Whole vectors have the exponential of `vector_exponential` and
     stay in float32; the rest of a row has the nearest float32 exponential, which is added to 1 and divides it in

@@ -1,4 +1,4 @@
-"""What the own tests of ExecuTorch accept."""
+"""Tolerances of ExecuTorch's own tests."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def _constants(made: Made, raw: bytes) -> dict[str, Array]:
 
 
 def _fields(made: Made) -> dict[str, Any]:
-    """Return what the texts of calls name; numbers as Python writes them."""
+    """Return the values that the texts of calls refer to; numbers as Python writes them."""
     scale, zero = made["output"]
     return {**made, "out": f"{scale!r}, {zero}", "around": _around(made)}
 

@@ -21,7 +21,7 @@ Q = torch.ops.quantized
 
 
 def load(model: bytes, options: Mapping[str, str | int]) -> Callable[[dict[str, Tensor]], Tensor]:
-    """Return what runs the one operator that *model* describes: a line of JSON, then the constants' bytes."""
+    """Return a session for the operator that *model* describes: a line of JSON, then the constants' bytes."""
     engine = str(options["engine"])
     torch.backends.quantized.engine = engine
     text, _, raw = model.partition(b"\n")

@@ -50,7 +50,7 @@ REDUCTIONS = ("reduce_sum", "reduce_mean", "global_avg_pool2d")
 
 
 def supports(spec: Spec, scheme: Scheme, platform: Platform, variant: str) -> str | None:
-    """Return None for an operator that is one of TOSA's with RESCALE, CLAMP, PAD and SLICE around it."""
+    """Return None if the operator is a TOSA operator with RESCALE, CLAMP, PAD and SLICE around it."""
     return None if spec.op in (*CONVOLUTIONS, *_LOWERED) else f"no one TOSA operator is {spec.op}"
 
 

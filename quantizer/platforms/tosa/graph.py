@@ -30,7 +30,7 @@ GLOBAL = (False,)
 MAX_RANK = 6
 """Axes of a tensor, of the specification's largest level."""
 UNPREDICTABLE, FAILED = 1, 2
-"""What the reference model says of a run, beside its outputs."""
+"""Status of a run of the reference model, returned after its outputs."""
 
 
 @dataclass(frozen=True)
@@ -203,7 +203,7 @@ def _attribute(op: Any) -> str:
 
 
 def _result(axes: Sequence[int] | None, outputs: tuple[Array, ...]) -> Array:
-    """Return the only output; a model that knows whether the specification defines it says so last."""
+    """Return the only output; the reference model also returns, last, whether the specification defines the result."""
     found, status = outputs[0], int(outputs[-1]) if len(outputs) > 1 else 0
     if status == UNPREDICTABLE:
         raise RefusedError(

@@ -1,4 +1,4 @@
-"""What the own tests of ExecuTorch's backend for TOSA accept."""
+"""Tolerances of the tests of ExecuTorch's TOSA backend."""
 
 from __future__ import annotations
 

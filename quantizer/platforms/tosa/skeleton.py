@@ -1,4 +1,4 @@
-"""What `quantizer engine new --form tosa` writes below the head of a worker."""
+"""The body of the worker that `quantizer engine new --form tosa` writes."""
 
 BODY = '''
 import numpy as np

@@ -19,6 +19,6 @@ def load(model: bytes, options: Mapping[str, str | int]) -> bytes:  # noqa: ARG0
 
 
 def run(session: bytes, feeds: Mapping[str, NDArray[Any]]) -> list[NDArray[Any]]:
-    """Return the outputs and then the status; the model raises for a graph that it holds for invalid."""
+    """Return the outputs, then the status; the model raises an error for a graph that it considers invalid."""
     outputs, status = tosa_reference_model.run(session, list(feeds.values()))
     return [*outputs, np.array(status.value)]

@@ -19,7 +19,7 @@ class Fields(dict[str, Any]):
 
 
 class PyGraph:
-    """What a layer may ask about the graph around it."""
+    """Facts of the surrounding graph that a layer may read."""
 
     def __init__(self, name: str, taken: set[str], batch_size: int) -> None:
         self.name = name

@@ -1,4 +1,4 @@
-"""What a plugin file registers, collected while it loads."""
+"""Registrations of a plugin file, collected while it loads."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ C = TypeVar("C", bound=type[Any])
 
 
 class PluginType(Enum):
-    """What a class plugin is."""
+    """The kind of a class plugin."""
 
     Dataset = "dataset"
     Metric = "metric"

@@ -22,7 +22,7 @@ from quantizer.runtime.executor import Outcome, run_node, run_together, to_node_
 
 
 def target_values(scheme: Scheme, platform: Platform) -> dict[str, object]:
-    """Return what `unsupported` may name of a scheme and a platform."""
+    """Return the values of a scheme and a platform that `unsupported` may name."""
     bits = scheme.activation.bits, 0 if scheme.weight is None else scheme.weight.bits
     return dict(zip(TARGET_NAMES, (scheme.name, platform.platform, *bits), strict=True))
 
@@ -112,7 +112,7 @@ def _arranged(call: Call, operands: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _turned_back(call: Call, operands: Mapping[str, Tensor], outcome: Outcome) -> Staged:
-    """Return what a node made in the operator's own order, pieces put together."""
+    """Return the result of a node in the operator's own axis order, several outputs joined."""
     spatial = next(iter(call.spec.outputs.values())).spatial
     tensors = [to_operator_order(values, call.order, spatial=spatial) for values in outcome.tensors]
     shapes = {name: tuple(values.shape) for name, values in operands.items()}

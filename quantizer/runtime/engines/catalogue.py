@@ -48,7 +48,7 @@ class Chosen:
 
     @property
     def name(self) -> str:
-        """What messages and records call it."""
+        """Its name in messages and records."""
         variant = "" if self.variant is None else f":{self.variant}"
         return f"{self.entry.name}{variant}{f'@{self.release}' if self.release else ''}"
 
@@ -60,7 +60,7 @@ class Chosen:
         return self.variant in (None, home) or named
 
     def identity(self, platform: str) -> str:
-        """Return what runs on *platform*: the system, and its variant where it has several, as `name:variant`."""
+        """Return the engine of *platform*: the system, with its variant if it has several, as `name:variant`."""
         if len(self.entry.variant_of_platform) == 1:
             return self.entry.name
         return f"{self.entry.name}:{self.variant or self.entry.variant_of_platform[platform]}"

@@ -50,7 +50,7 @@ class StoppedError(DiedError):
 
 @dataclass(frozen=True)
 class Limits:
-    """What a process may take."""
+    """The limits of a process."""
 
     patience: float = 60.0
     """Seconds for one answer."""
@@ -75,18 +75,18 @@ class Printed:
                 self._parts.popleft()
 
     def forget(self) -> None:
-        """Drop everything: what an earlier question made it print says nothing of the next one."""
+        """Drop everything: output of an earlier question does not belong to the next one."""
         with self._lock:
             self._parts.clear()
 
     def text(self) -> str:
-        """Return what is kept."""
+        """Return the text that was kept."""
         with self._lock:
             return b"".join(self._parts).decode("utf-8", "replace")
 
 
 class Child:
-    """One process: it is asked, and answers, one message at a time."""
+    """One process that answers one message at a time."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], limits: Limits) -> None:
         _close_memory()
@@ -147,7 +147,7 @@ class Child:
         return reply
 
     def _obituary(self, why: str, patience: float) -> str:
-        """Return how the process ended, and the last line that it printed; it is ended where it has not."""
+        """Return how the process ended, and its last line of output; a process that still runs is ended."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(0 if why else GRACE)
         code = self._process.poll()

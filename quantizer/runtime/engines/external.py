@@ -82,7 +82,7 @@ class ExternalEngine:
         return self._lowering.supports(spec, scheme, platform, self._variant(platform.platform))
 
     def quantize(self, request: Request) -> Parameters:
-        """Return what the platform's rule provides."""
+        """Return the parameters of the platform's rule."""
         return self._rules.quantize(request)
 
     def run_float(self, call: Call, operands: Mapping[str, Tensor]) -> Tensor:

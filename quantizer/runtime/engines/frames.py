@@ -44,7 +44,7 @@ class Job:
     model: bytes
     feeds: Mapping[str, Array]
     options: Mapping[str, str | int] = field(default_factory=dict)
-    """What a session depends on besides the model, such as a variant."""
+    """Options of a session besides the model, such as a variant."""
     declared: Sequence[tuple[str, tuple[int, ...]]] | None = None
     """Type and shape of each output, where the form declares them: another one is a wrong answer."""
 
@@ -66,7 +66,7 @@ class Reply:
     refused: str = ""
     """Why the system has no way to run the job."""
     wrong: str = ""
-    """What came in place of outputs of the declared types and shapes."""
+    """Describes a reply that is not outputs of the declared types and shapes."""
 
 
 def replies(frame: Frame, jobs: Sequence[Job]) -> list[Reply]:
@@ -106,7 +106,7 @@ def _listing(outputs: Sequence[tuple[str, tuple[int, ...]]]) -> str:
 
 
 class Source(Protocol):
-    """Where bytes come from."""
+    """A source of bytes."""
 
     def read(self, size: int, /) -> bytes:
         """Return *size* bytes; fewer at the end."""

@@ -20,7 +20,7 @@ def held_to(backend: str, level: str) -> str:
 
 
 def variables(backend: str, level: str) -> dict[str, str]:
-    """Return what the environment of a worker must hold so that *backend* stays at *level*; nothing for `host`."""
+    """Return the environment variables that keep *backend* at *level* in a worker; none for `host`."""
     if level == HOST:
         return {}
     return {pin.variable: pin.values[level] for pin in pins_of(backend).pins}

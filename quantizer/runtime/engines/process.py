@@ -21,7 +21,7 @@ PATIENCE = 60.0
 REMEMBERED = 256
 ROOT = Path(__file__).resolve().parents[3]
 SERVE = Path(__file__).with_name("serve.py")
-"""What any interpreter that has numpy runs: it imports nothing of this package."""
+"""The script that a worker's interpreter runs; it needs numpy, and nothing of this package."""
 
 
 MARKS = (

@@ -55,7 +55,7 @@ class Engine(Protocol):
         """
 
     def quantize(self, request: Request) -> Parameters:
-        """Return what the engine's quantize rule provides."""
+        """Return the parameters of the engine's quantize rule."""
 
     def run_float(self, call: Call, operands: Mapping[str, Tensor]) -> Tensor:
         """Return the float forward, in the operands' type."""

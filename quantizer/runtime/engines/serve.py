@@ -50,7 +50,7 @@ GREETED = {
     "FORMATS": (),
     "FLOATS": False,
 }
-"""What a worker declares about itself, with the defaults."""
+"""The declarations of a worker, with their defaults."""
 
 
 def pipes() -> tuple[BinaryIO, BinaryIO]:
@@ -123,7 +123,7 @@ def _answer(
     feeds: dict[str, Any],
     options: dict[str, Any],
 ) -> tuple[dict[str, str], list[Any]]:
-    """Return what a job gave: arrays, or the words `refused` or `error`."""
+    """Return the result of a job: arrays, or the words `refused` or `error`."""
     import numpy as np
 
     key = (model, json.dumps(options, sort_keys=True))

@@ -1,4 +1,4 @@
-"""What `quantizer engine new` writes: the twenty lines of a worker, for each form."""
+"""The worker of twenty lines that `quantizer engine new` writes, for each form."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def first_operator(form: str) -> str:
 
 
 def bodies() -> Mapping[str, str]:
-    """Return how a worker loads and runs each form: those of no system, and those whose room says it."""
+    """Return form -> the text of a worker's `load` and `run`: of shared forms, and of those that rooms bring."""
     of_rooms = {form: loaded(place) for room in rooms() for form, place in room.skeletons.items()}
     return {**_SHARED, **of_rooms}
 

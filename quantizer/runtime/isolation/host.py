@@ -71,7 +71,7 @@ class Host:
         """How many processes they left behind."""
 
     def load(self) -> Mapping[str, Any]:
-        """Return what the plugins are and which functions they have; PluginError if one cannot be loaded."""
+        """Return the plugins and their functions; PluginError if one cannot be loaded."""
         if self._child is None:
             self._child = launch(self._limits, self._python, self._variables)
         self._generation += 1
@@ -99,11 +99,11 @@ class Host:
         return [*range(len(self._known) - len(functions), len(self._known))]
 
     def call(self, number: int, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
-        """Return what function *number* gives; FunctionError if it raised, EngineError if it ended its process."""
+        """Return the result of function *number*; FunctionError if it raised, EngineError if it ended its process."""
         return self._called({"kind": "call", "function": number}, args, named)
 
     def flow(self, place: str, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
-        """Return what `module:function` of ours gives in the process of plugins; errors as those of a call.
+        """Return the result of our `module:function` in the process of plugins; errors are those of a call.
 
         For what calls functions of plugins many times: all of it is one call, with its limits.
         """

@@ -47,7 +47,7 @@ def require_unchanged(tensors: Sequence[tuple[Tensor, Array]], names: Mapping[in
 
 
 class Settling:
-    """What calls were given and gave, held for a moment: nothing may write into it after the call."""
+    """Operands and results of calls, kept for a moment: nothing may write into them after the call."""
 
     def __init__(self) -> None:
         self._held: deque[tuple[float, int, int, list[tuple[Array, Array]]]] = deque()

@@ -20,7 +20,7 @@ from quantizer.runtime.isolation.launch import limits
 
 
 class StandIn:
-    """What the judge has in place of a plugin's function: calls it in the process of plugins."""
+    """Stands for a plugin's function in the judge; calls it in the process of plugins."""
 
     def __init__(self, host: Host, number: int, name: str, accepts: Sequence[Sequence[str]]) -> None:
         self._host = host
@@ -32,7 +32,7 @@ class StandIn:
         )
 
     def __call__(self, *args: Any, **named: Any) -> Any:
-        """Return what the plugin's function returns."""
+        """Return the result of the plugin's function."""
         return self._host.call(self._number, args, named)
 
 
@@ -45,7 +45,7 @@ class Isolated:
     layers: frozenset[str]
     """Layer types for which they have functions of a layer and its parameters."""
     entries: list[Registration]
-    """What stands in for their functions."""
+    """Registrations in the judge's process; each forwards calls to the process of plugins."""
     sources: tuple[str, ...] = ()
     """Where a command found them."""
 
@@ -73,7 +73,7 @@ def deaths() -> int:
 
 
 def run_flow(place: str, op: str, platform: Place, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
-    """Return what `module:function` of ours gives, run where the functions of *op* do.
+    """Return the result of our `module:function`, run in the process of the functions of *op*.
 
     That is the process of plugins where one of them is a plugin's. A function that this process put in place of one, a
     planted fault, is here.

@@ -213,7 +213,7 @@ def write_model(value: Any) -> Any:
 
 
 def read_model(data: Any) -> Any:
-    """Return what `write_model` wrote. For the process of a plugin: the judge reads no model from it."""
+    """Return the value that `write_model` wrote. For the process of a plugin: the judge reads no model from it."""
     if not isinstance(data, dict):
         return data
     if "class" in data:

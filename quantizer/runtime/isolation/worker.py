@@ -46,7 +46,7 @@ def _keeps() -> Function:
 
 
 FORBIDDEN: Mapping[str, Callable[[], Function]] = {"writes": _writes, "keeps": _keeps}
-"""What no function may do -> a function that does it."""
+"""A forbidden action -> a function that does it."""
 
 
 class Served:
@@ -140,7 +140,7 @@ class Served:
         return self._called(loaded(header["function"]), header, frame)
 
     def _probe(self, header: Mapping[str, Any], frame: Frame) -> Frame:
-        """Call one of our functions that does what none may do, as a plugin's is called. It must fail."""
+        """Call one of the FORBIDDEN functions as a plugin's; the call must be reported as failing."""
         self._look(now=True)
         if self._untold:
             return Frame({"late": self._late[min(self._untold)]})
@@ -195,7 +195,7 @@ class Served:
 
 
 def _described(entry: Registration) -> dict[str, Any]:
-    """Return what the judge knows of a function without having it."""
+    """Return the facts about a function that the judge gets."""
     accepted: Sequence[inspect.Parameter] = ()
     with contextlib.suppress(TypeError, ValueError):
         accepted = [*inspect.signature(entry.function).parameters.values()]

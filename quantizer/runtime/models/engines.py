@@ -147,7 +147,7 @@ class Session(ModelEngine):
         return self._run(parts.graph, feeds, parts.edges)
 
     def results(self, graph: Graph, feeds: Values, wanted: Sequence[str]) -> Values:
-        """Return tensors of one run of *graph* that has no other outputs, so that everything between may be fused."""
+        """Run *graph* with only the outputs *wanted*, so that the engine may fuse all nodes between them."""
         return self._run(graph, feeds, wanted)
 
     def alone(self, parts: Parts, edges: Values) -> Values:

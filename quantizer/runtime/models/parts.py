@@ -17,7 +17,7 @@ QUANTIZE, DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
 CLIPS = ("Relu", "Clip")
 """Operators that join the part before them: engines fuse them with it."""
 ALONE = "@alone"
-"""What the name of an edge ends with where a part makes it apart from the others."""
+"""Suffix of the name of an edge that a part computes separately."""
 
 
 @dataclass(frozen=True)

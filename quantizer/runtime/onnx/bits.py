@@ -38,7 +38,7 @@ _bitwise("BitwiseNot", np.bitwise_not)
 
 @kernel("BitShift")
 def bit_shift(x: Tensor, y: Tensor, *, direction: str) -> Tensor:
-    """Bits moved by y places, those beyond either end lost.
+    """Shift bits by y places; bits beyond either end are lost.
 
     Right keeps the sign. Of y below 0 or not below the width nothing is left: 0, to the right -1 of a negative number.
     """

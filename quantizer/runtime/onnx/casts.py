@@ -23,7 +23,7 @@ FORMATS: dict[torch.dtype, DType] = {
     for dtype in DTYPES.values()
     if dtype.name != FLOAT4_NAME and dtype.bits in (1, 8, 16, 32, 64)
 }
-"""What a torch type holds where nothing narrower is declared."""
+"""The number format of a torch type, unless the graph declares a narrower one."""
 
 
 def decoded(x: Tensor, source: DType) -> Tensor:

@@ -71,7 +71,7 @@ def floats(*operands: Tensor) -> bool:
 
 @composed("Sum", "Max", "Min", "Mean")
 def chained(run: Run, *operands: Tensor, op: Any) -> Tensor | None:
-    """One operand after the other."""
+    """Combine operands from left to right."""
     if not floats(*operands):
         return None
     ours = {"Max": "maximum", "Min": "minimum"}.get(op.op, "add")
@@ -127,7 +127,7 @@ def clip(
     min: float | None = None,
     max: float | None = None,
 ) -> Tensor | None:
-    """One bound, then the other, where the registry's clip has not both."""
+    """Clip by one bound, then the other, if the registry's clip does not take both."""
     first, last = scalar(low, -math.inf if min is None else min), scalar(high, math.inf if max is None else max)
     if not floats(x) or around_zero(first, last):
         return None

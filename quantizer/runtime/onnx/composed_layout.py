@@ -109,7 +109,7 @@ def gather(run: Run, x: Tensor, indices: Tensor, *, axis: int) -> Tensor | None:
 
 @composed("Slice")
 def slice_(_: Run, x: Tensor, *operands: Tensor | None, **attrs: Any) -> Tensor | None:
-    """The operand itself, where all of it is taken."""
+    """Return the operand itself if no element is left out."""
     taken = sliced(x, *operands, **attrs)
     return x if all(r == range(size) for r, size in zip(taken, x.shape, strict=True)) else None
 

@@ -55,7 +55,7 @@ def loop(
 
 
 def _nothing(op: str, graph: Graph, name: str) -> Tensor:
-    """Return what no round has stacked."""
+    """Return the empty stacks of a loop without iterations."""
     value = graph.tensor(name)
     if not value.ranked or FREE in value.shape:
         raise UnsupportedError(f"{op}: no round ran, and the shape of {name!r} is not declared.")
@@ -134,7 +134,7 @@ def _each_example(
     ctx: Context, graph: Graph, states: Sequence[Tensor], scanned: Sequence[Tensor], backwards: Sequence[int],
     lengths: Tensor | None,
 ) -> list[Tensor]:  # fmt: skip
-    """Return what Scan-8 makes: batches along axis 0, slices along axis 1, results padded with zeros to the longest."""
+    """Return the results of Scan-8: batches along axis 0, slices along axis 1, padded with zeros to the longest."""
     if any(x.dim() < 2 for x in scanned) or len({x.shape[:2] for x in scanned}) != 1:
         raise UnsupportedError(
             f"Scan: operands {[list(x.shape) for x in scanned]}: must be [batch, length, ...], alike."

@@ -14,9 +14,9 @@ from quantizer.core.errors import UnsupportedError
 from quantizer.runtime.onnx.kernels import Ours, kernel, mapped
 
 UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)
-"""Integers that torch keeps but barely computes with; numpy does."""
+"""Integer types for which torch has few operations; numpy computes with them."""
 LARGEST_EXACT = 2.0**24
-"""Up to this float32 has every whole number."""
+"""float32 represents every whole number up to this one."""
 Binary = Callable[[Any, Any], Any]
 
 

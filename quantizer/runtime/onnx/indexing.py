@@ -1,4 +1,4 @@
-"""Indices: gathering and scattering by them, and what makes them."""
+"""Operators on indices: gather, scatter, and those that return indices."""
 
 from __future__ import annotations
 

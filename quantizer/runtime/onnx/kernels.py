@@ -34,7 +34,7 @@ Bodies = Callable[[Graph, Mapping[str, Tensor]], list[Tensor]]
 
 
 WIDENED = (torch.uint16, torch.uint32, torch.uint64)
-"""Integers that torch keeps but barely computes with; their sums, products and order are those of int64."""
+"""Integer types for which torch has few operations. They are added, multiplied and compared in int64."""
 
 
 class NoFunctionError(UnsupportedError):
@@ -50,7 +50,7 @@ class Ours(NamedTuple):
 
 
 class Context(NamedTuple):
-    """What a handler may use besides its operands."""
+    """Values that a handler may use besides its operands."""
 
     graph: Graph
     executing_device: torch.device
@@ -66,7 +66,7 @@ class Context(NamedTuple):
 
 @dataclass
 class Kernel:
-    """What runs one ONNX operator: the registry's operator where `mapped` finds it, else `own`."""
+    """The kernel of one ONNX operator: the registry's operator where `mapped` finds one, else the function `own`."""
 
     name: str
     own: Callable[..., Outcome] | None = None
@@ -86,7 +86,7 @@ class Kernel:
             return self._narrowed(op, self._computed(op, wide, ctx), ctx)
 
     def _narrowed(self, op: Node, outcome: Outcome, ctx: Context) -> Outcome:
-        """Return what was computed in int64 in the types that the outputs have: the low bits."""
+        """Convert int64 results to the types of the outputs; the low bits are kept."""
         made = [outcome] if isinstance(outcome, Tensor) else list(outcome)
         kinds = (container(ctx.dtype(name)) for name in op.outputs)
         found = [v.to(kind) if kind in WIDENED else v for v, kind in zip(made, kinds, strict=False)]
@@ -113,7 +113,7 @@ KERNELS: dict[str, Kernel] = {}
 
 
 def kernel(*names: str) -> Callable[[F], F]:
-    """Register the decorated function as what runs the ONNX operators of these names."""
+    """Register the decorated function as the kernel of the ONNX operators of these names."""
 
     def register(function: F) -> F:
         for name in names:
@@ -124,7 +124,7 @@ def kernel(*names: str) -> Callable[[F], F]:
 
 
 def mapped(*names: str) -> Callable[[F], F]:
-    """Register the decorated function as what finds the registry's operator for the ONNX operators of these names."""
+    """Register the decorated function, which maps ONNX operators of these names to the registry's operators."""
 
     def register(function: F) -> F:
         for name in names:
@@ -162,7 +162,7 @@ def _asked(function: Callable[..., Any]) -> tuple[str, ...]:
 
 
 def special(function: Callable[..., Any], op: Node, ctx: Context) -> dict[str, Any]:
-    """Return what *function* asks for besides operands and attributes."""
+    """Return the parameters of *function* that are neither operands nor attributes."""
     asked = _asked(function)
     if not asked:
         return {}
@@ -190,7 +190,7 @@ def run_ours(node: Ours) -> Tensor:
 def _allowed(
     op: str, shapes: tuple[tuple[str, Shape], ...], attrs: tuple[tuple[str, Any], ...], dtype: torch.dtype
 ) -> None:
-    """Raise where operands of these shapes break the spec, or make too much; what raises is not kept."""
+    """Raise an error if operands of these shapes break the spec or give too large a result; errors are not cached."""
     for shape in infer_shapes(specs()[op], dict(shapes), dict(attrs)).values():
         sized(op, shape, dtype)
 

@@ -24,7 +24,7 @@ Fn = TypeVar("Fn", bound=Callable[..., Any])
 
 
 def ppq_kernel(name: str) -> Callable[[Fn], Fn]:
-    """Register the decorated function as what runs the operator of this name."""
+    """Register the decorated function as the kernel of the operator of this name."""
 
     def register(function: Fn) -> Fn:
         PPQ_KERNELS[name] = Kernel(name, function)
@@ -34,7 +34,7 @@ def ppq_kernel(name: str) -> Callable[[Fn], Fn]:
 
 
 def ppq_mapped(name: str) -> Callable[[Fn], Fn]:
-    """Register the decorated function as what finds the registry's operator for the one of this name."""
+    """Register the decorated function, which maps the operator of this name to one of the registry."""
 
     def register(function: Fn) -> Fn:
         PPQ_KERNELS[name].mapped = function
@@ -44,7 +44,7 @@ def ppq_mapped(name: str) -> Callable[[Fn], Fn]:
 
 
 def find_ppq_kernel(operation_type: str) -> Kernel | None:
-    """Return what runs an operator under its plain name or under one of DOMAINS."""
+    """Return the kernel of an operator, named plainly or with one of DOMAINS."""
     domain, _, name = operation_type.rpartition("::")
     return PPQ_KERNELS.get(name) if domain in ("", *DOMAINS) else None
 
@@ -108,7 +108,7 @@ def interp(
     mode: str = "linear",
     align_corners: int = 1,
 ) -> Tensor:
-    """Caffe's Interp: images, cropped by negative pads, at another size; corners on corners unless said otherwise."""
+    """Caffe's Interp: crop images by negative pads, then resize them; corners are aligned by default."""
     if x.dim() != 4 or max(pad_beg, pad_end) > 0 or min(zoom_factor, shrink_factor) < 1:
         raise UnsupportedError(f"Interp of {list(x.shape)}: must be images, pads 0 or less, factors 1 or more.")
     if mode not in ("linear", "bilinear", "nearest"):

@@ -125,8 +125,8 @@ def conv_transpose_any(
     """Spread each element over a window; pads are cut off the full sum, output_padding is added at its end.
 
     Source: the ONNX operator ConvTranspose: output_shape and SAME say how much is cut, the odd rest at the end for
-    SAME_UPPER and at the start otherwise. Where the full sum is smaller, nothing is cut, as in ONNX Runtime: SAME
-    leaves it unchanged, output_shape adds zeros at its end.
+    SAME_UPPER and at the start otherwise. If the full sum is smaller than the wanted output, nothing is cut, as in ONNX
+    Runtime: SAME leaves it unchanged, and output_shape adds zeros at its end.
     """
     rank = x.dim() - 2
     if rank not in (1, 2, 3):

@@ -26,8 +26,10 @@ ACTIVATIONS: dict[str, tuple[Scaled, tuple[float | None, ...]]] = {
     "affine": (lambda x, a, b: a * x + b, (None, None)),
     "scaledtanh": (lambda x, a, b: a * torch.tanh(b * x), (None, None)),
 }
-"""Name -> function of (x, alpha, beta), and what those are where nothing is given: the defaults of the operators of
-that name. For the last two there is no such operator. The standard says nothing then, and ONNX Runtime takes 0."""
+"""Name -> function of (x, alpha, beta), and the defaults of alpha and beta: those of the ONNX operator of that name.
+
+The last two have no such operator. The standard gives no default for them, and ONNX Runtime takes 0.
+"""
 DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
 Step = Callable[[Tensor, list[Tensor]], list[Tensor]]
 

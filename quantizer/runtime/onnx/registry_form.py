@@ -48,7 +48,7 @@ class Mixed(NamedTuple):
     origins: Mapping[str, Origin]
     """Rearranged constant -> the constants of the source with its elements."""
     kept: Mapping[str, str]
-    """Node that stays ONNX's own -> why the registry's operators do not say it."""
+    """Node that stays an ONNX operator -> the reason."""
 
 
 def mixed_form(graph: Graph, inputs: Mapping[str, Tensor] | None, params: Mapping[str, QParams]) -> Mixed:
@@ -92,11 +92,11 @@ class _Form:
     source: Graph
     params: Mapping[str, QParams] = field(default_factory=dict)
     keeps: bool = False
-    """Whether a node that the registry cannot say stays ONNX's own."""
+    """Whether a node that the registry cannot express stays an ONNX operator."""
     kept: dict[str, str] = field(default_factory=dict)
     values: dict[str, Tensor] = field(default_factory=dict)
     live: dict[str, str] = field(default_factory=dict)
-    """A tensor of the source that the inputs decide -> the tensor of the result that holds it."""
+    """A tensor of the source that depends on the inputs -> the tensor of the result with its values."""
     nodes: list[Node] = field(default_factory=list)
     tensors: dict[str, Named] = field(default_factory=dict)
     refused: list[str] = field(default_factory=list)
@@ -133,7 +133,7 @@ class _Form:
                 self.live |= {name: name for name in node.outputs}
 
     def _keep_as_it_is(self, node: Node, why: str) -> None:
-        """Add a node of ONNX's own, with the results that its kernel has."""
+        """Add an ONNX node, with the results of its kernel."""
         given = {name: self.values[name] for name in node.reads}
         try:
             found = alone(self.source, node).forward(given, node.outputs)
@@ -337,7 +337,7 @@ class _Tape:
 
 
 def _kernel(node: Node) -> Kernel | None:
-    """Return what runs a node, of ONNX's operators or of PPQ's own."""
+    """Return the kernel of a node: of an ONNX operator, or of one that only PPQ has."""
     return KERNELS.get(node.op) or find_ppq_kernel(node.op)
 
 

@@ -178,7 +178,7 @@ def resize_any(
 def _target(
     x: Tensor, axes: Sequence[int], scales: Tensor | None, sizes: Tensor | None, policy: str
 ) -> tuple[list[float], list[int]]:
-    """Return the scale and the size of each axis; the policy keeps one scale, so that no axis is larger, or smaller."""
+    """Return the scale and the size of each axis. A policy gives all axes one scale: the smallest, or the largest."""
     given = [size for size in (sizes, scales) if size is not None and size.numel()]
     if len(given) != 1 or given[0].numel() != len(axes) or policy not in POLICIES:
         raise UnsupportedError(f"Resize: scales or sizes, one for each of {len(axes)} axes; policy={policy!r}.")

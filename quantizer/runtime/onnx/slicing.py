@@ -86,7 +86,7 @@ def _taken(size: int, start: int, end: int, step: int) -> range:
 
 @mapped("Slice")
 def slice_(x: Tensor, *operands: Tensor | None, **attrs: Any) -> Ours | None:
-    """The registry's slice, along all axes; an end before the first element is one outside."""
+    """Map to the registry's slice, along all axes; an end before the first element lies outside the axis."""
     taken = sliced(x, *operands, **attrs)
     if not is_plain(x) or not all(taken):
         return None

@@ -1,4 +1,4 @@
-"""What training leaves in a model: losses, and dropout, which an inference does nothing with."""
+"""Nodes that remain in a model from training: losses, and dropout, which does nothing in inference."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ LINEAR = Quantizer(operation="divide_float32", rounding="half_even", zero_point=
 
 @dataclass(frozen=True)
 class Unfolded:
-    """A float graph without QuantizeLinear and DequantizeLinear, and what they said."""
+    """A float graph without QuantizeLinear and DequantizeLinear, and the parameters that these had."""
 
     graph: Graph
     params: Mapping[str, QParams]
@@ -47,8 +47,8 @@ def unfolded(graph: Graph) -> Unfolded:
     """Return the float graph inside a QDQ or QLinear model.
 
     A constant that is quantized becomes the values of its codes. One whose codes have no parameters of ours, of blocks
-    or of floats of 8 bits, becomes plain values. A quantization without parameters of ours stays the node that it is:
-    computed scales, floats of 8 bits, blocks, other types than float32. Where codes are read otherwise than by their
+    or of floats of 8 bits, becomes plain values. A quantization that our parameters cannot express stays a node:
+    computed scales, floats of 8 bits, blocks, types other than float32. Where codes are read otherwise than by their
     own parameters, a QuantizeLinear makes them.
     """
     work = _Work(_without_qlinear(graph))
@@ -71,7 +71,7 @@ class _Work:
     made: dict[str, str] = field(default_factory=dict)
     """Tensor of codes of the model -> the tensor of the graph into which a node quantizes them."""
     shown: set[str] = field(default_factory=set)
-    """Tensors that bodies read, and that are there under their own names."""
+    """Tensors that bodies read and that were added already."""
 
     def __post_init__(self) -> None:
         self.tensors = dict(self.source.tensors)
@@ -134,7 +134,7 @@ class _Work:
         self.nodes.append(Node(f"{name}#shown", "Identity", (self.values[name],), (name,), extra={"since": 13}))
 
     def _has_parameters(self, node: Node) -> bool:
-        """Return whether a QuantizeLinear or DequantizeLinear says parameters of ours, between float32 and integers."""
+        """Return whether our parameters express a QuantizeLinear or DequantizeLinear between float32 and integers."""
         quantizes = node.op == "QuantizeLinear"
         value = str(node.inputs[0] if quantizes else node.outputs[0])
         scale = self.source.tensors.get(str(node.inputs[1]))
@@ -218,7 +218,7 @@ class _Work:
         return constant and not self._has_parameters(node)
 
     def _take_codes(self, codes: str, made: str, params: QParams) -> None:
-        """Make what the file holds as codes, a constant or an input, a float tensor with parameters."""
+        """Turn a constant or an input that the file holds as codes into a float tensor with parameters."""
         tensor = self.source.tensor(codes)
         if tensor.data is not None:
             data = dequantize(tensor.data.long(), params).float()
@@ -236,7 +236,7 @@ class _Work:
         self.nodes.append(replace(node, inputs=(source, *node.inputs[1:])))
 
     def _params(self, node: Node) -> QParams:
-        """Return what a QuantizeLinear or DequantizeLinear says."""
+        """Return the parameters of a QuantizeLinear or DequantizeLinear."""
         place = f"node {node.name!r}"
         scale, zero = (*(self.source.tensor(name) if name else None for name in node.inputs[1:]), None)[:2]
         if scale is None or scale.data is None or (zero is not None and zero.data is None):
