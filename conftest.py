@@ -1,3 +1,3 @@
 """Turns the pytest plugin on for this repository."""
 
-pytest_plugins = ["quantizer.conformance.plugin"]
+pytest_plugins = ["quantizer.conformance.run.plugin"]

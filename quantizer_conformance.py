@@ -78,7 +78,7 @@ def __getattr__(name: str) -> Any:
         import pytest
 
         raise pytest.UsageError(reason)
-    from quantizer.conformance import plugin
+    from quantizer.conformance.run import plugin
 
     return plugin
 

@@ -35,13 +35,13 @@ from types import CodeType, FrameType, FunctionType
 from typing import Any
 
 from quantizer.conformance.faults.cases import explicit_cases, number_of_cases
-from quantizer.conformance.judge import judge
-from quantizer.conformance.options import Options
-from quantizer.conformance.session import Session, open_session
-from quantizer.conformance.stored import golden_problems
-from quantizer.conformance.stores import Stores
+from quantizer.conformance.judging.judge import judge
+from quantizer.conformance.setup.options import Options
+from quantizer.conformance.setup.session import Session, open_session
+from quantizer.conformance.stored.cases import golden_problems
+from quantizer.conformance.stored.folders import Stores
 from quantizer.conformance.target import Target
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.trials.trial import Trial
 from quantizer.core.case import Case
 from quantizer.core.files import replace_files
 from quantizer.ops import load_built_ins

@@ -27,12 +27,12 @@ from quantizer.conformance.generation.builder import build_case
 from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.hashing import bits, key
 from quantizer.conformance.generation.stacks import PARTS
-from quantizer.conformance.judge import judge, judged_once
-from quantizer.conformance.options import Options
-from quantizer.conformance.schedule import OF_BATCHES, Schedule
-from quantizer.conformance.session import Session, open_session
+from quantizer.conformance.judging.judge import judge, judged_once
+from quantizer.conformance.judging.schedule import OF_BATCHES, Schedule
+from quantizer.conformance.setup.options import Options
+from quantizer.conformance.setup.session import Session, open_session
 from quantizer.conformance.target import Target
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.trials.trial import Trial
 from quantizer.core.dtypes import dtype
 from quantizer.core.errors import EngineError, RefusedError
 from quantizer.core.library import load_library

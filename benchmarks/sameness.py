@@ -32,11 +32,11 @@ from tqdm import tqdm
 
 from quantizer.conformance.faults.cases import corpus, gate_cases
 from quantizer.conformance.generation.batches import RANGES, member
-from quantizer.conformance.judge import judge, judged
-from quantizer.conformance.options import Options
-from quantizer.conformance.session import Session, open_session
+from quantizer.conformance.judging.judge import judge, judged
+from quantizer.conformance.setup.options import Options
+from quantizer.conformance.setup.session import Session, open_session
 from quantizer.conformance.target import Target
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.trials.trial import Trial
 from quantizer.core.case import Case
 from quantizer.core.files import replace_files
 from quantizer.core.platforms import Platform

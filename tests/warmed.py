@@ -25,11 +25,11 @@ from typing import Any, Self
 
 IMPORTED = (
     "pytest", "_pytest.pytester", "xdist.plugin", "hypothesis", "hypothesis.strategies", "_hypothesis_pytestplugin",
-    "torch", "quantizer.conformance.plugin", "quantizer.conformance.collection", "quantizer.conformance.items",
-    "quantizer.conformance.session", "quantizer.conformance.finish_run", "quantizer.plugins.discovery",
+    "torch", "quantizer.conformance.run.plugin", "quantizer.conformance.run.collection", "quantizer.conformance.run.items",
+    "quantizer.conformance.setup.session", "quantizer.conformance.run.finish", "quantizer.plugins.discovery",
     "quantizer.reporting.terminal", "quantizer.cli", "quantizer.runtime.isolation.worker", "quantizer.commands.faults", "quantizer.commands.optimize",
-    "quantizer.reporting.folder", "quantizer.conformance.run_canary", "quantizer.conformance.inputs",
-    "quantizer.conformance.plugin_coverage", "filelock", "execnet", "xdist.dsession", "xdist.looponfail", "xdist.remote",
+    "quantizer.reporting.folder", "quantizer.conformance.run.canary", "quantizer.conformance.run.inputs",
+    "quantizer.conformance.run.plugin_coverage", "filelock", "execnet", "xdist.dsession", "xdist.looponfail", "xdist.remote",
     "xdist.workermanage",
 )  # fmt: skip
 READ_AT_IMPORT = (

@@ -132,7 +132,7 @@ def analysed(args: argparse.Namespace) -> dict[str, list[Any]]:
 
 
 def _ratios(quantized: Graph, platform: str, batches: list[Any]) -> list[Any]:
-    from quantizer.conformance.graph_nodes import enclosure_ratios
+    from quantizer.conformance.models.graph_nodes import enclosure_ratios
     from quantizer.runtime.integer import integer_graph
 
     alike = [batch for batch in batches if all(len(batch[name]) == len(batches[0][name]) for name in batch)]

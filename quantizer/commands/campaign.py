@@ -20,7 +20,7 @@ from quantizer.core.workers import worker_pool
 
 if TYPE_CHECKING:
     from quantizer.conformance.campaign.plan import Plan
-    from quantizer.conformance.options import Options
+    from quantizer.conformance.setup.options import Options
 
 CLEAN, ALARMS = 0, 1
 PATIENCE = "10s"
@@ -91,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _options(args: argparse.Namespace) -> Options:
-    from quantizer.conformance.options import Options
+    from quantizer.conformance.setup.options import Options
 
     specs, plugins = (tuple(path.resolve() for path in paths) for paths in (args.op_specs, args.op_plugins))
     return Options(
@@ -106,7 +106,7 @@ def _options(args: argparse.Namespace) -> Options:
 
 def _plan(args: argparse.Namespace) -> Plan:
     from quantizer.conformance.campaign.plan import Plan
-    from quantizer.conformance.session import open_session
+    from quantizer.conformance.setup.session import open_session
     from quantizer.runtime.isolation.plugins import judged
 
     options = _options(args)

@@ -13,11 +13,11 @@ from quantizer.core.errors import CaseError, UnsupportedError
 from quantizer.core.levels import ALL
 
 if TYPE_CHECKING:
-    from quantizer.conformance.exported import Content
-    from quantizer.conformance.options import Options
-    from quantizer.conformance.session import Session
-    from quantizer.conformance.stored import Replay
-    from quantizer.conformance.trial import Trial
+    from quantizer.conformance.failures.exported import Content
+    from quantizer.conformance.setup.options import Options
+    from quantizer.conformance.setup.session import Session
+    from quantizer.conformance.stored.cases import Replay
+    from quantizer.conformance.trials.trial import Trial
 
 PASSED, FAILED = 0, 1
 
@@ -80,9 +80,9 @@ def run(args: argparse.Namespace) -> int:
         return case_from_onnx.run(args)
     if args.verb == "repro":
         return case_repro.run(args)
-    from quantizer.conformance.options import Options
-    from quantizer.conformance.session import open_session
-    from quantizer.conformance.stored import read_replay
+    from quantizer.conformance.setup.options import Options
+    from quantizer.conformance.setup.session import open_session
+    from quantizer.conformance.stored.cases import read_replay
     from quantizer.runtime.isolation.plugins import judged
 
     if args.op_isa == ALL:
@@ -108,15 +108,15 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _trial(session: Session, replay: Replay) -> Trial:
-    from quantizer.conformance.stored import target_of
-    from quantizer.conformance.trial import Trial
+    from quantizer.conformance.stored.cases import target_of
+    from quantizer.conformance.trials.trial import Trial
 
     return Trial(target_of(session.library, replay.case, str(replay.path)), replay.case, session.engine)
 
 
 def _replay(trial: Trial, replay: Replay, options: Options, spec: Path) -> int:
-    from quantizer.conformance.failures import describe, graph_line
-    from quantizer.conformance.judge import judge
+    from quantizer.conformance.failures.message import describe, graph_line
+    from quantizer.conformance.judging.judge import judge
     from quantizer.core.library import shipped_folder
     from quantizer.core.verdict import CHECKS
 
@@ -139,7 +139,7 @@ def _replay(trial: Trial, replay: Replay, options: Options, spec: Path) -> int:
 
 
 def _keep(replay: Replay, args: argparse.Namespace) -> int:
-    from quantizer.conformance.stored import keep
+    from quantizer.conformance.stored.cases import keep
 
     if not args.reason.strip():
         raise CaseError("--reason: say why the case is kept, as in --reason 'halo of the last tile'.")
@@ -149,8 +149,8 @@ def _keep(replay: Replay, args: argparse.Namespace) -> int:
 
 
 def _export(trial: Trial, folder: Path) -> int:
-    from quantizer.conformance.exported import exported
-    from quantizer.conformance.tensors import ARRAYS, DESCRIPTION, arrays, description
+    from quantizer.conformance.failures.exported import exported
+    from quantizer.conformance.failures.tensors import ARRAYS, DESCRIPTION, arrays, description
     from quantizer.core.files import create_files
 
     if folder.exists():

@@ -14,9 +14,9 @@ from quantizer.core.errors import CaseError, UnsupportedError
 from quantizer.core.wording import to_install, unknown
 
 if TYPE_CHECKING:
-    from quantizer.conformance.from_onnx import Cut
-    from quantizer.conformance.session import Session
-    from quantizer.conformance.trial import Trial
+    from quantizer.conformance.models.from_onnx import Cut
+    from quantizer.conformance.setup.session import Session
+    from quantizer.conformance.trials.trial import Trial
     from quantizer.core.verdict import Verdict
 
 PASSED, FAILED = 0, 1
@@ -94,8 +94,8 @@ def _values(graph: Any) -> Any:
 
 def _session(args: argparse.Namespace, engine: str, extra: tuple[Path, ...]) -> tuple[Session, str]:
     """Return the engine ready to run, and the platform that it is judged on."""
-    from quantizer.conformance.options import Options
-    from quantizer.conformance.session import open_session
+    from quantizer.conformance.setup.options import Options
+    from quantizer.conformance.setup.session import open_session
     from quantizer.core.library import load_library
 
     name = "builtin" if engine == OURS else engine
@@ -119,7 +119,7 @@ def _judged(
     args: argparse.Namespace, graph: Any, feeds: Any, session: Session, platform: str, contents: dict[Path, Any]
 ) -> tuple[bool, list[str]]:
     """Return whether a node fails, and the text to print; files are added to *contents*."""
-    from quantizer.conformance.from_onnx import cuts_of, judged_cut
+    from quantizer.conformance.models.from_onnx import cuts_of, judged_cut
 
     cuts = cuts_of(graph, feeds, session, platform, args.node)
     if args.node and cuts[0].case is None:
@@ -144,7 +144,7 @@ def _fails(verdicts: Sequence[Verdict]) -> bool:
 def _line(cut: Cut, verdicts: Sequence[Verdict]) -> str:
     from collections import Counter
 
-    from quantizer.conformance.failures import headline
+    from quantizer.conformance.failures.message import headline
 
     wrong = next((headline(verdict) for verdict in verdicts if verdict.failing), "")
     counts = Counter(verdict.status for verdict in verdicts)
@@ -167,8 +167,8 @@ def _explained(
     contents: dict[Path, Any],
 ) -> str:
     """Return the text to print for one node; for a failing node it describes the smallest case."""
-    from quantizer.conformance.failures import describe, replay_content
-    from quantizer.conformance.from_onnx import smallest
+    from quantizer.conformance.failures.message import describe, replay_content
+    from quantizer.conformance.models.from_onnx import smallest
 
     text, lines = "", []
     if _fails(verdicts):

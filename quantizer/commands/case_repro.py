@@ -28,10 +28,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the script; CaseError if neither or both of a file and a defect are named."""
-    from quantizer.conformance.options import Options
-    from quantizer.conformance.repro_choice import find_defect, script_of_case, script_of_defect
-    from quantizer.conformance.session import open_session
-    from quantizer.conformance.stored import read_replay
+    from quantizer.conformance.defects.script_choice import find_defect, script_of_case, script_of_defect
+    from quantizer.conformance.setup.options import Options
+    from quantizer.conformance.setup.session import open_session
+    from quantizer.conformance.stored.cases import read_replay
     from quantizer.runtime.engines.catalogue import ENCLOSING
 
     if (args.file is None) == (not args.defect):

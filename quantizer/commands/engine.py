@@ -18,7 +18,7 @@ from quantizer.core.files import replace_files
 from quantizer.core.wording import suggestion
 
 if TYPE_CHECKING:
-    from quantizer.conformance.session import Session
+    from quantizer.conformance.setup.session import Session
 
 AGREE, DIFFER = 0, 1
 
@@ -141,7 +141,7 @@ def _install(args: argparse.Namespace) -> int:
 
 
 def _agreement(args: argparse.Namespace) -> int:
-    from quantizer.conformance.agreement_table import Pairing, document, summary
+    from quantizer.conformance.agreement.table import Pairing, document, summary
 
     found = [pairing for session in _sessions(args) for pairing in _pairings(session, args)]
     if not found:
@@ -155,8 +155,8 @@ def _agreement(args: argparse.Namespace) -> int:
 
 def _sessions(args: argparse.Namespace) -> Iterator[Session]:
     """Yield a session for each engine and level in the arguments; report engines that are not installed on stderr."""
-    from quantizer.conformance.options import Options
-    from quantizer.conformance.session import open_session
+    from quantizer.conformance.setup.options import Options
+    from quantizer.conformance.setup.session import open_session
     from quantizer.core.rooms import engines
     from quantizer.runtime.engines.catalogue import chosen
 
@@ -181,7 +181,7 @@ def _sessions(args: argparse.Namespace) -> Iterator[Session]:
 def _pairings(session: Session, args: argparse.Namespace) -> Iterator[Any]:
     from tqdm import tqdm
 
-    from quantizer.conformance.agreement_table import pair
+    from quantizer.conformance.agreement.table import pair
 
     specs = [spec for name, spec in session.library.specs.items() if not args.op or name in args.op]
     targets = [target for spec in specs for target in session.targets(spec)]
@@ -193,7 +193,7 @@ def _pairings(session: Session, args: argparse.Namespace) -> Iterator[Any]:
 
 
 def _defects(args: argparse.Namespace) -> int:
-    from quantizer.conformance.defects_document import defects_document
+    from quantizer.conformance.defects.document import defects_document
     from quantizer.core.library import load_library
 
     if args.gallery or args.record:
@@ -207,9 +207,9 @@ def _defects(args: argparse.Namespace) -> int:
 
 
 def _gallery(args: argparse.Namespace) -> int:
-    from quantizer.conformance import gallery
-    from quantizer.conformance.options import Options
-    from quantizer.conformance.session import open_session
+    from quantizer.conformance.defects import gallery
+    from quantizer.conformance.setup.options import Options
+    from quantizer.conformance.setup.session import open_session
     from quantizer.runtime.engines.catalogue import ENCLOSING
 
     if not args.gallery or args.output:

@@ -121,7 +121,7 @@ def _write_list(places: list[Place]) -> None:
     """Replace the rows of the list that name platforms; rows for all platforms stay."""
     from quantizer.conformance.faults.places import silent_places
     from quantizer.conformance.faults.without_effect import EVERYWHERE, FILE, LISTED, read_places, with_places
-    from quantizer.conformance.options import Options
+    from quantizer.conformance.setup.options import Options
     from quantizer.core.files import replace_files
 
     cases = Options(root=Path.cwd()).cases
@@ -132,11 +132,11 @@ def _write_list(places: list[Place]) -> None:
 
 def _real(args: argparse.Namespace) -> int:
     """Plant the reported bugs; 0 where every one that is planted is caught and every right twin is green."""
-    from quantizer.conformance.options import Options
     from quantizer.conformance.real.document import CAUGHT, document, standing, summary
     from quantizer.conformance.real.reports import read_reports, read_samples
     from quantizer.conformance.real.run import Job, all_of
-    from quantizer.conformance.session import open_session
+    from quantizer.conformance.setup.options import Options
+    from quantizer.conformance.setup.session import open_session
     from quantizer.core.errors import UnsupportedError
     from quantizer.core.files import replace_files
     from quantizer.core.workers import worker_pool
@@ -175,8 +175,8 @@ def _jobs(args: argparse.Namespace) -> list[Job]:
     from quantizer.conformance.faults import catalogue, pairs
     from quantizer.conformance.faults.matrix import Job
     from quantizer.conformance.faults.without_effect import EVERYWHERE, read_places
-    from quantizer.conformance.options import Options
-    from quantizer.conformance.session import open_session
+    from quantizer.conformance.setup.options import Options
+    from quantizer.conformance.setup.session import open_session
     from quantizer.core.errors import UnsupportedError
     from quantizer.core.wording import suggestion
     from quantizer.runtime.isolation.plugins import judged

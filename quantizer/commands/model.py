@@ -17,7 +17,7 @@ from quantizer.core.wording import to_install
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from quantizer.conformance.model_check import Ran
+    from quantizer.conformance.models.check import Ran
     from quantizer.core.model_findings import ModelFindings
     from quantizer.ir.graph import Graph
 
@@ -111,7 +111,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _checked(args: argparse.Namespace, names: list[str]) -> tuple[ModelFindings, Ran]:
-    from quantizer.conformance.model_check import model_findings
+    from quantizer.conformance.models.check import model_findings
     from quantizer.core.library import load_library
     from quantizer.core.wording import unknown
     from quantizer.runtime.models.engines import model_engine
@@ -170,7 +170,7 @@ def _written(folder: Path, findings: ModelFindings, ran: Ran) -> ModelFindings:
     """Write cuts, page and findings, whole or not at all; return the findings with the cuts' folders."""
     from dataclasses import replace
 
-    from quantizer.conformance.model_check import cut_out, worth_cutting
+    from quantizer.conformance.models.check import cut_out, worth_cutting
     from quantizer.ir.formats.npz import npz_bytes
     from quantizer.ir.formats.onnx_values import to_numpy
     from quantizer.ir.formats.onnx_write import to_model

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from quantizer.conformance import plugin
+from quantizer.conformance.run import plugin
 
 _INTRO = """\
 # Options

@@ -116,9 +116,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _probe(args: argparse.Namespace) -> Probe:
-    from quantizer.conformance.options import Options
     from quantizer.conformance.probe.probe import Probe
-    from quantizer.conformance.session import open_session
+    from quantizer.conformance.setup.options import Options
+    from quantizer.conformance.setup.session import open_session
     from quantizer.core.levels import HOST
     from quantizer.runtime.engines.catalogue import chosen
 

@@ -86,7 +86,7 @@ def _lint(args: argparse.Namespace) -> int:
     platforms = linted_platforms(args.paths) if not problems else []
     tried = find_spec("torch") is not None
     if platforms and tried:
-        from quantizer.conformance.platform_trials import platform_problems
+        from quantizer.conformance.spec_checks.platform_trials import platform_problems
 
         folders = dict.fromkeys(folder for _, folder in platforms if folder is not None)
         problems = [*platform_problems(dict.fromkeys(name for name, _ in platforms), [*folders])]

@@ -79,8 +79,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _export(args: argparse.Namespace) -> int:
-    from quantizer.conformance.options import Options
-    from quantizer.conformance.session import open_session
+    from quantizer.conformance.setup.options import Options
+    from quantizer.conformance.setup.session import open_session
     from quantizer.conformance.vectors.export import bundle
     from quantizer.core.files import create_files, exists
     from quantizer.core.vectors import MANIFEST

@@ -1,4 +1,4 @@
-from .graph_check import NodeVerdicts, check_graph
+from .models.graph_check import NodeVerdicts, check_graph
 
 __all__ = [
     "NodeVerdicts",

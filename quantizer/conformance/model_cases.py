@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -13,12 +12,12 @@ from torch import Tensor
 from quantizer.core.case import Case, Given
 from quantizer.core.dtypes import dtype
 from quantizer.core.errors import CaseError
+from quantizer.core.platforms import Platform
+from quantizer.core.schemes import Scheme
+from quantizer.core.spec import Spec
 from quantizer.numerics.provided_request import ProvidedRequest
 from quantizer.numerics.qparams import Constant, QParams
 from quantizer.numerics.quantize import dequantize
-
-if TYPE_CHECKING:
-    from quantizer.conformance.target import Target
 
 GIVEN = "given"
 """The data set of such a case."""
@@ -74,16 +73,17 @@ def values_of(case: Case, name: str) -> Tensor:
     return dequantize(codes_of(case, name), params_of(case.data.given[name], case.shapes[name]))
 
 
-def provided_request(target: Target, case: Case, constants: Mapping[str, Tensor]) -> ProvidedRequest:
+def provided_request(
+    spec: Spec, scheme: Scheme, platform: Platform, case: Case, constants: Mapping[str, Tensor]
+) -> ProvidedRequest:
     """Return the request for a quantize rule.
 
     The rule chooses multipliers and tables, the model has chosen everything else.
 
     A bias into which the platform folds zero points is folded by the rule, from its real numbers.
     """
-    spec, platform = target.spec, target.platform
     grids = {name: params_of(case.data.given[name], case.shapes[name]) for name in case.shapes}
-    grids = {name: _with_steps(target, params) for name, params in grids.items()}
+    grids = {name: _with_steps(platform, params) for name, params in grids.items()}
     absorbs = spec.quantization.family in platform.absorbs_zero_point
     weights = {
         name: Constant(codes_of(case, name), grids[name])
@@ -91,16 +91,16 @@ def provided_request(target: Target, case: Case, constants: Mapping[str, Tensor]
         if not (absorbs and spec.inputs[name].role == "bias")
     }
     inputs = {name: params for name, params in grids.items() if spec.inputs[name].role == "activation"}
-    output = _with_steps(target, params_of(case.data.given["y"]))
+    output = _with_steps(platform, params_of(case.data.given["y"]))
     return ProvidedRequest(
-        spec, target.scheme, platform, case.shapes, case.attrs, case.ranges, constants, inputs,
+        spec, scheme, platform, case.shapes, case.attrs, case.ranges, constants, inputs,
         activation=case.activation, output_params=output, weights=weights,
     )  # fmt: skip
 
 
-def _with_steps(target: Target, params: QParams) -> QParams:
+def _with_steps(platform: Platform, params: QParams) -> QParams:
     """Return parameters with codes per unit, where the platform's arithmetic multiplies by that number."""
-    if target.platform.parameters.scale != "float32_steps":
+    if platform.parameters.scale != "float32_steps":
         return params
     return replace(params, steps=(1.0 / params.scale).float())
 

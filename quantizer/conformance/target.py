@@ -56,7 +56,7 @@ class Target:
     ) -> Request:
         """Return the request for a quantize rule for *case*."""
         if case.data.given:
-            return provided_request(self, case, constants)
+            return provided_request(self.spec, self.scheme, self.platform, case, constants)
         return Request(
             self.spec,
             self.scheme,

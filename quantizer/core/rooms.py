@@ -157,7 +157,7 @@ class Room:
     flow: Flow | None = None
     """The flow that `pipeline` runs; None: the system has no tools that run a case."""
     exports: Mapping[str, str] = field(default_factory=dict)
-    """What the system's tools read -> what writes a case so, as `module:function` (quantizer.conformance.exported)."""
+    """What the system's tools read -> what writes a case so, as `module:function` (`conformance.failures.exported`)."""
     faults: str = ""
     """Faults in the room's own functions, as `module:tuple`: `quantizer faults` plants them in addition to its own."""
     policies: str = ""

@@ -15,7 +15,8 @@ def render(statement: Statement, *, max_bytes: int = MAX_BYTES) -> str:
         "# Conformance statement",
         "",
         f"**{statement.result.capitalize()}.** {counted(counts['items'], 'item')}: {counts['passed']:,} passed, "
-        f"{counts['failed']:,} failed, {counts['known']:,} known failures{_excused(counts.get('excused', 0))}, {counts['skipped']:,} skipped; "
+        f"{counts['failed']:,} failed, "
+        f"{counts['known']:,} known failures{_excused(counts.get('excused', 0))}, {counts['skipped']:,} skipped; "
         f"{counted(len(statement.operators), 'operator')}, {counted(counts['targets'], 'target')}, "
         f"{counted(counts['cases'], 'case')}{_refused(counts.get('refused', 0))}, "
         f"{counted(counts['verdicts'], 'verdict')}, "

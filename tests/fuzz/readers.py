@@ -21,22 +21,22 @@ from quantizer.conformance.campaign.journal import JOURNAL, PLAN, Journal
 from quantizer.conformance.campaign.plan import Plan
 from quantizer.conformance.campaign.record import Totals
 from quantizer.conformance.campaign.work import Tally
+from quantizer.conformance.defects.gallery import OUTCOMES, read_outcomes
 from quantizer.conformance.faults.without_effect import FILE, read_without_effect
-from quantizer.conformance.gallery import OUTCOMES, read_outcomes
 from quantizer.conformance.generation.builder import build_case
 from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.hashing import key
-from quantizer.conformance.options import Options
 from quantizer.conformance.real.reports import FOLDER, SAMPLES, read_reports, read_samples
-from quantizer.conformance.session import open_session
-from quantizer.conformance.stored import read_goldens, read_replay
+from quantizer.conformance.setup.options import Options
+from quantizer.conformance.setup.session import open_session
+from quantizer.conformance.setup.xfails import read_xfails
+from quantizer.conformance.stored.cases import read_goldens, read_replay
 from quantizer.conformance.target import Target
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.trials.trial import Trial
 from quantizer.conformance.vectors.difference import differences
 from quantizer.conformance.vectors.export import bundle
 from quantizer.conformance.vectors.judging import judge, records
 from quantizer.conformance.vectors.reading import opened
-from quantizer.conformance.xfails import read_xfails
 from quantizer.core.case import Case
 from quantizer.core.dtypes import dtype
 from quantizer.core.facts import Facts
@@ -307,7 +307,7 @@ def _quantized() -> bytes:
 
 def _of_nodes(path: Path) -> None:
     """Do what `quantizer case from-onnx` does before it judges."""
-    from quantizer.conformance.from_onnx import cuts_of
+    from quantizer.conformance.models.from_onnx import cuts_of
     from quantizer.runtime.onnx_model import load_onnx_graph
     from quantizer.runtime.sample_data import synthetic_batches
 

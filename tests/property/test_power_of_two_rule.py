@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quantizer.conformance import expected_parameters
+from quantizer.conformance.expected import parameters as expected_parameters
 from quantizer.core.platforms import ParameterRule
 from quantizer.core.schemes import ActivationPart
 from quantizer.numerics.rules import activation_params

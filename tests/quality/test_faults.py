@@ -17,10 +17,10 @@ from quantizer.conformance.faults.matrix import Job, examined
 from quantizer.conformance.faults.places import KILLED, STALE, UNDECIDED, WITHOUT, Places
 from quantizer.conformance.faults.policies import Share, policies, shares
 from quantizer.conformance.faults.without_effect import EVERYWHERE, read_places, read_without_effect, with_places
-from quantizer.conformance.judge import judge
-from quantizer.conformance.options import Options
-from quantizer.conformance.session import Session, open_session
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.judging.judge import judge
+from quantizer.conformance.setup.options import Options
+from quantizer.conformance.setup.session import Session, open_session
+from quantizer.conformance.trials.trial import Trial
 from quantizer.core.errors import CaseError
 from quantizer.core.library import load_library
 from quantizer.ir.formats.layer_files import layer_files

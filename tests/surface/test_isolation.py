@@ -48,7 +48,7 @@ def quantized(x, *, parameters):
 """
 PATCHES = """
 
-import quantizer.conformance.judge as judge
+import quantizer.conformance.judging.judge as judge
 import quantizer.core.verdict as verdict
 
 judge.judge = lambda *_: []

@@ -37,7 +37,7 @@ def quantized(*operands, parameters, **attrs):
     return {result}
 """
 PATCH_JUDGE = (
-    "import quantizer.conformance.checks.pipeline as p, quantizer.conformance.judge as j; p.np.argwhere = lambda _: [];"
+    "import quantizer.conformance.checks.pipeline as p, quantizer.conformance.judging.judge as j; p.np.argwhere = lambda _: [];"
     " p.failure = p.passed; j.FUNCTIONS['pipeline'] = lambda _: None"
 )
 PATCH_FLOW = "import quantizer.runtime.isolation.worker as w; w.loaded = lambda _: lambda *_, **__: {}"

@@ -137,7 +137,7 @@ def test_junit_carries_op_scheme_platform_and_ratio(vendor):
 
 DRAWS = """\
 import json, pathlib
-from quantizer.conformance.items import Runner
+from quantizer.conformance.run.items import Runner
 
 run = Runner.run
 
@@ -274,6 +274,6 @@ def test_kept_failures_run_first_for_ever(vendor):
 
 
 def test_the_plugin_module_loads_neither_torch_nor_hypothesis(vendor):
-    code = "import sys, quantizer.conformance.plugin, quantizer.conformance.options; print(sorted({'torch', 'hypothesis'} & set(sys.modules)))"
+    code = "import sys, quantizer.conformance.run.plugin, quantizer.conformance.setup.options; print(sorted({'torch', 'hypothesis'} & set(sys.modules)))"
     result = vendor.pytester.run(sys.executable, "-c", code)
     result.stdout.fnmatch_lines(["[[]]"])

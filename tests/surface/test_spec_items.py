@@ -3,9 +3,9 @@
 import re
 from pathlib import Path
 
-from quantizer.conformance.options import Options
-from quantizer.conformance.session import open_session
-from quantizer.conformance.spec_item import spec_problems
+from quantizer.conformance.run.spec_item import spec_problems
+from quantizer.conformance.setup.options import Options
+from quantizer.conformance.setup.session import open_session
 
 SPEC = """\
 op: {name}

@@ -11,10 +11,10 @@ from textwrap import dedent
 from quantizer.conformance.generation.builder import build_case
 from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.hashing import key
-from quantizer.conformance.judge import judge
-from quantizer.conformance.readings import with_readings
+from quantizer.conformance.judging.judge import judge
+from quantizer.conformance.setup.readings import with_readings
 from quantizer.conformance.target import Target
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.trials.trial import Trial
 from quantizer.core.library import Library, load_library
 from quantizer.core.verdict import Verdict
 from quantizer.ops import REGISTRY, load_built_ins

@@ -11,8 +11,8 @@ import pytest
 import torch
 from plugin_sandbox import failing, open_library, sandbox, target, trials, verdicts, write
 
-from quantizer.conformance.judge import judge
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.judging.judge import judge
+from quantizer.conformance.trials.trial import Trial
 from quantizer.core.dtypes import DTYPES
 from quantizer.core.errors import PluginError
 from quantizer.core.library import load_library

@@ -15,9 +15,9 @@ from plugin_sandbox import open_library, sandbox, target
 from quantizer.conformance.generation.builder import build_case, factors
 from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.hashing import key
-from quantizer.conformance.judge import judge
+from quantizer.conformance.judging.judge import judge
 from quantizer.conformance.target import Target
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.trials.trial import Trial
 from quantizer.ops import REGISTRY
 from quantizer.runtime.engines.builtin import BuiltinEngine
 

@@ -16,7 +16,7 @@ from test_onnx_compass import whole
 from test_qdq import network, numbers, quantized
 
 from quantizer.cli import main
-from quantizer.conformance.graph_nodes import enclosure_ratios
+from quantizer.conformance.models.graph_nodes import enclosure_ratios
 from quantizer.core.errors import FormatError, GraphError
 from quantizer.ir.formats.onnx import from_model
 from quantizer.runtime.graph_statistics import Moments, parameter_analyse, statistical_analyse

@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from quantizer.conformance.generation.batches import RANGES, member
-from quantizer.conformance.judge import judge
-from quantizer.conformance.options import Options
-from quantizer.conformance.session import open_session
-from quantizer.conformance.together import SIZES, run_together
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.judging.judge import judge
+from quantizer.conformance.setup.options import Options
+from quantizer.conformance.setup.session import open_session
+from quantizer.conformance.trials.together import SIZES, run_together
+from quantizer.conformance.trials.trial import Trial
 from quantizer.core.errors import GraphError, PluginError
 from quantizer.numerics.batched import of_batches, trials_of
 from quantizer.ops import REGISTRY, Registration, operator

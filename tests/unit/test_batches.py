@@ -11,11 +11,11 @@ from quantizer.conformance.campaign.plan import Plan
 from quantizer.conformance.generation.batches import RANGES, member
 from quantizer.conformance.generation.builder import build_case
 from quantizer.conformance.generation.choice_sources import HashChoices
-from quantizer.conformance.judge import judge, judged
-from quantizer.conformance.options import Options
-from quantizer.conformance.schedule import OF_BATCHES, Schedule
-from quantizer.conformance.session import open_session
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.judging.judge import judge, judged
+from quantizer.conformance.judging.schedule import OF_BATCHES, Schedule
+from quantizer.conformance.setup.options import Options
+from quantizer.conformance.setup.session import open_session
+from quantizer.conformance.trials.trial import Trial
 from quantizer.core.case import Case
 from quantizer.core.verdict import EVERY
 from quantizer.numerics.qparams import Staged

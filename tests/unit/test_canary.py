@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from quantizer.conformance.canary import faults, witness
 from quantizer.conformance.generation.builder import build_case
 from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.hashing import key
-from quantizer.conformance.judge import judge
-from quantizer.conformance.options import Options
-from quantizer.conformance.session import Session, open_session
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.judging.canary import faults, witness
+from quantizer.conformance.judging.judge import judge
+from quantizer.conformance.setup.options import Options
+from quantizer.conformance.setup.session import Session, open_session
+from quantizer.conformance.trials.trial import Trial
 from quantizer.core.library import load_library
 
 

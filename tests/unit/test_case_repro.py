@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 from quantizer.cli import main
-from quantizer.conformance.gallery import OUTCOMES, PAGE, SCRIPTS, entries, files, outcome_of, read_outcomes
-from quantizer.conformance.options import Options
-from quantizer.conformance.repro_choice import find_defect, script_of_case, script_of_defect
-from quantizer.conformance.session import Session, open_session
-from quantizer.conformance.stored import read_replay, target_of
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.defects.gallery import OUTCOMES, PAGE, SCRIPTS, entries, files, outcome_of, read_outcomes
+from quantizer.conformance.defects.script_choice import find_defect, script_of_case, script_of_defect
+from quantizer.conformance.setup.options import Options
+from quantizer.conformance.setup.session import Session, open_session
+from quantizer.conformance.stored.cases import read_replay, target_of
+from quantizer.conformance.trials.trial import Trial
 from quantizer.core.defects import SEVERITIES
 from quantizer.core.errors import UnsupportedError
 from quantizer.core.rooms import engines

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from quantizer.conformance.collection import collect
-from quantizer.conformance.options import Options
+from quantizer.conformance.run.collection import collect
+from quantizer.conformance.setup.options import Options
 from quantizer.core import library
 from quantizer.core.errors import SpecError
 

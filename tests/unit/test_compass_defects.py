@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from quantizer.conformance.judge import judge
-from quantizer.conformance.stored import read_replay, target_of
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.judging.judge import judge
+from quantizer.conformance.stored.cases import read_replay, target_of
+from quantizer.conformance.trials.trial import Trial
 from quantizer.core.defects import Defect
 from quantizer.core.library import load_library
 from quantizer.core.rooms import room_of

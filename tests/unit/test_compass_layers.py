@@ -13,7 +13,7 @@ from quantizer.conformance.checks.round_trip import float_graph
 from quantizer.conformance.generation.builder import build_case
 from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.target import Target
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.trials.trial import Trial
 from quantizer.core.dtypes import DTYPES
 from quantizer.core.errors import UnsupportedError
 from quantizer.core.library import load_library

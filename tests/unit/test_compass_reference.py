@@ -23,7 +23,7 @@ from quantizer.conformance.checks.arithmetic import arithmetic
 from quantizer.conformance.checks.float_forward import float_radius
 from quantizer.conformance.checks.parameters import parameters
 from quantizer.conformance.target import Target
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.trials.trial import Trial
 from quantizer.core.case import AttrValue, Case, DataRecipe, Range, TilePlan
 from quantizer.core.library import load_library
 from quantizer.core.schemes import ActivationPart, Scheme, WeightPart

@@ -12,10 +12,10 @@ from torch import Tensor
 
 from quantizer.calibration.extrema import Extrema, extrema
 from quantizer.calibration.mean import Mean, mean
-from quantizer.conformance import expected_multipliers
 from quantizer.conformance.checks.parameters import parameters
+from quantizer.conformance.expected import multipliers as expected_multipliers
 from quantizer.conformance.target import Target
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.trials.trial import Trial
 from quantizer.core.case import AttrValue, Case, DataRecipe, TilePlan
 from quantizer.core.errors import GraphError
 from quantizer.core.library import load_library

@@ -19,7 +19,7 @@ from torch import Tensor
 from quantizer.conformance.checks.arithmetic import arithmetic
 from quantizer.conformance.checks.parameters import parameters
 from quantizer.conformance.target import Target
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.trials.trial import Trial
 from quantizer.core.case import Case, DataRecipe, Range, TilePlan
 from quantizer.core.library import load_library
 from quantizer.numerics.parameters import Request

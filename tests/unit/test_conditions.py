@@ -13,10 +13,10 @@ from quantizer.conformance.generation.scaled import FARTHEST, scaled
 from quantizer.conformance.generation.units import MOST_ELEMENTS, MOST_WORK, SIZES, units
 from quantizer.conformance.generation.usual_sizes import DOUBLED, combinations, usual_sizes
 from quantizer.conformance.generation.usual_windows import usual_windows
-from quantizer.conformance.judge import judge
-from quantizer.conformance.options import Options
-from quantizer.conformance.session import open_session
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.judging.judge import judge
+from quantizer.conformance.setup.options import Options
+from quantizer.conformance.setup.session import open_session
+from quantizer.conformance.trials.trial import Trial
 from quantizer.core.shapes import check, variables
 
 ROOT = Path(__file__).parents[2]

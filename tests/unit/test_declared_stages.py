@@ -9,9 +9,9 @@ from quantizer.conformance.bounds.expressions import enclosed
 from quantizer.conformance.checks.accuracy import accuracy
 from quantizer.conformance.checks.arithmetic import arithmetic
 from quantizer.conformance.checks.parameters import parameters as parameters_check
-from quantizer.conformance.element import element_lines
+from quantizer.conformance.failures.element import element_lines
 from quantizer.conformance.target import Target
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.trials.trial import Trial
 from quantizer.core.case import Case, DataRecipe, TilePlan
 from quantizer.core.errors import SpecError
 from quantizer.core.library import load_library, read_spec

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from quantizer.conformance.defects_document import defects_document
+from quantizer.conformance.defects.document import defects_document
 from quantizer.core.library import load_library
 
 ROOT = Path(__file__).parents[2]

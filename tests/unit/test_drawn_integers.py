@@ -5,7 +5,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.internal.conjecture import providers
 
-from quantizer.conformance.hypothesis_cases import integers
+from quantizer.conformance.run.hypothesis_cases import integers
 
 NUMBERS = {7919 * place + 101 for place in range(40)}
 

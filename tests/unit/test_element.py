@@ -12,14 +12,14 @@ import pytest
 import torch
 
 from quantizer.cli import main
-from quantizer.conformance.element import MAX_SHOWN, element_lines
-from quantizer.conformance.failures import describe, write_replay
+from quantizer.conformance.failures.element import MAX_SHOWN, element_lines
+from quantizer.conformance.failures.message import describe, write_replay
 from quantizer.conformance.generation.examples import example_case
-from quantizer.conformance.judge import judge
-from quantizer.conformance.options import Options
-from quantizer.conformance.session import open_session
-from quantizer.conformance.stored import read_replay
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.judging.judge import judge
+from quantizer.conformance.setup.options import Options
+from quantizer.conformance.setup.session import open_session
+from quantizer.conformance.stored.cases import read_replay
+from quantizer.conformance.trials.trial import Trial
 from quantizer.core.verdict import EVERY
 from quantizer.numerics.qparams import Staged
 from quantizer.tiling.windows import needed, slices
@@ -112,7 +112,7 @@ def test_a_failure_shows_codes_numbers_and_terms_and_its_file_holds_the_tensors(
 @pytest.mark.parametrize("op", sorted(SESSION.library.specs))
 def test_every_operator_is_exported_with_what_is_expected_and_what_was_got(op, tmp_path, monkeypatch, capsys):
     (trial, *_) = trials(op, count=9)
-    monkeypatch.setattr("quantizer.conformance.session.open_session", lambda *_: SESSION)
+    monkeypatch.setattr("quantizer.conformance.setup.session.open_session", lambda *_: SESSION)
     path = tmp_path / "case.json"
     write_replay(path, op, trial, [], "")
     assert main(["case", "export", str(path), "--to", str(tmp_path / "out")]) == 0

@@ -9,9 +9,9 @@ from quantizer.conformance.checks.arithmetic import arithmetic
 from quantizer.conformance.checks.invariance import owed
 from quantizer.conformance.generation.builder import build_case
 from quantizer.conformance.generation.choice_sources import HashChoices
-from quantizer.conformance.options import Options
+from quantizer.conformance.setup.options import Options
 from quantizer.conformance.target import Target
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.trials.trial import Trial
 from quantizer.core.library import load_library
 from quantizer.numerics.qparams import Staged
 from quantizer.ops import load_built_ins

@@ -7,9 +7,9 @@ import pytest
 
 from quantizer.conformance.generation.builder import build_case
 from quantizer.conformance.generation.choice_sources import HashChoices
-from quantizer.conformance.judge import judge
+from quantizer.conformance.judging.judge import judge
 from quantizer.conformance.target import Target
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.trials.trial import Trial
 from quantizer.core.library import load_library
 from quantizer.ops import load_built_ins
 from quantizer.runtime.engines.catalogue import chosen

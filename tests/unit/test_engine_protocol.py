@@ -13,10 +13,10 @@ import pytest
 from quantizer.cli import main
 from quantizer.conformance.generation.builder import build_case
 from quantizer.conformance.generation.choice_sources import HashChoices
-from quantizer.conformance.judge import judge
-from quantizer.conformance.options import Options
+from quantizer.conformance.judging.judge import judge
+from quantizer.conformance.setup.options import Options
 from quantizer.conformance.target import Target
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.trials.trial import Trial
 from quantizer.core.errors import EngineError, FormatError, RefusedError, UnsupportedError
 from quantizer.core.library import load_library
 from quantizer.core.rooms import engines, forms

@@ -11,11 +11,11 @@ import torch
 
 from quantizer.conformance.generation.builder import build_case
 from quantizer.conformance.generation.choice_sources import HashChoices
-from quantizer.conformance.judge import concerns, judge, known_defect
-from quantizer.conformance.options import Options
-from quantizer.conformance.session import open_session
+from quantizer.conformance.judging.judge import concerns, judge, known_defect
+from quantizer.conformance.setup.options import Options
+from quantizer.conformance.setup.session import open_session
 from quantizer.conformance.target import Target
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.trials.trial import Trial
 from quantizer.core.defects import Defect, check_defects
 from quantizer.core.errors import EngineError, RefusedError, UnsupportedError
 from quantizer.core.library import load_library

@@ -91,4 +91,6 @@ def test_a_setting_is_red_where_a_record_or_a_float_function_has_other_bits_than
         "other bits of float functions than with nothing set: sqrt",
         "another record than with nothing set: a: ratio",
     ]
-    assert judge(base, found(records=base.records)) == ["other bits of float functions than with nothing set: exp, sqrt"]
+    assert judge(base, found(records=base.records)) == [
+        "other bits of float functions than with nothing set: exp, sqrt"
+    ]

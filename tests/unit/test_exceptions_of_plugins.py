@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from quantizer.conformance.generation.examples import example_case
-from quantizer.conformance.judge import judge
-from quantizer.conformance.options import Options
-from quantizer.conformance.session import open_session
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.judging.judge import judge
+from quantizer.conformance.setup.options import Options
+from quantizer.conformance.setup.session import open_session
+from quantizer.conformance.trials.trial import Trial
 from quantizer.core.wording import shown_path
 from quantizer.numerics.parameters import default_parameters
 from quantizer.ops import REGISTRY

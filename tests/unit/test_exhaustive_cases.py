@@ -12,10 +12,10 @@ from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.exhaustive import WIDTHS, exhaustive_cases
 from quantizer.conformance.generation.near_ties import near_ties
 from quantizer.conformance.generation.scaled import FARTHEST
-from quantizer.conformance.judge import judge
-from quantizer.conformance.options import Options
-from quantizer.conformance.session import open_session
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.judging.judge import judge
+from quantizer.conformance.setup.options import Options
+from quantizer.conformance.setup.session import open_session
+from quantizer.conformance.trials.trial import Trial
 from quantizer.core.shapes import infer_shapes
 from quantizer.ops import REGISTRY
 

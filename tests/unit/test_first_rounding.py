@@ -10,10 +10,10 @@ from quantizer.conformance.generation.builder import build_case
 from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.generation.near_ties import near_ties
-from quantizer.conformance.judge import judge
-from quantizer.conformance.options import Options
-from quantizer.conformance.session import open_session
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.judging.judge import judge
+from quantizer.conformance.setup.options import Options
+from quantizer.conformance.setup.session import open_session
+from quantizer.conformance.trials.trial import Trial
 from quantizer.core.platform_rules import check_platform
 from quantizer.core.platforms import Platform
 from quantizer.ops import REGISTRY

@@ -7,10 +7,10 @@ import pytest
 from quantizer.conformance.faults.cases import gate_cases
 from quantizer.conformance.faults.catalogue import catalogue
 from quantizer.conformance.faults.planting import Planting
-from quantizer.conformance.judge import judge
-from quantizer.conformance.options import Options
-from quantizer.conformance.session import open_session
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.judging.judge import judge
+from quantizer.conformance.setup.options import Options
+from quantizer.conformance.setup.session import open_session
+from quantizer.conformance.trials.trial import Trial
 
 SESSION = open_session(Options(root=Path.cwd()))
 

@@ -16,13 +16,13 @@ from quantizer.conformance.generation.builder import (
 )
 from quantizer.conformance.generation.choice_sources import HashChoices, HypothesisChoices
 from quantizer.conformance.generation.covering import covering_rows
-from quantizer.conformance.generation.dataset_assertions import hits_target
 from quantizer.conformance.generation.datasets import materialise
 from quantizer.conformance.generation.examples import example_case
 from quantizer.conformance.generation.hashing import bits, integers, key, splitmix64, uniform
-from quantizer.conformance.options import Options
-from quantizer.conformance.session import open_session
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.judging.dataset_assertions import hits_target
+from quantizer.conformance.setup.options import Options
+from quantizer.conformance.setup.session import open_session
+from quantizer.conformance.trials.trial import Trial
 from quantizer.core.case import Case, DataRecipe
 from quantizer.core.shapes import infer_shapes
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from quantizer.conformance import inputs
+from quantizer.conformance.run import inputs
 from quantizer.runtime.engines.process import environment
 
 TAG = sys.implementation.cache_tag
@@ -53,7 +53,9 @@ def seen(tmp_path, monkeypatch):
     monkeypatch.setattr(inputs.site, "getsitepackages", lambda: [str(tmp_path / "site")])
     root = tmp_path / "run"
     config = types.SimpleNamespace(args=["my_specs"], invocation_params=types.SimpleNamespace(dir=root))
-    asked = types.SimpleNamespace(root=root, specs=(), cases=root / "cases", plugins=(root / "my_plugins",), reports=root / "reports/out")
+    asked = types.SimpleNamespace(
+        root=root, specs=(), cases=root / "cases", plugins=(root / "my_plugins",), reports=root / "reports/out"
+    )
     asked.golden_update = asked.baseline = asked.xfails = None
     return inputs.Inputs(config, asked)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from quantizer.conformance.run_state import Run
+from quantizer.conformance.run.state import Run
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = """

@@ -12,18 +12,18 @@ import pytest
 import torch
 from plugin_sandbox import failing, open_library, sandbox, write
 
-from quantizer.conformance import expected_norm
 from quantizer.conformance.checks.norm_interval import normalized_interval, table_error
 from quantizer.conformance.checks.normalization import normalization_arithmetic
+from quantizer.conformance.expected import norms as expected_norm
 from quantizer.conformance.generation.builder import build_case, covering_rows_by_id
 from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.hashing import key, uniform
-from quantizer.conformance.judge import judge
-from quantizer.conformance.options import Options
-from quantizer.conformance.readings import with_readings
-from quantizer.conformance.session import open_session
+from quantizer.conformance.judging.judge import judge
+from quantizer.conformance.setup.options import Options
+from quantizer.conformance.setup.readings import with_readings
+from quantizer.conformance.setup.session import open_session
 from quantizer.conformance.target import Target
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.trials.trial import Trial
 from quantizer.numerics.qparams import Staged
 from quantizer.numerics.roots import inverse_root_table, quotient, square_root, table_inverse_root
 from quantizer.numerics.rounding import round_scalar, splitmix64

@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from quantizer.conformance.agreement import Agreement
-from quantizer.conformance.agreement_table import Pairing, document
-from quantizer.conformance.defects_document import levels_of
-from quantizer.conformance.judge import is_overruled, judge
-from quantizer.conformance.options import Options
-from quantizer.conformance.session import open_session
-from quantizer.conformance.stored import read_replay, target_of
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.agreement.measure import Agreement
+from quantizer.conformance.agreement.table import Pairing, document
+from quantizer.conformance.defects.document import levels_of
+from quantizer.conformance.judging.judge import is_overruled, judge
+from quantizer.conformance.setup.options import Options
+from quantizer.conformance.setup.session import open_session
+from quantizer.conformance.stored.cases import read_replay, target_of
+from quantizer.conformance.trials.trial import Trial
 from quantizer.core import levels
 from quantizer.core.defects import Defect, check_defects
 from quantizer.core.errors import UnsupportedError

@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from quantizer.conformance.checks.arithmetic import arithmetic
-from quantizer.conformance.options import Options
-from quantizer.conformance.session import open_session
+from quantizer.conformance.setup.options import Options
+from quantizer.conformance.setup.session import open_session
 from quantizer.conformance.target import Target
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.trials.trial import Trial
 from quantizer.core.case import Case, DataRecipe, TilePlan
 from quantizer.core.errors import EngineError
 from quantizer.runtime.engines.builtin import BuiltinEngine

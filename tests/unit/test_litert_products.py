@@ -18,7 +18,7 @@ from quantizer.conformance.generation.builder import build_case
 from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.hashing import integers, uniform
 from quantizer.conformance.target import Target
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.trials.trial import Trial
 from quantizer.core.dtypes import integer
 from quantizer.core.errors import RefusedError
 from quantizer.core.library import load_library

@@ -16,8 +16,8 @@ from model_zoo import SMALL, TORCHVISION, of_torchvision
 from onnx import TensorProto, helper, numpy_helper
 
 from quantizer.cli import main
-from quantizer.conformance.model_bounds import enclosures
-from quantizer.conformance.model_check import model_findings
+from quantizer.conformance.models.bounds import enclosures
+from quantizer.conformance.models.check import model_findings
 from quantizer.ir.formats.onnx import from_model
 from quantizer.ir.graph import Graph
 from quantizer.numerics.deviates import deviates

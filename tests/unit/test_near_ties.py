@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 
-from quantizer.conformance.generation.dataset_assertions import hits_target
 from quantizer.conformance.generation.hashing import integers
 from quantizer.conformance.generation.near_sums import declared, near_sums
 from quantizer.conformance.generation.near_ties import near_ties
-from quantizer.conformance.judge import judge
+from quantizer.conformance.judging.dataset_assertions import hits_target
+from quantizer.conformance.judging.judge import judge
 from quantizer.conformance.target import Target
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.trials.trial import Trial
 from quantizer.core.library import load_library
 from quantizer.ops import REGISTRY, load_built_ins
 from quantizer.runtime.engines.builtin import BuiltinEngine

@@ -15,10 +15,10 @@ from torch import Tensor
 from quantizer.conformance.checks.round_trip import float_graph
 from quantizer.conformance.generation.builder import build_case
 from quantizer.conformance.generation.choice_sources import HashChoices
-from quantizer.conformance.judge import judge
-from quantizer.conformance.options import Options
-from quantizer.conformance.session import open_session
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.judging.judge import judge
+from quantizer.conformance.setup.options import Options
+from quantizer.conformance.setup.session import open_session
+from quantizer.conformance.trials.trial import Trial
 from quantizer.core.case import Case, DataRecipe, TilePlan
 from quantizer.core.errors import GraphError
 from quantizer.core.library import load_library

@@ -17,11 +17,11 @@ from quantizer.conformance.faults.grid_faults import GRIDS
 from quantizer.conformance.generation.builder import build_case
 from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.examples import example_case
-from quantizer.conformance.judge import judge
-from quantizer.conformance.options import Options
-from quantizer.conformance.session import open_session
+from quantizer.conformance.judging.judge import judge
+from quantizer.conformance.setup.options import Options
+from quantizer.conformance.setup.session import open_session
 from quantizer.conformance.target import Target
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.trials.trial import Trial
 from quantizer.core.dtypes import dtype
 from quantizer.core.errors import CaseError, GraphError
 from quantizer.core.formats import format_of
@@ -281,7 +281,7 @@ def test_a_scheme_that_contradicts_itself_is_refused():
 
 
 def test_an_operator_without_such_numbers_refuses_a_stored_case_of_them():
-    from quantizer.conformance.stored import target_of
+    from quantizer.conformance.stored.cases import target_of
 
     case = trial("relu", "a8e4m3").case
     with pytest.raises(CaseError, match="scheme 'a8e4m3': sigmoid has no such numbers on ideal"):

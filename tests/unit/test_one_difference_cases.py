@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from quantizer.conformance.generation.one_difference import one_difference_cases
-from quantizer.conformance.judge import judge
-from quantizer.conformance.options import Options
-from quantizer.conformance.session import open_session
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.judging.judge import judge
+from quantizer.conformance.setup.options import Options
+from quantizer.conformance.setup.session import open_session
+from quantizer.conformance.trials.trial import Trial
 from quantizer.core.shapes import infer_shapes
 from quantizer.ops import REGISTRY
 

@@ -12,7 +12,7 @@ from onnx_graphs import Builder
 from test_onnx_compass import network, whole
 from test_onnx_registry_form import model_of
 
-from quantizer.conformance.graph_nodes import enclosure_ratios
+from quantizer.conformance.models.graph_nodes import enclosure_ratios
 from quantizer.core.errors import GraphError
 from quantizer.ir.formats.onnx import from_model, load
 from quantizer.runtime.integer import integer_graph

@@ -8,7 +8,7 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 from test_onnx_integer import runtime
 
-from quantizer.conformance.graph_nodes import enclosure_ratios
+from quantizer.conformance.models.graph_nodes import enclosure_ratios
 from quantizer.core.errors import GraphError, UnsupportedError
 from quantizer.ir.formats.onnx import from_model
 from quantizer.runtime.integer import integer_graph

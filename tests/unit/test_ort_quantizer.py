@@ -32,7 +32,7 @@ from ort_oracle import Array, one_node, run_node
 
 from quantizer.conformance.generation.builder import build_case
 from quantizer.conformance.generation.choice_sources import HashChoices
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.trials.trial import Trial
 from quantizer.numerics.qparams import QParams
 from quantizer.platforms.onnxruntime.engine import (
     MOVES,

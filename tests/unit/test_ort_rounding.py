@@ -24,7 +24,7 @@ from quantizer.conformance.checks.parameters import parameters
 from quantizer.conformance.generation.builder import complete
 from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.hashing import integers, uniform
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.trials.trial import Trial
 from quantizer.core.errors import RefusedError
 from quantizer.platforms.onnxruntime.engine import node_attributes, quantized_inputs
 from quantizer.runtime.engines.builtin import BuiltinEngine

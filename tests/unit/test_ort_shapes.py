@@ -16,7 +16,7 @@ from ort_cases import (
 
 from quantizer.conformance.generation.builder import complete
 from quantizer.conformance.generation.choice_sources import HashChoices
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.trials.trial import Trial
 from quantizer.runtime.engines.builtin import BuiltinEngine
 
 Beyond = tuple[str, dict[str, Any]]

@@ -7,9 +7,9 @@ import pytest
 
 from quantizer.conformance.checks.window_sums import SUMS, mean_counts, window_sums
 from quantizer.conformance.faults.cases import gate_cases
-from quantizer.conformance.options import Options
-from quantizer.conformance.session import open_session
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.setup.options import Options
+from quantizer.conformance.setup.session import open_session
+from quantizer.conformance.trials.trial import Trial
 
 SESSION = open_session(Options(root=Path.cwd()))
 OPS = [op for op, spec in SESSION.library.specs.items() if spec.quantization.family in SUMS]

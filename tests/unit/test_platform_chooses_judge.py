@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from quantizer.conformance.faults.cases import gate_cases
-from quantizer.conformance.judge import judge
-from quantizer.conformance.options import Options
-from quantizer.conformance.readings import with_readings
-from quantizer.conformance.session import open_session
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.judging.judge import judge
+from quantizer.conformance.setup.options import Options
+from quantizer.conformance.setup.readings import with_readings
+from quantizer.conformance.setup.session import open_session
+from quantizer.conformance.trials.trial import Trial
 from quantizer.core.errors import UnsupportedError
 from quantizer.numerics.parameters import default_parameters
 from quantizer.numerics.qparams import Staged

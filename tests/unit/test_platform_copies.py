@@ -8,10 +8,10 @@ import torch
 from quantizer.conformance.generation.builder import build_case
 from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.hashing import key
-from quantizer.conformance.judge import judge
-from quantizer.conformance.platform_trials import _said, platform_problems
+from quantizer.conformance.judging.judge import judge
+from quantizer.conformance.spec_checks.platform_trials import _said, platform_problems
 from quantizer.conformance.target import Target
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.trials.trial import Trial
 from quantizer.core.arithmetics import COMPOSING
 from quantizer.core.library import load_library
 from quantizer.core.linting import lint

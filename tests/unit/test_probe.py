@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from quantizer.cli import main
-from quantizer.conformance.options import Options
 from quantizer.conformance.probe.probe import Probe
 from quantizer.conformance.probe.words import answer, shown, told_apart
-from quantizer.conformance.session import open_session
+from quantizer.conformance.setup.options import Options
+from quantizer.conformance.setup.session import open_session
 from quantizer.core.library import load_library
 from quantizer.core.rooms import engines
 from quantizer.runtime.engines.catalogue import Chosen

@@ -11,9 +11,9 @@ import torch
 
 from quantizer.conformance.generation.builder import build_case
 from quantizer.conformance.generation.choice_sources import HashChoices
-from quantizer.conformance.judge import judge
+from quantizer.conformance.judging.judge import judge
 from quantizer.conformance.target import Target
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.trials.trial import Trial
 from quantizer.core.errors import SpecError
 from quantizer.core.library import load_library, read_spec
 from quantizer.ops import REGISTRY, load_built_ins

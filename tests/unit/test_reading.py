@@ -37,7 +37,7 @@ ALLOWED = {
     "cli.py": "the null device",
     "commands/docs.py": "the package's own pages",
     "conformance/campaign/journal.py": "appends to a journal that was read through the place",
-    "conformance/spec_files.py": "4096 bytes of a file that pytest collects",
+    "conformance/run/spec_files.py": "4096 bytes of a file that pytest collects",
     "ir/formats/npz.py": "entries of an archive, and maps of a file, that the place opened",
     "reporting/folder.py": "writes the records of a session that has not ended",
     "runtime/onnx_node_tests.py": "the models that the onnx package brings",
@@ -206,7 +206,7 @@ def test_a_time_with_more_digits_than_a_float_has_is_one_error(tmp_path):
 
 @pytest.mark.parametrize("text", ["[]", '{"a": 1}', '{"a": {"outcome": 1}}'])
 def test_outcomes_of_the_gallery_that_are_no_texts_are_one_error(tmp_path, text):
-    from quantizer.conformance.gallery import read_outcomes
+    from quantizer.conformance.defects.gallery import read_outcomes
 
     (tmp_path / "outcomes.json").write_text(text)
     with pytest.raises(QuantizerError, match="must hold texts by name for each script"):

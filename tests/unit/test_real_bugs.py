@@ -11,15 +11,15 @@ import torch
 from quantizer.conformance.faults.planting import Planting
 from quantizer.conformance.generation.builder import build_case
 from quantizer.conformance.generation.choice_sources import HashChoices
-from quantizer.conformance.options import Options
 from quantizer.conformance.real.bugs import bug, twin
 from quantizer.conformance.real.document import document, summary
 from quantizer.conformance.real.effects import EFFECTS
 from quantizer.conformance.real.facts import NAMES, facts
 from quantizer.conformance.real.reports import OUTCOMES, read_reports, read_samples
 from quantizer.conformance.real.run import Outcome, planted
-from quantizer.conformance.session import open_session
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.setup.options import Options
+from quantizer.conformance.setup.session import open_session
+from quantizer.conformance.trials.trial import Trial
 from quantizer.core.errors import CaseError
 
 ROOT = Path(__file__).parents[2]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from quantizer.conformance.command_line import OTHERS
+from quantizer.conformance.run.command_line import OTHERS
 from quantizer.core.schema import SCHEMAS, schema_text
 
 ROOT = Path(__file__).parents[2]

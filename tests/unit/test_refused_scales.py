@@ -4,10 +4,10 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from quantizer.conformance.judge import judge
-from quantizer.conformance.options import Options
-from quantizer.conformance.session import open_session
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.judging.judge import judge
+from quantizer.conformance.setup.options import Options
+from quantizer.conformance.setup.session import open_session
+from quantizer.conformance.trials.trial import Trial
 from quantizer.core.case import Case
 from quantizer.numerics.parameters import default_parameters
 from quantizer.ops import REGISTRY

@@ -6,16 +6,16 @@ from pathlib import Path
 import pytest
 
 from quantizer.conformance.checks.pipeline import pipeline
-from quantizer.conformance.exported import exported
+from quantizer.conformance.failures.exported import exported
 from quantizer.conformance.faults import catalogue
 from quantizer.conformance.faults.policies import policies
 from quantizer.conformance.generation.builder import build_case
 from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.hashing import key
-from quantizer.conformance.options import Options
-from quantizer.conformance.session import open_session
-from quantizer.conformance.stores import Stores
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.setup.options import Options
+from quantizer.conformance.setup.session import open_session
+from quantizer.conformance.stored.folders import Stores
+from quantizer.conformance.trials.trial import Trial
 from quantizer.core import rooms as module
 from quantizer.core.errors import PluginError
 from quantizer.core.library import _load_library, load_library
@@ -216,7 +216,7 @@ def test_lint_says_of_a_room_from_outside_what_its_requantization_has_no_rule_fo
 PARTS = """
 import torch
 
-from quantizer.conformance.exported import Exported
+from quantizer.conformance.failures.exported import Exported
 from quantizer.conformance.faults.capabilities import every
 from quantizer.conformance.faults.fault import Fault
 from quantizer.conformance.faults.policies import Policy, within_codes

@@ -10,17 +10,17 @@ import hypothesis
 import pytest
 from hypothesis import strategies
 
-from quantizer.conformance.collection import State
 from quantizer.conformance.generation.builder import build_case, covering_rows_of, tile_bin
 from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.examples import example_case
-from quantizer.conformance.generation.hashing import key
-from quantizer.conformance.items import Runner
-from quantizer.conformance.options import Options
-from quantizer.conformance.profiles import PROFILES
-from quantizer.conformance.run_facts import spec_facts
-from quantizer.conformance.schedule import COSTLY, SCHEDULE, Schedule, is_sampled, sample_number, schedule
-from quantizer.conformance.session import open_session
+from quantizer.conformance.generation.hashing import key, sample_number
+from quantizer.conformance.judging.schedule import COSTLY, SCHEDULE, Schedule, is_sampled, schedule
+from quantizer.conformance.run.collection import State
+from quantizer.conformance.run.facts import spec_facts
+from quantizer.conformance.run.items import Runner
+from quantizer.conformance.setup.options import Options
+from quantizer.conformance.setup.profiles import PROFILES
+from quantizer.conformance.setup.session import open_session
 from quantizer.core.verdict import CHECKS, EVERY
 from quantizer.ops import REGISTRY
 from quantizer.tiling.windows import tileable_axes

@@ -4,17 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from quantizer.conformance.failures import describe
+from quantizer.conformance.failures.message import describe
+from quantizer.conformance.failures.shrink import MAX_KEPT, shrink
 from quantizer.conformance.generation.builder import build_case
 from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.examples import example_case
 from quantizer.conformance.generation.hashing import key
-from quantizer.conformance.judge import judge
-from quantizer.conformance.options import Options
-from quantizer.conformance.session import open_session
-from quantizer.conformance.shrink import MAX_KEPT, shrink
-from quantizer.conformance.stored import check_case, target_of
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.judging.judge import judge
+from quantizer.conformance.setup.options import Options
+from quantizer.conformance.setup.session import open_session
+from quantizer.conformance.stored.cases import check_case, target_of
+from quantizer.conformance.trials.trial import Trial
 from quantizer.core.case import Case
 from quantizer.core.verdict import failure
 

@@ -10,11 +10,11 @@ from quantizer.conformance.faults import explicit_cases
 from quantizer.conformance.generation.builder import build_case
 from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.hashing import key
-from quantizer.conformance.judge import judge
-from quantizer.conformance.options import Options
-from quantizer.conformance.session import Session, open_session
-from quantizer.conformance.trial import Trial
-from quantizer.conformance.unused_keys import given_keys, recorded
+from quantizer.conformance.judging.judge import judge
+from quantizer.conformance.setup.options import Options
+from quantizer.conformance.setup.session import Session, open_session
+from quantizer.conformance.spec_checks.unused_keys import given_keys, recorded
+from quantizer.conformance.trials.trial import Trial
 from quantizer.core import roles
 from quantizer.core import spec as models
 from quantizer.core.library import read_spec

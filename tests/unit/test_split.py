@@ -11,13 +11,13 @@ from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 from plugin_sandbox import sandbox
 
+from quantizer.conformance.failures.shrink import shrink
 from quantizer.conformance.generation.builder import build_case
 from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.domains import draw
-from quantizer.conformance.judge import judge
-from quantizer.conformance.shrink import shrink
+from quantizer.conformance.judging.judge import judge
 from quantizer.conformance.target import Target
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.trials.trial import Trial
 from quantizer.core.case import Case
 from quantizer.core.errors import ConstraintError, GraphError, SpecError
 from quantizer.core.library import load_library, read_spec

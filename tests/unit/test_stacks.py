@@ -7,19 +7,19 @@ from pathlib import Path
 import pytest
 import torch
 
+from quantizer.conformance.failures.shrink import shrink
 from quantizer.conformance.generation.batches import member
 from quantizer.conformance.generation.builder import build_case, coverage, covering_rows_of
 from quantizer.conformance.generation.choice_sources import HashChoices
-from quantizer.conformance.generation.dataset_assertions import missed_targets
 from quantizer.conformance.generation.datasets import materialise
 from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.generation.stacks import row_case, stacked
-from quantizer.conformance.judge import judge, judged
-from quantizer.conformance.options import Options
-from quantizer.conformance.session import open_session
-from quantizer.conformance.shrink import shrink
-from quantizer.conformance.stored import check_case
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.judging.dataset_assertions import missed_targets
+from quantizer.conformance.judging.judge import judge, judged
+from quantizer.conformance.setup.options import Options
+from quantizer.conformance.setup.session import open_session
+from quantizer.conformance.stored.cases import check_case
+from quantizer.conformance.trials.trial import Trial
 from quantizer.core.case import Case, Stack
 from quantizer.core.errors import CaseError
 from quantizer.core.verdict import EVERY

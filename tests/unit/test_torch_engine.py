@@ -20,9 +20,9 @@ from quantizer.conformance.generation.builder import build_case
 from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.hashing import integers, uniform
 from quantizer.conformance.generation.ranges import range_of
-from quantizer.conformance.judge import known_defect
+from quantizer.conformance.judging.judge import known_defect
 from quantizer.conformance.target import Target
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.trials.trial import Trial
 from quantizer.core.dtypes import dtype
 from quantizer.core.library import load_library
 from quantizer.numerics.parameters import Request

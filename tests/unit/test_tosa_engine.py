@@ -15,17 +15,17 @@ import numpy as np
 import pytest
 import torch
 
-from quantizer.conformance import expected_multipliers
 from quantizer.conformance.checks.arithmetic import arithmetic
 from quantizer.conformance.checks.exact import exact
 from quantizer.conformance.checks.fixed_point import rounded
 from quantizer.conformance.checks.parameters import parameters as judge_parameters
+from quantizer.conformance.expected import multipliers as expected_multipliers
 from quantizer.conformance.generation.builder import build_case
 from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.hashing import integers, uniform
 from quantizer.conformance.generation.ranges import range_of
 from quantizer.conformance.target import Target
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.trials.trial import Trial
 from quantizer.core.errors import RefusedError
 from quantizer.core.library import load_library
 from quantizer.core.shapes import limits, variables

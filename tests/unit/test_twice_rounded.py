@@ -9,10 +9,10 @@ import pytest
 
 from quantizer.conformance.checks.arithmetic import arithmetic
 from quantizer.conformance.generation.twice_rounded import CASES, twice_rounded
-from quantizer.conformance.options import Options
-from quantizer.conformance.session import open_session
+from quantizer.conformance.setup.options import Options
+from quantizer.conformance.setup.session import open_session
 from quantizer.conformance.target import Target
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.trials.trial import Trial
 from quantizer.core.platforms import Platform
 from quantizer.ops import REGISTRY
 

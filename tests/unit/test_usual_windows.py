@@ -9,9 +9,9 @@ import torch
 
 from quantizer.conformance.faults.cases import explicit_cases
 from quantizer.conformance.generation.usual_windows import CHANNELS, DILATED, WHOLE, WINDOWS, usual_windows
-from quantizer.conformance.options import Options
-from quantizer.conformance.session import open_session
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.setup.options import Options
+from quantizer.conformance.setup.session import open_session
+from quantizer.conformance.trials.trial import Trial
 
 ROOT = Path(__file__).parents[2]
 

@@ -14,9 +14,9 @@ import torch
 
 from quantizer.cli import main
 from quantizer.commands import vectors as command
-from quantizer.conformance.judge import judge
+from quantizer.conformance.judging.judge import judge
 from quantizer.conformance.target import Target
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.trials.trial import Trial
 from quantizer.conformance.vectors.intervals import intervals
 from quantizer.conformance.vectors.reading import opened
 from quantizer.core.case import Case
@@ -134,7 +134,7 @@ def test_a_case_without_intervals_says_why_and_is_never_a_pass(tmp_path, capsys)
 
 
 def test_an_interval_that_follows_from_the_codes_themselves_is_none(monkeypatch, relu):
-    from quantizer.conformance.checks.elements import judge_codes
+    from quantizer.conformance.trials.elements import judge_codes
     from quantizer.conformance.vectors import intervals as module
 
     with opened(relu) as bundle:
@@ -145,7 +145,7 @@ def test_an_interval_that_follows_from_the_codes_themselves_is_none(monkeypatch,
 
 
 def test_every_code_allowed_is_no_interval(monkeypatch, relu):
-    from quantizer.conformance.checks.elements import judge_codes
+    from quantizer.conformance.trials.elements import judge_codes
     from quantizer.conformance.vectors import intervals as module
 
     with opened(relu) as bundle:

@@ -8,8 +8,8 @@ from plugin_sandbox import open_library, sandbox, target, write
 from quantizer.conformance.generation.builder import build_case
 from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.hashing import key
-from quantizer.conformance.judge import judge
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.judging.judge import judge
+from quantizer.conformance.trials.trial import Trial
 from quantizer.runtime.engines.builtin import BuiltinEngine
 
 SPEC = """

@@ -9,11 +9,11 @@ import pytest
 from torch import Tensor
 
 from quantizer.conformance.generation.examples import example_case
-from quantizer.conformance.judge import judge
-from quantizer.conformance.options import Options
-from quantizer.conformance.session import open_session
+from quantizer.conformance.judging.judge import judge
+from quantizer.conformance.setup.options import Options
+from quantizer.conformance.setup.session import open_session
 from quantizer.conformance.target import Target
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.trials.trial import Trial
 from quantizer.core.verdict import Verdict
 from quantizer.numerics.qparams import Staged
 from quantizer.ops import REGISTRY, Function

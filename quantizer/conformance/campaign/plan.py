@@ -11,7 +11,7 @@ from typing import Annotated
 
 from msgspec import Meta, ValidationError, convert
 
-from quantizer.conformance.options import Options
+from quantizer.conformance.setup.options import Options
 from quantizer.core.case_file import refuse_unreleased
 from quantizer.core.errors import CaseError, UnsupportedError
 from quantizer.core.reading import Readable, one_line

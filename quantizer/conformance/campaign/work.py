@@ -11,17 +11,17 @@ from typing import Any
 
 from quantizer.conformance.campaign.entries import BINS
 from quantizer.conformance.campaign.plan import Plan
-from quantizer.conformance.failures import headline
+from quantizer.conformance.failures.message import headline
+from quantizer.conformance.failures.shrink import shrink
 from quantizer.conformance.generation.batches import RANGES, member
 from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.generation.stacks import PARTS
-from quantizer.conformance.judge import judge, judged_once
-from quantizer.conformance.schedule import OF_BATCHES, Schedule
-from quantizer.conformance.session import Session, open_session
-from quantizer.conformance.shrink import shrink
+from quantizer.conformance.judging.judge import judge, judged_once
+from quantizer.conformance.judging.schedule import OF_BATCHES, Schedule
+from quantizer.conformance.setup.session import Session, open_session
 from quantizer.conformance.target import Target
-from quantizer.conformance.together import run_together
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.trials.together import run_together
+from quantizer.conformance.trials.trial import Trial
 from quantizer.core.case import Case
 from quantizer.core.verdict import EVERY, Verdict
 from quantizer.runtime.isolation.plugins import judged

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.trials.trial import Trial
 from quantizer.core.verdict import Verdict, Worst, failure
 
 Array = NDArray[Any]

@@ -11,15 +11,15 @@ from numpy.typing import NDArray
 from quantizer.conformance import bounds
 from quantizer.conformance.bounds import Interval
 from quantizer.conformance.checks.comparisons import decided
-from quantizer.conformance.checks.elements import judge_reals
 from quantizer.conformance.checks.enclosures import ENCLOSURES, known_operands
 from quantizer.conformance.checks.reductions import sums_of_squares
 from quantizer.conformance.checks.requantized import DECLARED, FLOAT32_UNIT, last_roundings
 from quantizer.conformance.checks.stage_errors import stage_error
 from quantizer.conformance.checks.staged import computes_reference, has_stages, last_mode, unrounded
-from quantizer.conformance.declared import as_declared
 from quantizer.conformance.grids import decoded, ends, listed, positions, values_at
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.trials.declared import as_declared
+from quantizer.conformance.trials.elements import judge_reals
+from quantizer.conformance.trials.trial import Trial
 from quantizer.core.platforms import RoundingMode
 from quantizer.core.verdict import UNJUDGED, Verdict, Worst, failure, inconclusive
 from quantizer.numerics.activations import LIMITS

@@ -11,7 +11,6 @@ import numpy as np
 from quantizer.conformance.bounds.pairs import of_floats
 from quantizer.conformance.bounds.rounding import RESOLUTION
 from quantizer.conformance.checks.comparisons import compared
-from quantizer.conformance.checks.elements import judge_equal
 from quantizer.conformance.checks.enclosed import enclosed
 from quantizer.conformance.checks.float32_stages import replayed
 from quantizer.conformance.checks.log_softmax import logarithms
@@ -31,8 +30,9 @@ from quantizer.conformance.checks.unary import judge_by_reference, monotone_arit
 from quantizer.conformance.checks.undisclosed_multiplier import undisclosed_multiplier
 from quantizer.conformance.checks.weighted_sums import linear
 from quantizer.conformance.checks.window_sums import mean_sums
-from quantizer.conformance.declared import as_declared, known_stages
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.trials.declared import as_declared, known_stages
+from quantizer.conformance.trials.elements import judge_equal
+from quantizer.conformance.trials.trial import Trial
 from quantizer.core.verdict import Verdict
 
 FLOAT32_WHOLE = 2.0**24

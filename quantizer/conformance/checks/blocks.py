@@ -10,11 +10,11 @@ import numpy as np
 import torch
 
 from quantizer.conformance.checks.accumulators import held_sums
-from quantizer.conformance.checks.finding import Finding
 from quantizer.conformance.checks.multiplier_rules import equal
 from quantizer.conformance.checks.requantized import CHECK, DECLARED, Array, rounded_once
-from quantizer.conformance.expected_parameters import Expected
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.expected.parameters import Expected
+from quantizer.conformance.trials.finding import Finding
+from quantizer.conformance.trials.trial import Trial
 from quantizer.core.verdict import Verdict, inconclusive
 from quantizer.numerics.qparams import Rescale
 

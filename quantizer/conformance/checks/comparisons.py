@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from quantizer.conformance import bounds
 from quantizer.conformance.bounds import Interval
 from quantizer.conformance.bounds.set_valued import UNDECIDED, Comparison, Truth
-from quantizer.conformance.checks.elements import judge_equal, judge_reals
 from quantizer.conformance.checks.enclosures import known_operands
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.trials.elements import judge_equal, judge_reals
+from quantizer.conformance.trials.trial import Trial
 from quantizer.core.verdict import Verdict
 
 Array = NDArray[Any]

@@ -19,7 +19,7 @@ from quantizer.conformance.checks.enclosures import ENCLOSURES
 from quantizer.conformance.checks.float32 import UNIT, lost
 from quantizer.conformance.checks.float_forward import float_radius
 from quantizer.conformance.checks.requantized import CHECK, Declared, rounded_once
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.trials.trial import Trial
 from quantizer.core.verdict import Verdict, inconclusive
 
 Array = NDArray[Any]

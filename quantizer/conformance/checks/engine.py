@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from quantizer.conformance.checks.elements import judge_equal
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.trials.elements import judge_equal
+from quantizer.conformance.trials.trial import Trial
 from quantizer.core.verdict import Verdict
 from quantizer.runtime.engines.builtin import BuiltinEngine
 

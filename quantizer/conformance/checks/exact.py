@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantizer.conformance.checks.blocks import columns_of, one_block, weight_in_blocks
-from quantizer.conformance.checks.elements import judge_equal
 from quantizer.conformance.checks.window_sums import SUMS, window_sums
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.trials.elements import judge_equal
+from quantizer.conformance.trials.trial import Trial
 from quantizer.core.verdict import Verdict, inconclusive
 
 Array = NDArray[Any]

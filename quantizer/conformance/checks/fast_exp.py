@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from quantizer.conformance import expected_multipliers
-from quantizer.conformance.checks.finding import Finding
 from quantizer.conformance.checks.multiplier_rules import equal
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.expected import multipliers as expected_multipliers
+from quantizer.conformance.trials.finding import Finding
+from quantizer.conformance.trials.trial import Trial
 
 Array = NDArray[Any]
 LOG2_E = np.float32(1.442695)

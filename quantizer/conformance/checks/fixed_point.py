@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from quantizer.conformance import expected_multipliers
 from quantizer.conformance.bounds.rounding import rational_codes
-from quantizer.conformance.checks.elements import judge_codes
-from quantizer.conformance.checks.finding import Finding
 from quantizer.conformance.checks.multiplier_rules import fixed_point_bits
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.expected import multipliers as expected_multipliers
+from quantizer.conformance.trials.elements import judge_codes
+from quantizer.conformance.trials.finding import Finding
+from quantizer.conformance.trials.trial import Trial
 from quantizer.core.verdict import Verdict
 from quantizer.numerics.qparams import Rescale
 

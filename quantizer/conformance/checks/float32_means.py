@@ -9,7 +9,7 @@ import numpy as np
 
 from quantizer.conformance.checks.float32_codes import CHECK, F32, Array, bounded, one_code, quantized, short
 from quantizer.conformance.checks.window_sums import mean_sums
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.trials.trial import Trial
 from quantizer.core.verdict import Verdict, inconclusive
 from quantizer.numerics.qparams import Rescale
 

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from quantizer.conformance.checks.elements import judge_codes
 from quantizer.conformance.checks.float32_codes import (
     CHECK,
     F32,
@@ -26,7 +25,8 @@ from quantizer.conformance.checks.float32_codes import (
     short,
 )
 from quantizer.conformance.checks.float32_means import replayed_mean
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.trials.elements import judge_codes
+from quantizer.conformance.trials.trial import Trial
 from quantizer.core.platforms import Variant
 from quantizer.core.shapes import channel_axis
 from quantizer.core.verdict import Verdict, inconclusive

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from quantizer.conformance.checks.elements import judge_reals
 from quantizer.conformance.checks.float32 import UNIT, lost
 from quantizer.conformance.checks.norm_interval import norm_float_radius
 from quantizer.conformance.checks.window_sums import mean_counts
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.trials.elements import judge_reals
+from quantizer.conformance.trials.trial import Trial
 from quantizer.core.verdict import Verdict, failure
 from quantizer.numerics.bitwise import bitwise_equal
 

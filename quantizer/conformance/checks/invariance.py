@@ -11,12 +11,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from quantizer.conformance.checks.elements import ALLOWED, judge_codes, judge_reals
 from quantizer.conformance.checks.enclosed import enclosed
 from quantizer.conformance.checks.float_forward import float_radius
 from quantizer.conformance.checks.requantized import DECLARED
-from quantizer.conformance.together import in_a_batch
-from quantizer.conformance.trial import TILED, Trial
+from quantizer.conformance.trials.elements import ALLOWED, judge_codes, judge_reals
+from quantizer.conformance.trials.together import in_a_batch
+from quantizer.conformance.trials.trial import TILED, Trial
 from quantizer.core.case import TilePlan
 from quantizer.core.errors import RefusedError
 from quantizer.core.shapes import channel_axis, named_axes

@@ -12,7 +12,7 @@ from quantizer.conformance.bounds.pairs import of_floats
 from quantizer.conformance.checks.requantized import FLOAT32_UNIT
 from quantizer.conformance.checks.softmax import final_codes
 from quantizer.conformance.checks.unary import judge_by_reference
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.trials.trial import Trial
 from quantizer.core.verdict import Verdict
 from quantizer.numerics.qparams import Table
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from quantizer.conformance import expected_multipliers
 from quantizer.conformance.bounds.pairs import of_floats
 from quantizer.conformance.checks import replayed_stages
 from quantizer.conformance.checks.multiplier_rules import AREA_BITS
 from quantizer.conformance.checks.requantized import CHECK, DECLARED, Array, Declared, replayed_stage, rounded_once
 from quantizer.conformance.checks.unary import judge_by_reference
 from quantizer.conformance.checks.window_sums import mean_sums
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.expected import multipliers as expected_multipliers
+from quantizer.conformance.trials.trial import Trial
 from quantizer.core.verdict import Verdict, inconclusive
 from quantizer.numerics.qparams import Rescale
 

@@ -10,10 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from quantizer.conformance import expected_multipliers
 from quantizer.conformance.checks import blocks, fast_exp, one_period
 from quantizer.conformance.checks.blocks import weight_in_blocks
-from quantizer.conformance.checks.finding import Finding
 from quantizer.conformance.checks.fixed_point import number_findings_of_shifts
 from quantizer.conformance.checks.multiplier_rules import (
     DIVIDES,
@@ -27,9 +25,11 @@ from quantizer.conformance.checks.multiplier_rules import (
 )
 from quantizer.conformance.checks.room_oracles import numbers_of_room
 from quantizer.conformance.checks.sum_factors import integer_ratios, sum_multiplier
-from quantizer.conformance.expected_parameters import Expected
+from quantizer.conformance.expected import multipliers as expected_multipliers
+from quantizer.conformance.expected.parameters import Expected
 from quantizer.conformance.kinds import OF_ONE_INPUT
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.trials.finding import Finding
+from quantizer.conformance.trials.trial import Trial
 from quantizer.numerics.qparams import Rescale
 
 Array = NDArray[Any]

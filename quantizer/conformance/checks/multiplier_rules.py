@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from quantizer.conformance.checks.finding import Finding
-from quantizer.conformance.expected_multipliers import Shifts
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.expected.multipliers import Shifts
+from quantizer.conformance.trials.finding import Finding
+from quantizer.conformance.trials.trial import Trial
 from quantizer.ops import BUILT_IN, REGISTRY
 
 FLOAT32_CODES = 2.0**-22

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from quantizer.conformance import bounds, expected_norm
+from quantizer.conformance import bounds
 from quantizer.conformance.bounds import Interval
 from quantizer.conformance.checks.float32 import UNIT, lost
 from quantizer.conformance.checks.norm_rows import neighbours_of, row_codes, row_means, rows
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.expected import norms as expected_norm
+from quantizer.conformance.trials.trial import Trial
 
 Array = NDArray[Any]
 ROOT_PLACES = 15

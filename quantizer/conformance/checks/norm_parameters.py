@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from quantizer.conformance import expected_norm
-from quantizer.conformance.checks.finding import Finding
 from quantizer.conformance.checks.multiplier_rules import is_replaced
 from quantizer.conformance.checks.norm_interval import is_integer
 from quantizer.conformance.checks.norm_rows import norm_count
-from quantizer.conformance.expected_parameters import Expected
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.expected import norms as expected_norm
+from quantizer.conformance.expected.parameters import Expected
+from quantizer.conformance.trials.finding import Finding
+from quantizer.conformance.trials.trial import Trial
 
 
 def norm_factors(trial: Trial) -> dict[str, Expected]:

@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantizer.conformance.bounds.rounding import code_interval
-from quantizer.conformance.checks.elements import judge_codes
 from quantizer.conformance.checks.norm_interval import (
     NORMAL_PLACES,
     affine,
@@ -23,7 +22,8 @@ from quantizer.conformance.checks.norm_interval import (
 )
 from quantizer.conformance.checks.norm_rows import neighbours_of, row_codes
 from quantizer.conformance.checks.softmax import Exact, final_codes
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.trials.elements import judge_codes
+from quantizer.conformance.trials.trial import Trial
 from quantizer.core.verdict import Verdict, Worst, inconclusive
 
 Array = NDArray[Any]

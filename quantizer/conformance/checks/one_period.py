@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from quantizer.conformance import expected_multipliers
-from quantizer.conformance.checks.finding import Finding
 from quantizer.conformance.checks.multiplier_rules import FLOAT32_CODES, equal
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.expected import multipliers as expected_multipliers
+from quantizer.conformance.trials.finding import Finding
+from quantizer.conformance.trials.trial import Trial
 from quantizer.numerics.qparams import Table
 
 Array = NDArray[Any]

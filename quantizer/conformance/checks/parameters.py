@@ -10,11 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from quantizer.conformance import expected_multipliers, expected_parameters
 from quantizer.conformance.bounds.rounding import code_interval, rational_codes
 from quantizer.conformance.checks.blocks import weight_in_blocks
 from quantizer.conformance.checks.declared_quantizer import declared_codes
-from quantizer.conformance.checks.finding import Finding
 from quantizer.conformance.checks.multiplier_parameters import multiplier_findings, number_findings
 from quantizer.conformance.checks.multiplier_rules import (
     FLOAT32_CODES,
@@ -27,9 +25,12 @@ from quantizer.conformance.checks.norm_parameters import norm_factors, norm_find
 from quantizer.conformance.checks.resize import resize_findings
 from quantizer.conformance.checks.staged import stage_findings
 from quantizer.conformance.checks.tables import table_findings
-from quantizer.conformance.declared import kind_findings, with_declared_numbers
-from quantizer.conformance.expected_parameters import Expected
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.expected import multipliers as expected_multipliers
+from quantizer.conformance.expected import parameters as expected_parameters
+from quantizer.conformance.expected.parameters import Expected
+from quantizer.conformance.trials.declared import kind_findings, with_declared_numbers
+from quantizer.conformance.trials.finding import Finding
+from quantizer.conformance.trials.trial import Trial
 from quantizer.core.dtypes import integer
 from quantizer.core.formats import format_of
 from quantizer.core.platforms import Platform, Quantizer

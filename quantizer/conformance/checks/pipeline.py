@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.trials.trial import Trial
 from quantizer.core.errors import UnsupportedError
 from quantizer.core.rooms import loaded, room_of
 from quantizer.core.verdict import Verdict, failure, inconclusive, passed

@@ -21,7 +21,7 @@ from quantizer.conformance.checks.requantized import (
 )
 from quantizer.conformance.checks.unary import judge_by_reference
 from quantizer.conformance.checks.window_sums import window_sums
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.trials.trial import Trial
 from quantizer.core.shapes import channel_axis
 from quantizer.core.verdict import Verdict, inconclusive
 from quantizer.numerics.qparams import Rescale

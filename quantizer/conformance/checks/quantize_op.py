@@ -12,7 +12,7 @@ from quantizer.conformance.bounds.pairs import of_floats, quotient
 from quantizer.conformance.checks.declared_quantizer import steps_in_float32
 from quantizer.conformance.checks.float32_codes import F32
 from quantizer.conformance.checks.requantized import Declared, rounded_once
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.trials.trial import Trial
 from quantizer.core.verdict import Verdict
 
 Array = NDArray[Any]

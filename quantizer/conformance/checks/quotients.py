@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantizer.conformance.bounds.rounding import code_interval
-from quantizer.conformance.checks.elements import judge_codes
 from quantizer.conformance.checks.unary import read_at
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.trials.elements import judge_codes
+from quantizer.conformance.trials.trial import Trial
 from quantizer.core.verdict import Verdict
 
 Array = NDArray[Any]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from quantizer.conformance.checks.accumulators import held_sums
 from quantizer.conformance.checks.requantized import Declared, rounded_once
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.trials.trial import Trial
 from quantizer.core.verdict import Verdict
 
 Array = NDArray[Any]

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from quantizer.conformance import expected_parameters
-from quantizer.conformance.checks.elements import judge_codes
 from quantizer.conformance.checks.window_sums import SUMS, counts
+from quantizer.conformance.expected import parameters as expected_parameters
 from quantizer.conformance.oracle import fixed, high_multiplied
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.trials.elements import judge_codes
+from quantizer.conformance.trials.trial import Trial
 from quantizer.core.verdict import Verdict
 from quantizer.numerics.qparams import Rescale
 

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from quantizer.conformance import expected_parameters
 from quantizer.conformance.bounds.pairs import Exact, Pair, of_floats
 from quantizer.conformance.bounds.rounding import code_interval, rational_codes
-from quantizer.conformance.checks.elements import judge_codes
 from quantizer.conformance.checks.float32_stages import REPLAYS
+from quantizer.conformance.expected import parameters as expected_parameters
 from quantizer.conformance.grids import exact_position, listed, positions
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.trials.elements import judge_codes
+from quantizer.conformance.trials.trial import Trial
 from quantizer.core.platforms import FirstRounding, RoundingMode, Variant
 from quantizer.core.verdict import Verdict
 

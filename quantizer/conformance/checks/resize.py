@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from quantizer.conformance import bounds
 from quantizer.conformance.bounds import Interval
 from quantizer.conformance.bounds.rounding import code_interval
-from quantizer.conformance.checks.elements import judge_codes
-from quantizer.conformance.checks.finding import Finding
 from quantizer.conformance.checks.multiplier_rules import is_replaced
 from quantizer.conformance.checks.requantized import FLOAT32_UNIT, Declared, rounded_once
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.trials.elements import judge_codes
+from quantizer.conformance.trials.finding import Finding
+from quantizer.conformance.trials.trial import Trial
 from quantizer.core.verdict import Verdict
 
 Array = NDArray[Any]

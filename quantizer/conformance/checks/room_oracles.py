@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 
 from torch import Tensor
 
-from quantizer.conformance.checks.finding import Finding
 from quantizer.conformance.checks.multiplier_rules import equal
 from quantizer.conformance.checks.replayed_stages import judged
 from quantizer.conformance.oracle import Array, Asked, Entries, Grid, Ratio
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.trials.finding import Finding
+from quantizer.conformance.trials.trial import Trial
 from quantizer.core.rooms import Oracle, loaded, oracle_of
 from quantizer.core.verdict import Verdict
 from quantizer.numerics.qparams import QParams

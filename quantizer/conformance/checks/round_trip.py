@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.trials.trial import Trial
 from quantizer.core.case import AttrValue, AxisOrder
 from quantizer.core.dtypes import dtype
 from quantizer.core.errors import UnsupportedError

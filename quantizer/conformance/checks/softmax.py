@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from quantizer.conformance.bounds.rounding import code_interval
 from quantizer.conformance.checks import fast_exp, replayed_stages
-from quantizer.conformance.checks.elements import judge_codes
 from quantizer.conformance.checks.multiplier_rules import is_replaced
 from quantizer.conformance.checks.requantized import FLOAT32_UNIT
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.trials.elements import judge_codes
+from quantizer.conformance.trials.trial import Trial
 from quantizer.core.platforms import RoundingMode
 from quantizer.core.verdict import Verdict, failure, inconclusive
 from quantizer.numerics.qparams import Table

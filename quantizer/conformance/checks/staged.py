@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from quantizer.conformance.bounds import Interval, code_interval
 from quantizer.conformance.bounds.expressions import enclosed, exact_value
 from quantizer.conformance.bounds.rounding import RESOLUTION, rational_codes
-from quantizer.conformance.checks.elements import judge_codes
-from quantizer.conformance.checks.finding import Finding
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.trials.elements import judge_codes
+from quantizer.conformance.trials.finding import Finding
+from quantizer.conformance.trials.trial import Trial
 from quantizer.core.platforms import RoundingMode
 from quantizer.core.stages import Stage, StageFormat, numbers_of
 from quantizer.core.verdict import Verdict, failure, inconclusive

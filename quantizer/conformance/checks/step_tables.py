@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from quantizer.conformance.checks.declared_quantizer import declared_codes
 from quantizer.conformance.checks.multiplier_rules import is_replaced
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.trials.trial import Trial
 
 Array = NDArray[Any]
 

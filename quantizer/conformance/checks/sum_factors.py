@@ -8,8 +8,6 @@ from fractions import Fraction
 
 import numpy as np
 
-from quantizer.conformance import expected_multipliers, expected_sums
-from quantizer.conformance.checks.finding import Finding
 from quantizer.conformance.checks.multiplier_rules import (
     AREA_BITS,
     DIVIDES,
@@ -20,8 +18,11 @@ from quantizer.conformance.checks.multiplier_rules import (
     shifts_of,
 )
 from quantizer.conformance.checks.window_sums import mean_counts
+from quantizer.conformance.expected import multipliers as expected_multipliers
+from quantizer.conformance.expected import sums as expected_sums
 from quantizer.conformance.oracle import fixed
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.trials.finding import Finding
+from quantizer.conformance.trials.trial import Trial
 from quantizer.numerics.qparams import QParams, Rescale
 
 WORD_BITS = 16

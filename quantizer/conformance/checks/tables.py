@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from quantizer.conformance.bounds import Interval
 from quantizer.conformance.bounds.rounding import code_interval, rational_codes
 from quantizer.conformance.checks import one_period, poles
-from quantizer.conformance.checks.finding import Finding
 from quantizer.conformance.checks.room_oracles import entries_of_room
 from quantizer.conformance.checks.step_tables import step_codes
-from quantizer.conformance.expected_norm import inverse_roots
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.expected.norms import inverse_roots
+from quantizer.conformance.trials.finding import Finding
+from quantizer.conformance.trials.trial import Trial
 from quantizer.core.platforms import NARROW_BITS, RoundingMode
 from quantizer.numerics.qparams import Table
 

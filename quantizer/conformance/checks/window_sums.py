@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.trials.trial import Trial
 
 Array = NDArray[Any]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 
-from quantizer.conformance.agreement import random_cases, tied_cases
+from quantizer.conformance.agreement.measure import random_cases, tied_cases
 from quantizer.conformance.generation.builder import covering_rows_of, tile_plan
 from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.conditions import conditions
@@ -13,7 +13,7 @@ from quantizer.conformance.generation.examples import example_case
 from quantizer.conformance.generation.extra_cases import EXTRA_CASES
 from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.generation.stacks import row_case
-from quantizer.conformance.session import Session
+from quantizer.conformance.setup.session import Session
 from quantizer.conformance.target import Target
 from quantizer.core.case import Case
 from quantizer.core.spec import Spec

@@ -17,11 +17,11 @@ from quantizer.conformance.checks.invariance import planned, stitched
 from quantizer.conformance.checks.round_trip import float_graph
 from quantizer.conformance.faults.fault import FILE_KINDS, Fault, Kind
 from quantizer.conformance.faults.planting import Planting
-from quantizer.conformance.judge import judge
-from quantizer.conformance.schedule import Sample, Schedule
-from quantizer.conformance.session import Session
+from quantizer.conformance.judging.judge import judge
+from quantizer.conformance.judging.schedule import Sample, Schedule
+from quantizer.conformance.setup.session import Session
 from quantizer.conformance.target import Target
-from quantizer.conformance.trial import Array, Trial
+from quantizer.conformance.trials.trial import Array, Trial
 from quantizer.core.case import Case
 from quantizer.core.errors import QuantizerError
 from quantizer.core.verdict import EVERY

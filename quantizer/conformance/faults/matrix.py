@@ -14,10 +14,10 @@ from quantizer.conformance.faults.places import KILLED, STALE, SURVIVES, UNDECID
 from quantizer.conformance.faults.planting import Planting
 from quantizer.conformance.faults.policies import Share, shares
 from quantizer.conformance.faults.without_effect import EVERYWHERE, Triple
-from quantizer.conformance.options import Options
-from quantizer.conformance.schedule import SCHEDULE
-from quantizer.conformance.session import Session, open_session
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.judging.schedule import SCHEDULE
+from quantizer.conformance.setup.options import Options
+from quantizer.conformance.setup.session import Session, open_session
+from quantizer.conformance.trials.trial import Trial
 from quantizer.core.case import Case
 from quantizer.runtime.isolation.plugins import judged
 

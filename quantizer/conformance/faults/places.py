@@ -14,7 +14,7 @@ from quantizer.conformance.faults.kills import Kill, Subject
 from quantizer.conformance.faults.silence import silence
 from quantizer.conformance.faults.without_effect import EVERYWHERE, Triple
 from quantizer.conformance.kinds import kind_of
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.trials.trial import Trial
 from quantizer.core.errors import QuantizerError
 
 KILLED, SURVIVES, WITHOUT, UNDECIDED, STALE = "killed", "survives", "without effect", "undecided", "listed, with effect"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from quantizer.conformance.checks.requantized import last_roundings
 from quantizer.conformance.faults.fault import Fault
 from quantizer.conformance.kinds import LIMITS, MULTIPLIERS, SLOPES, looked_up
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.trials.trial import Trial
 from quantizer.core.platforms import RoundingMode, Variant
 from quantizer.numerics.bitwise import bitwise_equal
 

@@ -12,9 +12,9 @@ from quantizer.conformance.checks.accuracy import accuracy
 from quantizer.conformance.checks.arithmetic import arithmetic
 from quantizer.conformance.fusion.cases import Built, GraphCase, build
 from quantizer.conformance.fusion.rewrites import Rewrite, own_rewrites
-from quantizer.conformance.graph_nodes import NodeTrial
-from quantizer.conformance.judge import known_defect
-from quantizer.conformance.model_bounds import enclosures
+from quantizer.conformance.judging.judge import known_defect
+from quantizer.conformance.models.bounds import enclosures
+from quantizer.conformance.models.graph_nodes import NodeTrial
 from quantizer.core.defects import GRAPH_NAMES
 from quantizer.core.errors import EngineError, QuantizerError
 from quantizer.core.expressions import parse

@@ -8,6 +8,8 @@ import hashlib
 import numpy as np
 from numpy.typing import NDArray
 
+from quantizer.core.case import Case
+
 Seeds = int | tuple[int, ...]
 MASK = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15  # 2**64 over the golden ratio; with the next two, the constants of splitmix64
@@ -27,6 +29,14 @@ def key(seed: int, *names: str) -> int:
     """Return a 64-bit hash of a seed and some names."""
     text = "/".join((str(seed), *names))
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
+
+
+def sample_number(case: Case) -> int:
+    """Return the number by which *case* is in a sample or not; its ranges have no say.
+
+    The last bits of a calibrated range differ between processors.
+    """
+    return int(case.but(ranges={}).digest, 16)
 
 
 def bits(seed: Seeds, name: str, shape: tuple[int, ...]) -> NDArray[np.uint64]:

@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from quantizer.conformance.judge import judge
+from quantizer.conformance.judging.judge import judge
 from quantizer.conformance.model_cases import GIVEN, given_of
 from quantizer.conformance.probe.question import Array, Question
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.trials.trial import Trial
 from quantizer.core.case import Case, DataRecipe, TilePlan
 from quantizer.numerics.qparams import Parameters, Staged
 from quantizer.runtime.engines.builtin import BuiltinEngine

@@ -10,7 +10,7 @@ from tabulate import tabulate
 from quantizer.conformance.probe.drafts import DRAFTS
 from quantizer.conformance.probe.elimination import Found, eliminate
 from quantizer.conformance.probe.words import answer, meaning, same_everywhere, shown, told_apart
-from quantizer.conformance.session import Session
+from quantizer.conformance.setup.session import Session
 from quantizer.conformance.target import Target
 from quantizer.core.platforms import Platform
 from quantizer.core.spec import Spec

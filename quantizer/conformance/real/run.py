@@ -13,16 +13,16 @@ from quantizer.conformance.faults.planting import Planting
 from quantizer.conformance.generation.builder import build_case
 from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.hashing import key
-from quantizer.conformance.judge import judge
-from quantizer.conformance.options import Options
-from quantizer.conformance.profiles import PROFILES
+from quantizer.conformance.judging.judge import judge
+from quantizer.conformance.judging.schedule import SCHEDULE, Schedule
 from quantizer.conformance.real.bugs import bug, twin
 from quantizer.conformance.real.facts import facts, holds
 from quantizer.conformance.real.reports import Report
-from quantizer.conformance.schedule import SCHEDULE, Schedule
-from quantizer.conformance.session import Session, open_session
+from quantizer.conformance.setup.options import Options
+from quantizer.conformance.setup.profiles import PROFILES
+from quantizer.conformance.setup.session import Session, open_session
 from quantizer.conformance.target import Target
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.trials.trial import Trial
 from quantizer.core.case import Case
 from quantizer.core.errors import QuantizerError
 from quantizer.core.verdict import CHECKS

@@ -15,7 +15,7 @@ from quantizer.conformance.generation.builder import build_case
 from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.target import Target
-from quantizer.conformance.trial import Array, Trial
+from quantizer.conformance.trials.trial import Array, Trial
 from quantizer.conformance.vectors.index import index_text
 from quantizer.conformance.vectors.intervals import intervals
 from quantizer.core.case import Case

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from quantizer.conformance.checks.arithmetic import arithmetic
-from quantizer.conformance.checks.elements import ALLOWED
 from quantizer.conformance.checks.staged import WIDEST, has_stages
-from quantizer.conformance.trial import Array, Trial
+from quantizer.conformance.trials.elements import ALLOWED
+from quantizer.conformance.trials.trial import Array, Trial
 from quantizer.core.vectors import MOST_CODES
 from quantizer.core.verdict import Verdict
 from quantizer.numerics.qparams import Staged

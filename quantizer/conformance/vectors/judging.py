@@ -10,7 +10,7 @@ from typing import Literal
 
 import numpy as np
 
-from quantizer.conformance.trial import Array
+from quantizer.conformance.trials.trial import Array
 from quantizer.conformance.vectors.reading import Bundle
 from quantizer.core.errors import CaseError
 from quantizer.core.files import exists, is_folder

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from quantizer.conformance.trial import Array
+from quantizer.conformance.trials.trial import Array
 from quantizer.conformance.vectors.export import digest
 from quantizer.core.case_file import MAX_ELEMENTS, read_model
 from quantizer.core.errors import CaseError

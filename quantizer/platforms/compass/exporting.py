@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from quantizer.conformance.checks.round_trip import float_graph
-from quantizer.conformance.exported import Content, Exported
-from quantizer.conformance.trial import Trial
+from quantizer.conformance.failures.exported import Content, Exported
+from quantizer.conformance.trials.trial import Trial
 from quantizer.core.case import AttrValue
 from quantizer.core.errors import UnsupportedError
 from quantizer.core.schemes import Scheme

@@ -139,7 +139,7 @@ class TosaGraph:
         return self.op(ts.Op.RESHAPE, [value, self.sizes(shape)], shape, value.kind)
 
     def transpose(self, value: Value, perm: Sequence[int]) -> Value:
-        """Return *value* with axis perm[i] of it as axis i; *value* itself where it has no axes, which TRANSPOSE refuses."""
+        """Return *value* with axis perm[i] of it as axis i; without axes, which TRANSPOSE refuses, *value* itself."""
         if not perm:
             return value
         return self.op(ts.Op.TRANSPOSE, [value], [value.shape[place] for place in perm], value.kind, list(perm))

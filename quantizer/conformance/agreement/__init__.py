@@ -1,0 +1,1 @@
+"""How far real engines agree with the functions of their platforms."""

@@ -1,0 +1,1 @@
+"""The declared defects of real systems: their pages and their stand-alone scripts."""

@@ -1,0 +1,263 @@
+"""The declared defects of real systems as a page for people, ranked, each with its stand-alone script.
+
+Entries with one root are one row: causes count, not cases. The outcome of the scripts' last run is recorded beside
+them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+import subprocess
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from quantizer.conformance.defects.script_choice import engine_of, file_name, of_root, script_of_defect, stored_case
+from quantizer.conformance.failures.message import graph_line
+from quantizer.conformance.setup.session import Session
+from quantizer.conformance.stored.cases import read_replay
+from quantizer.core.case import Case
+from quantizer.core.defects import SEVERITIES, Defect, Severity
+from quantizer.core.errors import QuantizerError, UnsupportedError
+from quantizer.core.platforms import Platform
+from quantizer.core.reading import Readable
+from quantizer.core.wording import in_markdown, shown_path
+from quantizer.runtime.engines.catalogue import Chosen
+
+SCRIPTS, PAGE = Path("examples/gallery"), Path("docs/gallery.md")
+OUTCOMES = SCRIPTS / "outcomes.json"
+PATIENCE = 120.0
+"""Seconds for one script."""
+DESIGN: Severity = "design"
+MEANINGS: Mapping[str, str] = {
+    "memory": "The process ends, or memory is read that is not the operator's.",
+    "wrong": "Results beyond any rounding: a wrapped or saturated sum, a wrong sign, another channel's number.",
+    "off_by_one": "Results next to the right one, which other kernels or the documentation of the system contradict.",
+    DESIGN: "Two roundings or two approximations, both defensible; they matter only if codes are compared.",
+}
+HEADINGS: Mapping[str, str] = {"memory": "Memory", "wrong": "Wrong", "off_by_one": "Off by one", DESIGN: "By design"}
+_OUTCOMES = Readable("outcomes of scripts", 1 << 22, QuantizerError)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A declared defect, its smallest case, and its script; empty if no engine runs it."""
+
+    platform: Platform
+    defect: Defect
+    case: Case
+    engine: str
+    script: str
+    cause: str = ""
+    upstream: tuple[str, ...] = ()
+
+    @property
+    def root(self) -> str:
+        """The name of its cause."""
+        return self.defect.root or f"{self.platform.platform}/{self.defect.id}"
+
+    @property
+    def size(self) -> int:
+        """Elements of all operands of the case."""
+        return sum(math.prod(shape) for shape in self.case.shapes.values())
+
+    @property
+    def key(self) -> str:
+        """The key of its recorded outcome: engine, platform and case, whatever the entry's name."""
+        digest = hashlib.sha256(json.dumps(self.case.to_dict(), sort_keys=True).encode()).hexdigest()
+        return f"{self.defect.engine or self.engine} on {self.platform.platform}, case {digest[:12]}"
+
+    @property
+    def name(self) -> str:
+        """The name of its script."""
+        return file_name(self.platform, self.defect)
+
+
+def entries(session: Session) -> list[Entry]:
+    """Return every declared defect, the worst first, then the smallest case."""
+    found = []
+    for platform in session.library.platforms.values():
+        for defect in platform.defects:
+            case = read_replay(stored_case(platform, defect)).case
+            try:
+                engine = engine_of(platform, defect).name
+            except UnsupportedError:  # no engine that a script could run
+                script, engine = "", platform.platform
+            else:
+                script = script_of_defect(session, platform, defect)
+            cause, upstream = of_root(session.library, defect)
+            found.append(Entry(platform, defect, case, engine, script, cause, upstream))
+    ranks = {severity: rank for rank, severity in enumerate(SEVERITIES)}
+    return sorted(found, key=lambda e: (ranks.get(e.defect.severity or DESIGN, 9), e.size, e.engine, e.name))
+
+
+def files(session: Session, root: Path) -> dict[Path, str]:
+    """Return the page and the scripts under their paths; outcomes are read from *root*."""
+    known = entries(session)
+    outcomes = read_outcomes(root / OUTCOMES)
+    return {PAGE: page(known, outcomes), **{SCRIPTS / entry.name: entry.script for entry in known if entry.script}}
+
+
+def page(known: Sequence[Entry], outcomes: Mapping[str, Mapping[str, str]]) -> str:
+    """Return the page in markdown."""
+    shown = [entry for entry in known if entry.script]
+    roots = {severity: _grouped(e for e in shown if e.defect.severity == severity) for severity in SEVERITIES}
+    count = {severity: len(groups) for severity, groups in roots.items()}
+    defective = {e.engine for e in shown if e.defect.severity != DESIGN}
+    lines = [
+        "# Gallery of defects",
+        "",
+        "Written by `quantizer engine defects --gallery` from the rooms of platforms. Generated cases found these "
+        "defects in shipping engines.",
+        "Each row is one cause, with its smallest case, and a script of the engine's own API and numpy. The script "
+        "needs nothing of",
+        "quantizer. It prints versions, the expected codes and those that came, and ends with another status than 0 "
+        "where they differ:",
+        "",
+        f"    python {SCRIPTS}/{max(shown, key=lambda entry: entry.defect.severity == 'wrong').name}",
+        "",
+        f"**{sum(n for s, n in count.items() if s != DESIGN)} distinct causes** in {len(defective)} engines"
+        f" ({', '.join(sorted(defective))}):"
+        f" {', '.join(f'{count[s]} {HEADINGS[s].lower()}' for s in SEVERITIES if s != DESIGN)}."
+        f" {count[DESIGN]} differences by design are listed apart and are not counted.",
+        "[defects.md](defects.md) has every entry with its condition and its checks. `quantizer case repro FILE` "
+        "writes such a script of",
+        "any stored case.",
+        "",
+    ]
+    for severity in SEVERITIES:
+        lines += [f"## {HEADINGS[severity]}", "", MEANINGS[severity], ""]
+        lines += ["| engine | what | smallest case | expected, got | scripts |", "|---|---|---|---|---|"]
+        lines += [_row(group, outcomes) for group in roots[severity]]
+        lines.append("")
+    return "\n".join([*lines, *_without_engine(known)]) + "\n"
+
+
+def _grouped(known: Iterable[Entry]) -> list[list[Entry]]:
+    """Return entries of one cause together, in the order of their first."""
+    found: dict[str, list[Entry]] = {}
+    for entry in known:
+        found.setdefault(entry.root, []).append(entry)
+    return [*found.values()]
+
+
+def _row(group: Sequence[Entry], outcomes: Mapping[str, Mapping[str, str]]) -> str:
+    first = group[0]
+    cause = f" Cause: {in_markdown(first.cause)}." if first.cause else ""
+    links = first.upstream
+    upstream = f" Upstream: {', '.join(f'[{_short(a)}]({a})' for a in links)}." if links else ""
+    names = dict.fromkeys(_engine_and_versions(entry) for entry in group)
+    # words in place of the file's name: a long name is not wrapped, and makes the table wider than its page
+    scripts = ", ".join(f"[{_words(e.name)}](../{SCRIPTS}/{e.name})" for e in group)
+    what = f"{in_markdown(first.defect.reason)}.{cause}{upstream}".replace("..", ".").replace("|", "\\|")
+    case = graph_line(first.case).replace("|", "\\|")
+    return f"| {'; '.join(names)} | {what} | `{case}` | {_outcome(group, outcomes)} | {scripts} |"
+
+
+def _words(script: str) -> str:
+    return script.removesuffix(".py").replace("_", " ")
+
+
+def _engine_and_versions(entry: Entry) -> str:
+    named = entry.defect.engine or entry.engine
+    return f"{named} {', '.join(entry.defect.versions)}".strip()
+
+
+def _outcome(group: Sequence[Entry], outcomes: Mapping[str, Mapping[str, str]]) -> str:
+    """Return the result of the smallest differing case in the last run of the scripts."""
+    known = [outcomes[e.key] for e in group if e.key in outcomes]
+    for found in known:
+        if found["outcome"] != "agrees":
+            got = found["got"] or found["outcome"]
+            return f"{found['expected']}, {got} ({found['versions']})"
+    return f"agrees where it ran last ({known[0]['versions']})" if known else "not recorded"
+
+
+def _short(address: str) -> str:
+    owner, repository, _, number = address.rsplit("/", 3)
+    return f"{repository}#{number}" if owner else address
+
+
+def _without_engine(known: Sequence[Entry]) -> list[str]:
+    """Return the entries of systems that are no engine here: each has its stored case."""
+    left = [entry for entry in known if not entry.script]
+    if not left:
+        return []
+    lines = [
+        "## Systems without an engine here",
+        "",
+        "These defects are those of platforms whose system is no engine of this package. Our functions of the "
+        "platform compute them, and their",
+        "stored cases must fail as declared.",
+        "",
+        "| platform | severity | what | smallest case |",
+        "|---|---|---|---|",
+    ]
+    return lines + [
+        f"| {e.platform.platform} | {HEADINGS.get(e.defect.severity or '', 'not stated').lower()} | "
+        f"{in_markdown(e.defect.reason)} | `{graph_line(e.case)}` |".replace("|| ", "| ")
+        for e in left
+    ]
+
+
+def read_outcomes(path: Path) -> dict[str, dict[str, str]]:
+    """Return the recorded output of the scripts, by their keys; nothing if there is no file."""
+    if not path.is_file():
+        return {}
+    found = _OUTCOMES.json_of(path)
+    rows = list(found.values()) if isinstance(found, dict) else [None]
+    if not all(isinstance(row, dict) and all(isinstance(text, str) for text in row.values()) for row in rows):
+        raise _OUTCOMES.refused(shown_path(path), "must hold texts by name for each script")
+    return dict(found)
+
+
+def recorded(
+    known: Sequence[Entry], before: Mapping[str, Mapping[str, str]], *, missing: bool = False
+) -> dict[str, Mapping[str, str]]:
+    """Run every script whose engine is installed here; return outcomes by key, those of *before* for the others.
+
+    missing: only scripts that have no outcome yet.
+    """
+    found = {entry.key: before[entry.key] for entry in known if entry.key in before}
+    for entry in known:
+        if missing and entry.key in found:
+            continue
+        if entry.script and not (chosen := Chosen(entry.engine)).missing:
+            found[entry.key] = outcome_of(entry.script, chosen.command[0])
+    return dict(sorted(found.items()))
+
+
+def outcome_of(script: str, python: str) -> dict[str, str]:
+    """Run *script* where this package cannot be imported; return what it printed.
+
+    python: an interpreter that has the engine. QuantizerError if the script prints nothing.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "script.py"
+        path.write_text(script, encoding="utf-8")
+        done = subprocess.run(  # noqa: S603 - a script that was just written
+            [python, "-I", str(path)], capture_output=True, text=True, check=False, timeout=PATIENCE, cwd=folder
+        )
+    said = done.stdout.splitlines()
+    expected = next((line for line in said if line.startswith("expected ")), None)
+    if expected is None:
+        raise QuantizerError(f"{script.splitlines()[0]}: the script ended with {done.returncode}: {done.stderr[-400:]}")
+    return {"versions": said[0], **_read(said, expected, done.returncode, done.stderr)}
+
+
+def _read(said: Sequence[str], expected: str, status: int, errors: str) -> dict[str, str]:
+    facts: dict[str, Any] = {}
+    for line in said:
+        if match := re.fullmatch(r"(expected is|got)\s+(\[.*\])", line):
+            facts[match[1]] = match[2]
+    wanted = facts.get("expected is", expected.removeprefix("expected ").strip())
+    if said[-1] in ("differs", "agrees"):
+        return {"expected": wanted, "got": facts.get("got", ""), "outcome": said[-1]}
+    last = errors.strip().splitlines()[-1:] or [""]
+    ended = f"the process ends with signal {-status}" if status < 0 else f"it raises {last[0][:100]}"
+    return {"expected": wanted, "got": "", "outcome": ended}

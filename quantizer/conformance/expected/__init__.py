@@ -1,0 +1,1 @@
+"""Expected parameters: second implementations that share nothing with `numerics`."""

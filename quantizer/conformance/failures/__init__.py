@@ -1,0 +1,1 @@
+"""A failing case: made small, shown, and written as files that replay it."""

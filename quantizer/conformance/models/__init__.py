@@ -1,0 +1,1 @@
+"""Whole networks: judged node by node, compared on two engines, cut into cases."""

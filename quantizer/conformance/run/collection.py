@@ -1,0 +1,215 @@
+"""Makes pytest items from a spec file. Loads no torch, and Hypothesis only for profiles that use it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from quantizer.conformance.run.facts import spec_facts
+from quantizer.conformance.setup.options import Options
+from quantizer.conformance.setup.profiles import PROFILES
+from quantizer.conformance.stored.regressions import has_regressions
+from quantizer.core.facts import SpecFacts
+from quantizer.core.library import Library, spec_once
+from quantizer.core.record import Record
+from quantizer.core.spec import Spec
+from quantizer.core.yaml_source import YAML
+
+if TYPE_CHECKING:
+    from quantizer.conformance.run.items import Runner
+    from quantizer.conformance.setup.session import Session
+
+KINDS = ("spec", "golden", "reject", "regressions")
+ENGINE_KINDS = ("golden", "regressions")
+"""What is asked of a real engine too: specs and constraints are not its own."""
+
+
+@dataclass
+class State:
+    """Data of one item. Its runner, which needs torch, is made when the item runs."""
+
+    spec: Spec
+    name: str
+    kind: str
+    scheme: str
+    platform: str
+    node_id: str
+    options: Options
+    session: Callable[[], Session]
+    facts: SpecFacts
+    level: str = ""
+    """Level of instructions of a real engine. The name ends with it in a run of several levels, except the first."""
+
+    @property
+    def selection(self) -> str:
+        """The arguments with which pytest runs this item alone, at one level. A path outside would change the root."""
+        if self.node_id.startswith("../"):
+            return f"-k {self.node_id.rpartition('::')[2]} --op-shipped={self.spec.op}"
+        return f"'{self.node_id}'"
+
+    @property
+    def op(self) -> str:
+        """The operator."""
+        return self.spec.op
+
+    @cached_property
+    def runner(self) -> Runner:
+        """Judges the item's cases."""
+        from quantizer.conformance.run.items import Runner
+
+        return Runner(self)
+
+    def replaced(self) -> list[str]:
+        """Return which built-in functions of the item's operator a plugin replaces."""
+        return self.runner.replaced() if "runner" in self.__dict__ else []
+
+    def changes(self) -> list[str]:
+        """Return the changes that an update made in the goldens of the item's operator."""
+        return self.runner.changes if "runner" in self.__dict__ else []
+
+    @property
+    def rerun(self) -> str:
+        """The command that runs the item again."""
+        return f"pytest {self.selection}{self.options.arguments}"
+
+    def record(self, outcome: str, failure: str = "") -> Record:
+        """Return the item's record with pytest's outcome. *failure*: the reason, if the item failed."""
+        if "runner" not in self.__dict__:
+            return Record(
+                self.name,
+                self.spec.op,
+                self.kind,
+                outcome,
+                scheme=self.scheme,
+                platform=self.platform,
+                failure=failure,
+            )
+        return self.runner.record(outcome, failure)
+
+    @property
+    def left_out(self) -> str | None:
+        """Why the item does not run, by the engine or a declaration; never by a function under test."""
+        return self.runner.left_out if "runner" in self.__dict__ else None
+
+    def ended(self, record: Record) -> tuple[str, str] | None:
+        """Return outcome and reason of an item that pytest takes for passed and that is not; None for any other.
+
+        A check failed; or nothing was compared, which is not a failure if a selection, an engine's refusals or a
+        declaration explains it.
+        """
+        checks = record.checks.values()
+        if any(check.failed for check in checks):
+            return "failed", "a check failed, and nothing made the item fail"
+        if any(check.passed for check in checks):
+            return None
+        beside = any(check.inconclusive or check.defects or check.overflow for check in checks)
+        if beside or self.options.narrowings or self.kind == "regressions":
+            return "skipped", "compared nothing under the requested options"
+        return "failed", "compared nothing"
+
+
+def collect(
+    path: Path, node_id: str, options: Options, session: Callable[[], Session], extra: list[Path]
+) -> Iterator[State]:
+    """Yield the states of one spec file's items in a stable order; SpecError for a file that cannot be read.
+
+    extra: spec files met so far that are not shipped; this one is added where it is new.
+    """
+    library = options.met(extra)
+    op = spec_once(path.resolve())[0].op
+    if not _is_known(path, library.paths.get(op)):
+        extra.append(path)
+        library = options.met(extra)
+    spec = library.spec(op)
+    facts = spec_facts(path, library.paths[op], options, spec, library.positions[op])
+    yield from _states(spec, library, node_id, options, session, facts)
+
+
+def _is_known(path: Path, known: Path | None) -> bool:
+    """Return whether *path* is a spec that the library has, or a copy of it (an installed plugin's own source)."""
+    return known is not None and (path.resolve() == known.resolve() or YAML.bytes_of(path) == YAML.bytes_of(known))
+
+
+def _states(
+    spec: Spec, library: Library, node_id: str, options: Options, session: Callable[[], Session], facts: SpecFacts
+) -> Iterator[State]:
+    def states(kind: str, suffix: str, scheme: str = "", platform: str = "") -> Iterator[State]:
+        plain = f"{spec.op}-{suffix}"
+        for level in options.levels:
+            name = plain if level == options.levels[0] else f"{plain}-{level}"
+            place, asked = f"{node_id}::{plain}", options.at(level)
+            yield State(spec, name, kind, scheme, platform, place, asked, session, facts, level)
+
+    selected = [
+        (scheme, platform.platform)
+        for platform in library.platforms.values()
+        for scheme in library.schemes_for(spec, platform)
+        if options.selects(scheme, platform.platform)
+    ]
+    for scheme, platform in selected:
+        yield from states("cases", f"{scheme}-{platform}", scheme, platform)
+    # An item that has nothing to compare is not collected: it could only pass without a verdict.
+    compares = {
+        "spec": True,
+        "golden": any(library.platforms[platform].enclosing is None for _, platform in selected),
+        "reject": bool(spec.constraints),
+        "regressions": has_regressions(options, library, spec.op),
+    }
+    for kind in KINDS if options.real is None else ENGINE_KINDS:
+        if compares[kind]:
+            yield from states(kind, kind)
+
+
+def function(state: State) -> Callable[..., None]:
+    """Return the test function of an item: a Hypothesis test for cases that it draws, a plain one otherwise."""
+    profile = PROFILES[state.options.profile]
+    if state.kind == "cases" and profile.drawn:
+        from quantizer.conformance.run.hypothesis_cases import drawn_test
+
+        return drawn_test(state, profile)
+
+    def test() -> None:
+        if state.kind == "cases":
+            state.runner.rows()
+            state.runner.seeded(profile.examples)
+        else:
+            state.runner.once()
+
+    return test
+
+
+class OperatorItem(pytest.Function):
+    """An item that reports itself under its own name, at the top of its spec."""
+
+    state: State
+
+    def setup(self) -> None:
+        """Make the test only now: Hypothesis reads its source, which 1,600 items would wait for at collection."""
+        self.obj = function(self.state)
+        super().setup()
+
+    def reportinfo(self) -> tuple[Path, int, str]:
+        """Return file, line and the name that headings show."""
+        return self.path, 0, self.name
+
+
+def _made_at_setup() -> None:
+    """Placeholder of the test function until the item runs."""
+
+
+def item(parent: pytest.Collector, state: State) -> OperatorItem:
+    """Return the pytest item of *state*, with its markers."""
+    made: OperatorItem = OperatorItem.from_parent(parent, name=state.name, callobj=_made_at_setup)
+    made.state = state
+    made.add_marker(pytest.mark.op(name=state.spec.op))
+    if state.kind == "cases" and PROFILES[state.options.profile].drawn:
+        made.add_marker("hypothesis")  # Hypothesis itself marks what it finds at collection
+    if state.scheme:
+        made.add_marker(pytest.mark.scheme(name=state.scheme))
+        made.add_marker(pytest.mark.platform(name=state.platform))
+    return made

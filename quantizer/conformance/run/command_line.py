@@ -1,0 +1,232 @@
+"""The options of pytest's command line and ini file, and their values."""
+
+from __future__ import annotations
+
+import gc
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from quantizer.conformance.run.stash_keys import EXTRA, INPUTS, OPTIONS, SESSION
+from quantizer.core.wording import near
+
+if TYPE_CHECKING:
+    from quantizer.conformance.setup.options import Options
+    from quantizer.conformance.setup.session import Session
+
+
+LISTS = {
+    "op_specs": "file or folder of operator specs, in addition to the shipped ones",
+    "op_plugins": "file or folder of operator plugins",
+    "op_shipped": "also run the shipped spec of this operator: on your engine or platform, or with your plugin",
+    "op_platform": "run only this platform",
+    "op_scheme": "run only this scheme",
+    "op_check": "run only this check",
+    "op_reading": "OPERATOR/PLATFORM:READING, another arithmetic that is also correct for a plugin there",
+}
+SINGLES = {
+    "op_engine": (
+        "builtin",
+        "engine under test: builtin, a real one as `quantizer engine list` names it, NAME@VERSION in an environment of "
+        "its own, or PYTHON:WORKER, an interpreter and the file or module of a worker",
+    ),
+    "op_engine_command": ("", "command line of a worker that speaks the protocol of engines, in place of --op-engine"),
+    "op_isa": (
+        "",
+        "level of instruction sets that a real engine may use: avx2, avx512, avx512_vnni, amx, host (what the "
+        "processor has), or all, each as separate items; an engine without such a switch runs unpinned",
+    ),
+    "op_profile": ("gate", "gate, dev or nightly"),
+    "op_report": ("reports/out", "folder for records, summary and failures"),
+    "op_baseline": ("", "records file of a baseline: a run that finds less, covers less or regresses fails"),
+    "op_xfails": ("", "YAML file of known failures, each with reason, owner, expiry date and a stored case"),
+    "op_shard": ("", "run the K-th of N parts, K/N; `quantizer report merge` merges them"),
+    "op_plugin_python": ("", "interpreter of the process that runs functions of plugins"),
+    "op_plugin_timeout": ("60", "time limit of one call of a plugin's function, in seconds"),
+    "op_plugin_memory": ("4", "memory limit of the process of plugins, in gigabytes"),
+    "op_cases": ("cases", "folder of golden, regressions and defects"),
+}
+WITHOUT = {"op_plugin_python": "that of pytest", "op_isa": "avx2, and host on a processor without it"}
+"""The value of an option that is left out."""
+
+
+OTHERS = ("op_golden_update", "op_in_process")
+"""Options without an ini key."""
+
+
+def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) -> None:
+    """Refuse a misspelt `--op-...` with the nearest name; pytest itself only says that it does not know the option."""
+    del early_config
+    known = [_flag(name).removeprefix("--op-") for name in (*LISTS, *SINGLES, *OTHERS)]
+    for word in args:
+        name = word.partition("=")[0]
+        if word == "--":
+            return
+        asked = name.removeprefix("--op-")
+        if asked != name and asked not in known:
+            hint = near(asked, known).replace("mean '", "mean '--op-")
+            raise pytest.UsageError(f"{name}: no such option.{hint} See `pytest --help`.")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add one group of options, all of them `--op-...`, with ini keys of the same names."""
+    group = parser.getgroup("quantizer", "conformance of quantized operators")
+    for name, text in LISTS.items():
+        group.addoption(_flag(name), action="append", metavar=_meta(name), help=f"{text} (repeatable)")
+        parser.addini(name, text, type="linelist", default=[])
+    for name, (default, text) in SINGLES.items():
+        group.addoption(
+            _flag(name), metavar=_meta(name), help=f"{text} (default: {default or WITHOUT.get(name, 'none')})"
+        )
+        parser.addini(name, text, default=default)
+    group.addoption(
+        "--op-golden-update", metavar="REASON", help="rewrite the goldens of the selected operators, for this reason"
+    )
+    group.addoption(
+        "--op-in-process",
+        action="store_true",
+        help="run functions of plugins in pytest's own process, for a debugger; no statement is made of such a run",
+    )
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _meta(name: str) -> str:
+    return name.removeprefix("op_").upper()
+
+
+def _value(config: pytest.Config, name: str) -> Any:
+    given = config.getoption(name)
+    return config.getini(name) if given is None else given
+
+
+def options(config: pytest.Config) -> Options:
+    """Return the options of the run; a wrong value is a usage error that names the legal ones."""
+    if OPTIONS not in config.stash:
+        config.stash[OPTIONS] = with_usage_errors(lambda: _with_engine(config, _read_options(config)))
+    return config.stash[OPTIONS]
+
+
+def _with_engine(config: pytest.Config, asked: Options) -> Options:
+    """Return *asked* with the engine.
+
+    The files that the run is judged by are recorded before any part of the engine runs.
+    """
+    name, command = _value(config, "op_engine"), _value(config, "op_engine_command")
+    if name == asked.engine and not command:
+        return asked
+    from quantizer.conformance.run.inputs import Inputs
+    from quantizer.runtime.engines.catalogue import files
+
+    config.stash[INPUTS] = Inputs(config, asked, files(name, command))
+    return replace(asked, engine=name, engine_command=command)
+
+
+def _read_options(config: pytest.Config) -> Options:
+    from quantizer.conformance.setup.options import Options
+    from quantizer.core.errors import UnsupportedError
+    from quantizer.core.verdict import CHECKS
+    from quantizer.reporting.shards import read_shard
+
+    here, root = config.invocation_params.dir, config.rootpath
+
+    def paths(name: str) -> tuple[Path, ...]:
+        base = here if config.getoption(name) else root
+        return tuple((base / item).resolve() for item in _value(config, name))
+
+    update = config.getoption("op_golden_update")
+    if update is not None and not update.strip():
+        raise UnsupportedError(
+            "--op-golden-update: say why the codes change, as in --op-golden-update 'first goldens'."
+        )
+    if update is not None and (_value(config, "op_engine") != "builtin" or _value(config, "op_engine_command")):
+        raise UnsupportedError("--op-golden-update: goldens are the codes of our own engine. Leave --op-engine out.")
+    if config.getoption("op_engine") is not None and config.getoption("op_engine_command") is not None:
+        raise UnsupportedError("--op-engine and --op-engine-command: each names the engine under test. Remove one.")
+    if update is not None and os.environ.get("CI"):
+        raise UnsupportedError("--op-golden-update: goldens are never written under CI. Update them at your desk.")
+    if _value(config, "op_profile") == "gate" and config.getoption("hypothesis_seed", None) is not None:
+        raise UnsupportedError("--hypothesis-seed: the gate profile has no seed. Add --op-profile nightly.")
+
+    shard = _value(config, "op_shard")
+
+    def file(name: str) -> Path | None:
+        base, given = here if config.getoption(name) else root, _value(config, name)
+        return base / given if given else None
+
+    python = _value(config, "op_plugin_python")
+    # not resolved: in a virtual environment the interpreter is a link, and what it links to has other packages
+    interpreter = (
+        str((here if config.getoption("op_plugin_python") else root) / Path(python).expanduser()) if python else ""
+    )
+    return Options(
+        root=root,
+        specs=paths("op_specs"),
+        plugins=paths("op_plugins"),
+        isa=_value(config, "op_isa"),
+        platforms=tuple(_value(config, "op_platform")),
+        schemes=tuple(_value(config, "op_scheme")),
+        checks=tuple(_value(config, "op_check")) or CHECKS,
+        profile=_value(config, "op_profile"),
+        reports=root / _value(config, "op_report"),
+        cases=root / _value(config, "op_cases"),
+        baseline=file("op_baseline"),
+        xfails=file("op_xfails"),
+        golden_update=update,
+        readings=tuple(_value(config, "op_reading")),
+        in_process=config.getoption("op_in_process"),
+        plugin_python=interpreter,
+        plugin_limits=(_number(config, "op_plugin_timeout"), _number(config, "op_plugin_memory")),
+        shard=read_shard(shard, "--op-shard") if shard else None,
+    )
+
+
+def _number(config: pytest.Config, name: str) -> float:
+    from quantizer.core.errors import UnsupportedError
+
+    given = _value(config, name)
+    try:
+        return float(given)
+    except ValueError:
+        raise UnsupportedError(f"{_flag(name)}={given}: must be a number.") from None
+
+
+def with_usage_errors(function: Any) -> Any:
+    """Return the result of *function*; our own errors become usage errors of pytest."""
+    from quantizer.core.errors import QuantizerError
+
+    try:
+        return function()
+    except QuantizerError as err:
+        raise pytest.UsageError(str(err)) from None
+
+
+def named(config: pytest.Config) -> bool:
+    """Return whether the command line uses one of our options: such a session is a run."""
+    names = (*LISTS, *SINGLES, "op_golden_update")
+    return any(config.getoption(name) is not None for name in names)
+
+
+def opened(config: pytest.Config) -> Session:
+    """Return the run under way; opened when the first item runs, or when goldens need it."""
+    if SESSION not in config.stash:
+        from quantizer.conformance.setup.session import open_session
+        from quantizer.core.errors import QuantizerError
+
+        gc.collect()
+        gc.freeze()  # what is loaded so far lives as long as the run: later collections need not walk it
+        asked, extra = options(config), (*config.stash[EXTRA],)
+        problem = None
+        try:
+            config.stash[SESSION] = open_session(asked, extra)
+        except QuantizerError as err:
+            problem = str(err)
+        if problem is not None:
+            pytest.fail(problem, pytrace=False)
+        gc.freeze()  # nor what the library holds
+    return config.stash[SESSION]

@@ -1,0 +1,126 @@
+"""Detects changes of the files that a run is judged by (specs, goldens, baselines) while plugins or an engine run.
+
+A plugin or an engine that changes a spec, a golden or a conftest.py changes what it is judged by, and so does one that
+changes this package, a module that this process imported, what Python runs at its start, or what it would import from
+a folder of the run; one that changes its own file is not the one that a statement names. Files are known by size, inode
+and times: a run with one that changed is not whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import site
+import sys
+import sysconfig
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.util import cache_from_source
+from pathlib import Path
+
+import pytest
+
+import quantizer
+from quantizer.conformance.setup.options import Options
+
+Stamp = tuple[int, int, int, int]
+SETTINGS = ("tox.ini", "pyproject.toml", "pytest.ini", ".pytest.ini", "setup.cfg", "conftest.py", "baseline.jsonl")
+STARTED = ("*.pth", "sitecustomize.py", "usercustomize.py", "*-info/entry_points.txt", "quantizer_conformance.py")
+"""Files in folders of packages that Python and pytest run before a program starts."""
+IMPORTED = ("*.py", "*/__init__.py")
+"""What could stand in a module's place, in a folder that pytest puts on the path (that of a conftest.py)."""
+SETTLED = 60.0
+"""Seconds after which no other process of this run writes a compiled file anew."""
+SUFFIXES = (".yaml", ".jsonl", ".py")
+
+
+class Inputs:
+    """The files of a run as they were when this was made."""
+
+    def __init__(self, config: pytest.Config, asked: Options, engine: Sequence[Path] = ()) -> None:
+        """engine: the files of a real engine."""
+        words = [str(word).split("::", maxsplit=1)[0] for word in config.args]
+        self._folders = [(config.invocation_params.dir / word).resolve() for word in words] + [*asked.specs]
+        if asked.golden_update is None:
+            self._folders.append(asked.cases)
+        files = [asked.root / name for name in SETTINGS] + [one for one in (asked.baseline, asked.xfails) if one]
+        self._files = [*files, *engine]
+        self._plugins = asked.plugins
+        places = {*site.getsitepackages(), site.getusersitepackages(), *filter(None, sys.path)}
+        self._packages = [Path(place) for place in places]
+        self._ours = Path(quantizer.__file__).parent
+        self._away = asked.reports
+        self._root = asked.root
+        self._modules = _modules()
+        self._known = {*self._ours.rglob("*.pyc")}
+        compiled = [*self._known, *filter(None, map(_compiled, self._modules))]
+        self._compiled = [path for path in compiled if _is_settled(path)]
+        self._since = time.time_ns()
+        self._stamps = self._now()
+
+    def changed(self) -> str | None:
+        """Return the first file that is another one, appeared or is gone since; None if all are as they were."""
+        now = self._now()
+        changed = [path for path in now.keys() | self._stamps.keys() if now.get(path) != self._stamps.get(path)]
+        for path in sorted(changed) or self._imported_since():
+            return str(path.relative_to(self._root)) if path.is_relative_to(self._root) else str(path)
+        return None
+
+    def sweep(self) -> None:
+        """Remove compiled modules of this package that appeared since: any process may have written them."""
+        for path in {*self._ours.rglob("*.pyc")} - self._known:
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+    def _imported_since(self) -> list[Path]:
+        """Return the files of Python and of installed packages that were imported since, and written since too."""
+        places = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+        found = {path: _stamp(path) for path in _modules() - self._modules if any(map(path.is_relative_to, places))}
+        return sorted(path for path, stamp in found.items() if stamp is not None and stamp[-1] > self._since)
+
+    def _now(self) -> Mapping[Path, Stamp]:
+        started = [path for place in self._packages for name in STARTED for path in place.glob(name)]
+        root = [path for name in IMPORTED for path in self._root.glob(name)]
+        beside = self._ours.with_name("quantizer_conformance.py")
+        code = [*self._ours.rglob("*.py"), *self._compiled, beside, *started, *root]
+        plugins = [path for place in self._plugins for path in ([place] if place.is_file() else place.rglob("*.py"))]
+        files = [*self._files, *plugins, *code, *self._modules, *_walked(self._folders, self._away)]
+        found = ((path, _stamp(path)) for path in files)
+        return {path: stamp for path, stamp in found if stamp is not None}
+
+
+def _walked(places: Sequence[Path], away: Path) -> Iterator[Path]:
+    """Yield the files that a run reads in the folders *places* and single files among them, except below *away*."""
+    for place in places:
+        if place.is_file():
+            yield place
+        for folder, below, names in os.walk(place):
+            below[:] = [name for name in below if name[0] not in "._" and Path(folder, name) != away]
+            yield from (Path(folder, name) for name in names if name.endswith(SUFFIXES))
+
+
+def _modules() -> set[Path]:
+    """Return the files of the modules that this process has imported."""
+    files = (getattr(module, "__file__", None) for module in [*sys.modules.values()])
+    return {Path(file) for file in files if isinstance(file, str) and Path(file).is_absolute()}
+
+
+def _compiled(source: Path) -> Path | None:
+    """Return where the compiled form of a source file lies; None of a module that is not compiled."""
+    return Path(cache_from_source(str(source))) if source.suffix == ".py" else None
+
+
+def _is_settled(path: Path) -> bool:
+    """Return whether a compiled file is older than any process that may still compile the same source."""
+    try:
+        return time.time() - path.stat().st_mtime > SETTLED
+    except OSError:
+        return False
+
+
+def _stamp(path: Path) -> Stamp | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_size, found.st_ino, found.st_mtime_ns, found.st_ctime_ns

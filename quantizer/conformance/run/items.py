@@ -1,0 +1,333 @@
+"""Runs the items: one function for each kind."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import pytest
+
+from quantizer.conformance.checks.reject import reject_problems
+from quantizer.conformance.failures.message import describe, graph_line, headline, replay_path, write_replay
+from quantizer.conformance.failures.shrink import shrink
+from quantizer.conformance.findings import Findings
+from quantizer.conformance.generation.builder import build_case, covering_rows_of, single_bin_choices, wanted_coverage
+from quantizer.conformance.generation.choice_sources import HypothesisChoices
+from quantizer.conformance.generation.conditions import conditions, every_condition
+from quantizer.conformance.generation.examples import example_case
+from quantizer.conformance.generation.extra_cases import EXTRA_CASES
+from quantizer.conformance.generation.stacks import row_case, seeded_case
+from quantizer.conformance.judging.canary import Witness, witness
+from quantizer.conformance.judging.judge import concerns, is_overruled, judge, judged
+from quantizer.conformance.judging.recorder import Recorder
+from quantizer.conformance.judging.schedule import schedule
+from quantizer.conformance.run.facts import named_by_path_alone
+from quantizer.conformance.run.spec_item import spec_problems
+from quantizer.conformance.setup.profiles import PROFILES
+from quantizer.conformance.setup.session import Session
+from quantizer.conformance.stored.cases import golden_problems, read_replay, target_of
+from quantizer.conformance.stored.folders import Stores
+from quantizer.conformance.stored.golden_update import update_goldens
+from quantizer.conformance.target import Target
+from quantizer.conformance.trials.trial import Trial
+from quantizer.core.case import Case
+from quantizer.core.defects import Defect
+from quantizer.core.errors import FunctionError, QuantizerError
+from quantizer.core.files import is_file, is_folder
+from quantizer.core.record import Record
+from quantizer.core.verdict import CHECKS, Verdict
+from quantizer.ops import REGISTRY
+from quantizer.runtime.engines.protocol import Engine
+from quantizer.runtime.isolation.plugins import deaths
+from quantizer.runtime.raised import raised
+
+if TYPE_CHECKING:
+    from quantizer.conformance.run.collection import State
+
+
+T = TypeVar("T")
+
+
+class Runner:
+    """Runs one item: judges its cases, remembers the first failure, shrinks and stores it once."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._spec = state.spec
+        self.session: Session = state.session().at(state.level)
+        empty = Record(
+            state.name,
+            state.spec.op,
+            state.kind,
+            "skipped",
+            scheme=state.scheme,
+            platform=state.platform,
+            engine=_engine_label(self.session.engine, state.platform),
+            isa=self.session.engine.isa,
+        )
+        self._recorder = Recorder(empty)
+        self._failure = ""
+        self.changes: list[str] = []
+        """The changes of an update to the goldens."""
+        self._failed: str | None = None
+        self.left_out: str | None = None
+        """Why the item does not run, where the engine or a declaration says so."""
+        self.witness: Witness | None = None
+        """A case that passed, in which a planted fault must be seen."""
+        if state.scheme:
+            library = self.session.library
+            self._target = Target(state.spec, library.scheme(state.scheme), library.platform(state.platform))
+            self._schedule = schedule(self._target, state.options)
+
+    def record(self, outcome: str, failure: str = "") -> Record:
+        """Return the item's record with pytest's outcome. *failure*: the reason, if the item failed."""
+        complete = self._state.kind == "cases" and outcome == "passed"
+        wanted = wanted_coverage(self._spec, self._target.platform) if complete else ()
+        return self._recorder.record(outcome, wanted, self._failure or failure)
+
+    def replaced(self) -> list[str]:
+        """Return which built-in functions of the operator a plugin replaces."""
+        return [str(entry) for entry in REGISTRY.replacements() if entry.op == self._spec.op]
+
+    def draw(self, integers: Callable[[int, int], int], passed: type[Exception]) -> Case:
+        """Return one case from Hypothesis's integers; *passed*: what it raises to end a draw."""
+        return self._built(lambda: build_case(self._target, HypothesisChoices(integers)), passed)
+
+    @property
+    def _alone(self) -> bool:
+        """Whether each data set is a case: a real engine's batch is part of its structure, to which defects refer."""
+        return self._state.options.real is not None
+
+    def seeded(self, count: int) -> None:
+        """Run *count* cases whose choices are hashes: the same cases every time, not tied to any row."""
+        for index in range(count):
+            self.run(self._built(functools.partial(seeded_case, self._target, index, alone=self._alone)))
+
+    def rows(self) -> None:
+        """Run the spec's examples, this target's rows, cases that hardly differ, far scales, and every code."""
+        reason = self.session.engine.supports(self._spec, self._target.scheme, self._target.platform)
+        if reason is not None:
+            self._recorder.miss(reason)
+            self.left_out = reason
+            pytest.skip(reason)
+        for example in self._spec.examples:
+            self.run(self._built(functools.partial(example_case, self._target, example)))
+        for index, row in enumerate(covering_rows_of(self.session.all_targets(self._spec), self._target)):
+            self.run(self._built(functools.partial(row_case, self._target, index, row, alone=self._alone)))
+        for several in EXTRA_CASES:
+            for case in self._built(functools.partial(several, self._target)):
+                self.run(case, figures=False)
+        strong = PROFILES[self._state.options.profile].strong
+        dealing = every_condition if strong else conditions
+        everything = self.session.all_targets(self._spec)
+        for case in self._built(lambda: list(dealing(everything, self._target))):
+            self.run(case, figures=False)
+        self._reach_the_rest()
+
+    def _built(self, make: Callable[[], T], *passed: type[Exception]) -> T:
+        """Return the cases that *make* builds. If a spec or reference cannot give one, the item fails in one line."""
+        try:
+            return make()
+        except passed:
+            raise
+        except FunctionError as err:
+            problem = f"the reference raised {err}"
+        except QuantizerError as err:
+            problem = f"the spec generates a case that is not legal: {err} Bound its domains."
+        except Exception as err:  # noqa: BLE001 - whatever a plugin's reference raises is its failure
+            problem = f"the reference raised {type(err).__name__}: {err}"
+        self._failure = problem.splitlines()[0]
+        self._failed = f"{self._target.id}: {problem}"
+        return pytest.fail(self._failed, pytrace=False)
+
+    def _reach_the_rest(self) -> None:
+        """Ask again, one at a time, for the bins that a row could not reach together with its other bins."""
+        for entry in sorted(wanted_coverage(self._spec, self._target.platform) - self._recorder.coverage):
+            for chooser in single_bin_choices(self._target, entry):
+                self.run(self._built(functools.partial(build_case, self._target, chooser)))
+                if entry in self._recorder.coverage:
+                    break
+
+    def run(self, case: Case, *, figures: bool = True) -> None:
+        """Judge one case. The item's first failure is shrunk, stored, described.
+
+        *figures*: it counts in SQNR and error.
+        """
+        if self._failed is not None:
+            pytest.fail(self._failed, pytrace=False)
+        before = deaths()
+        several = judged(Trial(self._target, case, self.session.engine), self._schedule.checks(case))
+        died = deaths() > before
+        for trial, verdicts in several:
+            self._count(trial, verdicts, figures=figures, died=died)
+
+    def _count(self, trial: Trial, verdicts: list[Verdict], *, figures: bool, died: bool) -> None:
+        """Add a case, or a part of a stack, to the record; fail the item where it fails."""
+        case = trial.case
+        if any(verdict.failing for verdict in verdicts) and not died:
+            trial, verdicts = self._by_every_check(case, trial, verdicts)
+        self._recorder.add(trial, verdicts, figures=figures)
+        if any(verdict.failing for verdict in verdicts):
+            self._failed = self.explained(case, verdicts, smaller=not died)
+            pytest.fail(self._failed, pytrace=False)
+        if self.witness is None:
+            self.witness = witness(trial, verdicts)
+
+    def _by_every_check(self, case: Case, trial: Trial, verdicts: list[Verdict]) -> tuple[Trial, list[Verdict]]:
+        """Return the verdicts of all checks on a failed case; the verdicts from before if it no longer fails."""
+        anew = Trial(self._target, case, self.session.engine)
+        found = judge(anew, self._state.options.checks)
+        return (anew, found) if any(verdict.failing for verdict in found) else (trial, verdicts)
+
+    def explained(self, case: Case, verdicts: list[Verdict], *, smaller: bool = True) -> str:
+        """Return the text of a failure: it describes the smallest case that fails alike, which is stored.
+
+        smaller: look for one. A case that ended its process is not run repeatedly.
+        """
+        engine, options = self.session.engine, self._state.options
+        first = next(v for v in verdicts if v.failing)
+
+        def fails(candidate: Case) -> bool:
+            """Hold where the same check fails in the same way: an exception is another failure than a wrong code."""
+            found = judge(Trial(self._target, candidate, engine), (first.check,))
+            return any(v.failing and (v.worst is None) == (first.worst is None) for v in found)
+
+        smallest = shrink(self._target, case, fails) if smaller else case
+        trial = Trial(self._target, smallest, engine)
+        found = judge(trial, options.checks) if smaller else verdicts
+        if not any(verdict.failing for verdict in found):
+            smallest, trial, found = case, Trial(self._target, case, engine), verdicts
+        path = replay_path(options.reports / "failures", self._target.id, smallest)
+        self._failure = f"{headline(next(v for v in found if v.failing))} [{smallest.digest}]"
+        text = describe(
+            self._target.id,
+            smallest,
+            trial,
+            found,
+            rerun=self._state.rerun,
+            replay=f"quantizer case replay {options.shown(path)}{self._own_spec()}{options.arguments}",
+        )
+        write_replay(path, self._target.id, trial, found, text, ran=smaller)
+        return text
+
+    def _own_spec(self) -> str:
+        """Return the option that tells a command the operator's spec file, if no other option already does."""
+        options, path = self._state.options, self.session.library.paths[self._spec.op]
+        return f" --op-specs={options.shown(path)}" if named_by_path_alone(path, options) else ""
+
+    def once(self) -> None:
+        """Run an item that has no generated cases."""
+        found = {
+            "spec": lambda: spec_problems(self.session, self._spec),
+            "golden": self._golden,
+            "reject": self._reject,
+            "regressions": self._regressions,
+        }[self._state.kind]()
+        self._recorder.compared(self._state.kind, found)
+        if found.problems:
+            self._failure = found.problems[0].splitlines()[0]
+            pytest.fail("\n".join(f"{self._state.name}: {problem}" for problem in found.problems), pytrace=False)
+
+    @property
+    def _stores(self) -> Stores:
+        return Stores(self._state.options, self._spec.op, self.session.library.paths[self._spec.op])
+
+    def _golden(self) -> Findings:
+        options = self._state.options
+        stores = self._stores
+        exact, everything = self.session.targets(self._spec), self.session.all_targets(self._spec)
+        targets = [target for target in exact if target.platform.enclosing is None]
+        if options.golden_update is not None:
+            try:
+                self.changes = update_goldens(stores, targets, everything, self.session.engine, options.golden_update)
+            except QuantizerError as err:
+                return Findings([str(err)])
+            except Exception as err:  # noqa: BLE001 - whatever a plugin raises is its failure
+                return Findings([f"no golden is written: raised {raised(err)}"])
+        reason = "why the codes change" if stores.goldens() else "first goldens"
+        step = f"Run pytest {self._state.selection} --op-golden-update '{reason}'{options.arguments}."
+        return golden_problems(targets, everything, self.session.engine, stores, step)
+
+    def _reject(self) -> Findings:
+        targets = self.session.targets(self._spec)
+        return reject_problems(targets[0], self.session.engine) if targets else Findings()
+
+    def _regressions(self) -> Findings:
+        """Every failure once found passes; every case that shows a declared defect still shows it.
+
+        A plugin that replaces a built-in function is not expected to show a real system's defects.
+        """
+        found = Findings()
+        options = self._state.options
+        for path in self._stores.regressions():
+            case = read_replay(path).case
+            if options.real is not None and not options.selects(case.scheme, case.platform):
+                continue
+            verdicts = self._judged(case, path, options.checks)
+            failing = [v for v in verdicts if v.failing]
+            if all(v.status == "inconclusive" for v in verdicts):
+                found.refused += [v.reason for v in verdicts[:1]]
+                continue
+            problems = [f"{path.name}: {headline(verdict)}; {graph_line(case)}" for verdict in failing[:1]]
+            found.compare(problems, sum(v.elements for v in verdicts))
+        for platform in self.session.library.platforms.values():
+            for defect in platform.defects:
+                if self._owes(platform.platform, defect):
+                    self._show(found, platform.platform, defect)
+        return found
+
+    def _show(self, found: Findings, platform: str, defect: Defect) -> None:
+        """Judge the stored case of a declared defect, which must fail as declared."""
+        path, said = self._stores.defect(platform, defect.case), f"{platform} defect {defect.id}:"
+        if not is_file(path):
+            found.compare([f"{said} no stored case {defect.case}."])
+            return
+        case = read_replay(path).case
+        if not defect.concerns(case.op):
+            found.compare([f"{said} {defect.case} is of another operator."])
+            return
+        if type(defect) is not Defect:
+            case = case.but(platform=platform)
+        if (case.op, case.platform) == (self._spec.op, platform):
+            verdicts = self._judged(case, path, CHECKS)
+            text = "its stored case does not fail as declared. Mend the entry, or remove it"
+            shown = _shows(defect, verdicts) or is_overruled(defect, self._trial(case, path))
+            problems = [] if shown else [f"{said} {text}."]
+            found.compare(problems, sum(v.elements for v in verdicts))
+
+    def _owes(self, platform: str, defect: Defect) -> bool:
+        """Return whether the stored case of *defect* must fail here.
+
+        The function under test has the defect, and a check can show it.
+
+        Another variant or another engine need not have the defects of the platform's own variant.
+        """
+        engine, options = self.session.engine, self._state.options
+        if not defect.concerns(self._spec.op) or not is_folder(self._stores.defect(platform, defect.case).parent):
+            return False
+        if options.real is None:
+            return defect.engine is None and not (type(defect) is Defect and self.replaced())
+        if options.real.entry.guest and defect.engine is None:
+            return False
+        computed = options.real.computes(platform, named=platform in options.platforms and defect.engine is not None)
+        return computed and concerns(defect, engine, platform) and not set(defect.checks).isdisjoint(engine.checks)
+
+    def _trial(self, case: Case, path: Path) -> Trial:
+        target = target_of(self.session.library, case, self._state.options.shown(path))
+        return Trial(target, case, self.session.engine)
+
+    def _judged(self, case: Case, path: Path, checks: Sequence[str]) -> list[Verdict]:
+        return judge(self._trial(case, path), checks)
+
+
+def _engine_label(engine: Engine, platform: str) -> str:
+    """Return the name and version of the implementation that computes the items of *platform*."""
+    return f"{engine.identity(platform)} {engine.version}" if engine.version and platform else engine.name
+
+
+def _shows(defect: Defect, verdicts: list[Verdict]) -> bool:
+    """True if a check fails in the way that *defect* declares, and no other check fails."""
+    known = any(v.status == "defect" and v.reason.startswith(f"{defect.id}: ") for v in verdicts)
+    return known and not any(v.failing for v in verdicts)

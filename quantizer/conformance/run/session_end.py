@@ -1,0 +1,211 @@
+"""pytest hooks at the end of a session: write the run, or why it is incomplete, and the terminal summary."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quantizer.conformance.run.command_line import named, options
+from quantizer.conformance.run.folder_lock import lock_run_folder
+from quantizer.conformance.run.shipped import KEY as SHIPPED
+from quantizer.conformance.run.stash_keys import CANARY, EXTRA, INPUTS, MADE, PLUGINS, RUN, STATE
+from quantizer.conformance.run.state import ENDED, Run, selection
+from quantizer.conformance.run.under_test import end, registered
+
+NOTHING = "quantizer: no spec is here. Name a file or folder of specs, or a shipped operator: --op-shipped=conv2d."
+NOT_COMPUTED = (
+    "quantizer: no item of --op-shipped={ops}: no engine or platform of this run computes it. "
+    "`quantizer engine list` shows the platforms of each engine, --op-platform names one."
+)
+
+
+def selects_nothing(config: pytest.Config, run: Run) -> str | None:
+    """Return which platform or scheme was named and has no item, where no keyword and no shard left items out."""
+    from quantizer.conformance.run.finish import nothing_selected
+
+    asked = options(config)
+    if asked.shard is not None or selection(config) or not (asked.platforms or asked.schemes) or not run.items:
+        return None
+    return nothing_selected(asked, [name.rpartition("::")[2] for name in run.items])
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Plant a fault in a judged function; then the writing process writes the run and reads the baseline."""
+    config = session.config
+    said = _canary_ran(config) if exitstatus in ENDED else None
+    left = end(config)
+    made: set[str] = config.stash[MADE]
+    run = config.stash.get(RUN, None)
+    if run is None:
+        if said is not None:
+            config.workeroutput["op_canary"] = said  # type: ignore[attr-defined]
+        if left:
+            config.workeroutput["op_left"] = left  # type: ignore[attr-defined]
+        config.workeroutput["op_functions"] = registered(config)  # type: ignore[attr-defined]
+        config.workeroutput["op_made"] = sorted(made)  # type: ignore[attr-defined]
+        return
+    if said is not None:
+        run.sung("", said)
+    run.left += left
+    run.has_functions("", registered(config))
+    run.made |= made
+    if run.items:
+        with contextlib.suppress(pytest.UsageError):
+            lock_run_folder(config)
+    if run.folder is None:
+        return
+    try:
+        session.exitstatus = _finish(config, run, exitstatus)
+    finally:
+        run.folder.release()
+
+
+def _canary_ran(config: pytest.Config) -> tuple[int, str] | None:
+    canary = config.stash.get(CANARY, None)
+    return None if canary is None else canary.sing(STATE)
+
+
+def _finish(config: pytest.Config, run: Run, status: int) -> int:
+    """Write the run, or say why it is not whole; return the exit status."""
+    from quantizer.conformance.run.finish import close_run, complete, functions, status_of
+    from quantizer.core.errors import QuantizerError
+
+    assert run.folder is not None
+    asked, extra = options(config), config.stash[EXTRA]
+    empty = status == pytest.ExitCode.NO_TESTS_COLLECTED
+    if not run.items and not (asked.shard and empty):
+        _account(config, run)
+        try:
+            if status in ENDED and not named(config):
+                run.folder.restore()
+            else:
+                why = f"pytest ended with exit status {int(status)}, and no item of an operator was collected."
+                run.folder.fail(why)
+        except QuantizerError as err:
+            run.unwritten = str(err)
+            return pytest.ExitCode.USAGE_ERROR
+        return status
+    try:
+        records = complete(run, asked, extra, status)
+        if problem := run.folder.damage():
+            run.lacks.append(problem)
+        if (inputs := config.stash.get(INPUTS, None)) is not None:
+            if changed := inputs.changed():
+                run.lacks.append(f"{changed}: changed while the run was under way.")
+            inputs.sweep()
+        if problem := selects_nothing(config, run):
+            run.lacks.append(problem)
+            status = pytest.ExitCode.USAGE_ERROR
+        status = status_of(pytest.ExitCode.OK if asked.shard and empty else status, records, run)
+        functions(run, records, asked.library(extra).platforms, asked)
+        facts = run.facts(config, asked, extra, config.stash[PLUGINS])
+        judged = {f"{record.op}/{record.platform}" for record in records if record.platform}
+        run.readings = [name for name in facts.readings if name.partition(":")[0] in judged]
+        run.unread = sorted({*facts.readings, *asked.readings} - {*run.readings})
+        items = sorted(name.rpartition("::")[2] for name in run.items)
+        told = {
+            "items": items,
+            "readings": run.readings,
+            "exit": int(status),
+            "lacks": run.lacks,
+            "functions": run.functions,
+        }
+        told["left_out"] = sorted(
+            name for name in run.made.difference(items) if not asked.shard or asked.shard.holds(name)
+        )
+        filtered = run.deselected or bool(selection(config))
+        facts = facts.model_copy(update=told)
+        run.problems = close_run(run, records, facts, asked, filtered=filtered)
+    except QuantizerError as err:
+        run.unwritten = str(err)
+        with contextlib.suppress(QuantizerError):
+            run.folder.fail(f"its records could not be written: {run.unwritten.splitlines()[0]}")
+        return pytest.ExitCode.USAGE_ERROR
+    return pytest.ExitCode.TESTS_FAILED if run.problems and status == 0 else status
+
+
+def _account(config: pytest.Config, run: Run) -> None:
+    """Name the functions of plugins in a session that has no conformance item."""
+    from quantizer.conformance.run.finish import functions
+    from quantizer.core.errors import QuantizerError
+
+    extra: list[Path] = config.stash[EXTRA]
+    if config.stash[PLUGINS] and not config.getoption("collectonly"):
+        with contextlib.suppress(QuantizerError):
+            functions(run, [], options(config).library(extra).platforms, options(config))
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Show the worst items, totals, gaps, and the reasons why the run fails against the baseline."""
+    run = config.stash.get(RUN, None)
+    if run is None:
+        return
+    if run.functions and options(config).golden_update is None:
+        _show_functions(terminalreporter, run)
+    if not run.records:
+        if named(config) and not run.items and not run.deselected and options(config).shard is None:
+            ops = ", ".join(config.getoption(SHIPPED) or ())
+            terminalreporter.write_line(NOT_COMPUTED.format(ops=ops) if ops else NOTHING, yellow=True)
+        _show_problems(terminalreporter, run)
+        return
+    from quantizer.core.record import read_records
+    from quantizer.reporting.terminal import render
+
+    if config.get_verbosity() >= 0:
+        records = [*read_records([*run.records.values()], "run")]
+        where = options(config).shown(options(config).reports / "records.jsonl")
+        terminalreporter.section("operators")
+        for line in render(records, width=terminalreporter._tw.fullwidth, path=where):
+            terminalreporter.write_line(line)
+    for change in sorted(run.changes):
+        terminalreporter.write_line(f"golden: {change}")
+    for entry in sorted(run.replaced):
+        terminalreporter.write_line(f"replaced: {entry}")
+    _show_readings(terminalreporter, run)
+    for text in _without_enclosure(run):
+        terminalreporter.write_line(text, yellow=True)
+    for problem in run.problems:
+        terminalreporter.write_line(f"baseline: {problem}", red=True)
+    _show_problems(terminalreporter, run)
+
+
+def _show_readings(terminalreporter: Any, run: Run) -> None:
+    """Name the readings that judged items, and those that judged none."""
+    from quantizer.core.readings import READINGS
+
+    for reading in run.readings:
+        terminalreporter.write_line(f"reading: {reading} ({READINGS[reading.rpartition(':')[2]]})")
+    for reading in run.unread:
+        terminalreporter.write_line(f"not used: reading {reading}: no item of the run is judged by it.", yellow=True)
+
+
+def _show_functions(terminalreporter: Any, run: Run) -> None:
+    """Name every function of a plugin that no item judged."""
+    from quantizer.conformance.run.plugin_coverage import line
+    from quantizer.ops import REGISTRY
+
+    ran = set(run.specs)
+    replacing = {entry.op for entry in REGISTRY.replacements()}
+    for text in filter(None, (line(one, ran, replacing) for one in run.functions)):
+        terminalreporter.write_line(text, yellow=True)
+
+
+def _without_enclosure(run: Run) -> list[str]:
+    """Return a line for each operator whose accuracy nothing judges: a custom error model without stages."""
+    from quantizer.core.record import read_records
+    from quantizer.core.verdict import UNJUDGED
+
+    records = read_records([*run.records.values()], "run")
+    ops = {r.op for r in records if (check := r.checks.get("accuracy")) is not None and UNJUDGED in check.reasons}
+    return [f"not judged: accuracy of {op}: {UNJUDGED}." for op in sorted(ops)]
+
+
+def _show_problems(terminalreporter: Any, run: Run) -> None:
+    for problem in run.lacks:
+        terminalreporter.write_line(f"not whole: {problem}", red=True)
+    if run.unwritten:
+        terminalreporter.write_line(f"the run's records are not written: {run.unwritten}", red=True)

@@ -1,0 +1,95 @@
+"""Collecting: a YAML file that has a top-level `op:` key becomes the items of an operator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from quantizer.conformance.run.command_line import opened, options
+from quantizer.conformance.run.folder_lock import lock_run_folder
+from quantizer.conformance.run.shipped import place
+from quantizer.conformance.run.stash_keys import EXTRA, MADE, STATE
+from quantizer.core.files import is_file
+
+if TYPE_CHECKING:
+    from quantizer.conformance.run.collection import State
+
+
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    """Collect a YAML file that has a top-level `op:` key."""
+    if file_path.suffix != ".yaml" or not _is_spec(file_path):
+        return None
+    return spec_file(parent, file_path)
+
+
+def shipped_file(parent: pytest.Collector, path: Path, platforms: set[str] | None) -> pytest.Collector:
+    """Return the collector of a shipped spec that a run asks for; *platforms*: where cases are wanted, None for all."""
+    collector = spec_file(parent, path)
+    collector.shipped, collector.platforms = True, platforms
+    return collector
+
+
+def spec_file(parent: pytest.Collector, path: Path) -> SpecFile:
+    """Return the collector of a spec file."""
+    root = parent.config.rootpath
+    named: dict[str, Any] = {} if path.is_relative_to(root) else {"nodeid": place(path, root)}
+    collector: SpecFile = SpecFile.from_parent(parent, path=path, **named)
+    return collector
+
+
+def _is_spec(path: Path) -> bool:
+    try:
+        with path.open(encoding="utf-8", errors="replace") as stream:
+            return any(line.startswith("op:") for line in stream.read(4096).splitlines())
+    except OSError:
+        return False
+
+
+class SpecFile(pytest.File):
+    """One spec: an item for each scheme x platform, and one each for spec, golden, reject and regressions."""
+
+    platforms: set[str] | None = None
+    """Of a shipped spec: where cases are wanted, beside regressions; None: every item."""
+    shipped: bool = False
+    """Whether `--op-shipped` asks for it, and the run's own root does not hold it."""
+
+    def collect(self) -> Iterator[pytest.Item]:
+        """Yield the items in a stable order; a spec that cannot be read is a collection error with its places."""
+        from quantizer.conformance.run.collection import collect, item
+        from quantizer.core.errors import QuantizerError, UnsupportedError
+
+        config = self.config
+        lock_run_folder(config)
+        try:
+            found = [*collect(self.path, self.nodeid, options(config), lambda: opened(config), config.stash[EXTRA])]
+        except UnsupportedError as err:
+            raise pytest.UsageError(str(err)) from None
+        except QuantizerError as err:
+            raise self.CollectError(str(err)) from None
+        for state in found:
+            wanted = self.platforms is None or state.kind == "regressions" or state.platform in self.platforms
+            if not wanted or (self.shipped and _is_judged_where_shipped(state)):
+                continue
+            made = item(self, state)
+            made.stash[STATE] = state
+            config.stash[MADE].add(made.name)
+            yield made
+
+
+def _is_judged_where_shipped(state: State) -> bool:
+    """Return whether the item has nothing to compare: the spec item, and goldens that are neither there nor stored."""
+    if state.kind != "golden":
+        return state.kind == "spec"
+    from quantizer.conformance.stored.folders import GOLDEN
+
+    return state.options.golden_update is None and not is_file(state.options.cases / GOLDEN / f"{state.op}.jsonl")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Give each of our items its own Hypothesis key and random stream; otherwise all items would share one."""
+    if STATE in item.stash or isinstance(item.parent, SpecFile):
+        item.add_marker(pytest.mark.parametrize("spec_item", []))

@@ -1,0 +1,113 @@
+"""The plugins of a session: in a separate process or, for a debugger, in pytest's."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+import pytest
+
+from quantizer.conformance.run.command_line import named, options, with_usage_errors
+from quantizer.conformance.run.folder_lock import try_to_lock_run_folder
+from quantizer.conformance.run.stash_keys import EXTRA, HOST, INPUTS, PLUGINS
+from quantizer.core.errors import QuantizerError
+from quantizer.plugins.discovery import Plugin, load_plugins, sources
+
+if TYPE_CHECKING:
+    from quantizer.runtime.engines.child import Child, Limits
+
+
+def launch_early(config: pytest.Config) -> None:
+    """Start the process of plugins where there are any: it imports while pytest does. Errors are reported later."""
+    from quantizer.runtime.isolation.launch import launch
+
+    with contextlib.suppress(pytest.UsageError, QuantizerError):
+        asked = options(config)
+        if not asked.in_process and (asked.plugin_python or sources(asked.plugins, dict(os.environ))):
+            child = launch(_limits(config), asked.plugin_python)
+            config.stash[HOST] = child
+            config.add_cleanup(lambda: _closed(child))
+
+
+def load(config: pytest.Config) -> None:
+    """Load plugins, or register their stand-ins; a usage error for the first broken one.
+
+    The modules that judge a plugin in this process are imported before it, so that it cannot change their names.
+    """
+    asked = options(config)
+    found = with_usage_errors(lambda: sources(asked.plugins, dict(os.environ)))
+    if not found and not asked.plugin_python:
+        return
+    import_module("quantizer.conformance.run.canary")
+    if not named(config):
+        try_to_lock_run_folder(config)
+    from quantizer.conformance.run.inputs import Inputs
+
+    config.stash.setdefault(INPUTS, Inputs(config, asked))
+    plugins: list[Plugin] = with_usage_errors(lambda: _loaded(config))
+    require_same_inputs(config, "plugins were loaded. A plugin")
+    with_usage_errors(lambda: asked.check_plugins(plugins))
+    config.stash[EXTRA] += [folder for plugin in plugins for folder in plugin.specs]
+    config.stash[PLUGINS] += plugins
+
+
+def require_same_inputs(config: pytest.Config, meanwhile: str) -> None:
+    """Raise a usage error if a file that the run is judged by has changed."""
+    inputs = config.stash.get(INPUTS, None)
+    if inputs is not None and (changed := inputs.changed()):
+        raise pytest.UsageError(f"{changed}: changed while {meanwhile} writes no file of the run.")
+
+
+def _closed(child: Child) -> None:
+    child.close()
+
+
+def _limits(config: pytest.Config) -> Limits:
+    from quantizer.runtime.isolation.launch import limits
+
+    return limits(*options(config).plugin_limits)
+
+
+def _loaded(config: pytest.Config) -> list[Plugin]:
+    asked = options(config)
+    if asked.in_process:
+        return load_plugins(asked.plugins, dict(os.environ))
+    from quantizer.runtime.isolation import plugins
+    from quantizer.runtime.isolation.host import Host
+
+    host = Host(asked.plugins, _limits(config), asked.plugin_python, config.stash.get(HOST, None))
+    found = plugins.load(host)
+    config.add_cleanup(host.close)
+    if not hasattr(config, "workerinput") and getattr(config.option, "dist", "no") != "no":
+        host.close()  # the workers of xdist call functions, each in its own process
+    return found.plugins
+
+
+def registered(config: pytest.Config) -> list[str]:
+    """Return a line for each function of a plugin, with what it declares not to support, and for the engine."""
+    real = options(config).real
+    found = [] if real is None or real.missing or real.greeting is None else [f"engine {real.greeting}"]
+    if not config.stash[PLUGINS]:
+        return found
+    from quantizer.ops import BUILT_IN, OVERRIDE, REGISTRY
+
+    entries = (entry for entry in REGISTRY.all() if entry.origin not in (BUILT_IN, OVERRIDE))
+    return found + sorted(f"{entry}{dict(entry.unsupported) or ''}" for entry in entries)
+
+
+def end(config: pytest.Config) -> int:
+    """End the processes of plugins and of a real engine; return how many processes they would have left behind."""
+    left = 0
+    if options(config).real is not None:
+        from quantizer.runtime.engines.process import close_all
+
+        left = close_all()
+    if not config.stash[PLUGINS] or options(config).in_process:
+        return left
+    from quantizer.runtime.isolation.plugins import CURRENT
+
+    for one in CURRENT:
+        one.host.close()
+    return left + sum(one.host.left for one in CURRENT)

@@ -1,0 +1,91 @@
+"""Tries a new platform on a few cases of built-in functions, one operator of each family, before a run relies on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from quantizer.conformance.failures.message import headline
+from quantizer.conformance.generation.builder import build_case
+from quantizer.conformance.generation.choice_sources import HashChoices
+from quantizer.conformance.generation.hashing import key
+from quantizer.conformance.judging.judge import judge
+from quantizer.conformance.setup.options import Options
+from quantizer.conformance.setup.session import Session, open_session
+from quantizer.conformance.target import Target
+from quantizer.conformance.trials.trial import Trial
+from quantizer.core.platforms import Platform
+from quantizer.core.verdict import Verdict
+from quantizer.core.wording import shown_path
+from quantizer.ops import REGISTRY
+
+OPERATORS = (
+    "add",
+    "conv2d",
+    "mul",
+    "sigmoid",
+    "avg_pool2d",
+    "softmax",
+    "relu",
+    "leaky_relu",
+    "reduce_mean",
+    "layer_norm",
+    "concat",
+)
+"""One operator of each family: sums, products, functions, means, rows, movement."""
+CHECKS = ("parameters", "arithmetic", "accuracy")
+CASES = 3
+"""Cases of an operator under the first of the platform's schemes, and as many under the last."""
+
+
+def platform_problems(platforms: Iterable[str], specs: Sequence[Path]) -> Iterator[str]:
+    """Yield, for each platform, one line for each operator whose built-in functions fail there.
+
+    specs: folders and files beside the shipped ones, where the platforms are declared.
+    """
+    session = open_session(Options(root=Path.cwd(), specs=tuple(specs)))
+    for name in platforms:
+        platform = session.library.platforms.get(name)
+        for op in () if platform is None else _operators(platform):
+            yield from _of_operator(session, name, op)
+
+
+def _operators(platform: Platform) -> list[str]:
+    """Return the operators to try, also those of a platform whose functions this one has under other settings."""
+    lent = {entry.op for entry in REGISTRY.all() if entry.platform in platform.places[1:]}
+    return [*OPERATORS, *sorted(lent.difference(OPERATORS))]
+
+
+def _of_operator(session: Session, platform: str, op: str) -> Iterator[str]:
+    spec = session.library.specs.get(op)
+    targets = [] if spec is None else [t for t in session.all_targets(spec) if t.platform.platform == platform]
+    for target in {t.id: t for t in (*targets[:1], *targets[-1:])}.values():
+        found = _first(session, target)
+        if found is not None:
+            yield f"{shown_path(session.library.platform_paths[platform])}: {target.id}: {found}"
+
+
+def _first(session: Session, target: Target) -> str | None:
+    """Return the first failing verdict of a few cases, as text; None if all pass."""
+    for index in range(CASES):
+        try:
+            case = build_case(target, HashChoices(key(index, target.id, "lint"), {"data": "random"}))
+            trial = Trial(target, case, session.engine)
+            failing = [verdict for verdict in judge(trial, CHECKS) if verdict.failing]
+        except Exception as err:  # noqa: BLE001 - whatever a platform's rules raise is said about the platform
+            return f"raised {type(err).__name__}: {err}".splitlines()[0]
+        if failing:
+            return _said(failing[0])
+    return None
+
+
+def _said(verdict: Verdict) -> str:
+    """Return the headline of a failing verdict, with its worst element.
+
+    The operands, the result and the allowed interval.
+    """
+    head, worst = headline(verdict).splitlines()[0], verdict.worst
+    if worst is None:
+        return head
+    place = worst.tensor + (f"[{','.join(map(str, worst.index))}]" if worst.index else "")
+    return f"{head}: {place} is {worst.got}, expected {worst.expected} ({worst.allowed})"

@@ -1,0 +1,103 @@
+"""Finds keys of a spec that nothing reads: accesses are recorded while its cases are judged."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from quantizer.conformance.faults.cases import explicit_cases
+from quantizer.conformance.generation.builder import build_case, covering_rows_of
+from quantizer.conformance.generation.choice_sources import HashChoices
+from quantizer.conformance.generation.examples import example_case
+from quantizer.conformance.generation.hashing import key
+from quantizer.conformance.judging.judge import judge
+from quantizer.conformance.setup.session import Session
+from quantizer.conformance.spec_checks.unreachable_declarations import outlines
+from quantizer.conformance.target import Target
+from quantizer.conformance.trials.trial import Trial
+from quantizer.core.case import Case
+from quantizer.core.library import read_spec
+from quantizer.core.model import Model
+from quantizer.core.spec import Spec
+from quantizer.core.yaml_source import Location
+
+WORDS = frozenset({"summary", "names", "default", "oracle"})
+"""Optional keys that no case needs: words for readers, and what graphs and judges of other systems ask for."""
+
+FIRST = 24
+"""Rows that are judged before the outlines of all."""
+
+
+@contextmanager
+def recorded() -> Iterator[set[tuple[int, str]]]:
+    """Run a block and collect (id of a model, key) for every key that it reads of any model; not to be nested."""
+    found: set[tuple[int, str]] = set()
+
+    def read(model: Model, name: str) -> Any:
+        if name[0] != "_":
+            found.add((id(model), name))
+        return object.__getattribute__(model, name)
+
+    setattr(Model, "__getattribute__", read)  # noqa: B010 - a model has no such method but while it is recorded
+    try:
+        yield found
+    finally:
+        delattr(Model, "__getattribute__")
+
+
+def given_keys(value: object, location: Location = ()) -> Iterator[tuple[Location, tuple[int, str]]]:
+    """Yield the optional keys that are written in a model, outer ones first. The schema asks for required ones."""
+    if isinstance(value, Model):
+        for name, field in type(value).model_fields.items():
+            if name in value.model_fields_set:
+                if not field.is_required() and name not in WORDS:
+                    yield (*location, name), (id(value), name)
+                yield from given_keys(getattr(value, name), (*location, name))
+    elif isinstance(value, dict | list):
+        for part, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from given_keys(inner, (*location, part))
+
+
+def unread_keys(session: Session, path: Path) -> list[Location]:
+    """Return the places of the spec at *path* whose keys affect no case.
+
+    The file is read anew: what an earlier run remembers of its spec would hide that it is read.
+    """
+    spec = read_spec(path)[0]
+    waiting = dict(given_keys(spec))
+    with recorded() as found:
+        for _ in _uses(session, spec):
+            waiting = {place: read for place, read in waiting.items() if read not in found}
+            if not waiting:
+                break
+    return [place for place in waiting if not any(place[:size] in waiting for size in range(len(place)))]
+
+
+def _uses(session: Session, spec: Spec) -> Iterator[None]:
+    """Use *spec* as the gate does, a step at a time: all explicit cases are judged, those first that read the most.
+
+    A few rows read the keys that judging reads. The bins of other rows are read by their outlines, at a tenth of the
+    cost. The rest is judged only for a key that neither reads, so the answer is that of all cases, whatever other items
+    ran.
+    """
+    targets = session.all_targets(spec)
+    for example in spec.examples:
+        example_case(targets[0], example)
+    for target, case in itertools.islice(_rows(targets), FIRST):
+        judge(Trial(target, case, session.engine))
+        yield
+    for _ in outlines(targets):
+        yield
+    for target, case in explicit_cases(session, spec):
+        judge(Trial(target, case, session.engine))
+        yield
+
+
+def _rows(targets: Sequence[Target]) -> Iterator[tuple[Target, Case]]:
+    """Yield the rows of *targets*, a target at a time."""
+    for target in targets:
+        for index, row in enumerate(covering_rows_of(targets, target)):
+            yield target, build_case(target, HashChoices(key(index, target.id), row))

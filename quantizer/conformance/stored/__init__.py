@@ -1,0 +1,1 @@
+"""Stored cases: goldens, regressions, and smallest cases of declared defects."""

@@ -1,0 +1,59 @@
+"""Where stored cases lie: in the run's folder of cases and, for shipped operators, in the rooms of their platforms."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from quantizer.conformance.setup.options import Options
+from quantizer.core.files import is_file, is_folder
+from quantizer.core.rooms import Room, room_of, rooms
+
+GOLDEN, REGRESSIONS = "golden", "regressions"
+
+
+@dataclass(frozen=True)
+class Stores:
+    """The stored cases of one operator in a run; those of rooms count where the operator's spec is the run's own."""
+
+    options: Options
+    op: str
+    spec: Path
+    """The file of the operator's spec."""
+
+    @property
+    def _rooms(self) -> tuple[Room, ...]:
+        root = self.options.root.resolve()
+        usual = self.options.cases.resolve() == root / "cases"
+        return rooms() if usual and self.spec.resolve().is_relative_to(root) else ()
+
+    @property
+    def folders(self) -> list[Path]:
+        """The folders of stored cases: the run's own, then those of rooms."""
+        return [self.options.cases, *(room.cases for room in self._rooms if is_folder(room.cases))]
+
+    def goldens(self) -> list[Path]:
+        """Return the files of goldens that there are."""
+        return [path for folder in self.folders if is_file(path := folder / GOLDEN / self._golden)]
+
+    def golden(self, platform: str) -> Path:
+        """Return the file of a golden on *platform*: the room's, if the room has its own goldens."""
+        room = room_of(platform)
+        own = room is not None and room in self._rooms and is_folder(room.cases / GOLDEN)
+        return (room.cases if room is not None and own else self.options.cases) / GOLDEN / self._golden
+
+    @property
+    def _golden(self) -> str:
+        return f"{self.op}.jsonl"
+
+    def regressions(self) -> list[Path]:
+        """Return the stored failures, in the order of their names."""
+        found = (path for folder in self.folders for path in (folder / REGRESSIONS).glob(f"{self.op}-*.json"))
+        return sorted(found, key=lambda path: path.name)
+
+    def defect(self, platform: str, case: str) -> Path:
+        """Return the file of the stored *case* that shows a defect of *platform*."""
+        room = room_of(platform)
+        if room is not None and room in self._rooms and is_folder((room.cases / case).parent):
+            return room.cases / case
+        return self.options.cases / case

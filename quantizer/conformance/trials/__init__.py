@@ -1,0 +1,1 @@
+"""One case on one engine, with all that checks read of it."""

@@ -1,0 +1,136 @@
+"""Makes one verdict, with its worst element, from the allowed interval of each element."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quantizer.conformance.grids import decoded
+from quantizer.conformance.trials.trial import Trial
+from quantizer.core.verdict import Verdict, Worst
+
+Array = NDArray[Any]
+ALLOWED = ("expected.low", "expected.high")
+"""Names under which a trial keeps the smallest and the largest code of the output that `arithmetic` allows."""
+JUST_ABOVE_ONE = float(np.nextafter(1.0, 2.0))
+
+
+def judge_codes(
+    check: str, trial: Trial, low: Array, high: Array, *, value: Array | None = None, allowance: Array | float = 0.5,
+    got: Array | None = None, tensor: str = "y", made_of: str = "", zero: Array | int = 0,
+    detail: Callable[[tuple[int, ...]], Mapping[str, str]] | None = None,
+) -> Verdict:  # fmt: skip
+    """Return the verdict on codes that must lie in [low, high].
+
+    value: the exact real number in steps (without zero point), for the ratio; allowance: half a code plus what further
+    stages add. An element outside has a ratio above 1, one inside at most 1.
+    """
+    codes = trial.got if got is None else got
+    if codes.shape != low.shape:
+        return _wrong_shape(check, tensor, codes.shape, low.shape)
+    if check == "arithmetic" and tensor == "y":
+        trial.shared.update(zip(ALLOWED, (low, high), strict=True))
+    if low is high and np.array_equal(codes, low):
+        return Verdict(check, "pass", elements=codes.size, width=1.0)
+    inside = (low <= codes) & (codes <= high)
+    if value is None:
+        ratio = np.where(inside, 0.0, np.maximum(low - codes, codes - high) + 1.0)
+    else:
+        away = np.abs(codes - zero - value) / allowance
+        at_end = (codes <= trial.output.qmin) | (codes >= trial.output.qmax)
+        ratio = np.where(inside, np.where(at_end, 0.0, np.minimum(away, 1.0)), np.maximum(away, JUST_ABOVE_ONE))
+    width = float((high - low).max() + 1) if codes.size else 0.0
+    worst = None
+    if codes.size:
+        index = tuple(int(i) for i in np.unravel_index(int(np.argmax(ratio)), ratio.shape))
+        worst = Worst(
+            tensor,
+            index,
+            expected=_real(trial, low[index], high[index], tensor),
+            got=_real(trial, codes[index], codes[index], tensor),
+            allowed=f"[{low[index]}, {high[index]}]" + (f" = {made_of}" if made_of else ""),
+            detail=detail(index) if detail else {},
+        )
+    failed = int(np.count_nonzero(~inside))
+    return Verdict(
+        check,
+        "fail" if failed else "pass",
+        ratio=float(ratio.max()) if codes.size else 0.0,
+        elements=codes.size,
+        failed=failed,
+        width=width,
+        worst=worst,
+    )
+
+
+def _real(trial: Trial, low: Any, high: Any, tensor: str) -> str:
+    if tensor != "y":
+        return f"{low}" if low == high else f"{low}..{high}"
+    scale, zero = float(trial.output.scale), int(trial.output.zero_point)
+    real = [scale * float(decoded(np.array(code), trial.output, zero)) for code in (low, high)]
+    if low == high:
+        return f"{real[0]:.8g} (code {low})"
+    return f"{real[0]:.8g}..{real[1]:.8g} (codes {low}..{high})"
+
+
+def judge_reals(
+    check: str,
+    got: Array,
+    low: Array,
+    high: Array,
+    centre: Array,
+    *,
+    made_of: str,
+    vacuous: Array | None = None,
+    tensor: str = "y",
+) -> Verdict:
+    """Return the verdict on real numbers that must lie in [low, high]; ratio = |got - centre| / half the interval.
+
+    If the centre is infinite or NaN (at a pole, outside a domain), the same value is allowed too.
+    """
+    if got.shape != low.shape:
+        return _wrong_shape(check, tensor, got.shape, low.shape)
+    if not got.size:
+        return Verdict(check, "pass")
+    inside = (low <= got) & (got <= high)
+    inside |= ~np.isfinite(centre) & ((got == centre) | (np.isnan(got) & np.isnan(centre)))
+    with np.errstate(all="ignore"):
+        side = np.where(got >= centre, high - centre, centre - low)
+        away = np.abs(got - centre)
+        ratio = np.where(away == 0, 0.0, away / side)
+        ratio = np.where(np.isnan(ratio), 0.0, ratio)
+    ratio = np.where(inside, np.minimum(ratio, 1.0), np.maximum(ratio, JUST_ABOVE_ONE))
+    counted = ratio if vacuous is None else np.where(vacuous & inside, 0.0, ratio)
+    index = tuple(int(i) for i in np.unravel_index(int(np.argmax(counted)), ratio.shape))
+    worst = Worst(
+        tensor,
+        index,
+        expected=f"{centre[index]:.9g}",
+        got=f"{got[index]:.9g}",
+        allowed=f"[{low[index]:.9g}, {high[index]:.9g}] = {made_of}",
+    )
+    failed = int(np.count_nonzero(~inside))
+    return Verdict(
+        check,
+        "fail" if failed else "pass",
+        ratio=float(counted.max()),
+        elements=got.size,
+        failed=failed,
+        vacuous=0 if vacuous is None else int(np.count_nonzero(vacuous)),
+        worst=worst,
+    )
+
+
+def judge_equal(check: str, trial: Trial, got: Array, wanted: Array, what: str, *, tensor: str = "y") -> Verdict:
+    """Return the verdict on codes that must be equal."""
+    if got.shape != wanted.shape:
+        return _wrong_shape(check, tensor, got.shape, wanted.shape)
+    return judge_codes(check, trial, wanted, wanted, got=got, tensor=tensor, made_of=what)
+
+
+def _wrong_shape(check: str, tensor: str, got: tuple[int, ...], wanted: tuple[int, ...]) -> Verdict:
+    worst = Worst(tensor, (), f"shape {list(wanted)}", f"shape {list(got)}", "the shape of the spec")
+    return Verdict(check, "fail", ratio=float("inf"), elements=1, failed=1, worst=worst, reason="wrong shape")

@@ -1,0 +1,121 @@
+"""Trials of one structure in one call of a function under test that takes batches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from quantizer.conformance.generation.hashing import key, sample_number
+from quantizer.conformance.trials.elements import judge_codes
+from quantizer.conformance.trials.trial import Trial
+from quantizer.core.errors import GraphError
+from quantizer.core.verdict import Verdict, failure
+from quantizer.numerics.qparams import Parameters, Staged
+from quantizer.runtime.engines.builtin import BuiltinEngine
+from quantizer.runtime.raised import raised
+
+SIZES = (3, 5, 16)
+"""Trials of the batches that `repeat` runs, one size a case: the case is the first, the last and each second one."""
+
+
+def takes_batches(trial: Trial) -> bool:
+    """Return whether what runs takes several trials in one call."""
+    engine = trial.engine
+    return isinstance(engine, BuiltinEngine) and engine.batches(trial.call, trial.target.platform)
+
+
+def run_together(trials: Sequence[Trial]) -> list[tuple[Trial, Verdict]]:
+    """Run the trials of one structure in one call where the function under test takes it; each has its own result.
+
+    Return the first trial of each batch that gave no codes, with a failing verdict. Such trials then run alone.
+    """
+    found = []
+    for several in _structures(trials):
+        if len(several) > 1 and takes_batches(several[0]) and (why := _run(several)) is not None:
+            text = f"a batch of {len(several)} trials of one structure: {why}"
+            found.append((several[0], failure("repeat", text)))
+    return found
+
+
+def _structures(trials: Sequence[Trial]) -> list[list[Trial]]:
+    """Return trials that differ in ranges, parameters and data alone, together; their sets may differ in number."""
+    found: dict[object, list[Trial]] = {}
+    for trial in trials:
+        case = trial.case
+        structure = (tuple(case.shapes.items()), tuple(case.attrs.items()), case.activation, case.order)
+        found.setdefault(structure, []).append(trial)
+    return [*found.values()]
+
+
+def _run(trials: Sequence[Trial]) -> str | None:
+    """Give each trial its result of one call; return why there are none, if the call failed."""
+    engine = trials[0].engine
+    assert isinstance(engine, BuiltinEngine)
+    try:
+        if any(trial.unsupported is not None for trial in trials):
+            return None
+        several = [{name: codes.clone() for name, codes in trial.codes.items()} for trial in trials]
+        parameters = [trial.parameters for trial in trials]
+    except Exception:  # noqa: BLE001 - each trial alone fails by what its quantize rule raises
+        return None
+    try:
+        made = _codes(engine.run_together(trials[0].call, several, parameters))
+    except Exception as err:  # noqa: BLE001 - whatever a function under test raises is its failure
+        return f"raised {raised(err)}"
+    for trial, staged in zip(trials, made, strict=True):
+        trial.outcome = staged
+    return None
+
+
+def _codes(made: Sequence[Staged]) -> list[Staged]:
+    """Return results whose codes are int64; GraphError if they are not integers."""
+    wrong = [one.codes.dtype for one in made if one.codes.is_floating_point() or one.codes.dtype == torch.bool]
+    if wrong:
+        raise GraphError(f"the integer forward returned {wrong[0]} for a batch: codes are integers. Round them.")
+    return [Staged(one.codes.to(torch.int64), one.stages) for one in made]
+
+
+def in_a_batch(trial: Trial) -> Verdict | None:
+    """Judge a batch of the case and another trial in turns: each has the codes that it has alone.
+
+    The other trial has the operands reversed and another zero point of the output. None where what runs takes one case.
+    """
+    if not takes_batches(trial):
+        return None
+    engine = trial.engine
+    assert isinstance(engine, BuiltinEngine)
+    count = SIZES[key(sample_number(trial.case), "batch") % len(SIZES)]
+    turns = [(trial.codes, trial.parameters), (_reversed(trial), _moved(trial))]
+    alone = [trial.outcome.codes, trial.run(trial.call, *turns[1]).codes]
+    given = [turns[place % 2] for place in range(count)]
+    copies = [{name: values.clone() for name, values in codes.items()} for codes, _ in given]
+    made = _codes(engine.run_together(trial.call, copies, [parameters for _, parameters in given]))
+    for place, staged in enumerate(made):
+        wanted = alone[place % 2].numpy()
+        text = f"the codes of trial {place} alone, which is one of a batch of {count}"
+        verdict = judge_codes("repeat", trial, wanted, wanted, got=staged.codes.numpy(), made_of=text)
+        if verdict.failing:
+            return replace(verdict, reason=f"trial {place} of a batch of {count} has other codes than alone")
+    return None
+
+
+def _reversed(trial: Trial) -> Mapping[str, Tensor]:
+    """Return the codes of the activations in reverse; constants and indices as they are, which parameters belong to."""
+    inputs = trial.spec.inputs
+    return {
+        name: values.flip(tuple(range(values.dim()))).contiguous()
+        if inputs[name].role == "activation" and inputs[name].kind == "value"
+        else values
+        for name, values in trial.codes.items()
+    }
+
+
+def _moved(trial: Trial) -> Parameters:
+    """Return the parameters with another zero point of the output."""
+    output = trial.output
+    step = 1 if int(output.zero_point.max()) < output.qmax else -1
+    moved = replace(output, zero_point=output.zero_point + step)
+    return replace(trial.parameters, outputs={**trial.parameters.outputs, "y": moved})
