@@ -111,7 +111,7 @@ def high_multiplied(
     A multiplier of 1 and more shifts to the left first, in 32 bits that wrap where that is what the kernel has.
     """
     left, right = max(31 - shift, 0), max(shift - 31, 0)
-    held = values.astype(object)
+    held = np.asarray(values, object)  # a product of objects without axes comes as an int
     if left and wraps:
         held = ((held << left % 32) + 2**31) % 2**32 - 2**31
     elif left:

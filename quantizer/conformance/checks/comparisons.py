@@ -32,7 +32,7 @@ def on_codes(trial: Trial) -> Array:
         centred.numpy().astype(np.int64).astype(object) * int(scale * over)
         for scale, centred in zip(scales, trial.centred.values(), strict=True)
     ]
-    difference = np.sign(np.subtract(*whole)).astype(np.int64)
+    difference = np.asarray(np.sign(np.subtract(*whole)), np.int64)
     signs = {"less": (-1,), "less_equal": (-1, 0), "greater": (1,), "greater_equal": (0, 1), "equal": (0,)}
     return np.isin(difference, signs[_relation(trial)]).astype(np.int64)
 

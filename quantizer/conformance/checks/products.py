@@ -107,11 +107,11 @@ def _high_multiplied(trial: Trial, held: Array, mantissa: Array, shift: Array, d
         whole = whole.astype(object)
     if processor:
         whole, left = np.where((left >= 32) & ~_ties_away(trial, declared), 0, whole), left % 32
-    sums = whole << left.astype(whole.dtype)
+    sums = np.asarray(whole << left.astype(whole.dtype))
     if processor or declared.wraps:
         sums = (sums + 2**31) % 2**32 - 2**31
-    high = (sums * mantissa.astype(np.int64).astype(whole.dtype) + 2**30) >> 31
-    units = 2 * high - ((high < 0) & _ties_away(trial, declared))
+    high = np.asarray((sums * mantissa.astype(np.int64).astype(whole.dtype) + 2**30) >> 31)
+    units = np.asarray(2 * high - ((high < 0) & _ties_away(trial, declared)))
     wide = np.broadcast_to(right, units.shape)
     value = np.asarray(units.astype(np.float64) * np.exp2(-1.0 - wide))
 

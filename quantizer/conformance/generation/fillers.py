@@ -101,10 +101,11 @@ def accumulator_limit(site: Site) -> Array:
 def scale_spread(site: Site) -> Array:
     """Random; the first channel of a weight tiny, the last one dead."""
     values = random(site)
-    channels = np.moveaxis(values, site.channel_axis or 0, 0)
-    if site.role == "weight" and len(channels) > 1:
-        channels[0] *= TINY
-        channels[-1] = 0.0
+    if site.role == "weight" and values.ndim:
+        channels = np.moveaxis(values, site.channel_axis or 0, 0)
+        if len(channels) > 1:
+            channels[0] *= TINY
+            channels[-1] = 0.0
     return values
 
 
@@ -133,7 +134,7 @@ def outliers(site: Site) -> Array:
     small = values * SMALL[site.role == "weight"]
     if site.role == "activation":
         return np.where((values == site.low) | (values == site.high), values, small)
-    if site.role == "weight" and values.size:
+    if site.role == "weight" and values.ndim and values.size:
         channels = np.moveaxis(small, site.channel_axis or 0, 0)
         flat = channels.reshape(len(channels), -1)
         places = bits(site.seed, site.salt + "/outlier", flat.shape).argmax(axis=1)

@@ -117,7 +117,7 @@ def _fixed_point_softmax(asked: Asked, exponentials: Array) -> Array:
     numbers, output = Numbers(32), asked.output
     exponentials = exponentials.astype(np.int64)
     total = away(exponentials, np.asarray(12)).sum(axis=asked.axis, keepdims=True)
-    bits = np.frompyfunc(lambda v: int(v).bit_length(), 1, 1)(total).astype(np.int64)
+    bits = np.asarray(np.frompyfunc(lambda v: int(v).bit_length(), 1, 1)(total), np.int64)
     inverse = numbers.reciprocal((total << (32 - bits)) - 2**31)
     shares = away(numbers.times(exponentials, inverse), np.broadcast_to(bits + 3, exponentials.shape))
     return np.where(exponentials == 0, output.qmin, shares + output.qmin)
@@ -131,7 +131,7 @@ def _wide_softmax(asked: Asked) -> Array:
     place = high_multiplied(distance, numbers["input_multiplier"], numbers["input_shift"]).astype(np.int64) + 32767
     exponentials = _between(tables["exp"].entries, place)
     total = exponentials.sum(axis=asked.axis, keepdims=True)
-    bits = np.frompyfunc(lambda v: max(1, int(v).bit_length()), 1, 1)(total).astype(np.int64)
+    bits = np.asarray(np.frompyfunc(lambda v: max(1, int(v).bit_length()), 1, 1)(total), np.int64)
     place = (((total << (31 - bits)) + 2**13) >> 14) - 3 * 2**15
     product = exponentials * _between(tables["reciprocal"].entries, place)
     return np.asarray(np.maximum((product + ((np.int64(1) << (bits - 1)) >> 1)) >> (bits - 1), 0))

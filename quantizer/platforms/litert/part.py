@@ -45,9 +45,8 @@ class Graph:
 
     def feed(self, name: str, values: Array, params: QParams | None) -> int:
         """Return the index of a new input of the model: *values* in the format of *params*, else in float32."""
-        self.feeds[name] = np.ascontiguousarray(
-            values.astype("float32" if params is None else FORMATS[format_of(params)])
-        )
+        kind = "float32" if params is None else FORMATS[format_of(params)]
+        self.feeds[name] = np.asarray(values, kind, order="C")
         return self.add(activation(name, values.shape, params))
 
     def add(self, tensor: TensorDef) -> int:

@@ -39,7 +39,7 @@ def addition(asked: Asked) -> Array | None:
     index = np.arange(math.prod(asked.shape)).reshape(asked.shape)
     total = np.where(index % max(length, 1) < whole, *sums)
     scaled = high_multiplied(total, int(asked.rescale.mantissa), int(asked.rescale.shift), wraps=False)
-    return (scaled + int(asked.output.zero_point)).astype(np.int64)
+    return np.asarray(scaled + int(asked.output.zero_point), np.int64)
 
 
 def row_of(one: tuple[int, ...], two: tuple[int, ...]) -> tuple[int, int, bool]:

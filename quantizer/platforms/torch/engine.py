@@ -158,6 +158,8 @@ def _refuse(call: Call, codes: Mapping[str, Tensor], parameters: Parameters, var
         _refuse_pool(call, codes)
     if variant != "qnnpack":
         return
+    if any(not values.dim() for values in codes.values()):
+        raise RefusedError("QNNPACK takes a tensor without axes for an empty one")
     if op in POOLS and tuple(attrs["kernel"]) == (1, 1) and not attrs["ceil_mode"]:
         raise RefusedError("QNNPACK has no pools of one place")
     output = parameters.outputs["y"]

@@ -60,7 +60,7 @@ class TosaGraph:
         _check_rank(codes.shape)
         if 0 in codes.shape:
             raise RefusedError(f"a TOSA tensor has at least one element along each axis, got shape {list(codes.shape)}")
-        name, values = f"input{len(self._feeds)}", np.ascontiguousarray(codes.astype(STORAGE[kind]))
+        name, values = f"input{len(self._feeds)}", np.asarray(codes.astype(STORAGE[kind]), order="C")
         self._made.addInputTensor(ts.TosaSerializerTensor(name, list(values.shape), kind, None, f"{name}.npy"))
         self._feeds[name] = values
         return Value(name, values.shape, kind)
@@ -75,7 +75,7 @@ class TosaGraph:
         return self._numbers[key]
 
     def _const(self, values: Array, kind: Any) -> Value:
-        found = np.ascontiguousarray(np.asarray(values, dtype=STORAGE[kind]))
+        found = np.asarray(values, dtype=STORAGE[kind], order="C")
         return Value(self._made.addConst(list(found.shape), kind, found).name, found.shape, kind)
 
     def sizes(self, values: Sequence[int]) -> Value:

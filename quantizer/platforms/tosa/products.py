@@ -179,9 +179,9 @@ def rescaled(graph: TosaGraph, parts: Sequence[Value], parameters: Parameters) -
     kind, zeros = kind_of(output), (0, int(output.zero_point))
     double, start, made = ratio.variant == "q31_double", 0, []
     for part in parts:
-        own = slice(start, start + part.shape[-1]) if len(mantissa) > 1 else slice(None)
-        made.append(graph.rescale(part, kind, mantissa[own], shift[own], zeros=zeros, double=double))
-        start += part.shape[-1]
+        stop = start + (part.shape[-1] if len(mantissa) > 1 else 1)
+        made.append(graph.rescale(part, kind, mantissa[start:stop], shift[start:stop], zeros=zeros, double=double))
+        start = stop if len(mantissa) > 1 else 0
     return made
 
 
