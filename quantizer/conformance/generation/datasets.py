@@ -38,7 +38,8 @@ def materialise(target: Target, case: Case) -> dict[str, Tensor]:
     if case.data.given:
         return {name: values_of(case, name).float() for name in case.shapes}
     arrays = _filled(_Recipe(target, case))
-    return {name: torch.from_numpy(np.asarray(_kept(case, name, values), np.float32)) for name, values in arrays.items()}
+    kept = {name: np.asarray(_kept(case, name, values), np.float32) for name, values in arrays.items()}
+    return {name: torch.from_numpy(values) for name, values in kept.items()}
 
 
 def check_sets(case: Case) -> None:
