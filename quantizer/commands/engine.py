@@ -161,7 +161,7 @@ def _sessions(args: argparse.Namespace) -> Iterator[Session]:
     from quantizer.runtime.engines.catalogue import chosen
 
     for name in args.engine or engines():
-        real = chosen(name)
+        real = chosen(name, option="--engine")
         if real is None:
             raise UnsupportedError("--engine=builtin: it is what real engines are compared with. Name one of them.")
         platforms = [p for p in args.op_platform if real.computes(p, named=True)] if args.op_platform else []

@@ -124,7 +124,7 @@ def _probe(args: argparse.Namespace) -> Probe:
 
     if bool(args.name) == bool(args.op_engine_command):
         raise UnsupportedError("name one engine: NAME or --op-engine-command.")
-    real = chosen(args.name, args.op_engine_command)
+    real = chosen(args.name, args.op_engine_command, option="engine")
     platform = args.op_platform
     if real is not None and real.missing:
         raise UnsupportedError(f"{real.missing}.")

@@ -80,6 +80,7 @@ class Positions:
             return head
         start = max(0, min(mark.column - SHOWN // 2, len(line) - SHOWN))
         shown = line[start : start + SHOWN].replace("\t", " ").rstrip()
+        shown = _UNPRINTABLE.sub("\ufffd", shown)
         return f"{head}\n  | {shown}\n  | {' ' * (mark.column - 1 - start)}^"
 
 

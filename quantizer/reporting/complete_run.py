@@ -45,7 +45,10 @@ def read_either(path: Path) -> tuple[list[Record], Facts | None]:
     """Return the result of `read_complete_run`, or the records of a file without facts, such as a baseline."""
     folder = run_folder(path)
     if folder is None and not is_folder(path):
-        return read_run(path), None
+        records = read_run(path)
+        if not records:
+            raise CaseError(f"{path}: holds no record. Name a records file of a run, or the run's folder.")
+        return records, None
     return _read(path if folder is None else folder)
 
 

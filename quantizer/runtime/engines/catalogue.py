@@ -122,11 +122,11 @@ def names() -> tuple[str, ...]:
     return (OWN, *engines(), *variants)
 
 
-def chosen(name: str, command: str = "") -> Chosen | None:
+def chosen(name: str, command: str = "", *, option: str = "--op-engine") -> Chosen | None:
     """Return the real engine called *name*, None for our own.
 
     name: `NAME`, `NAME:VARIANT`, `NAME@VERSION`, or `PYTHON:WORKER`, an interpreter and a file or module that it
-    serves. command: a command line that serves an engine, in place of a name.
+    serves. command: a command line that serves an engine, in place of a name. option: where messages say the name was.
 
     Raises UnsupportedError for a name that nothing has, for a worker that does not greet, and for a form that nothing
     lowers to.
@@ -135,10 +135,10 @@ def chosen(name: str, command: str = "") -> Chosen | None:
         return _of_command("--op-engine-command", command, _words("--op-engine-command", command))
     python, _, worker = name.rpartition(":")
     if name not in names() and worker and (shutil.which(python) is not None):
-        return _of_command("--op-engine", name, serving(worker, python))
+        return _of_command(option, name, serving(worker, python))
     plain, _, release = name.partition("@")
     if plain not in names() or (plain == OWN and release):
-        raise UnsupportedError(f"--op-engine={name}: no such name.{suggestion(name, names(), 'Known')}")
+        raise UnsupportedError(f"{option}={name}: no such name.{suggestion(name, names(), 'Known')}")
     backend, _, variant = plain.partition(":")
     return None if plain == OWN else Chosen(backend, variant or None, release)
 
