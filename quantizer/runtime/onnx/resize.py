@@ -1,10 +1,13 @@
 """Resize: interpolation axis by axis.
 
 Source of coordinates and weights: the ONNX operator Resize and the formulas of its tests.
+ONNX says nothing about how a linear resize of integers rounds. Here it computes as ONNX Runtime's function for the CPU
+does, which was found by comparison.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 
@@ -97,6 +100,82 @@ def _interpolated(
     return total_of
 
 
+INTEGERS = (torch.uint8, torch.int8, torch.int32)
+"""Types of integers whose linear resize ONNX Runtime has."""
+
+
+def _of_integers(x: Tensor, target: Sequence[int], scales: Sequence[float], mode: str) -> Tensor:
+    """Return the linear resize of integers, as ONNX Runtime has it.
+
+    Products of values and weights are summed in float32, the first axis slowest, and the sum loses its fraction.
+    Where an image of 8 bits has its channels last, coordinates lose what is below 2^-10 and the sum is one of integers.
+    """
+    if list(x.shape) == list(target):
+        return x
+    axes = _resized_axes(scales)
+    fixed = axes == [1, 2] and x.dim() == 4 and x.dtype != torch.int32
+    around = [_neighbours(mode, scales[axis], x.shape[axis], target[axis], fixed=fixed) for axis in axes]
+    wide = x.to(torch.int64 if fixed else torch.float32)
+    total = None
+    for ends in itertools.product((0, 1), repeat=len(axes)):
+        values, weight = wide, None
+        for axis, end, (places, _) in zip(axes, ends, around, strict=True):
+            values = values.index_select(axis, places[end])
+        for axis, end, (_, weights) in reversed(list(zip(axes, ends, around, strict=True))):
+            own = weights[end].reshape([-1 if i == axis else 1 for i in range(x.dim())])
+            weight = own if weight is None else weight * own
+        assert weight is not None
+        total = weight * values if total is None else total + weight * values
+    assert total is not None
+    return (total.div(UNIT * UNIT, rounding_mode="trunc") if fixed else total.trunc()).to(x.dtype)
+
+
+UNIT = 1 << 10
+"""Steps between two neighbours in integer coordinates."""
+
+
+def _resized_axes(scales: Sequence[float]) -> list[int]:
+    """Return the axes that a linear resize of integers goes along, whether or not their scale is 1."""
+    count = len(scales)
+    if count in (2, 4) and all(scale == 1 for scale in scales[:-2]):
+        return [count - 2, count - 1]
+    if count == 4 and scales[0] == scales[3] == 1:
+        return [1, 2]
+    if count in (3, 5) and all(scale == 1 for scale in scales[:-3]):
+        return [count - 3, count - 2, count - 1]
+    raise UnsupportedError(f"Resize of integers by {list(scales)}: takes two axes of an image, or three of a volume.")
+
+
+def _neighbours(
+    mode: str, scale: float, size: int, count: int, *, fixed: bool
+) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    """Return the two neighbours of each coordinate of an axis, and their weights; all arithmetic is in float32."""
+    place, half = torch.arange(count, dtype=torch.float32), 0.5
+    step = torch.tensor(scale, dtype=torch.float32)
+    if mode not in ("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel", "tf_half_pixel_for_nn"):
+        raise UnsupportedError(f"Resize of integers: coordinate_transformation_mode={mode!r}.")
+    if step == 1:
+        point = place
+    elif mode == "asymmetric":
+        point = place / step
+    elif mode == "tf_half_pixel_for_nn":
+        point = (place + half) / step
+    elif count == 1 and mode != "half_pixel":
+        point = place
+    elif mode == "align_corners":
+        point = place * (size - 1) / (count - 1)
+    else:
+        point = (place + half) / step - half
+    point = point.clamp(0, size - 1)
+    lower = point.to(torch.int64)
+    upper = (lower + 1).clamp(max=size - 1)
+    at, one = ((point * UNIT).to(torch.int64), UNIT) if fixed else (point, 1)
+    same = lower == upper
+    away, back = ((at - end * one).abs() for end in (lower, upper))
+    middle = torch.tensor(one / 2).to(at.dtype)
+    return (lower, upper), (torch.where(same, middle, back), torch.where(same, middle, away))
+
+
 @moves
 def _nearest(x: Tensor, *, axis: int, points: Sequence[float], nearest_mode: str) -> Tensor:
     if nearest_mode not in ROUNDED:
@@ -142,11 +221,17 @@ def resize_any(
 ) -> Tensor:  # fmt: skip
     """x at evenly spaced coordinates, to given sizes or by given scales, for some axes or all."""
     roi, scales, sizes = (None, *operands, None)[:3] if since < 11 else (*operands, None, None, None)[:3]
-    if mode not in ("nearest", "linear", "cubic") or (mode != "nearest" and not x.is_floating_point()):
-        raise UnsupportedError(f"Resize of {x.dtype} with mode={mode!r}.")
+    integers = mode == "linear" and x.dtype in INTEGERS and not antialias and not exclude_outside
+    if mode not in ("nearest", "linear", "cubic") or (mode != "nearest" and not x.is_floating_point() and not integers):
+        raise UnsupportedError(f"Resize of {x.dtype} with mode={mode!r}, antialias={antialias}.")
     chosen = [axis_of("Resize", axis, x.dim()) for axis in (range(x.dim()) if axes is None else axes)]
     factors, wanted = _target(x, chosen, scales, sizes, keep_aspect_ratio_policy)
-    sized("Resize", [dict(zip(chosen, wanted, strict=True)).get(i, n) for i, n in enumerate(x.shape)], x.dtype)
+    target = [dict(zip(chosen, wanted, strict=True)).get(i, n) for i, n in enumerate(x.shape)]
+    sized("Resize", target, x.dtype)
+    if integers:
+        scale_of = dict(zip(chosen, factors, strict=True))
+        every = [scale_of.get(i, 1.0) for i in range(x.dim())]
+        return _of_integers(x, target, every, coordinate_transformation_mode)
     corners = [float(v) for v in roi.tolist()] if roi is not None and roi.numel() else []
     if coordinate_transformation_mode == "tf_crop_and_resize" and len(corners) != 2 * len(chosen):
         raise UnsupportedError(f"Resize: roi holds {len(corners)} numbers: must be two for each of {len(chosen)} axes.")
@@ -187,7 +272,9 @@ def _target(
         factors = [float(value) for value in scales.double().tolist()]
         if min(factors, default=1.0) <= 0 or not all(map(math.isfinite, factors)):
             raise UnsupportedError(f"Resize: scales {factors}: must be above 0.")
-        return factors, [math.floor(x.shape[axis] * factor) for axis, factor in zip(axes, factors, strict=True)]
+        # A float32 product, as in ONNX's shape inference: 5 by 2.6 is 13, and exactly it would be less.
+        lengths = torch.tensor([x.shape[axis] for axis in axes], dtype=torch.float32)
+        return factors, (lengths * scales.float()).floor().long().tolist()
     wanted = whole(sizes)
     if min(wanted, default=1) < 1:
         raise UnsupportedError(f"Resize: sizes {wanted}: must be at least 1.")

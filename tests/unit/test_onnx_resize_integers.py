@@ -1,0 +1,80 @@
+"""Linear resize of integers equals ONNX Runtime's, code by code; lengths by scales are those of ONNX's shape inference."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from ort_oracle import Array, one_node, run_node
+
+from quantizer.core.errors import UnsupportedError
+from quantizer.runtime.onnx.resize import resize_any
+
+MODES = ("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel", "tf_half_pixel_for_nn")
+RESIZED = {
+    "image": ([2, 3, 4, 5], [2, 3, 7, 9]),
+    "matrix": ([4, 5], [3, 11]),
+    "channels last": ([2, 4, 5, 3], [2, 7, 9, 3]),
+    "columns before channels": ([2, 4, 5, 3], [2, 4, 9, 3]),
+    "volume": ([1, 2, 3, 4, 5], [1, 2, 4, 6, 1]),
+    "three axes": ([2, 4, 5], [3, 4, 7]),
+}
+UNEVEN = np.array([1, 1, 1.3, 2.6], np.float32)
+SAME = np.array([1, 1, 1.01, 1.01], np.float32)
+
+
+def codes(dtype: str, shape: list[int]) -> Array:
+    """Return codes over the whole type, in int32 those that float32 holds; from the places, so that failures replay."""
+    info = np.iinfo(dtype)
+    first, last = max(info.min, -(2**24)), min(info.max, 2**24)
+    return (first + (np.arange(np.prod(shape)) * 7919 * 104729) % (last - first + 1)).reshape(shape).astype(dtype)
+
+
+def both(x: Array, order: list[str], given: Array, **attrs: Any) -> tuple[Array, Array]:
+    given = np.asarray(given)
+    theirs = run_node("Resize", {"x": x}, {"given": given}, order, mode="linear", **attrs)
+    operands = [torch.from_numpy(given) if name == "given" else None for name in order[1:]]
+    return resize_any(torch.from_numpy(x), *operands, mode="linear", since=13, **attrs).numpy(), theirs
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "int32"])
+@pytest.mark.parametrize("kind", RESIZED)
+def test_integers_are_those_of_onnx_runtime(kind: str, dtype: str) -> None:
+    shape, wanted = RESIZED[kind]
+    for mode in MODES:
+        ours, theirs = both(
+            codes(dtype, shape), ["x", "", "", "given"], np.array(wanted), coordinate_transformation_mode=mode
+        )
+        np.testing.assert_array_equal(ours, theirs, mode)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int32", "float32"])
+@pytest.mark.parametrize("scales", [UNEVEN, SAME], ids=["uneven", "same"])
+def test_lengths_by_scales_are_products_in_float32(scales: Array, dtype: str) -> None:
+    x = codes("int8", [1, 2, 4, 5]).astype(dtype)
+    ours, theirs = both(x, ["x", "", "given"], scales, coordinate_transformation_mode="asymmetric")
+    assert ours.shape == theirs.shape
+    if dtype != "float32":
+        np.testing.assert_array_equal(ours, theirs)
+    model = one_node("Resize", {"x": x}, {"given": scales}, ["x", "", "given"], mode="linear")
+    inferred = onnx.shape_inference.infer_shapes(model).graph.output[0].type.tensor_type.shape
+    assert tuple(axis.dim_value for axis in inferred.dim) == ours.shape
+
+
+@pytest.mark.parametrize(
+    ("shape", "wanted", "attrs"),
+    [
+        ([2, 3, 4, 5], [4, 3, 4, 5], {}),
+        ([4], [7], {}),
+        ([1, 1, 4, 5], [1, 1, 7, 5], {"antialias": 1}),
+        ([1, 1, 4, 5], [1, 1, 7, 5], {"coordinate_transformation_mode": "half_pixel_symmetric"}),
+    ],
+)
+def test_what_is_not_known_is_refused(shape: list[int], wanted: list[int], attrs: dict[str, Any]) -> None:
+    with pytest.raises(UnsupportedError, match="Resize of"):
+        resize_any(
+            torch.from_numpy(codes("uint8", shape)), None, None, torch.tensor(wanted), mode="linear", since=19, **attrs
+        )
