@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import re
 from pathlib import Path
 
@@ -12,13 +13,15 @@ import pytest
 import torch
 
 from quantizer.cli import main
-from quantizer.conformance.failures.element import MAX_SHOWN, element_lines
+from quantizer.conformance.failures import element
+from quantizer.conformance.failures.element import MAX_SHOWN, SUMS, element_lines
 from quantizer.conformance.failures.message import describe, write_replay
 from quantizer.conformance.generation.examples import example_case
 from quantizer.conformance.judging.judge import judge
 from quantizer.conformance.setup.options import Options
 from quantizer.conformance.setup.session import open_session
 from quantizer.conformance.stored.cases import read_replay
+from quantizer.conformance.target import Target
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.verdict import EVERY
 from quantizer.numerics.qparams import Staged
@@ -135,3 +138,22 @@ def test_a_case_that_ended_its_process_is_not_run_again_for_its_file(tmp_path):
     trial.engine.run = lambda *_: ran.append(1)
     write_replay(tmp_path / "one.json", "item", trial, [], "", ran=False)
     assert not ran and "tensors" not in json.loads((tmp_path / "one.json").read_text())
+
+
+@pytest.mark.parametrize("op", sorted(n for n, s in SESSION.library.specs.items() if s.error_model.kind in SUMS))
+def test_terms_of_a_reference_that_autograd_does_not_follow_are_the_same(op, monkeypatch):
+    """A plugin's reference runs in a worker. Its failures once said only that the operands could not be shown."""
+    trial = min(trials(op), key=lambda trial: sum(map(math.prod, trial.case.shapes.values())))
+    followed = element_lines(trial, middle(trial))
+    reference = Target.reference
+    monkeypatch.setattr(Target, "reference", lambda *given: reference(*given).detach())
+    assert element_lines(trial, middle(trial)) == followed
+
+
+def test_a_long_sum_of_such_a_reference_is_not_taken_apart(monkeypatch):
+    trial = trials("add", count=1)[0]
+    reference = Target.reference
+    monkeypatch.setattr(Target, "reference", lambda *given: reference(*given).detach())
+    monkeypatch.setattr(element, "MAX_CALLS", 1)
+    (line,) = (line for line in element_lines(trial, middle(trial)) if "accumulator" in line)
+    assert line.endswith("not shown: the plugin's reference would be called more than 1 times")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -16,6 +18,8 @@ from quantizer.tiling.windows import Box, needed, slices
 
 MAX_SHOWN = 12
 """Values of an operand, and terms of a sum, that a failure prints."""
+MAX_CALLS = 1024
+"""Calls of a plugin's reference for the terms of one sum. A shrunk case rarely needs more than ten."""
 SUMS = ("linear", "bilinear", "mean")
 """Error models of operators whose reference, on centred codes, is the accumulator."""
 
@@ -144,7 +148,10 @@ def _accumulator(trial: Trial, index: Sequence[int]) -> Iterator[str]:
         sums = [str(int(column[tuple(index)])) for column, _ in columns_of(trial, name)]
         yield row("sums of blocks", f"{', '.join(sums[:-1])}, constant {sums[-1]}")
         return
-    terms, zeros, divisor = _terms(trial, tuple(index))
+    if (found := _terms(trial, tuple(index))) is None:
+        yield row("accumulator", f"not shown: the plugin's reference would be called more than {MAX_CALLS:,} times")
+        return
+    terms, zeros, divisor = found
     total = sum(value for value, _ in terms)
     written = f"{total:.9g}" if isinstance(total, float) and not total.is_integer() else f"{int(total)}"
     shown = " + ".join(text for _, text in terms[:MAX_SHOWN])
@@ -159,8 +166,8 @@ def _accumulator(trial: Trial, index: Sequence[int]) -> Iterator[str]:
         yield row("", f"the function under test accumulates {got}")
 
 
-def _terms(trial: Trial, index: tuple[int, ...]) -> tuple[list[tuple[float, str]], int, int]:
-    """Return the nonzero terms with their text, the number of zero terms, and the divisor of their sum.
+def _terms(trial: Trial, index: tuple[int, ...]) -> tuple[list[tuple[float, str]], int, int] | None:
+    """Return the nonzero terms with their text, the number of zero terms, and the divisor of their sum. None: too many.
 
     The reference is linear in each operand, so its derivative by an operand, at the element, is what every code of that
     operand is multiplied by: exact on centred codes, without a statement of windows for each operator. The bias is a
@@ -171,13 +178,8 @@ def _terms(trial: Trial, index: tuple[int, ...]) -> tuple[list[tuple[float, str]
     added = [name for name in operands if spec.inputs[name].kind == "value" and name not in biases]
     bilinear = spec.error_model.kind == "bilinear"
     varied = [*added[:1], *biases] if bilinear else added
-    with torch.enable_grad():
-        for name in varied:
-            operands[name].requires_grad_()
-        element = trial.target.reference(operands, trial.case)[index]
-        by = torch.autograd.grad(
-            element, [operands[name] for name in varied], allow_unused=True, materialize_grads=True
-        )
+    if (by := _derivatives(trial, operands, varied, index)) is None:
+        return None
     rescale = trial.parameters.rescale
     gains = rescale.factors if rescale is not None and spec.error_model.kind == "linear" else {}
     terms: list[tuple[float, str]] = []
@@ -192,13 +194,44 @@ def _terms(trial: Trial, index: tuple[int, ...]) -> tuple[list[tuple[float, str]
         touched = weights != 0
         for value, weight in zip(values[touched].tolist(), weights[touched].tolist(), strict=True):
             whole, by_whole = round(value), round(weight)
-            product: float = whole * by_whole
+            term: float = whole * by_whole
             text = f"{whole}*{by_whole}" if by_whole != 1 else f"{whole}"
             if gain != 1:
-                product, text = product * gain, f"{text}*{gain:.9g}"
-            terms += [(product, text + label)] if whole else []
+                term, text = term * gain, f"{text}*{gain:.9g}"
+            terms += [(term, text + label)] if whole else []
             zeros += not whole
     return terms, zeros, divisor
+
+
+def _derivatives(
+    trial: Trial, operands: dict[str, Tensor], varied: Sequence[str], index: tuple[int, ...]
+) -> list[Tensor] | None:
+    """Return what the reference, at the element, multiplies each code of the operands *varied* by.
+
+    A plugin's own reference runs in its worker, where autograd does not follow it. Its factors are its results on
+    operands of one 1 and else 0, for each element of the window: the reference is linear in each operand.
+    None if that takes more than MAX_CALLS calls.
+    """
+
+    def element(values: dict[str, Tensor]) -> Tensor:
+        return trial.target.reference(values, trial.case)[index]
+
+    with torch.enable_grad():
+        followed = operands | {name: operands[name].requires_grad_() for name in varied}
+        if (made := element(followed)).requires_grad:
+            inputs = [followed[name] for name in varied]
+            return list(torch.autograd.grad(made, inputs, allow_unused=True, materialize_grads=True))
+    boxes = needed(trial.spec, trial.case.shapes, trial.case.attrs, index)
+    if sum(math.prod(stop - start for start, stop in boxes[name]) for name in varied) > MAX_CALLS:
+        return None
+    zeros = operands | {name: torch.zeros_like(operands[name], requires_grad=False) for name in varied}
+    found = [torch.zeros_like(zeros[name]) for name in varied]
+    for name, factors in zip(varied, found, strict=True):
+        for place in itertools.product(*(range(*extent) for extent in boxes[name])):
+            one = torch.zeros_like(zeros[name])
+            one[place] = 1
+            factors[place] = element({**zeros, name: one})
+    return found
 
 
 def row(name: str, text: str) -> str:
