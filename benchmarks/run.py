@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import resource
 import statistics
@@ -67,19 +68,19 @@ WARM = 10
 ENGINE_TARGETS = {"onnxruntime": "<= 1.5 ms", "litert": "<= 1 ms", "tosa": "<= 0.6 ms", "torch": "-"}
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
+    # A session turns oneDNN off, which the kernels are for: they come first.
+    parts = (kernels, executor, training, cases, batches, campaign, engines, flow, suite)
+    known = {part.__name__: part for part in parts}
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "parts", nargs="*", metavar="PART", help=f"what is measured, all by default: {', '.join(known)}"
+    )
+    asked = parser.parse_args(arguments).parts
+    if unknown := [name for name in asked if name not in known]:
+        parser.error(f"no part is called {unknown[0]!r}. Parts: {', '.join(known)}.")
     torch.set_num_threads(1)
-    rows = [
-        *kernels(),
-        *executor(),
-        *training(),
-        *cases(),
-        *batches(),
-        *campaign(),
-        *engines(),
-        *flow(),
-        *suite(),
-    ]  # a session turns oneDNN off, which the kernels are for
+    rows = [row for name, part in known.items() if name in asked or not asked for row in part()]
     sys.stdout.write(tabulate(rows, headers=["what", "measured", "target"]) + "\n")
 
 
