@@ -9,11 +9,11 @@ from fractions import Fraction
 import torch
 from torch import Tensor
 
+from quantizer.numerics.exact_sum import exact_sum
 from quantizer.numerics.parameters import Request, default_parameters, group_sizes
 from quantizer.numerics.qparams import Parameters, QParams, Rescale, Staged
 from quantizer.numerics.quantize import centred
 from quantizer.numerics.ratio_to_multiplier import float32_multiplier, rescale
-from quantizer.numerics.requantize import exact_sum
 from quantizer.numerics.requantize_accumulator import requantize_accumulator
 from quantizer.numerics.roots import QUOTIENT_BITS, inverse_root_table, quotient, square_root, table_inverse_root
 from quantizer.numerics.rounding import divide, shift_right

@@ -16,9 +16,9 @@ from quantizer.ir.formats.compass_params import scale_of
 from quantizer.ir.graph import Graph, Node
 from quantizer.numerics.qparams import QParams
 from quantizer.optimize.global_methods import Method
+from quantizer.optimize.layer_parameters import Calibrated, source_layers
 from quantizer.optimize.passes import RESTRICTED
 from quantizer.optimize.per_layer import LayerKey
-from quantizer.optimize.quantizing import Calibrated, source_layers
 from quantizer.optimize.settings import Settings
 from quantizer.optimize.values import Value
 

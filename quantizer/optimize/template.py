@@ -11,9 +11,9 @@ from quantizer.ir.formats.compass_native import SOURCES
 from quantizer.ir.formats.compass_params import scale_of
 from quantizer.ir.graph import Graph, Node, Tensor
 from quantizer.optimize.conversions import MAKER
+from quantizer.optimize.layer_parameters import Calibrated
 from quantizer.optimize.measuring import Similarity
 from quantizer.optimize.per_layer import LayerKey
-from quantizer.optimize.quantizing import Calibrated
 from quantizer.optimize.settings import KEYS, Settings
 from quantizer.optimize.values import Value
 

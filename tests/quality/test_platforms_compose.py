@@ -18,8 +18,9 @@ from quantizer.conformance.target import Target
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.arithmetics import COMPOSING, refusal
 from quantizer.core.linting import lint
-from quantizer.core.platforms import Platform, RoundingMode, Variant
+from quantizer.core.platforms import Platform, RoundingMode
 from quantizer.core.schemes import ActivationPart, Scheme, WeightPart
+from quantizer.core.variants import Variant
 
 SESSION = open_session(Options(root=Path.cwd()))
 IDEAL = SESSION.library.platforms["ideal"]

@@ -219,7 +219,7 @@ def test_new_writes_a_spec_and_a_module_that_work_together(folder: Path, kind: s
     assert main(["spec", "lint", "op_specs"]) == 0
     code = (
         "import importlib.util, pathlib, torch; from quantizer.core.library import load_spec;"
-        "from quantizer.ops import REGISTRY, check_signature;"
+        "from quantizer.ops import REGISTRY; from quantizer.plugins.signatures import check_signature;"
         "place = importlib.util.spec_from_file_location('swap_sign', 'op_plugins/swap_sign.py');"
         "place.loader.exec_module(importlib.util.module_from_spec(place));"
         "spec = load_spec(pathlib.Path('op_specs/swap_sign.yaml'));"

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from quantizer.core.dtypes import dtype
-from quantizer.core.platforms import Platform, Variant
+from quantizer.core.platforms import Platform
+from quantizer.core.variants import Variant
 from quantizer.numerics.qparams import QParams, Rescale
 from quantizer.numerics.ratio_to_multiplier import rescale
 from quantizer.numerics.requantize import requantize, requantize_sum

@@ -24,7 +24,8 @@ from quantizer.optimize.cfg import parse_cfg, read_cfg
 from quantizer.optimize.comparing import COLUMNS, compare_run, counted, read_back, table
 from quantizer.optimize.last_bit_tolerance import SHOWN, LastBits
 from quantizer.optimize.last_bits import distances
-from quantizer.optimize.steps import STEPS, output_folder
+from quantizer.optimize.outputs import output_folder
+from quantizer.optimize.steps import STEPS
 from quantizer.optimize.work import Work
 
 load_built_ins()

@@ -16,7 +16,8 @@ from quantizer.core.errors import GraphError, PluginError
 from quantizer.core.library import load_library
 from quantizer.ir.formats import compass
 from quantizer.ir.formats.compass_read_back import with_parameters
-from quantizer.ops import REGISTRY, Registration, check_signature, load_built_ins
+from quantizer.ops import REGISTRY, Registration, load_built_ins
+from quantizer.plugins.signatures import check_signature
 from quantizer.runtime.executor import execute
 
 load_built_ins()
