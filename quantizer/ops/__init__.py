@@ -395,8 +395,3 @@ def _load_room(room: Room) -> None:
             if id(entry) not in before and entry.platform not in room.platforms:
                 own = ", ".join(room.platforms)
                 raise PluginError(f"room {room.name}: {entry}: a room registers for its own platforms only: {own}.")
-
-
-def named(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return *values* without the operands that are absent."""
-    return {name: value for name, value in values.items() if value is not None}

@@ -64,21 +64,6 @@ class Op:
     outputs: tuple[int, ...]
 
 
-def one_op(
-    code: str,
-    options_type: str | None,
-    options: Mapping[str, Any],
-    inputs: Sequence[TensorDef | None],
-    outputs: Sequence[TensorDef],
-) -> bytes:
-    """Return a model of one operator; None means an optional input that is absent."""
-    tensors = [t for t in inputs if t is not None]
-    places = {id(t): place for place, t in enumerate(tensors)}
-    given = tuple(ABSENT if t is None else places[id(t)] for t in inputs)
-    produced = tuple(range(len(tensors), len(tensors) + len(outputs)))
-    return model([Op(code, options_type, options, given, produced)], [*tensors, *outputs], produced)
-
-
 def model(ops: Sequence[Op], tensors: Sequence[TensorDef], outputs: Sequence[int]) -> bytes:
     """Return a model of *ops* in their order; tensors that no operator gives and that have no data are its inputs."""
     buffers: list[_Table] = [_Table([])]
