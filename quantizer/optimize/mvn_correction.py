@@ -24,10 +24,23 @@ from quantizer.optimize.values import Value
 
 NORMALIZATIONS = ("MVN", "LayerNorm", "InstanceNorm", "GroupNorm", "RMSNorm")
 KEEPING = (
-    *NORMALIZATIONS, "Convolution", "ConvTranspose", "Convolution3D", "ConvTranspose3D", "DepthwiseConv",
-    "FullyConnected", "RNN",
-    "BasicLSTM", "GRUv1", "GRUv3", "BatchNorm", "MatMul", "Eltwise", "Input", "Constant",
-)  # fmt: skip
+    *NORMALIZATIONS,
+    "Convolution",
+    "ConvTranspose",
+    "Convolution3D",
+    "ConvTranspose3D",
+    "DepthwiseConv",
+    "FullyConnected",
+    "RNN",
+    "BasicLSTM",
+    "GRUv1",
+    "GRUv3",
+    "BatchNorm",
+    "MatMul",
+    "Eltwise",
+    "Input",
+    "Constant",
+)
 """Layer types whose outputs have the precision that they compute; others only pass their input on."""
 WIDE = 16
 

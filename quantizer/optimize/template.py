@@ -18,10 +18,20 @@ from quantizer.optimize.settings import KEYS, Settings
 from quantizer.optimize.values import Value
 
 SHOWN = (
-    "q_mode_activation", "q_mode_weight", "q_bits_activation", "q_bits_weight", "q_bits_bias", "q_strategy_activation",
-    "q_strategy_weight", "running_statistic_momentum", "histc_bins", "lut_items_in_bits", "force_dtype_int",
-    "force_shift_positive", "trigger_float_op",
-)  # fmt: skip
+    "q_mode_activation",
+    "q_mode_weight",
+    "q_bits_activation",
+    "q_bits_weight",
+    "q_bits_bias",
+    "q_strategy_activation",
+    "q_strategy_weight",
+    "running_statistic_momentum",
+    "histc_bins",
+    "lut_items_in_bits",
+    "force_dtype_int",
+    "force_shift_positive",
+    "trigger_float_op",
+)
 TUNED = (
     "cosine", "sine", "atanh", "asinh", "atan", "asin", "acos", "acosh", "sinh", "tanh", "erf", "log", "shrink",
     "softsign", "exp", "softplus", "cosh", "mish", "celu", "selu", "elu", "gelu", "silu", "swish", "sigmoid",

@@ -22,8 +22,21 @@ ONNX = "onnx"
 NONE = "none"
 """The value of `oracle` in a spec whose summary says why no oracle exists."""
 _REFUSED = (
-    "load", "save", "from", "open", "set", "get", "gen", "mem", "compile", "manual", "seed", "rand", "use", "init",
-)  # fmt: skip
+    "load",
+    "save",
+    "from",
+    "open",
+    "set",
+    "get",
+    "gen",
+    "mem",
+    "compile",
+    "manual",
+    "seed",
+    "rand",
+    "use",
+    "init",
+)
 """Beginnings of functions that read files, keep state or draw numbers: they judge nothing."""
 
 

@@ -25,9 +25,22 @@ from quantizer.core.variants import Variant
 SESSION = open_session(Options(root=Path.cwd()))
 IDEAL = SESSION.library.platforms["ideal"]
 OPS = (
-    "add", "sub", "maximum", "where", "concat", "conv2d", "fully_connected", "mul", "reduce_mean", "reduce_sum", "relu",
-    "negative", "avg_pool2d", "leaky_relu", "sigmoid",
-)  # fmt: skip
+    "add",
+    "sub",
+    "maximum",
+    "where",
+    "concat",
+    "conv2d",
+    "fully_connected",
+    "mul",
+    "reduce_mean",
+    "reduce_sum",
+    "relu",
+    "negative",
+    "avg_pool2d",
+    "leaky_relu",
+    "sigmoid",
+)
 ROUNDINGS = tuple(mode for mode in get_args(RoundingMode) if mode != "stochastic")
 """Lint refuses stochastic rounding by itself."""
 BITS = (31, 24, 16, 15, 7)

@@ -70,13 +70,21 @@ def test_operands_go_in_the_order_of_the_spec_and_attributes_by_name():
 @pytest.mark.parametrize(
     ("oracle", "said"),
     [
-        ("torch.load", "no such function"), ("torch.save", "no such function"), ("numpy.memmap", "no such function"),
-        ("numpy.fromfile", "no such function"), ("numpy.genfromtxt", "no such function"), ("torch.__import__", "no such function"),
-        ("torch.os.system", "'torch.os' holds no oracles"), ("os.system", "'os' holds no oracles"),
-        ("torch.hub.load", "'torch.hub' holds no oracles"), ("numpy.ndarray", "no such function"),
-        ("torch.nn.functional.relux", "Did you mean 'relu'"), ("torch.pi", "no such function"), ("sin", "'' holds no oracles"),
+        ("torch.load", "no such function"),
+        ("torch.save", "no such function"),
+        ("numpy.memmap", "no such function"),
+        ("numpy.fromfile", "no such function"),
+        ("numpy.genfromtxt", "no such function"),
+        ("torch.__import__", "no such function"),
+        ("torch.os.system", "'torch.os' holds no oracles"),
+        ("os.system", "'os' holds no oracles"),
+        ("torch.hub.load", "'torch.hub' holds no oracles"),
+        ("numpy.ndarray", "no such function"),
+        ("torch.nn.functional.relux", "Did you mean 'relu'"),
+        ("torch.pi", "no such function"),
+        ("sin", "'' holds no oracles"),
     ],
-)  # fmt: skip
+)
 def test_anything_else_is_refused(oracle, said):
     with pytest.raises(SpecError, match=said):
         oracle_function(unary(oracle))

@@ -129,10 +129,17 @@ def optimized(
     (folder / "m.bin").write_bytes(b"")
     np.save(folder / "calib.npy", samples)
     cfg = (
-        "[Common]", f"graph={folder}/m.txt", f"bin={folder}/m.bin", "model_name=m", "dataset=NumpyDataset",
-        f"calibration_data={folder}/calib.npy", "calibration_strategy_for_activation=extrema", f"output_dir={folder}",
-        "out_ir_name=quant", *lines,
-    )  # fmt: skip
+        "[Common]",
+        f"graph={folder}/m.txt",
+        f"bin={folder}/m.bin",
+        "model_name=m",
+        "dataset=NumpyDataset",
+        f"calibration_data={folder}/calib.npy",
+        "calibration_strategy_for_activation=extrema",
+        f"output_dir={folder}",
+        "out_ir_name=quant",
+        *lines,
+    )
     (folder / "opt.cfg").write_text("\n".join(cfg) + "\n")
     assert main(["optimize", "--cfg", str(folder / "opt.cfg")]) == 0
     text = (folder / "quant.txt").read_text().strip()

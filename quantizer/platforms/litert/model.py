@@ -25,9 +25,18 @@ ABSENT = -1
 """The place of an optional input that an operator is not given."""
 _SIZE = {"b": 1, "B": 1, "?": 1, "h": 2, "H": 2, "i": 4, "I": 4, "f": 4, "q": 8, "d": 8, "O": 4}
 _CODES = {
-    "Int8": "b", "Uint8": "B", "Byte": "B", "Bool": "?", "Int16": "h", "Int32": "i", "Uint32": "I", "Int64": "q",
-    "Float32": "f", "Float64": "d", "UOffsetTRelative": "O",
-}  # fmt: skip
+    "Int8": "b",
+    "Uint8": "B",
+    "Byte": "B",
+    "Bool": "?",
+    "Int16": "h",
+    "Int32": "i",
+    "Uint32": "I",
+    "Int64": "q",
+    "Float32": "f",
+    "Float64": "d",
+    "UOffsetTRelative": "O",
+}
 _VERSIONS = {
     "CONV_2D": 5,
     "DEPTHWISE_CONV_2D": 6,
