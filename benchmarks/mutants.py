@@ -411,7 +411,13 @@ def document(outcomes: Sequence[tuple[Mutant, str, str]], outside: Counter[str],
     for mutant, outcome, by in alive:
         lines += [f"### {mutant.name}", "", "```diff", mutant.change, "```", ""]
         lines += [f"{outcome}{f' {by}' if by else ''}. {reasons[mutant.name]}".rstrip(), ""]
-    lines += ["## Functions that no sampled case reaches", "", "With the number of their mutants. They serve training, the executor, the flows, vendors' plugins, processors that this one", "is not, and a few examples of large or rare shapes; the tests of the package run them.", ""]  # fmt: skip
+    lines += [
+        "## Functions that no sampled case reaches",
+        "",
+        "With the number of their mutants. They serve training, the executor, the flows, vendors' plugins, processors that this one",
+        "is not, and a few examples of large or rare shapes; the tests of the package run them.",
+        "",
+    ]
     lines += [f"* `{name}` {count}" for name, count in sorted(outside.items())]
     return "\n".join(lines).rstrip() + "\n"
 

@@ -30,9 +30,14 @@ from quantizer.core.processor import instructions
 
 ROOT = Path(__file__).resolve().parents[1]
 OWN = (
-    "conv2d-w8a8", "depthwise_conv2d-w8a8", "fully_connected-w8a8", "matmul-a8", "softmax-a8", "avg_pool2d-a8",
+    "conv2d-w8a8",
+    "depthwise_conv2d-w8a8",
+    "fully_connected-w8a8",
+    "matmul-a8",
+    "softmax-a8",
+    "avg_pool2d-a8",
     "max_pool2d-a8",
-)  # fmt: skip
+)
 OWN_PLATFORMS = ("compass", "ideal")
 CONVOLUTIONS = ("conv2d-w8pta8-torch_x86", "depthwise_conv2d-w8a8-torch_x86", "conv2d-regressions")
 PRODUCTS = ("fully_connected-w8a8-torch_fbgemm", "matmul-a8-torch_x86", "fully_connected-regressions")
@@ -40,9 +45,15 @@ KERNELS = ("add-a8-torch_x86", "softmax-a8-torch_x86", "avg_pool2d-a8-torch_x86"
 BEHIND = ("add-regressions", "softmax-regressions", "avg_pool2d-regressions")
 EVERYTHING = (*CONVOLUTIONS, *PRODUCTS, *KERNELS, *BEHIND)
 VARIABLES = (
-    "ATEN_CPU_CAPABILITY", "MKL_CBWR", "MKL_ENABLE_INSTRUCTIONS", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA",
-    "FBGEMM_ENABLE_INSTRUCTIONS", "OMP_NUM_THREADS", "MKL_NUM_THREADS",
-)  # fmt: skip
+    "ATEN_CPU_CAPABILITY",
+    "MKL_CBWR",
+    "MKL_ENABLE_INSTRUCTIONS",
+    "ONEDNN_MAX_CPU_ISA",
+    "DNNL_MAX_CPU_ISA",
+    "FBGEMM_ENABLE_INSTRUCTIONS",
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+)
 """Taken out of the environment, so that a setting differs from the run without one in its own variable alone."""
 
 

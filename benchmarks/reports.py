@@ -59,10 +59,20 @@ def _item(op: str, scheme: str, platform: str, seed: int) -> Record:
     if fails:
         checks["arithmetic"] = replace(checks["arithmetic"], failed=1, ratio=2.0)
     return Record(
-        name, op, "cases", "failed" if fails else "passed", scheme=scheme, platform=platform, engine="builtin", cases=40,
-        checks=checks, coverage=("data=random", "tiles=whole"), gaps=("data=ties",) if mixed % 7 == 0 else (),
-        metrics={"sqnr_db": mixed % 90, "error_lsb": mixed % 700 / 1000}, failure="one code off [0123456789ab]" if fails else "",
-    )  # fmt: skip
+        name,
+        op,
+        "cases",
+        "failed" if fails else "passed",
+        scheme=scheme,
+        platform=platform,
+        engine="builtin",
+        cases=40,
+        checks=checks,
+        coverage=("data=random", "tiles=whole"),
+        gaps=("data=ties",) if mixed % 7 == 0 else (),
+        metrics={"sqnr_db": mixed % 90, "error_lsb": mixed % 700 / 1000},
+        failure="one code off [0123456789ab]" if fails else "",
+    )
 
 
 def hash_of(text: str) -> int:
@@ -125,9 +135,17 @@ def _facts(found: list[Record]) -> Facts:
     """Return what a whole run of *found* says of itself; reports refuse a folder without it."""
     spec = SpecFacts(version="1", path="op_specs/operator.yaml", sha256="0" * 64, lines={"op": 2})
     return Facts(
-        quantizer="1", python="3.11", packages={}, engine="builtin", profile="gate", checks=list(EVERY), files={},
-        specs={record.op: spec for record in found}, items=sorted(record.id for record in found), exit=1,
-    )  # fmt: skip
+        quantizer="1",
+        python="3.11",
+        packages={},
+        engine="builtin",
+        profile="gate",
+        checks=list(EVERY),
+        files={},
+        specs={record.op: spec for record in found},
+        items=sorted(record.id for record in found),
+        exit=1,
+    )
 
 
 def _large(root: Path) -> list[tuple[str, str, str]]:

@@ -258,12 +258,24 @@ def kernels() -> list[tuple[str, str, str]]:
     fx, fw, fp, fr, fd = float_conv
     wide_x, wide_w = x.short() * 3, w.short() * 3
     return [
-        ("int8 conv 64x56x56 -> 64 3x3 / float32", _ratio(lambda: conv(x, w, padding=pads, **unit), lambda: F.conv2d(fx, fw, padding=1)), "<= 0.6 (integer product)"),
-        ("the same on int16 codes, float32 kernel", _ratio(lambda: conv(wide_x // 3, wide_w // 3, padding=pads, **unit), lambda: F.conv2d(fx, fw, padding=1)), "<= 1.1"),
+        (
+            "int8 conv 64x56x56 -> 64 3x3 / float32",
+            _ratio(lambda: conv(x, w, padding=pads, **unit), lambda: F.conv2d(fx, fw, padding=1)),
+            "<= 0.6 (integer product)",
+        ),
+        (
+            "the same on int16 codes, float32 kernel",
+            _ratio(lambda: conv(wide_x // 3, wide_w // 3, padding=pads, **unit), lambda: F.conv2d(fx, fw, padding=1)),
+            "<= 1.1",
+        ),
         ("int8 conv with requantization / float32", _ratio(whole, lambda: F.conv2d(fx, fw, padding=1)), "<= 1.25"),
-        ("int8 conv 1x1 / float32", _ratio(lambda: conv(x, point, padding=[(0, 0), (0, 0)], **unit), lambda: F.conv2d(fx, fp)), "<= 0.6"),
+        (
+            "int8 conv 1x1 / float32",
+            _ratio(lambda: conv(x, point, padding=[(0, 0), (0, 0)], **unit), lambda: F.conv2d(fx, fp)),
+            "<= 0.6",
+        ),
         ("int8 linear 512 / float32", _ratio(lambda: linear(rows, dense), lambda: F.linear(fr, fd)), "<= 0.6"),
-    ]  # fmt: skip
+    ]
 
 
 def executor() -> list[tuple[str, str, str]]:

@@ -33,9 +33,22 @@ IMPORTED = (
     "xdist.workermanage",
 )  # fmt: skip
 READ_AT_IMPORT = (
-    "ATEN_", "CUDA", "DNNL_", "FBGEMM_", "HYPOTHESIS_", "LD_", "MKL_", "NUMEXPR_", "OMP_", "ONEDNN_", "OPENBLAS_",
-    "PYTHONHASHSEED", "PYTHONOPTIMIZE", "PYTHONWARNINGS", "TORCH",
-)  # fmt: skip
+    "ATEN_",
+    "CUDA",
+    "DNNL_",
+    "FBGEMM_",
+    "HYPOTHESIS_",
+    "LD_",
+    "MKL_",
+    "NUMEXPR_",
+    "OMP_",
+    "ONEDNN_",
+    "OPENBLAS_",
+    "PYTHONHASHSEED",
+    "PYTHONOPTIMIZE",
+    "PYTHONWARNINGS",
+    "TORCH",
+)
 CHANGING = "changing"
 """Given to a parent whose package may get operators and rooms while it runs."""
 COMMAND = """\

@@ -57,10 +57,15 @@ def trained(images: Tensor, labels: Tensor, *, epochs: int, seed: int) -> nn.Seq
     """Return two convolutions and a classifier, trained on images [n, 1, 8, 8]; the same for the same seed."""
     source = torch.Generator().manual_seed(seed)
     model = nn.Sequential(
-        nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
-        nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
-        nn.Flatten(), nn.Linear(128, 10),
-    )  # fmt: skip
+        nn.Conv2d(1, 16, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(16, 32, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(128, 10),
+    )
     for layer in (model[0], model[3], model[7]):
         nn.init.kaiming_uniform_(layer.weight, nonlinearity="relu", generator=source)
         nn.init.zeros_(layer.bias)
@@ -116,11 +121,20 @@ def quantized(folder: Path, name: str, fields: Mapping[str, str], library: Libra
     """Quantize the network in *folder* under a cfg of its own; return the row of it, and that of the float network."""
     stem = name.replace(" ", "_")
     given = {
-        "graph": folder / "digits.txt", "bin": folder / "digits.bin", "model_name": stem, "output_dir": folder / stem,
-        "dataset": "NumpyDataset", "calibration_data": folder / "calibration.npy", "calibration_batch_size": 32,
-        "calibration_strategy_for_activation": "extrema", "metric": "TopKMetric", "data": folder / "images.npy",
-        "label": folder / "labels.npy", "metric_batch_size": 90, **fields,
-    }  # fmt: skip
+        "graph": folder / "digits.txt",
+        "bin": folder / "digits.bin",
+        "model_name": stem,
+        "output_dir": folder / stem,
+        "dataset": "NumpyDataset",
+        "calibration_data": folder / "calibration.npy",
+        "calibration_batch_size": 32,
+        "calibration_strategy_for_activation": "extrema",
+        "metric": "TopKMetric",
+        "data": folder / "images.npy",
+        "label": folder / "labels.npy",
+        "metric_batch_size": 90,
+        **fields,
+    }
     path = folder / f"{stem}.cfg"
     path.write_text("[Common]\n" + "".join(f"{key} = {value}\n" for key, value in given.items()), encoding="utf-8")
     start = time.perf_counter()

@@ -50,10 +50,15 @@ def trained(images: Tensor, labels: Tensor, *, epochs: int, seed: int) -> nn.Seq
     """Return two convolutions and a classifier, trained on images [n, 1, 8, 8]; the same for the same seed."""
     source = torch.Generator().manual_seed(seed)
     model = nn.Sequential(
-        nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
-        nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
-        nn.Flatten(), nn.Linear(128, 10),
-    )  # fmt: skip
+        nn.Conv2d(1, 16, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(16, 32, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(128, 10),
+    )
     for layer in (model[0], model[3], model[7]):
         nn.init.kaiming_uniform_(layer.weight, nonlinearity="relu", generator=source)
         nn.init.zeros_(layer.bias)
@@ -71,9 +76,15 @@ def exported(model: nn.Module, path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         torch.onnx.export(
-            model, (torch.zeros(1, 1, 8, 8),), str(path), dynamo=False, opset_version=17,
-            input_names=["image"], output_names=["logits"], dynamic_axes={"image": {0: "n"}, "logits": {0: "n"}},
-        )  # fmt: skip
+            model,
+            (torch.zeros(1, 1, 8, 8),),
+            str(path),
+            dynamo=False,
+            opset_version=17,
+            input_names=["image"],
+            output_names=["logits"],
+            dynamic_axes={"image": {0: "n"}, "logits": {0: "n"}},
+        )
 
 
 def codes_elsewhere(path: Path, images: Tensor, tensors: list[str]) -> list[np.ndarray]:

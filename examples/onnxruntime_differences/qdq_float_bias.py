@@ -15,8 +15,16 @@ sums = (x.astype(np.int64) - z_x) * w.astype(np.int64)
 real = sums * s_x * s_w + b.astype(np.float64).reshape(1, 3, 1, 1)
 expected = np.clip(np.rint(real / s_y) + z_y, -(2**15), 2**15 - 1).astype(np.int64)
 
-constants = {"s_x": np.float32(s_x), "z_x": np.uint16(z_x), "s_w": np.float32(s_w), "z_w": np.int16(0), "s_y": np.float32(s_y), "z_y": np.int16(z_y),
-             "w": w, "b": b}  # fmt: skip
+constants = {
+    "s_x": np.float32(s_x),
+    "z_x": np.uint16(z_x),
+    "s_w": np.float32(s_w),
+    "z_w": np.int16(0),
+    "s_y": np.float32(s_y),
+    "z_y": np.int16(z_y),
+    "w": w,
+    "b": b,
+}
 nodes = [
     helper.make_node("DequantizeLinear", ["x", "s_x", "z_x"], ["xf"]),
     helper.make_node("DequantizeLinear", ["w", "s_w", "z_w"], ["wf"]),

@@ -11,10 +11,11 @@ from typing import get_args
 from quantizer.core.files import replace_files
 from quantizer.core.library import shipped_folder, shipped_platforms
 from quantizer.core.model import Model
-from quantizer.core.platforms import Platform, Variant
+from quantizer.core.platforms import Platform
 from quantizer.core.reference import reference_document
 from quantizer.core.schemes import Schemes
 from quantizer.core.spec import Spec
+from quantizer.core.variants import Variant
 from quantizer.core.wording import shown_path
 
 STALE = 1

@@ -93,9 +93,18 @@ def provided_request(
     inputs = {name: params for name, params in grids.items() if spec.inputs[name].role == "activation"}
     output = _with_steps(platform, params_of(case.data.given["y"]))
     return ProvidedRequest(
-        spec, scheme, platform, case.shapes, case.attrs, case.ranges, constants, inputs,
-        activation=case.activation, output_params=output, weights=weights,
-    )  # fmt: skip
+        spec,
+        scheme,
+        platform,
+        case.shapes,
+        case.attrs,
+        case.ranges,
+        constants,
+        inputs,
+        activation=case.activation,
+        output_params=output,
+        weights=weights,
+    )
 
 
 def _with_steps(platform: Platform, params: QParams) -> QParams:

@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from quantizer.core.platforms import Platform, Variant
+from quantizer.core.platforms import Platform
 from quantizer.core.schemes import Scheme
+from quantizer.core.variants import Variant
 
 Array = NDArray[Any]
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal
 
-from quantizer.core.platforms import Platform, RoundingMode, Variant
+from quantizer.core.platforms import Platform, RoundingMode
 from quantizer.core.spec import Spec
+from quantizer.core.variants import Variant
 from quantizer.core.yaml_source import Location
 
 NAMING = frozenset(

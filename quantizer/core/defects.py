@@ -117,23 +117,24 @@ class GraphDefect(Model):
     """Versions of that engine in which it was seen. Other versions are not excused."""
 
 
-def check_graph_defects(defects: Sequence[GraphDefect], key: str, taken: Sequence[str]) -> Iterator[Finding]:
-    """Yield the errors of *defects*, which are declared under *key*; ids in *taken* are declared elsewhere."""
+def check_graph_defects(defects: Sequence[GraphDefect], taken: Sequence[str]) -> Iterator[Finding]:
+    """Yield the errors of a platform's `graph_defects`; ids in *taken* are declared elsewhere."""
     seen = set(taken)
     for index, defect in enumerate(defects):
         if defect.id in seen:
-            yield Finding((key, index, "id"), f"{defect.id!r} is the id of another defect.")
+            yield Finding(("graph_defects", index, "id"), f"{defect.id!r} is the id of another defect.")
         seen.add(defect.id)
         try:
             unknown = parse(defect.predicate).names - set(GRAPH_NAMES)
         except SpecError as err:
-            yield Finding((key, index, "predicate"), str(err))
+            yield Finding(("graph_defects", index, "predicate"), str(err))
         else:
             for name in sorted(unknown):
-                yield Finding((key, index, "predicate"), f"no such name.{suggestion(name, GRAPH_NAMES, 'Known')}")
+                text = f"no such name.{suggestion(name, GRAPH_NAMES, 'Known')}"
+                yield Finding(("graph_defects", index, "predicate"), text)
         if not is_day(defect.since):
             text = f"must be a day, got {defect.since!r}. Write it as 2027-01-31."
-            yield Finding((key, index, "since"), text)
+            yield Finding(("graph_defects", index, "since"), text)
 
 
 def check_defects(defects: Sequence[Defect], key: str, taken: Sequence[str] = ()) -> list[Finding]:

@@ -141,9 +141,20 @@ def parse(text: str) -> Expression:
 
 
 _ALLOWED = (
-    ast.Load, ast.BinOp, ast.UnaryOp, ast.USub, ast.Not, ast.BoolOp, ast.And, ast.Or, ast.Compare,
-    ast.IfExp, ast.Subscript, ast.Tuple, ast.List,
-)  # fmt: skip
+    ast.Load,
+    ast.BinOp,
+    ast.UnaryOp,
+    ast.USub,
+    ast.Not,
+    ast.BoolOp,
+    ast.And,
+    ast.Or,
+    ast.Compare,
+    ast.IfExp,
+    ast.Subscript,
+    ast.Tuple,
+    ast.List,
+)
 
 
 def _compared_texts(node: ast.AST) -> Iterator[ast.expr]:

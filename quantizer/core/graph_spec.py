@@ -10,7 +10,8 @@ from quantizer.core.errors import SpecError
 from quantizer.core.library import read_file
 from quantizer.core.model import Model
 from quantizer.core.model_errors import Finding
-from quantizer.core.spec import Domain, Expr, Finite, Identifier
+from quantizer.core.spec import Domain
+from quantizer.core.spec_values import Expr, Finite, Identifier
 from quantizer.core.wording import shown_path, suggestion
 
 FOLDER = "graph_specs"

@@ -24,13 +24,22 @@ _PATTERNS = {
     NUMBERS: 'must be numbers joined by dots, such as "1.0"',
 }
 _KINDS = {
-    "int_type": "an integer", "int_from_float": "an integer", "int_parsing": "an integer",
+    "int_type": "an integer",
+    "int_from_float": "an integer",
+    "int_parsing": "an integer",
     "int_parsing_size": "an integer of at most 64 bits",
-    "float_type": "a number", "float_parsing": "a number", "finite_number": "a finite number",
-    "string_type": "text", "bool_type": "true or false", "bool_parsing": "true or false",
-    "list_type": "a list, such as [1, 2]", "dict_type": "a mapping", "model_type": "a mapping",
-    "model_attributes_type": "a mapping", "mapping_type": "a mapping",
-}  # fmt: skip
+    "float_type": "a number",
+    "float_parsing": "a number",
+    "finite_number": "a finite number",
+    "string_type": "text",
+    "bool_type": "true or false",
+    "bool_parsing": "true or false",
+    "list_type": "a list, such as [1, 2]",
+    "dict_type": "a mapping",
+    "model_type": "a mapping",
+    "model_attributes_type": "a mapping",
+    "mapping_type": "a mapping",
+}
 _BOUNDS = {
     "greater_than": ("must be above", "gt", ""),
     "greater_than_equal": ("must be at least", "ge", ""),

@@ -52,7 +52,7 @@ def check_platform(platform: Platform, stem: str) -> list[Finding]:
             findings.append(Finding(("significant_bits", key), f"name {name!r} is not activation_bits."))
     findings += check_defects(platform.defects, "defects")
     taken = [defect.id for defect in platform.defects]
-    return [*findings, *check_graph_defects(platform.graph_defects, "graph_defects", taken)]
+    return [*findings, *check_graph_defects(platform.graph_defects, taken)]
 
 
 def _first_rounding(platform: Platform) -> Iterator[Finding]:

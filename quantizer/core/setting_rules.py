@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from quantizer.core.platforms import NARROW_BITS, Platform, Variant
+from quantizer.core.platforms import NARROW_BITS, Platform
 from quantizer.core.schemes import Scheme
 from quantizer.core.spec import Spec
+from quantizer.core.variants import Variant
 from quantizer.core.yaml_source import Location
 
 SUM_BITS = 12

@@ -2,87 +2,29 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Annotated, Literal, TypeVar
 
-from pydantic import Discriminator, Field, PlainValidator, Tag, WithJsonSchema
+from pydantic import Discriminator, Field, Tag
 
-from quantizer.core.errors import SpecError
-from quantizer.core.expressions import Expression, parse, parse_axes
+from quantizer.core.expressions import Expression
+from quantizer.core.layer_format import LayerFormat
 from quantizer.core.model import Model
-from quantizer.core.model_errors import IDENTIFIER, NUMBERS
+from quantizer.core.model_errors import NUMBERS
 from quantizer.core.readings import ReadingName
+from quantizer.core.spec_values import (
+    Activation,
+    End,
+    Expr,
+    ExprOrList,
+    ExprOrNamed,
+    Finite,
+    Identifier,
+    Value,
+)
 from quantizer.core.stages import Stage
-from quantizer.core.wording import got
 
-Scalar = bool | int | float | str
 T = TypeVar("T")
-
-
-def _to_expression(value: object) -> Expression:
-    if isinstance(value, Expression):
-        return value
-    if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError(f"must be a finite number or an expression, got {value!r}")
-    if isinstance(value, bool | int | float):
-        value = repr(value)
-    if not isinstance(value, str):
-        # pydantic collects ValueError only
-        raise ValueError(f"must be a number or an expression, got {got(value)}")  # noqa: TRY004
-    try:
-        return parse_axes(value) if value.startswith("*") else parse(value)
-    except SpecError as err:
-        raise ValueError(str(err).rstrip(".")) from None
-
-
-def _to_value(value: object) -> Scalar | list[int]:
-    if isinstance(value, bool | int | str) or (isinstance(value, float) and math.isfinite(value)):
-        return value
-    if isinstance(value, list) and all(type(item) is int for item in value):
-        return value
-    raise ValueError(f"must be a finite number, true, false, text or a list of integers, got {got(value)}")
-
-
-def _to_end(value: object) -> Expression | float:
-    return value if isinstance(value, float) and math.isinf(value) else _to_expression(value)
-
-
-def _is_list(value: object) -> str:
-    return "<list>" if isinstance(value, list) else "<expression>"
-
-
-def _is_named(value: object) -> str:
-    return "<names>" if isinstance(value, dict) else "<expression>"
-
-
-_EXPRESSION_SCHEMA = {"type": ["string", "number", "boolean"]}
-_VALUE_SCHEMA = {"type": ["string", "number", "boolean", "array"], "items": {"type": "integer"}}
-
-Expr = Annotated[Expression, PlainValidator(_to_expression), WithJsonSchema(_EXPRESSION_SCHEMA)]
-"""A number, or an expression over dimensions and attributes."""
-ExprOrList = Annotated[
-    Annotated[list[Expr], Tag("<list>")] | Annotated[Expr, Tag("<expression>")], Discriminator(_is_list)
-]
-"""A list of sizes, or one expression that yields them all."""
-Value = Annotated[Scalar | list[int], PlainValidator(_to_value), WithJsonSchema(_VALUE_SCHEMA)]
-"""What an attribute or a dimension can be."""
-Finite = Annotated[float, Field(allow_inf_nan=False)]
-End = Annotated[Expression | float, PlainValidator(_to_end), WithJsonSchema(_EXPRESSION_SCHEMA)]
-"""A number, infinity, or an expression over dimensions and attributes."""
-Identifier = Annotated[str, Field(pattern=IDENTIFIER, max_length=40)]
-Activation = Literal["relu", "relu6"]
-StagedActivation = Literal["clip", "leakyrelu", "prelu"]
-"""Activations that take numbers and are rounded themselves; layers of files have them, no case of the gate."""
-"""What a graph may fuse into an operator: the larger of 0 and the value; then the smaller of 6 and that."""
-ExprOrNamed = Annotated[
-    Annotated[dict[Identifier, Expr], Tag("<names>")] | Annotated[Expr, Tag("<expression>")], Discriminator(_is_named)
-]
-"""One expression, or one for each name."""
-OneOrMoreKeys = Annotated[
-    Annotated[list[str], Tag("<list>")] | Annotated[str, Tag("<expression>")], Discriminator(_is_list)
-]
-"""The key of an attribute, or one key for each entry of a list."""
 
 
 class Bin(Model):
@@ -317,45 +259,6 @@ class Exclude(Model):
     """Why it does not apply."""
 
 
-class LayerFormat(Model):
-    """How the operator is written as a layer of one file format."""
-
-    type: str
-    """Its layer type."""
-    inputs: dict[Identifier, str] = {}
-    """Constant operands: our name -> theirs."""
-    attrs: dict[Identifier, OneOrMoreKeys] = {}
-    """Attribute -> their key, or one key for each entry of a list."""
-    trailing_axes: dict[Identifier, str] = {}
-    """Attribute, an axis of the first input -> their key, which lists that axis and all after it."""
-    sized: dict[Identifier, list[Identifier]] = {}
-    """Attributes that no key stores -> the axes of the output whose sizes they are."""
-    derived: dict[str, Expr] = {}
-    """Keys that follow from shapes and attributes."""
-    fixed: dict[str, str] = {}
-    """Keys with one value; a layer with another value is not this operator."""
-    absent: dict[str, str] = {}
-    """Values that the system assumes for keys that the layer leaves out."""
-    layouts: dict[Identifier, list[str]] = {}
-    """Constant operand -> its axes in the layer's order, if this is not channel last."""
-    zeros: list[Identifier] = []
-    """Optional constants that the system requires: if absent, zeros are written."""
-    from_front: list[Identifier] = []
-    """Axis attributes that are written as counted from the front, because the system does not count from the end."""
-    pairs: list[Identifier] = []
-    """Attributes that list all numbers before the axes, then all after them. The layer writes [before, after] pairs."""
-    consumed: list[Identifier] = []
-    """Attributes that a quantized layer leaves out, because its table includes them."""
-    activation: str | None = None
-    """Key that names the fused activation."""
-    transposed: dict[Identifier, str] = {}
-    """Input -> key that says whether the last two axes of the tensor are swapped."""
-    unfused: str = "NONE"
-    """The value of that key where nothing is fused."""
-    fuses: list[Activation | StagedActivation] = []
-    """Activations that only this layer fuses. RELU6 is the layer of relu, clamped at 6."""
-
-
 DATA_SETS = (
     "zeros",
     "one_hot",
@@ -369,9 +272,21 @@ DATA_SETS = (
     "random",
 )
 DataSet = Literal[
-    "zeros", "one_hot", "corners", "ties", "saturation", "accumulator_limit", "scale_spread",
-    "zero_point_extremes", "small_integers", "random", "every_code", "infinities", "uneven_channels", "outliers",
-]  # fmt: skip
+    "zeros",
+    "one_hot",
+    "corners",
+    "ties",
+    "saturation",
+    "accumulator_limit",
+    "scale_spread",
+    "zero_point_extremes",
+    "small_integers",
+    "random",
+    "every_code",
+    "infinities",
+    "uneven_channels",
+    "outliers",
+]
 """Data sets that fill tensors; every_code (each code in turn), infinities (among real numbers), uneven_channels and
 outliers (of weights) are for examples."""
 

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from quantizer.core.domains import constant
+from quantizer.core.layer_format import LayerFormat
 from quantizer.core.model_errors import Finding
 from quantizer.core.rooms import layer_formats
-from quantizer.core.spec import LayerFormat, Spec
+from quantizer.core.spec import Spec
 from quantizer.core.spec_tile_rules import axis_names
 from quantizer.core.wording import counted, suggestion, unknown
 

@@ -29,10 +29,22 @@ _ORACLE = re.compile(r"(torch|numpy|scipy\.special|onnx)(\.[A-Za-z_][A-Za-z0-9_]
 def check_spec(spec: Spec, stem: str) -> list[Finding]:
     """Return everything that is wrong with *spec*, read from a file called *stem*.yaml."""
     rules = (
-        _check_names, _check_domain_names, _check_expressions, _check_domains, _check_operands, _check_shapes,
-        _check_constraints, check_tiling, _check_error_model, _check_quantization, _check_examples,
-        _check_properties, check_formats, _check_the_rest, _check_stages,
-    )  # fmt: skip
+        _check_names,
+        _check_domain_names,
+        _check_expressions,
+        _check_domains,
+        _check_operands,
+        _check_shapes,
+        _check_constraints,
+        check_tiling,
+        _check_error_model,
+        _check_quantization,
+        _check_examples,
+        _check_properties,
+        check_formats,
+        _check_the_rest,
+        _check_stages,
+    )
     findings = [finding for rule in rules for finding in rule(spec)]
     if spec.op != stem:
         findings.append(

@@ -10,9 +10,18 @@ Status = Literal["pass", "fail", "mistrusted", "overflow", "defect", "inconclusi
 """inconclusive: the check could not be made; defect: it failed as the platform declares; `reason` says why."""
 
 CHECKS = (
-    "parameters", "float", "arithmetic", "accuracy", "exact", "tiled", "round_trip", "pipeline", "properties", "repeat",
+    "parameters",
+    "float",
+    "arithmetic",
+    "accuracy",
+    "exact",
+    "tiled",
+    "round_trip",
+    "pipeline",
+    "properties",
+    "repeat",
     "engine",
-)  # fmt: skip
+)
 """The checks of an example, in the order in which they are read."""
 
 SAMPLED = ("pipeline",)

@@ -26,9 +26,20 @@ OFF = (
 )
 BINARY = {"add": 0, "sub": 1, "mul": 2, "div": 3, "maximum": 4, "minimum": 5}
 UNARY = {
-    "abs": 0, "negative": 1, "floor": 2, "ceil": 3, "square": 4, "sqrt": 5, "rsqrt": 6, "exp": 7, "log": 8, "sine": 9,
-    "cosine": 10, "atan": 14, "reciprocal": 15,
-}  # fmt: skip
+    "abs": 0,
+    "negative": 1,
+    "floor": 2,
+    "ceil": 3,
+    "square": 4,
+    "sqrt": 5,
+    "rsqrt": 6,
+    "exp": 7,
+    "log": 8,
+    "sine": 9,
+    "cosine": 10,
+    "atan": 14,
+    "reciprocal": 15,
+}
 PLAIN = {"sigmoid": "Sigmoid", "tanh": "TanH", "silu": "Swish", "mish": "Mish", "erf": "Erf", "relu": "ReLU"}
 WITH: Mapping[str, Callable[[Made], str]] = {
     "leaky_relu": lambda attrs: f"ReLU 0={attrs['slope']!r}",

@@ -10,9 +10,19 @@ from quantizer.core.spec import Spec
 from quantizer.ir.graph import Graph, Node, Tensor
 
 SUFFIX = "#last"
-ALONG = {"batch_norm": "axis", "concat": "axis", "softmax": "axis", "argmax": "axis", "argmin": "axis",
-         "reduce_l2": "axes", "reduce_max": "axes", "reduce_mean": "axes", "reduce_min": "axes", "reduce_prod": "axes",
-         "reduce_sum": "axes"}  # fmt: skip
+ALONG = {
+    "batch_norm": "axis",
+    "concat": "axis",
+    "softmax": "axis",
+    "argmax": "axis",
+    "argmin": "axis",
+    "reduce_l2": "axes",
+    "reduce_max": "axes",
+    "reduce_mean": "axes",
+    "reduce_min": "axes",
+    "reduce_prod": "axes",
+    "reduce_sum": "axes",
+}
 """Operators that may run in either order -> their attribute that counts axes."""
 
 

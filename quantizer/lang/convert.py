@@ -22,9 +22,18 @@ from quantizer.lang.tensor import Tensor
 State = Literal["TOP_F32", "TOP_QUANTIZED"]
 STATES: dict[str, State] = {"f32": "TOP_F32", "quantized": "TOP_QUANTIZED"}
 LATER = (
-    "cmp", "mode", "dynamic", "asymmetric", "opt", "mlir_inference", "bmodel_inference", "top_mlir_inference",
-    "tpu_mlir_inference", "log_level", "embed_debug_info",
-)  # fmt: skip
+    "cmp",
+    "mode",
+    "dynamic",
+    "asymmetric",
+    "opt",
+    "mlir_inference",
+    "bmodel_inference",
+    "top_mlir_inference",
+    "tpu_mlir_inference",
+    "log_level",
+    "embed_debug_info",
+)
 """Arguments of TpuLang that steer what follows the text: taken, and without effect here."""
 
 

@@ -8,10 +8,24 @@ from quantizer.lang import FUNCTIONS
 from quantizer.lang.current import Function
 
 GROUPS = (
-    "NN/matrix", "binary", "binary shift", "misc", "quant", "pool", "activation", "sort", "arrange", "vision",
+    "NN/matrix",
+    "binary",
+    "binary shift",
+    "misc",
+    "quant",
+    "pool",
+    "activation",
+    "sort",
+    "arrange",
+    "vision",
     "compare",
-    "shape", "norm", "select", "tail", "custom", "first TpuLang",
-)  # fmt: skip
+    "shape",
+    "norm",
+    "select",
+    "tail",
+    "custom",
+    "first TpuLang",
+)
 """In the order of TpuLang's own list; the last is of its first version."""
 
 

@@ -218,11 +218,22 @@ class _Nothing:
 
 _NOTHING: Any = _Nothing()
 MODULES: tuple[tuple[type[nn.Module], Meaning], ...] = (
-    (Activation_fix, on_grid), (ConvBN_fix, convolved), (nn.Conv1d, convolved), (nn.Conv2d, convolved),
-    (nn.Conv3d, convolved), (nn.Linear, fully_connected), (nn.ReLU, rectified("relu")), (nn.ReLU6, rectified("relu6")),
-    (nn.MaxPool2d, largest), (nn.AvgPool2d, averaged), (nn.AdaptiveAvgPool2d, averaged_to), (nn.Flatten, reshaped),
-    (nn.Identity, same), (nn.Dropout, same), (nn.Dropout2d, same),
-)  # fmt: skip
+    (Activation_fix, on_grid),
+    (ConvBN_fix, convolved),
+    (nn.Conv1d, convolved),
+    (nn.Conv2d, convolved),
+    (nn.Conv3d, convolved),
+    (nn.Linear, fully_connected),
+    (nn.ReLU, rectified("relu")),
+    (nn.ReLU6, rectified("relu6")),
+    (nn.MaxPool2d, largest),
+    (nn.AvgPool2d, averaged),
+    (nn.AdaptiveAvgPool2d, averaged_to),
+    (nn.Flatten, reshaped),
+    (nn.Identity, same),
+    (nn.Dropout, same),
+    (nn.Dropout2d, same),
+)
 FUNCTIONS: dict[Any, Meaning] = {
     **dict.fromkeys((F.relu, torch.relu), rectified("relu")),
     F.relu6: rectified("relu6"),

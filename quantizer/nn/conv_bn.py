@@ -24,13 +24,23 @@ class ConvBN_fix(Fixed):
     fix_data_names = ("weight", "bias")
 
     def __init__(  # noqa: PLR0913 - the arguments of both layers
-        self, in_channels: int, out_channels: int, kernel_size: int | tuple[int, int] = 3,
-        stride: int | tuple[int, int] = 1, padding: int | tuple[int, int] = 0, dilation: int | tuple[int, int] = 1,
-        groups: int = 1, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True,
-        track_running_stats: bool = True, *,
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int | tuple[int, int] = 3,
+        stride: int | tuple[int, int] = 1,
+        padding: int | tuple[int, int] = 0,
+        dilation: int | tuple[int, int] = 1,
+        groups: int = 1,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        *,
         nf_fix_params: Mapping[str, Mapping[str, Any]],
-        nf_fix_params_grad: Mapping[str, Mapping[str, Any]] | None = None, compat: str | None = None,
-    ) -> None:  # fmt: skip
+        nf_fix_params_grad: Mapping[str, Mapping[str, Any]] | None = None,
+        compat: str | None = None,
+    ) -> None:
         gradients = nf_fix_params_grad if compat is None else None
         super().__init__(nf_fix_params=nf_fix_params, nf_fix_params_grad=gradients, compat=compat)
         self.conv = nn.Conv2d(in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias=False)

@@ -19,10 +19,19 @@ from quantizer.nn.straight_through import BetweenEnds, OnGrid, RoundedGradient
 
 
 def quantize_cfg(
-    data: Tensor, scale: Tensor | float, bitwidth: int | Tensor, method: int | Tensor,
-    range_method: int | Tensor = RangeMethod.RANGE_MAX, stochastic: bool = False, float_scale: bool = False,
-    zero_point: bool = False, group: str | bool | None = None, *, compat: str | None = None, seed: int | None = None,
-) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+    data: Tensor,
+    scale: Tensor | float,
+    bitwidth: int | Tensor,
+    method: int | Tensor,
+    range_method: int | Tensor = RangeMethod.RANGE_MAX,
+    stochastic: bool = False,
+    float_scale: bool = False,
+    zero_point: bool = False,
+    group: str | bool | None = None,
+    *,
+    compat: str | None = None,
+    seed: int | None = None,
+) -> tuple[Tensor, Tensor | None]:
     """Return *data* on its grid, and the grid's step: `clamp(round(data / step), codes) * step`.
 
     step = range / 2**bits.

@@ -128,9 +128,18 @@ def parameters(
         else WeightPart(bits=weight, granularity="tensor", range="full", rule="power_of_two"),
     )
     request = ProvidedRequest(
-        spec, scheme, platform, shapes, attrs, {}, {name: c.codes.float() for name, c in constants.items()},
-        inputs, activation, output_params=output, weights=constants,
-    )  # fmt: skip
+        spec,
+        scheme,
+        platform,
+        shapes,
+        attrs,
+        {},
+        {name: c.codes.float() for name, c in constants.items()},
+        inputs,
+        activation,
+        output_params=output,
+        weights=constants,
+    )
     rule = REGISTRY.find(spec.op, "quantize", platform.places)
     made: Parameters = rule.function(request) if rule else default_parameters(request)
     return replace(made, constants=dict(constants))

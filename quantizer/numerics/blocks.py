@@ -9,9 +9,9 @@ from torch import Tensor
 
 from quantizer.core.errors import GraphError
 from quantizer.core.platforms import RoundingMode
+from quantizer.numerics.exact_sum import exact_sum
 from quantizer.numerics.kernels import limit
 from quantizer.numerics.qparams import Parameters, QParams, Rescale
-from quantizer.numerics.requantize import exact_sum
 
 Product = Callable[[Tensor, Tensor], Tensor]
 

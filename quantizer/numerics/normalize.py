@@ -9,11 +9,11 @@ from fractions import Fraction
 import torch
 from torch import Tensor
 
+from quantizer.numerics.exact_sum import exact_sum
 from quantizer.numerics.parameters import Request, default_parameters, group_sizes
 from quantizer.numerics.qparams import Parameters, QParams, Rescale, Staged
 from quantizer.numerics.quantize import centred
 from quantizer.numerics.ratio_to_multiplier import float32_multiplier, rescale
-from quantizer.numerics.requantize import exact_sum
 from quantizer.numerics.requantize_accumulator import requantize_accumulator
 from quantizer.numerics.roots import QUOTIENT_BITS, inverse_root_table, quotient, square_root, table_inverse_root
 from quantizer.numerics.rounding import divide, shift_right
@@ -176,7 +176,7 @@ def normalize_by_table(
 
 
 def root_mean_square_by_table(
-    x: Tensor, gamma: Tensor | None, beta: Tensor | None, parameters: Parameters, count: int, family: str
+    x: Tensor, gamma: Tensor | None, beta: Tensor | None, parameters: Parameters, count: int
 ) -> Staged:
     """Floor the mean of squares, look its inverse root up, round the normalised value half up, requantize; no epsilon.
 
@@ -189,7 +189,7 @@ def root_mean_square_by_table(
     factor = _factor(root, parameters)
     end = 1 << (parameters.outputs["y"].dtype.bits - 1)
     normalized = shift_right(rows * factor, NORMAL_PLACES, "half_up").clamp(-end, end - 1)
-    codes = _affine(normalized.reshape(x.shape), gamma, beta, parameters, family, -1)
+    codes = _affine(normalized.reshape(x.shape), gamma, beta, parameters, "root_mean_square", -1)
     return Staged(codes, {"variance": variance, "root": root, "factor": factor, "normalized": normalized})
 
 

@@ -16,10 +16,11 @@ from quantizer.core.case import AttrValue, Range
 from quantizer.core.dtypes import dtype
 from quantizer.core.errors import GraphError, UnsupportedError
 from quantizer.core.expressions import parse
-from quantizer.core.platforms import CHOICE_NAMES, NARROW_BITS, SIGNS, Platform, Variant
+from quantizer.core.platforms import CHOICE_NAMES, NARROW_BITS, SIGNS, Platform
 from quantizer.core.schemes import Scheme
 from quantizer.core.shapes import channel_axis, infer_shapes, variables
 from quantizer.core.spec import Spec
+from quantizer.core.variants import Variant
 from quantizer.numerics.blocks import product_ratio
 from quantizer.numerics.fused_activations import STAGED, bounds_of, slope_of
 from quantizer.numerics.qparams import Bounds, Constant, Parameters, QParams, Rescale, Slope

@@ -13,8 +13,9 @@ from torch import Tensor
 from quantizer.core.dtypes import DType
 from quantizer.core.errors import GraphError
 from quantizer.core.formats import format_of
-from quantizer.core.platforms import Platform, Variant
+from quantizer.core.platforms import Platform
 from quantizer.core.scaling import Blocks
+from quantizer.core.variants import Variant
 
 
 @dataclass(frozen=True)

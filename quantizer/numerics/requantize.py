@@ -10,35 +10,27 @@ import functools
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from fractions import Fraction
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from quantizer.core.errors import GraphError, UnsupportedError
-from quantizer.core.platforms import FirstRounding, RoundingMode, Variant
-from quantizer.numerics.float_codes import exact_nearest
+from quantizer.core.platforms import FirstRounding, RoundingMode
+from quantizer.core.variants import Variant
+from quantizer.numerics.exact_sum import exact_sum, store_codes
 from quantizer.numerics.integer_requantize import requantize_integers
 from quantizer.numerics.qparams import QParams, Rescale
 from quantizer.numerics.ratio_to_multiplier import LARGEST_SHIFT, fixed_point
-from quantizer.numerics.rounding import divide, round_scalar, round_tensor
+from quantizer.numerics.rounding import round_tensor
 
 _BLOCK = 1 << 18
 """Elements above which a tensor is taken in pieces that fit the cache."""
-_NEAR = 2.0**-40
 EIGHT = 8
 """Channels of a vector."""
 MANTISSA_BITS = 31
 FURTHEST = 20
 """Bits by which a multiple of 15 bits is beyond every 16-bit code."""
-_NARROW = (
-    (torch.int8, -(1 << 7), (1 << 7) - 1),
-    (torch.uint8, 0, (1 << 8) - 1),
-    (torch.int16, -(1 << 15), (1 << 15) - 1),
-    (torch.int32, -(1 << 31), (1 << 31) - 1),
-)
-_DIRECTED = ("up", "down", "toward_zero", "stochastic")
 
 
 def requantize(
@@ -141,14 +133,14 @@ def _real_sum(
         pairs = [(term.expand(shape), numbers * factor) for term, factor in parts]
         exact_sum(pairs, rescale.divisor, zero, codes, out, rounding, seed)
     elif rescale.variant == "f32_even_zpin":
-        _store(codes, _fused_sum(terms, factors, zeros, zero).round_(), None, out)
+        store_codes(codes, _fused_sum(terms, factors, zeros, zero).round_(), None, out)
     elif rescale.variant == "f32_even":
         products = [term.to(torch.float32) * factor for term, factor in parts]
-        _store(codes, functools.reduce(torch.add, products).round(), zero, out)
+        store_codes(codes, functools.reduce(torch.add, products).round(), zero, out)
     else:
         values = [term.to(torch.float32) * torch.tensor(factor).float() for term, factor in parts]
         total = functools.reduce(torch.add, values)
-        _store(codes, (total / torch.tensor(rescale.divisor).float()).round(), zero, out)
+        store_codes(codes, (total / torch.tensor(rescale.divisor).float()).round(), zero, out)
     return codes
 
 
@@ -253,9 +245,9 @@ def _requantize_block(
         # float32 as in the engines: the accumulator is rounded first, then the product
         scaled = acc.to(torch.float32, copy=True).mul_(mantissa.to(torch.float32))
         if variant == "f32_even_zpin":
-            _store(codes, scaled.add_(zero).round_(), None, out)
+            store_codes(codes, scaled.add_(zero).round_(), None, out)
         else:
-            _store(codes, scaled.round_(), zero, out)
+            store_codes(codes, scaled.round_(), zero, out)
     elif variant in ("multiplier_shift", "half_away"):
         mode: RoundingMode = "half_away" if variant == "half_away" else rounding
         scaled = acc.to(torch.float64, copy=True).mul_(mantissa * torch.exp2(-shift.to(torch.float64)))
@@ -263,7 +255,7 @@ def _requantize_block(
             unit = 2.0**-first.fraction_bits
             scaled = round_tensor(scaled / unit, first.rounding).mul_(unit)
         rounded = scaled.round_() if mode == "half_even" else round_tensor(scaled, mode, seed=seed)
-        _store(codes, rounded, zero, out)
+        store_codes(codes, rounded, zero, out)
     elif variant == "exact":
         exact_sum([(acc, mantissa)], rescale.divisor, zero, codes, out, rounding, seed)
     elif variant in ("q31_wrapping_left", "q31_wrapping", "integer_multiplier_shift"):
@@ -308,95 +300,9 @@ def round_fixed_point(
     return product.bitwise_right_shift_(shift)
 
 
-def exact_sum(
-    terms: list[tuple[Tensor, Tensor]],
-    divisor: float,
-    zero: Tensor,
-    codes: Tensor,
-    out: QParams,
-    rounding: RoundingMode,
-    seed: int,
-) -> None:
-    """Write the correctly rounded real `sum(acc * factor) / divisor`, clamped, into contiguous *codes*.
-
-    Values within 2**-40 (relative) of a breakpoint of *rounding* are decided in integers: over a common denominator of
-    all factors where its products fit 62 bits, in rationals otherwise. Codes of a float format are those next to the
-    number.
-    """
-    if out.dtype.kind == "float":
-        codes.copy_(exact_nearest(terms, divisor, codes.shape, out.dtype.name, rounding))
-        return
-    size = float(max(-out.qmin, out.qmax) + int(zero.abs().max()) + 1)
-    parts = []
-    for acc, factor in terms:
-        parts.append(acc.to(torch.float64, copy=True).mul_(factor / divisor))
-        if len(terms) > 1 and acc.numel():
-            size = max(size, len(terms) * float(acc.abs().max()) * float(factor.max()) / divisor)
-    # float64 decides all elements but those next to a breakpoint of the rounding, which `_decide` takes in integers
-    value = functools.reduce(torch.Tensor.add_, parts)
-    low, high = (out.qmin - 1 - zero).to(torch.float64), (out.qmax + 1 - zero).to(torch.float64)
-    value = value.clamp_(low, high) if zero.dim() else value.clamp_(float(low), float(high))
-    rounded = round_tensor(value, rounding, seed=seed)
-    if rounding in _DIRECTED:
-        near = ((value - torch.round(value)).abs_() <= size * _NEAR) & (value > low) & (value < high)
-    else:
-        gap = value.sub_(rounded).abs_()
-        close = 0.5 - size * _NEAR
-        near = gap >= close if gap.numel() and float(gap.amax()) >= close else torch.zeros(0)
-    index = near.flatten().nonzero().flatten()
-    _store(codes, rounded, zero, out)
-    if index.numel():
-        flat = [tuple(t.expand(codes.shape).flatten()[index] for t in pair) for pair in terms]
-        decided = _decide(flat, divisor, rounding, index, seed) + zero.expand(codes.shape).flatten()[index]
-        codes.view(-1)[index] = decided.clamp_(out.qmin, out.qmax)
-
-
-def _decide(
-    terms: list[tuple[Tensor, ...]], divisor: float, rounding: RoundingMode, index: Tensor, seed: int
-) -> Tensor:
-    """Return the correctly rounded `sum(acc * factor) / divisor` of flat terms, element by element, without error."""
-    ratios = [{f: Fraction(f) / Fraction(divisor) for f in sorted(set(factor.tolist()))} for _, factor in terms]
-    denominator = math.lcm(*(r.denominator for by_factor in ratios for r in by_factor.values()))
-    reach = sum(
-        int(acc.abs().max()) * max(int(r * denominator) for r in by_factor.values())
-        for (acc, _), by_factor in zip(terms, ratios, strict=True)
-    )
-    if max(reach, denominator) < 1 << 61 and rounding != "stochastic":
-        numerator = torch.zeros_like(index)
-        for (acc, factor), by_factor in zip(terms, ratios, strict=True):
-            whole = torch.tensor([int(r * denominator) for r in by_factor.values()], dtype=torch.int64)
-            which = torch.searchsorted(torch.tensor(list(by_factor), dtype=torch.float64), factor)
-            numerator += acc.to(torch.int64) * whole[which]
-        return divide(numerator, denominator, rounding)
-    decided = []
-    for place, position in enumerate(index.tolist()):
-        value = Fraction(0)
-        for (acc, factor), by_factor in zip(terms, ratios, strict=True):
-            value += int(acc[place]) * by_factor[float(factor[place])]
-        decided.append(round_scalar(value, rounding, seed=seed, index=position))
-    return torch.tensor(decided, dtype=torch.int64)
-
-
 def _part(numbers: Tensor, axis: int, start: int, length: int) -> Tensor:
     """Return the part of broadcast *numbers* that belongs to a block."""
     return numbers.narrow(axis, start, length) if numbers.dim() and numbers.shape[axis] > 1 else numbers
-
-
-def _store(codes: Tensor, rounded: Tensor, zero: Tensor | None, out: QParams) -> None:
-    """Write the clamped codes of float *rounded*, which is overwritten; float32 only while it holds every code.
-
-    A float becomes int64 by way of the narrowest integer that holds the codes: torch converts that twice as fast.
-    """
-    if max(-out.qmin, out.qmax) >= 1 << 23:  # code plus zero point may leave the 24 bits that float32 holds
-        rounded = rounded.to(torch.float64)
-    if zero is not None and bool(zero.any()):
-        rounded.add_(zero)
-    rounded.clamp_(out.qmin, out.qmax)
-    for narrow, low, high in _NARROW:
-        if low <= out.qmin and out.qmax <= high:
-            rounded = rounded.to(narrow)
-            break
-    codes.copy_(rounded)
 
 
 def _along(rescale: Rescale, acc: Tensor, channel_axis: int | None) -> tuple[Tensor, Tensor]:

@@ -98,14 +98,12 @@ def requantize_terms(
     )
 
 
-def requantize_each_term(
-    terms: Mapping[str, Tensor], parameters: Parameters, *, output: str = "y"
-) -> dict[str, Tensor]:
+def requantize_each_term(terms: Mapping[str, Tensor], parameters: Parameters) -> dict[str, Tensor]:
     """Return for each of *terms* (centred codes, int64) the codes of `factor * term`."""
-    return {name: requantize_terms({name: term}, parameters, output=output) for name, term in terms.items()}
+    return {name: requantize_terms({name: term}, parameters) for name, term in terms.items()}
 
 
-def requantize_mean(sums: Tensor, counts: Tensor | int, parameters: Parameters, *, output: str = "y") -> Tensor:
+def requantize_mean(sums: Tensor, counts: Tensor | int, parameters: Parameters) -> Tensor:
     """Return the codes of *sums* of centred codes (int64) divided by *counts* of terms (that broadcast).
 
     exact: one rounding of the rational. f32_dequantized: the sum of dequantized float32
@@ -113,7 +111,7 @@ def requantize_mean(sums: Tensor, counts: Tensor | int, parameters: Parameters, 
     area_reciprocal: one of 31 bits, rounded half up; input and output have one scale.
     Other variants have the count in their multiplier.
     """
-    rescale, out, mode = _rescale(parameters), parameters.outputs[output], parameters.platform.rounding
+    rescale, out, mode = _rescale(parameters), parameters.outputs["y"], parameters.platform.rounding
     counts = torch.as_tensor(counts, dtype=torch.int64).expand(sums.shape)
     if rescale.variant in float32_stages.MEANS:
         return float32_stages.requantize_float32_mean(sums, counts, rescale, out)
@@ -129,7 +127,7 @@ def requantize_mean(sums: Tensor, counts: Tensor | int, parameters: Parameters, 
             (x,) = parameters.inputs.values()
             return mean_in_vectors(sums, int(counts.max()), x, out, -1 if rescale.axis is None else rescale.axis)
         case "f32_mean_of_codes_half_even":
-            return requantize_reduction(sums, int(counts.max()), parameters, output=output)
+            return requantize_reduction(sums, int(counts.max()), parameters)
         case "q31_folded":
             held, numbers = as_x86(sums, replace(rescale, variant="q31_double"), None)
             return requantize(held, numbers, out)
@@ -143,7 +141,7 @@ def requantize_mean(sums: Tensor, counts: Tensor | int, parameters: Parameters, 
             return rounded.add_(out.zero_point).clamp_(out.qmin, out.qmax)
         case _:
             ((name, _),) = parameters.inputs.items()
-            return requantize_terms({name: sums}, parameters, output=output)
+            return requantize_terms({name: sums}, parameters)
 
 
 def requantize_reduction(sums: Tensor, count: int, parameters: Parameters, *, output: str = "y") -> Tensor:

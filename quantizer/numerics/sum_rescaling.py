@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from quantizer.core.platforms import Variant
+from quantizer.core.variants import Variant
 from quantizer.numerics.qparams import QParams, Rescale
 from quantizer.numerics.ratio_to_multiplier import fixed_point, rescale_left_shifted
 

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from quantizer.core.errors import UnsupportedError
-from quantizer.core.platforms import Platform, Variant
+from quantizer.core.platforms import Platform
+from quantizer.core.variants import Variant
 from quantizer.numerics import sum_rescaling
 from quantizer.numerics.qparams import QParams, Rescale
 from quantizer.numerics.ratio_to_multiplier import (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import inspect
 import pkgutil
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -19,8 +18,6 @@ from quantizer.core.errors import PluginError, SpecError, UnsupportedError
 from quantizer.core.expressions import parse
 from quantizer.core.rooms import Room, rooms
 from quantizer.core.shield import shielded
-from quantizer.core.spec import Spec
-from quantizer.core.wording import suggestion
 from quantizer.numerics.batched import of_batches
 from quantizer.numerics.parameters import Request
 from quantizer.numerics.qparams import Parameters
@@ -31,22 +28,23 @@ __all__ = ["REGISTRY", "Place", "Registration", "Registry", "load_built_ins", "o
 
 FunctionKind = Literal["reference", "quantize", "quantized", "accumulate", "function", "tile"]
 KINDS: tuple[FunctionKind, ...] = ("reference", "quantize", "quantized", "accumulate", "function", "tile")
+"""What a function of each kind takes and returns.
+
+reference(*inputs, **attrs) -> Tensor: the operator on real numbers, in whatever float type it is given.
+quantize(request) -> Parameters: chooses parameters; compiled from the spec where a module has none.
+quantized(*inputs, parameters, **attrs) -> Tensor | Staged: int64 codes in, int64 codes out; where a module has none,
+its exact sums, requantized (`requantize_accumulator`).
+accumulate(*inputs, parameters, **attrs) -> Tensor: the exact sum before requantization.
+function(x, **attrs) -> Tensor: a function of one input, in the float type in which a platform builds its table; where a
+module has no quantize and no quantized, the table is provided and looked up.
+tile(...): only where the spec cannot say it, see quantizer.tiling.
+"""
 BUILT_IN = "built-in"
 OVERRIDE = "override"
 Function = Callable[..., Any]
 Place = str | tuple[str, ...] | None
 """Of which platform a function is asked: its name, or its names (`Platform.places`), its own first; None: of none."""
 F = TypeVar("F", bound=Function)
-"""
-reference(*inputs, **attrs) -> Tensor: the operator on real numbers, in whatever float type it is given.
-quantize(request) -> Parameters: chooses parameters; compiled from the spec where a module has none.
-quantized(*inputs, parameters, **attrs) -> Tensor | Staged: int64 codes in, int64 codes out; where a module has none,
-what `finish` makes of its accumulate.
-accumulate(*inputs, parameters, **attrs) -> Tensor: the exact sum before requantization.
-function(x, **attrs) -> Tensor: a function of one input, in the float type in which a platform builds its table; where a
-module has no quantize and no quantized, the table is provided and looked up.
-tile(...): only where the spec cannot say it, see quantizer.tiling.
-"""
 
 
 @dataclass(frozen=True)
@@ -373,30 +371,6 @@ def unwrapped(function: Function) -> Function:
     return found
 
 
-def check_declared(spec: Spec, entry: Registration) -> None:
-    """Refuse an `unsupported` predicate that names something that no case of the operator has."""
-    known = [*spec.dims, *spec.attrs, *DECLARED_NAMES]
-    for predicate in entry.unsupported:
-        for name in sorted(parse(predicate).names.difference(known)):
-            hint = suggestion(name, known, "Known")
-            raise PluginError(f"{entry}: unsupported: {predicate}: name {name!r} is unknown.{hint}")
-
-
-def check_signature(spec: Spec, entry: Registration) -> None:
-    """Refuse a reference or quantized function whose arguments are not the spec's inputs and attributes."""
-    if entry.kind not in ("reference", "quantized", "accumulate", "function"):
-        return
-    accepted = inspect.signature(entry.function).parameters
-    if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in accepted.values()):
-        return
-    real = entry.kind in ("reference", "function")
-    wanted = set(spec.inputs) | set(spec.attrs) | (set() if real else {"parameters"})
-    if missing := sorted(wanted - accepted.keys()):
-        raise PluginError(f"{entry}: takes no argument {', '.join(missing)}, which the spec names.")
-    if unknown := sorted(accepted.keys() - wanted):
-        raise PluginError(f"{entry}: takes {', '.join(unknown)}, which the spec does not name.")
-
-
 def load_built_ins() -> None:
     """Import every module of this package, so that its functions are registered."""
     for module in pkgutil.iter_modules(__path__):
@@ -421,8 +395,3 @@ def _load_room(room: Room) -> None:
             if id(entry) not in before and entry.platform not in room.platforms:
                 own = ", ".join(room.platforms)
                 raise PluginError(f"room {room.name}: {entry}: a room registers for its own platforms only: {own}.")
-
-
-def named(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return *values* without the operands that are absent."""
-    return {name: value for name, value in values.items() if value is not None}

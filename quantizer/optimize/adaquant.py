@@ -15,8 +15,8 @@ from quantizer.ir.graph import Graph, Node
 from quantizer.numerics.qparams import Constant, Parameters, QParams
 from quantizer.numerics.rules import Ends
 from quantizer.optimize.global_methods import Method
+from quantizer.optimize.layer_parameters import Own
 from quantizer.optimize.products import WEIGHTED, in_order, weights_of
-from quantizer.optimize.quantizing import Own
 from quantizer.optimize.weight_codes import Trained, activated, as_it_calibrates, part_of, samples_of
 
 

@@ -35,10 +35,20 @@ from quantizer.optimize.work import PLATFORM, Work
 RECORDED = Readable("a file of a recorded run", 1 << 30, FormatError, "Record the run again.")
 
 COLUMNS = (
-    "scales", "zero points", "formats", "multipliers", "shifts", "weights", "biases", "tables", "parameters",
+    "scales",
+    "zero points",
+    "formats",
+    "multipliers",
+    "shifts",
+    "weights",
+    "biases",
+    "tables",
+    "parameters",
     "structure",
-    "bytes", "template", "codes",
-)  # fmt: skip
+    "bytes",
+    "template",
+    "codes",
+)
 STAMPED = re.compile(r"((?:De)?Quantize_(?:tensor_)?\d+)_\d{9,11}_\d+_\d+_\d+_")
 """Name of an inserted layer or tensor with the time and the random number that the original puts in it."""
 SAMPLES = (("calibration_data", 0, 0), ("calibration_data", 1, 1), ("val.npy", 2, 2))

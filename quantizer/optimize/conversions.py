@@ -12,8 +12,9 @@ from quantizer.ir.formats.compass_graph import CONSTANTS
 from quantizer.ir.formats.compass_params import AXES, TOP_SCALE, TOP_ZP, scale_of
 from quantizer.ir.formats.compass_quantized import filed
 from quantizer.ir.graph import Graph, Node, Tensor
+from quantizer.optimize.code_graph import quantized_graph
 from quantizer.optimize.generations import by_generation
-from quantizer.optimize.quantizing import Decided, Layers, quantized_graph, source_layers
+from quantizer.optimize.layer_parameters import Decided, Layers, source_layers
 from quantizer.optimize.running import DEQUANTIZE, QUANTIZE
 from quantizer.optimize.settings import Settings
 from quantizer.plugins.layers_without_spec import activations

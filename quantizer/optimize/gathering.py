@@ -15,7 +15,7 @@ from quantizer.core.errors import GraphError
 from quantizer.ir.formats.compass_params import TOP_RANGE
 from quantizer.ir.graph import Graph, Node
 from quantizer.numerics import logarithm_tables
-from quantizer.optimize.quantizing import Calibrated, source_layers, stage_of
+from quantizer.optimize.layer_parameters import Calibrated, source_layers, stage_of
 from quantizer.optimize.running import Runner
 from quantizer.optimize.settings import TWO_TABLES, Settings
 

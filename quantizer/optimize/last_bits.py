@@ -28,10 +28,23 @@ CALL = 2
 PRODUCTS = {"fully_connected": 1, "matmul": -2}
 """Sums of products whose order a library chooses -> the axis of the second operand along which they run."""
 FUNCTIONS = {
-    "exp": CALL, "erf": CALL, "log": CALL, "sqrt": CALL, "tan": CALL, "atan": CALL, "tanh": CALL, "rsqrt": CALL + 1,
-    "power": CALL, "sigmoid": CALL + 2, "silu": CALL + 2, "softplus": 2 * CALL + 1, "elu": CALL + 2, "celu": CALL + 3,
-    "selu": CALL + 3, "mish": 3 * CALL + 1,
-}  # fmt: skip
+    "exp": CALL,
+    "erf": CALL,
+    "log": CALL,
+    "sqrt": CALL,
+    "tan": CALL,
+    "atan": CALL,
+    "tanh": CALL,
+    "rsqrt": CALL + 1,
+    "power": CALL,
+    "sigmoid": CALL + 2,
+    "silu": CALL + 2,
+    "softplus": 2 * CALL + 1,
+    "elu": CALL + 2,
+    "celu": CALL + 3,
+    "selu": CALL + 3,
+    "mish": 3 * CALL + 1,
+}
 """Operators by functions of a library -> roundings of its result, of the result's size."""
 GELU = {"none": CALL + 3, "tanh": CALL + 8}
 """The number of roundings in gelu: the argument of erf or tanh, its value, 1 plus it, and the product."""

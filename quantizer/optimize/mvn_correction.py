@@ -16,18 +16,31 @@ from quantizer.ir.formats.compass_params import scale_of
 from quantizer.ir.graph import Graph, Node
 from quantizer.numerics.qparams import QParams
 from quantizer.optimize.global_methods import Method
+from quantizer.optimize.layer_parameters import Calibrated, source_layers
 from quantizer.optimize.passes import RESTRICTED
 from quantizer.optimize.per_layer import LayerKey
-from quantizer.optimize.quantizing import Calibrated, source_layers
 from quantizer.optimize.settings import Settings
 from quantizer.optimize.values import Value
 
 NORMALIZATIONS = ("MVN", "LayerNorm", "InstanceNorm", "GroupNorm", "RMSNorm")
 KEEPING = (
-    *NORMALIZATIONS, "Convolution", "ConvTranspose", "Convolution3D", "ConvTranspose3D", "DepthwiseConv",
-    "FullyConnected", "RNN",
-    "BasicLSTM", "GRUv1", "GRUv3", "BatchNorm", "MatMul", "Eltwise", "Input", "Constant",
-)  # fmt: skip
+    *NORMALIZATIONS,
+    "Convolution",
+    "ConvTranspose",
+    "Convolution3D",
+    "ConvTranspose3D",
+    "DepthwiseConv",
+    "FullyConnected",
+    "RNN",
+    "BasicLSTM",
+    "GRUv1",
+    "GRUv3",
+    "BatchNorm",
+    "MatMul",
+    "Eltwise",
+    "Input",
+    "Constant",
+)
 """Layer types whose outputs have the precision that they compute; others only pass their input on."""
 WIDE = 16
 

@@ -17,8 +17,8 @@ from quantizer.numerics.winograd import transformed
 from quantizer.optimize.cfg import Options
 from quantizer.optimize.fields import NEWER, NEWEST
 from quantizer.optimize.idle_layers import without_idle_layers
+from quantizer.optimize.layer_parameters import Calibrated
 from quantizer.optimize.per_layer import LayerKey
-from quantizer.optimize.quantizing import Calibrated
 from quantizer.optimize.scaled_products import axes_of_channels, products_of_channels
 from quantizer.optimize.settings import FAST_EXP, FLOAT24, TWO_TABLES, Settings
 

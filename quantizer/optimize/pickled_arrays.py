@@ -243,9 +243,18 @@ def _tuple(count: int) -> Callable[[_Machine, Any], None]:
 
 
 _VALUES = (
-    "BININT", "BININT1", "BININT2", "LONG1", "SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8", "SHORT_BINBYTES",
-    "BINBYTES", "BINBYTES8", "BINFLOAT",
-)  # fmt: skip
+    "BININT",
+    "BININT1",
+    "BININT2",
+    "LONG1",
+    "SHORT_BINUNICODE",
+    "BINUNICODE",
+    "BINUNICODE8",
+    "SHORT_BINBYTES",
+    "BINBYTES",
+    "BINBYTES8",
+    "BINFLOAT",
+)
 _STEPS: dict[str, Callable[[_Machine, Any], None]] = {
     "PROTO": lambda *_: None, "FRAME": lambda *_: None, "STOP": lambda *_: None,
     "MEMOIZE": _memoize, "BINPUT": _put, "LONG_BINPUT": _put, "BINGET": _get, "LONG_BINGET": _get,

@@ -12,7 +12,7 @@ from quantizer.ir.formats.compass_mapping import SLOPES
 from quantizer.ir.graph import AttrValue, Graph, Node, Tensor
 from quantizer.numerics.qparams import Parameters
 from quantizer.optimize.cfg import Options
-from quantizer.optimize.quantizing import operand_shape
+from quantizer.optimize.layer_parameters import operand_shape
 from quantizer.optimize.running import CROP, SLICE
 from quantizer.optimize.tiles import Span, Tiles, spans
 from quantizer.tiling.operands import cut_parameters

@@ -33,11 +33,20 @@ KEYS: Mapping[str, str] = {
 } | {
     name: name
     for name in (
-        "running_statistic_momentum", "histc_bins", "lut_items_in_bits", "force_dtype_int", "force_shift_positive",
-        "trigger_float_op", "multiplier_bits", "bias_effective_bits", "unify_shifts_for_aiff", "weight_block_size",
-        "trim_infinity_before_statistic", "with_winograd",
+        "running_statistic_momentum",
+        "histc_bins",
+        "lut_items_in_bits",
+        "force_dtype_int",
+        "force_shift_positive",
+        "trigger_float_op",
+        "multiplier_bits",
+        "bias_effective_bits",
+        "unify_shifts_for_aiff",
+        "weight_block_size",
+        "trim_infinity_before_statistic",
+        "with_winograd",
     )
-}  # fmt: skip
+}
 """Key of opt_config -> field."""
 DISPLAYED = ("just_for_display", "extra_params", "approx_params")
 """Keys of opt_template.json that say what a run did; read and left."""

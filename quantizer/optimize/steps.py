@@ -5,54 +5,46 @@ Each is a function from the state before the step to the state after it.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, cast
 
-import torch
 from torch import Tensor
 
-from quantizer.core.errors import FormatError, UnsupportedError
-from quantizer.core.files import exists, overwritten, replace_files
+from quantizer.core.errors import FormatError
+from quantizer.core.files import replace_files
 from quantizer.core.library import Library
 from quantizer.core.wording import shown_path
 from quantizer.ir.formats import compass
-from quantizer.ir.graph import Graph, check_size
+from quantizer.ir.graph import Graph
 from quantizer.numerics.pinned import pinned
 from quantizer.ops import BUILT_IN, REGISTRY
 from quantizer.optimize.adaquant import adaquant
 from quantizer.optimize.autosearch import FirstBatches, Search, searched
 from quantizer.optimize.cfg import Options
+from quantizer.optimize.code_graph import quantized_graph
 from quantizer.optimize.conversions import float_layers, with_floats
 from quantizer.optimize.debugging import FLOAT32, faked_layers
-from quantizer.optimize.dumping import dump_folders, dump_tensors, statistics_archive
+from quantizer.optimize.dumping import dump_tensors, statistics_archive
+from quantizer.optimize.float_ir import advice, calibration_data, validation_data, with_graph
 from quantizer.optimize.gathering import gather, ranges_of
 from quantizer.optimize.generations import in_generations
 from quantizer.optimize.global_calibration import moved
 from quantizer.optimize.global_methods import Method, methods_of
 from quantizer.optimize.kept_statistics import read_statistics, with_kept
-from quantizer.optimize.layers_without_spec import with_lone_layers
-from quantizer.optimize.loader import Loader
+from quantizer.optimize.layer_parameters import decide
 from quantizer.optimize.measuring import Score, compare_layers, measure
 from quantizer.optimize.mvn_correction import Corrected, mvn_corrected
+from quantizer.optimize.outputs import check_output, output_files, output_folder, output_name
 from quantizer.optimize.passes import AFTER, AT, BEFORE, degraded, symmetric_where_wide
-from quantizer.optimize.per_layer import LayerKey
-from quantizer.optimize.quantizing import decide, quantized_graph
-from quantizer.optimize.registered import dataset_named, metrics_named
-from quantizer.optimize.running import Runner, batch_in_ir
+from quantizer.optimize.registered import metrics_named
 from quantizer.optimize.scaled_products import unmarked
-from quantizer.optimize.settings import Settings, layer_settings
+from quantizer.optimize.settings import Settings
 from quantizer.optimize.template import opt_template
 from quantizer.optimize.tiling import tiled
 from quantizer.optimize.weight_codes import Trained, rounded
 from quantizer.optimize.work import PLATFORM, Say, Work, calibration_batches, ir_batches, zeros
 from quantizer.plugins.layers_without_spec import LoneLayer
-from quantizer.runtime.executor import output_shapes
-
-TABLE_BITS_BEHIND = 2
-"""Bits by which a table's index may be narrower than its input before accuracy suffers."""
 
 
 def read_graph(work: Work) -> Work:
@@ -62,48 +54,13 @@ def read_graph(work: Work) -> Work:
     assert text is not None
     assert blob is not None
     if not options["skip_optimization"]:
-        _check_output(options)
+        check_output(options)
     work = with_graph(work, compass.read(text, blob))
-    work = replace(work, calibration=_calibration(work), validation=_validation(work))
+    work = replace(work, calibration=calibration_data(work), validation=validation_data(work))
     metrics_named(options)
-    for warning in (*options.warnings, *_advice(work)):
+    for warning in (*options.warnings, *advice(work)):
         work.say(f"warning: {warning}")
     return work
-
-
-def with_graph(work: Work, theirs: Graph) -> Work:
-    """Return the initial state for a float graph in Compass vocabulary."""
-    keys = {
-        node.name: LayerKey(
-            number, node.name, node.op, str(node.attrs.get("method", "")) if node.op == "Activation" else ""
-        )
-        for number, node in enumerate(theirs.nodes)
-    }
-    graph = compass.native(theirs, work.library.specs)
-    if theirs.subgraphs:
-        raise UnsupportedError(f"{theirs.name}: subgraphs (If, Loop) are not quantized here.")
-    graph = in_generations(with_lone_layers(graph, work.library.specs, keys, work.library.platform(PLATFORM)))
-    for node in graph.nodes:
-        if node.op not in work.library.specs and not isinstance(node.parameters, LoneLayer):
-            raise UnsupportedError(
-                f"{theirs.name}: layer {node.name!r}: {node.op}{_method(keys[node.name])}: no operator is that layer. "
-                "Write a spec with formats.compass, or a plugin of that type, or remove the layer."
-            )
-    _check_sizes(graph, work.library)
-    settings = layer_settings(work.options, keys)
-    runner = Runner(work.library.specs, work.library.platform(PLATFORM).quantizer, batch_in_ir(graph))
-    return replace(work, graph=graph, keys=keys, settings=settings, runner=runner)
-
-
-def _check_sizes(graph: Graph, library: Library) -> None:
-    """Raise GraphError for a layer whose parameters make more than any tensor may hold, before it runs."""
-    for node in graph.nodes:
-        if (spec := library.specs.get(node.op)) is None:
-            continue
-        shapes = {key: graph.tensor(name).shape for key, name in zip(spec.inputs, node.inputs, strict=False) if name}
-        operands = {key: torch.empty(shape, device="meta") for key, shape in shapes.items()}
-        for shape in output_shapes(spec, node, operands):
-            check_size(f"layer {node.name!r}: {node.op}", shape, torch.float32.itemsize)
 
 
 @pinned()
@@ -346,31 +303,6 @@ def template_of(work: Work) -> str:
     return opt_template(work.layered, work.keys, work.settings, work.ranges, work.similarity)
 
 
-def output_files(options: Options) -> dict[str, Path]:
-    """Return the files that step 9 writes: constants, text, opt_template.json, and statistics if the cfg asks for them.
-
-    A template that the user edited as this run's opt_config is not overwritten.
-    """
-    folder, model, name = output_folder(options), options.text("model_name"), output_name(options)
-    found = {"constants": folder / f"{name}.bin", "text": folder / f"{name}.txt"}
-    template, edited = folder / f"{model}_opt_template.json", options.file("opt_config")
-    if edited is None or overwritten([edited], [template]) is None:
-        found["template"] = template
-    if options["save_statistic_info"]:
-        found["statistics"] = folder / f"{model}_statistic_info.npz"
-    return found
-
-
-def output_folder(options: Options) -> Path:
-    """Return the folder that the run writes into."""
-    return options.base / options.text("output_dir")
-
-
-def output_name(options: Options) -> str:
-    """Return the name of the quantized IR's files, without suffix."""
-    return options.text("quant_ir_name") or options.text("out_ir_name") or f"{options.text('model_name')}_o"
-
-
 def _measured_alone(work: Work) -> Work:
     if work.validation is None:
         return work
@@ -399,31 +331,6 @@ def _samples(work: Work) -> dict[str, Tensor]:
     return {name: values for name, _, values in work.runs.forward(graph, feeds) if name in read}
 
 
-def _method(key: LayerKey) -> str:
-    return f" {key.method}" if key.method else ""
-
-
-def _calibration(work: Work) -> Loader | None:
-    options = work.options
-    path = options.file("calibration_data")
-    if path is None:
-        return None
-    size, shuffled = options.number("calibration_batch_size"), bool(options["calibration_shuffe"])
-    data = dataset_named(options, path, None)
-    return Loader(options.text("dataset"), data, work.float_graph, size, shuffled, shown_path(path))
-
-
-def _validation(work: Work) -> Loader | None:
-    options = work.options
-    path = options.file("data")
-    if path is None or not options["metric"]:
-        return None
-    data = dataset_named(options, path, options.file("label"))
-    return Loader(
-        options.text("dataset"), data, work.float_graph, options.number("metric_batch_size"), source=shown_path(path)
-    )
-
-
 def _on_zeros(work: Work, graph: Graph) -> None:
     for name, node, values in work.runs.forward(graph, zeros(work, graph)):
         wanted = graph.tensor(name).shape
@@ -432,41 +339,3 @@ def _on_zeros(work: Work, graph: Graph) -> None:
                 f"layer {node.name!r}: {name!r} comes out with shape {list(values.shape)}, the IR says {list(wanted)}"
             )
             raise FormatError(f"{text}. Correct layer_top_shape.")
-
-
-def _check_output(options: Options) -> None:
-    """Raise FormatError if the output folder cannot be written, or a file is read there, before any work is done."""
-    folder = output_folder(options).absolute()
-    existing = next(path for path in (folder, *folder.parents) if exists(path))
-    if not existing.is_dir() or not os.access(existing, os.W_OK):
-        what = "is no folder" if not existing.is_dir() else "cannot be written"
-        raise options.error("output_dir", f"{shown_path(existing)}: {what}. Nothing was written.")
-    if (path := overwritten([options.path, *options.files.values()], output_files(options).values())) is not None:
-        text = f"{shown_path(path)} would be written, and this run reads it. Name another output_dir or out_ir_name."
-        raise options.error("output_dir", f"{text} Nothing was written.")
-    dumped = {os.path.realpath(folder) for folder in dump_folders(options)} if options["dump"] else set()
-    for path in options.files.values():
-        if os.path.realpath(path.parent) in dumped:
-            text = f"{shown_path(path)} is read, and lies where tensors are written. Name another dump_dir."
-            raise options.error("dump_dir", f"{text} Nothing was written.")
-
-
-def _advice(work: Work) -> Iterator[str]:
-    """Yield warnings about settings that cost accuracy."""
-    coarse = [
-        name
-        for name, own in work.settings.items()
-        if own.number("activation_bits") > own.number("lut_items_in_bits") + TABLE_BITS_BEHIND
-    ]
-    if coarse:
-        named = ", ".join(coarse[:3]) + (f" and {len(coarse) - 3} more" if len(coarse) > 3 else "")
-        yield (
-            f"activation_bits > lut_items_in_bits + {TABLE_BITS_BEHIND} in {named}: tables are coarse for such"
-            " activations. Raise lut_items_in_bits."
-        )
-    if work.options["calibration_data"] == "":
-        yield "calibration_data is empty: ranges are those of zeros."
-    for name, loader in (("data_batch_dim", work.calibration or work.validation), ("label_batch_dim", work.validation)):
-        axis = work.options.number(name)
-        if axis and isinstance(loader, Loader) and not callable(getattr(loader.data, "collate_fn", None)):
-            yield f"{name} = {axis} has no effect: {loader.name} has no collate_fn that puts the batch there."

@@ -11,17 +11,27 @@ from quantizer.ir.formats.compass_native import SOURCES
 from quantizer.ir.formats.compass_params import scale_of
 from quantizer.ir.graph import Graph, Node, Tensor
 from quantizer.optimize.conversions import MAKER
+from quantizer.optimize.layer_parameters import Calibrated
 from quantizer.optimize.measuring import Similarity
 from quantizer.optimize.per_layer import LayerKey
-from quantizer.optimize.quantizing import Calibrated
 from quantizer.optimize.settings import KEYS, Settings
 from quantizer.optimize.values import Value
 
 SHOWN = (
-    "q_mode_activation", "q_mode_weight", "q_bits_activation", "q_bits_weight", "q_bits_bias", "q_strategy_activation",
-    "q_strategy_weight", "running_statistic_momentum", "histc_bins", "lut_items_in_bits", "force_dtype_int",
-    "force_shift_positive", "trigger_float_op",
-)  # fmt: skip
+    "q_mode_activation",
+    "q_mode_weight",
+    "q_bits_activation",
+    "q_bits_weight",
+    "q_bits_bias",
+    "q_strategy_activation",
+    "q_strategy_weight",
+    "running_statistic_momentum",
+    "histc_bins",
+    "lut_items_in_bits",
+    "force_dtype_int",
+    "force_shift_positive",
+    "trigger_float_op",
+)
 TUNED = (
     "cosine", "sine", "atanh", "asinh", "atan", "asin", "acos", "acosh", "sinh", "tanh", "erf", "log", "shrink",
     "softsign", "exp", "softplus", "cosh", "mish", "celu", "selu", "elu", "gelu", "silu", "swish", "sigmoid",

@@ -15,9 +15,9 @@ from quantizer.core.spec import NoTiling, Spec
 from quantizer.ir.formats.compass_graph import CONSTANTS
 from quantizer.ir.graph import AttrValue, Graph, Node, Tensor
 from quantizer.optimize.cfg import Options
+from quantizer.optimize.layer_parameters import operand_shape
 from quantizer.optimize.per_layer import LayerKey
 from quantizer.optimize.product_tiles import cut_product, is_product, numbers_of_tiles
-from quantizer.optimize.quantizing import operand_shape
 from quantizer.optimize.running import CROP
 from quantizer.optimize.tiles import Span, Tiles, spans
 from quantizer.tiling.spread import Spread

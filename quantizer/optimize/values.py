@@ -12,7 +12,6 @@ from quantizer.calibration.strategies import parse_strategy
 
 Value = bool | int | float | str | tuple[object, ...]
 WORDS = {"true": True, "false": False}
-PAIR = re.compile(r"\(\d+,\d+\)")
 METRIC = re.compile(r"(\w+)(?:\(([^()]*)\))?")
 
 

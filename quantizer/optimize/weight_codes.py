@@ -18,9 +18,9 @@ from quantizer.numerics.qparams import Constant, Parameters, QParams
 from quantizer.optimize.adaround import Schedule, adaround
 from quantizer.optimize.global_methods import Method
 from quantizer.optimize.gptq import gptq
+from quantizer.optimize.layer_parameters import Decided
 from quantizer.optimize.per_layer import LayerKey
 from quantizer.optimize.products import WEIGHTED, groups_of, in_order, second_moments, weights_of
-from quantizer.optimize.quantizing import Decided
 from quantizer.optimize.running import Runner, real
 
 Batches = Callable[[], Iterable[Mapping[str, Tensor]]]

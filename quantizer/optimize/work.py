@@ -13,10 +13,10 @@ from quantizer.core.library import Library
 from quantizer.ir.graph import Graph, check_size
 from quantizer.optimize.cfg import Options
 from quantizer.optimize.gathering import Gathered
+from quantizer.optimize.layer_parameters import Calibrated, Decided, Layers
 from quantizer.optimize.loader import Batches
 from quantizer.optimize.measuring import Score, Similarity
 from quantizer.optimize.per_layer import LayerKey
-from quantizer.optimize.quantizing import Calibrated, Decided, Layers
 from quantizer.optimize.running import Runner
 from quantizer.optimize.settings import Settings
 

@@ -181,11 +181,21 @@ def layer_attrs(scheme: Scheme, platform: Platform, type: OpTypeValue) -> dict[s
     span = f"symmetric_{weight.range if weight else 'restricted'}_range"
     weight_mode = f"{grain}_{span if weight is None or weight.symmetry == 'symmetric' else 'asymmetric'}"
     return {
-        "q_bits_activation": part.bits, "q_bits_weight": weight.bits if weight else 8,
-        "q_bits_bias": weight.bias_bits if weight else 32, "q_mode_activation": mode, "q_mode_weight": weight_mode,
-        "q_mode_bias": weight_mode, "q_strategy_activation": "extrema", "q_strategy_weight": "extrema",
-        "lut_items_in_bits": part.lut_bits, "multiplier_bits": min(part.bits, platform.multiplier.max_bits),
-        "bias_effective_bits": 32, "unify_shifts_for_aiff": platform.multiplier.unify_shifts, "force_dtype_int": False,
-        "force_shift_positive": False, "trigger_float_op": "disable", "running_statistic_momentum": 0.9,
+        "q_bits_activation": part.bits,
+        "q_bits_weight": weight.bits if weight else 8,
+        "q_bits_bias": weight.bias_bits if weight else 32,
+        "q_mode_activation": mode,
+        "q_mode_weight": weight_mode,
+        "q_mode_bias": weight_mode,
+        "q_strategy_activation": "extrema",
+        "q_strategy_weight": "extrema",
+        "lut_items_in_bits": part.lut_bits,
+        "multiplier_bits": min(part.bits, platform.multiplier.max_bits),
+        "bias_effective_bits": 32,
+        "unify_shifts_for_aiff": platform.multiplier.unify_shifts,
+        "force_dtype_int": False,
+        "force_shift_positive": False,
+        "trigger_float_op": "disable",
+        "running_statistic_momentum": 0.9,
         "histc_bins": 2048,
-    }  # fmt: skip
+    }

@@ -15,7 +15,6 @@ from torch import Tensor
 from quantizer.core.errors import SpecError
 from quantizer.core.spec import Spec
 from quantizer.core.wording import suggestion
-from quantizer.ops import BUILT_IN, REGISTRY
 
 HOLDERS = ("torch", "torch.nn.functional", "torch.special", "torch.linalg", "numpy", "numpy.linalg", "scipy.special")
 """The modules whose functions may judge; not their submodules or neighbours."""
@@ -23,8 +22,21 @@ ONNX = "onnx"
 NONE = "none"
 """The value of `oracle` in a spec whose summary says why no oracle exists."""
 _REFUSED = (
-    "load", "save", "from", "open", "set", "get", "gen", "mem", "compile", "manual", "seed", "rand", "use", "init",
-)  # fmt: skip
+    "load",
+    "save",
+    "from",
+    "open",
+    "set",
+    "get",
+    "gen",
+    "mem",
+    "compile",
+    "manual",
+    "seed",
+    "rand",
+    "use",
+    "init",
+)
 """Beginnings of functions that read files, keep state or draw numbers: they judge nothing."""
 
 
@@ -37,16 +49,6 @@ def oracle_function(spec: Spec) -> Callable[..., Tensor] | None:
     if spec.oracle is None or spec.oracle == NONE:
         return None
     return functools.partial(_call, spec, _resolved(spec.oracle, spec.op))
-
-
-def judged_by(spec: Spec) -> str:
-    """Return the judge of *spec*: its built-in reference, its oracle, or, if self-referenced, its own plugin."""
-    entry = REGISTRY.built_in(spec.op, "reference")
-    if entry is not None and entry.origin == BUILT_IN:
-        return "the built-in reference"
-    if spec.oracle is not None and spec.oracle != NONE:
-        return f"oracle {spec.oracle}"
-    return "self-referenced"
 
 
 def _call(spec: Spec, function: Callable[..., Any], **values: Any) -> Tensor:

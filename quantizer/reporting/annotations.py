@@ -40,7 +40,7 @@ def annotate(
     commands = [_of_group(key, groups[key], facts, prefix) for key in shown]
     if left := [record for key in order[len(shown) :] for record in groups[key]]:
         title = f"{counted(len(left), 'more failing item')} in {counted(len(order) - len(shown), 'more place')}"
-        commands.append(workflow_command("error", "\n".join(record.id for record in left[:100]), title=title))
+        commands.append(error_command("\n".join(record.id for record in left[:100]), title=title))
     return commands
 
 
@@ -57,8 +57,7 @@ def _of_group(key: tuple[str, int, str], records: Sequence[Record], facts: Facts
     lines += [f"also {names}"] if others else []
     lines.append(f"rerun: {rerun(first, facts)}")
     on = f" on {counted(len(records), 'target')}" if len(records) > 1 else ""
-    return workflow_command(
-        "error",
+    return error_command(
         "\n".join(map(printable, lines)),
         title=f"{first.op}: {check} fails{on}",
         file=_joined(prefix, path),
@@ -70,28 +69,27 @@ def _joined(prefix: str, path: str) -> str:
     return str(PurePosixPath(prefix, path)) if prefix else path
 
 
-def of_messages(text: str, prefix: str = "") -> list[str]:
+def of_messages(text: str) -> list[str]:
     """Return a command for each error of *text*: `file:line:column: rule`; source lines under it are left out."""
     places = filter(None, map(_LINE.fullmatch, text.splitlines()))
     found = [
-        workflow_command(
-            "error",
+        error_command(
             place["text"],
             title="quantizer",
-            file=_joined(prefix, place["file"]),
+            file=place["file"],
             line=int(place["line"]),
             col=int(place["column"]),
         )
         for place in places
     ]
-    return found or [workflow_command("error", text, title="quantizer")]
+    return found or [error_command(text, title="quantizer")]
 
 
-def workflow_command(level: str, message: str, *, title: str, **properties: str | int) -> str:
+def error_command(message: str, *, title: str, **properties: str | int) -> str:
     """Return `::error file=...,line=...,title=...::message` as GitHub's runner reads it."""
     named = {**properties, "title": shortened(printable(title), _TITLE)}
     shown = ",".join(f"{name}={_property(str(value))}" for name, value in named.items())
-    return visible(f"::{level} {shown}::{_data(message)}")
+    return visible(f"::error {shown}::{_data(message)}")
 
 
 def _data(text: str) -> str:

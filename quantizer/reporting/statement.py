@@ -151,17 +151,26 @@ def state(records: Iterable[Record], facts: Facts) -> Statement:
     counts |= {"refused": checks.get("engine", CheckStatement()).inconclusive}
     return Statement(
         result="does not conform" if reasons_against(everything, facts.exit) or unaccounted(facts) else "conforms",
-        quantizer=facts.quantizer, python=facts.python, packages=facts.packages, engine=facts.under_test,
-        profile=facts.profile, seed=facts.seed, plugins=_judged(facts), files=facts.files, tree=facts.tree,
+        quantizer=facts.quantizer,
+        python=facts.python,
+        packages=facts.packages,
+        engine=facts.under_test,
+        profile=facts.profile,
+        seed=facts.seed,
+        plugins=_judged(facts),
+        files=facts.files,
+        tree=facts.tree,
         records_sha256=hashlib.sha256(record_lines(everything).encode()).hexdigest(),
-        counts=counts, checks=checks, operators=_operators(everything, facts),
+        counts=counts,
+        checks=checks,
+        operators=_operators(everything, facts),
         exceptions=[
             ExceptionStatement(declared=met.declared, platform=met.platform, items=list(met.items))
             for met in exceptions(everything, facts)
             if met.items
         ],
         gaps=[*_run_gaps(everything, facts), *_gaps(everything)],
-    )  # fmt: skip
+    )
 
 
 def _judged(facts: Facts) -> list[PluginFacts]:

@@ -52,13 +52,13 @@ class Provided:
         return {**self.activations, **({} if self.output is None else {result: self.output})}
 
 
-def declared_scheme(provided: Provided, platform: Platform, library: Library | None = None) -> Scheme:
+def declared_scheme(provided: Provided, platform: Platform) -> Scheme:
     """Return the first scheme of *platform* that fits *provided*.
 
     Raises UnsupportedError if no scheme does: the tensor, its properties, what the platform declares, and platforms
     that accept it.
     """
-    library = library or load_library()
+    library = load_library()
     schemes = _schemes(provided.spec, platform, library)
     if not schemes:
         raise UnsupportedError(f"platform {platform.platform!r} has no operator {provided.spec.op}")

@@ -161,8 +161,19 @@ def statistics_table(rows: Sequence[TensorStatistics]) -> str:
          s.float_values.mean, s.float_values.deviation, s.noise.mean, s.noise.deviation, s.noise.low, s.noise.high))]
         for s in rows
     ]  # fmt: skip
-    headers = ["operation", "tensor", "SQNR dB", "min", "max", "mean", "deviation", "noise mean", "noise deviation",
-               "noise min", "noise max"]  # fmt: skip
+    headers = [
+        "operation",
+        "tensor",
+        "SQNR dB",
+        "min",
+        "max",
+        "mean",
+        "deviation",
+        "noise mean",
+        "noise deviation",
+        "noise min",
+        "noise max",
+    ]
     return tabulate(cells, headers=headers, disable_numparse=True)
 
 

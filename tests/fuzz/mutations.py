@@ -179,14 +179,28 @@ def archive(rng: random.Random, raw: bytes) -> bytes:
 
 
 SQL = (
-    "UPDATE figures SET {column} = 'text'", "UPDATE figures SET {column} = x'ff00'", "UPDATE figures SET {column} = 1e999",
-    "UPDATE figures SET {column} = 0.5", "UPDATE runs SET name = x'c328'", "UPDATE runs SET name = CAST(x'ff' AS TEXT)",
-    "UPDATE OR IGNORE figures SET op = CAST(x'c3' AS TEXT)", "UPDATE OR IGNORE figures SET op = x'00'", "DROP TABLE figures", "DROP TABLE runs",
-    "DELETE FROM runs", "PRAGMA user_version = 9", "PRAGMA application_id = 9", "CREATE TABLE other (x)", "ALTER TABLE figures RENAME TO f",
-    "CREATE TRIGGER t AFTER INSERT ON runs BEGIN DELETE FROM runs; END", "UPDATE runs SET name = char(27)", "UPDATE runs SET position = 1 << 40",
+    "UPDATE figures SET {column} = 'text'",
+    "UPDATE figures SET {column} = x'ff00'",
+    "UPDATE figures SET {column} = 1e999",
+    "UPDATE figures SET {column} = 0.5",
+    "UPDATE runs SET name = x'c328'",
+    "UPDATE runs SET name = CAST(x'ff' AS TEXT)",
+    "UPDATE OR IGNORE figures SET op = CAST(x'c3' AS TEXT)",
+    "UPDATE OR IGNORE figures SET op = x'00'",
+    "DROP TABLE figures",
+    "DROP TABLE runs",
+    "DELETE FROM runs",
+    "PRAGMA user_version = 9",
+    "PRAGMA application_id = 9",
+    "CREATE TABLE other (x)",
+    "ALTER TABLE figures RENAME TO f",
+    "CREATE TRIGGER t AFTER INSERT ON runs BEGIN DELETE FROM runs; END",
+    "UPDATE runs SET name = char(27)",
+    "UPDATE runs SET position = 1 << 40",
     "CREATE VIEW v AS WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT x FROM c",
-    "ALTER TABLE figures ADD COLUMN y AS (zeroblob(1000000000))", "UPDATE figures SET {column} = 9223372036854775807",
-)  # fmt: skip
+    "ALTER TABLE figures ADD COLUMN y AS (zeroblob(1000000000))",
+    "UPDATE figures SET {column} = 9223372036854775807",
+)
 COLUMNS = ("ratio", "sqnr_db", "seconds", "cases", "failed", "gaps", "killed", "planted")
 
 

@@ -133,11 +133,20 @@ PLANNED = Plan(("relu-a8-ideal", "add-a8-ort"), 130, 1)
 SOUND = read_run(ROOT / "reports/baselines/gate.jsonl")[:6]
 RECORDS = b"".join((ROOT / "reports/baselines/gate.jsonl").read_bytes().splitlines(keepends=True)[:6])
 FACTS = {
-    "quantizer": "1", "python": "3.11.0", "packages": {"numpy": "2"}, "engine": "builtin", "profile": "gate", "seed": None, "checks": ["float"],
-    "selection": [], "arguments": "", "files": {"op_specs/schemes.yaml": "0" * 64}, "shard": "1/3",
+    "quantizer": "1",
+    "python": "3.11.0",
+    "packages": {"numpy": "2"},
+    "engine": "builtin",
+    "profile": "gate",
+    "seed": None,
+    "checks": ["float"],
+    "selection": [],
+    "arguments": "",
+    "files": {"op_specs/schemes.yaml": "0" * 64},
+    "shard": "1/3",
     "specs": {"abs": {"version": "1", "path": "op_specs/abs.yaml", "sha256": "0" * 64, "lines": {"op": 1}}},
     "tree": {"commit": "0" * 40, "tree": "0" * 40, "date": "2026-01-01", "clean": True},
-}  # fmt: skip
+}
 FIGURES = history.Figures(0.5, 30.0, 1.0, 4, 0, 1, 3, 4)
 DICT = {"x": np.arange(6, dtype=np.float32).reshape(2, 3), "y": np.arange(2)}
 COMPASS = CASES / "reference/compass/elt_add/default"
@@ -346,8 +355,22 @@ def optional() -> list[Reader]:
     return [
         Reader("nodes of a model", "q.onnx", _quantized(), _of_nodes, (), 3),
         Reader("ONNX", "m.onnx", model.SerializeToString(), onnx_format.load, (), 5),
-        Reader("prototxt", "n.prototxt", text, lambda path: caffe.load(path, path.with_suffix(".caffemodel")), (m.digits,), 4,
-               beside=(("n.caffemodel", weights),)),
-        Reader("caffemodel", "n.caffemodel", weights, lambda path: caffe.load(path.with_suffix(".prototxt"), path), (), 4,
-               beside=(("n.prototxt", text),)),
-    ]  # fmt: skip
+        Reader(
+            "prototxt",
+            "n.prototxt",
+            text,
+            lambda path: caffe.load(path, path.with_suffix(".caffemodel")),
+            (m.digits,),
+            4,
+            beside=(("n.caffemodel", weights),),
+        ),
+        Reader(
+            "caffemodel",
+            "n.caffemodel",
+            weights,
+            lambda path: caffe.load(path.with_suffix(".prototxt"), path),
+            (),
+            4,
+            beside=(("n.prototxt", text),),
+        ),
+    ]

@@ -177,8 +177,18 @@ def along(d: Draw, op: str) -> Made:
     return Made(op, opset, (d.values(shape, d.r.choice(FLOATS), special=special),), attrs)
 
 
-@draws("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceLogSum",
-       "ReduceLogSumExp", "ReduceSumSquare")  # fmt: skip
+@draws(
+    "ReduceSum",
+    "ReduceMean",
+    "ReduceMax",
+    "ReduceMin",
+    "ReduceProd",
+    "ReduceL1",
+    "ReduceL2",
+    "ReduceLogSum",
+    "ReduceLogSumExp",
+    "ReduceSumSquare",
+)
 def reduction(d: Draw, op: str) -> Made:
     shape = d.shape(0, 4, 5, 0 if d.chance(0.05) else 1)
     kind = d.r.choice((np.float32, np.float32, np.float64, np.int32, np.int64))
@@ -253,8 +263,21 @@ def determinant(d: Draw, op: str) -> Made:
 
 @draws("Einsum")
 def einsum(d: Draw, op: str) -> Made:
-    forms = ("ij,jk->ik", "bij,bjk->bik", "ij->ji", "ii->i", "i,j->ij", "bhid,bhjd->bhij", "ij->", "...ij,...jk->...ik", "ij,ij->i",
-             "ijk->kij", "bij,bkj->bik", "i,i->", "ij,kj")  # fmt: skip
+    forms = (
+        "ij,jk->ik",
+        "bij,bjk->bik",
+        "ij->ji",
+        "ii->i",
+        "i,j->ij",
+        "bhid,bhjd->bhij",
+        "ij->",
+        "...ij,...jk->...ik",
+        "ij,ij->i",
+        "ijk->kij",
+        "bij,bkj->bik",
+        "i,i->",
+        "ij,kj",
+    )
     form = str(d.one(*forms))
     sizes = {letter: d.whole(1, 4) for letter in "abcdefghijk"}
     front = (2,) if d.chance(0.5) else ()
@@ -377,6 +400,14 @@ def qlinear_matmul(d: Draw, op: str) -> Made:
     def scale(shape: tuple[int, ...], low: float) -> np.ndarray:
         return np.array([d.r.uniform(low, 3 * low) for _ in range(math.prod(shape))], np.float32).reshape(shape)
 
-    operands = (d.values((m, k), a), scale((), 0.02), d.values((), a), d.values((k, n), b), scale(columns, 0.02),
-                d.values(columns, b), scale((), 0.02), d.values((), y))  # fmt: skip
+    operands = (
+        d.values((m, k), a),
+        scale((), 0.02),
+        d.values((), a),
+        d.values((k, n), b),
+        scale(columns, 0.02),
+        d.values(columns, b),
+        scale((), 0.02),
+        d.values((), y),
+    )
     return Made(op, d.one(10, 21), operands, held=frozenset({1, 2, 3, 4, 5, 6, 7}))

@@ -24,8 +24,16 @@ def product(d: Draw, op: str) -> Made:
         return Made(op, d.one(7, 11, 13), tuple(operands), attrs)
     kind = d.one(np.float32, np.float32, np.float64, np.int32, np.int64)
     front = d.shape(0, 2, 3)
-    shapes = d.r.choice([((*front, m, k), (*d.beside(front), k, n)), ((k,), (k, n)), ((*front, m, k), (k,)), ((k,), (k,)),
-                         ((k,), (*front, k, n)), ((*d.beside(front), m, k), (*front, k, n))])  # fmt: skip
+    shapes = d.r.choice(
+        [
+            ((*front, m, k), (*d.beside(front), k, n)),
+            ((k,), (k, n)),
+            ((*front, m, k), (k,)),
+            ((k,), (k,)),
+            ((k,), (*front, k, n)),
+            ((*d.beside(front), m, k), (*front, k, n)),
+        ]
+    )
     return Made(op, d.one(9, 13), tuple(d.values(s, kind) for s in shapes))
 
 
@@ -189,8 +197,13 @@ def sampling(d: Draw, op: str) -> Made:
             np.float32,
         )
         boxes = np.concatenate([np.minimum(boxes[:, :2], boxes[:, 2:]), np.maximum(boxes[:, :2], boxes[:, 2:])], 1)
-        attrs = {"mode": d.one("avg", "max"), "output_height": d.whole(1, 3), "output_width": d.whole(1, 3),
-                 "sampling_ratio": d.one(0, 1, 2), "spatial_scale": d.one(1.0, 0.5)}  # fmt: skip
+        attrs = {
+            "mode": d.one("avg", "max"),
+            "output_height": d.whole(1, 3),
+            "output_width": d.whole(1, 3),
+            "sampling_ratio": d.one(0, 1, 2),
+            "spatial_scale": d.one(1.0, 0.5),
+        }
         opset = d.one(10, 16)
         if opset == 16:
             attrs["coordinate_transformation_mode"] = d.one("half_pixel", "output_half_pixel")

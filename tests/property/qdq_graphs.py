@@ -16,9 +16,14 @@ from onnx import TensorProto, helper, numpy_helper
 
 OPSET = 21
 ELEMENTS = {
-    "int4": TensorProto.INT4, "uint4": TensorProto.UINT4, "int8": TensorProto.INT8, "uint8": TensorProto.UINT8,
-    "int16": TensorProto.INT16, "uint16": TensorProto.UINT16, "int32": TensorProto.INT32,
-}  # fmt: skip
+    "int4": TensorProto.INT4,
+    "uint4": TensorProto.UINT4,
+    "int8": TensorProto.INT8,
+    "uint8": TensorProto.UINT8,
+    "int16": TensorProto.INT16,
+    "uint16": TensorProto.UINT16,
+    "int32": TensorProto.INT32,
+}
 UNARY = (
     "Relu", "Sigmoid", "Tanh", "LeakyRelu", "HardSigmoid", "HardSwish", "Elu", "Gelu", "Abs", "Neg", "Softplus", "Erf", "Clip",
     "Identity", "Floor", "Ceil", "Round", "Softsign", "Mish", "Selu", "Celu", "ThresholdedRelu",

@@ -254,8 +254,17 @@ def movement(d: Drawn, x: str) -> None:
 
 
 STEPS: tuple[tuple[Callable[[Drawn, str], None], int], ...] = (
-    (unary, 1), (binary, 1), (product, 1), (product, 1), (convolution, 3), (convolution, 3), (pool, 3), (resize, 4), (rows, 1), (movement, 1),
-)  # fmt: skip
+    (unary, 1),
+    (binary, 1),
+    (product, 1),
+    (product, 1),
+    (convolution, 3),
+    (convolution, 3),
+    (pool, 3),
+    (resize, 4),
+    (rows, 1),
+    (movement, 1),
+)
 """What may be drawn, and how many axes it needs."""
 
 
@@ -271,9 +280,18 @@ def step(d: Drawn) -> None:
 
 
 FORMATS = (
-    ("uint8",), ("int8",), ("uint8", "int8"), ("uint16",), ("int16",), ("int16", "uint16"), ("int4",), ("uint4", "int4"),
-    ("uint8", "int4"), ("uint8", "int16"), ("int4", "uint8", "int16", "uint16"),
-)  # fmt: skip
+    ("uint8",),
+    ("int8",),
+    ("uint8", "int8"),
+    ("uint16",),
+    ("int16",),
+    ("int16", "uint16"),
+    ("int4",),
+    ("uint4", "int4"),
+    ("uint8", "int4"),
+    ("uint8", "int16"),
+    ("int4", "uint8", "int16", "uint16"),
+)
 
 
 def drawn_case(seed: int, size: int) -> Case | None:

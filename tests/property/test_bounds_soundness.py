@@ -44,9 +44,15 @@ def values(rng: Rng, shape: tuple[int, ...], *, tame: bool = False) -> Array:
     shared = np.broadcast_to(base.reshape(shape[0], -1)[:, :1].reshape(lead), shape)
     outlier = np.where(rng.random(shape) < 0.1, base * (8 if tame else 1e6), base)
     kinds = [
-        base * scale, base * scale, shared * scale, outlier, np.rint(base * 3), rng.integers(-1, 2, size=shape) * 1.0,
-        np.zeros(shape), base * 4 if tame else 1e8 + base,
-    ]  # fmt: skip
+        base * scale,
+        base * scale,
+        shared * scale,
+        outlier,
+        np.rint(base * 3),
+        rng.integers(-1, 2, size=shape) * 1.0,
+        np.zeros(shape),
+        base * 4 if tame else 1e8 + base,
+    ]
     return np.choose(rng.integers(0, len(kinds), size=lead), kinds)
 
 

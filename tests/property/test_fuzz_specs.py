@@ -88,9 +88,19 @@ def replace_a_value(rng: random.Random, raw: bytes) -> bytes:
 
 
 MUTATE: tuple[Mutation, ...] = (
-    flip_a_byte, put_a_byte, cut, drop_a_line, repeat_a_line, swap_two_lines, indent_a_line,
-    replace_a_word, replace_a_word, replace_a_value, replace_a_value, replace_a_value,
-)  # fmt: skip
+    flip_a_byte,
+    put_a_byte,
+    cut,
+    drop_a_line,
+    repeat_a_line,
+    swap_two_lines,
+    indent_a_line,
+    replace_a_word,
+    replace_a_word,
+    replace_a_value,
+    replace_a_value,
+    replace_a_value,
+)
 HEAD = re.compile(r"^(?P<name>[a-z0-9_]+\.yaml):(?P<line>\d+):(?P<column>\d+): .+\S$")
 
 

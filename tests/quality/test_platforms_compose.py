@@ -18,15 +18,29 @@ from quantizer.conformance.target import Target
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.arithmetics import COMPOSING, refusal
 from quantizer.core.linting import lint
-from quantizer.core.platforms import Platform, RoundingMode, Variant
+from quantizer.core.platforms import Platform, RoundingMode
 from quantizer.core.schemes import ActivationPart, Scheme, WeightPart
+from quantizer.core.variants import Variant
 
 SESSION = open_session(Options(root=Path.cwd()))
 IDEAL = SESSION.library.platforms["ideal"]
 OPS = (
-    "add", "sub", "maximum", "where", "concat", "conv2d", "fully_connected", "mul", "reduce_mean", "reduce_sum", "relu",
-    "negative", "avg_pool2d", "leaky_relu", "sigmoid",
-)  # fmt: skip
+    "add",
+    "sub",
+    "maximum",
+    "where",
+    "concat",
+    "conv2d",
+    "fully_connected",
+    "mul",
+    "reduce_mean",
+    "reduce_sum",
+    "relu",
+    "negative",
+    "avg_pool2d",
+    "leaky_relu",
+    "sigmoid",
+)
 ROUNDINGS = tuple(mode for mode in get_args(RoundingMode) if mode != "stochastic")
 """Lint refuses stochastic rounding by itself."""
 BITS = (31, 24, 16, 15, 7)

@@ -23,10 +23,18 @@ FURTHER = (
 )  # fmt: skip
 """Words that are no name of a room: makers, libraries inside engines, other names of the same systems."""
 ALLOWED = (
-    ("conformance/run/machine_facts.py", "onednn", "key of machine.json: a library inside torch, which computes our own float kernels"),
+    (
+        "conformance/run/machine_facts.py",
+        "onednn",
+        "key of machine.json: a library inside torch, which computes our own float kernels",
+    ),
     ("", "pytorch_half_pixel", "a value of ONNX Resize, as the standard spells it"),
-    ("runtime/onnx/", "onnx runtime", "where the ONNX standard leaves a result open, a docstring says whose result it is"),
-)  # fmt: skip
+    (
+        "runtime/onnx/",
+        "onnx runtime",
+        "where the ONNX standard leaves a result open, a docstring says whose result it is",
+    ),
+)
 """Where a word may stand (the beginning of a path below the package), the word, and why."""
 
 

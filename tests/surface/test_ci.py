@@ -55,9 +55,17 @@ def test_the_recipe_for_any_system_runs_as_it_stands(vendor, shell):
     assert done.returncode == 0, done.stdout + done.stderr
     out = vendor.root / "reports/out"
     assert {path.name for path in out.iterdir()} - {".lock"} == {
-        "machine.json", "records.jsonl", "run.json", "summary.json", "timings.jsonl", "junit.xml", "report.html", "statement.json",
-        "statement.md", "summary.md",
-    }  # fmt: skip
+        "machine.json",
+        "records.jsonl",
+        "run.json",
+        "summary.json",
+        "timings.jsonl",
+        "junit.xml",
+        "report.html",
+        "statement.json",
+        "statement.md",
+        "summary.md",
+    }
     stated = json.loads((out / "statement.json").read_text())
     assert stated["result"] == "conforms"
     assert stated["counts"]["items"] == int(ET.parse(out / "junit.xml").find("testsuite").get("tests")) == 8

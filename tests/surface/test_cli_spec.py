@@ -84,11 +84,18 @@ def test_the_help_of_each_verb_names_its_options(capsys: Capture) -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ([], "COMMAND"), (["--wrong"], "COMMAND"), (["spec"], "VERB"), (["spec", "lnit"], "lnit"), (["spec", "lint", "--fix"], "--fix"),
-        (["spec", "new"], "NAME"), (["spec", "new", "x", "--kind", "big"], "big"), (["sepc", "lint"], "Did you mean 'spec'?"),
-        (["quux"], "Commands: spec"), (["spec", "list", "--json=1"], "--json"),
+        ([], "COMMAND"),
+        (["--wrong"], "COMMAND"),
+        (["spec"], "VERB"),
+        (["spec", "lnit"], "lnit"),
+        (["spec", "lint", "--fix"], "--fix"),
+        (["spec", "new"], "NAME"),
+        (["spec", "new", "x", "--kind", "big"], "big"),
+        (["sepc", "lint"], "Did you mean 'spec'?"),
+        (["quux"], "Commands: spec"),
+        (["spec", "list", "--json=1"], "--json"),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_line_exits_with_2_and_says_why(words: list[str], says: str, capsys: Capture) -> None:
     assert main(words) == 2
     shown = capsys.readouterr()
@@ -219,7 +226,7 @@ def test_new_writes_a_spec_and_a_module_that_work_together(folder: Path, kind: s
     assert main(["spec", "lint", "op_specs"]) == 0
     code = (
         "import importlib.util, pathlib, torch; from quantizer.core.library import load_spec;"
-        "from quantizer.ops import REGISTRY, check_signature;"
+        "from quantizer.ops import REGISTRY; from quantizer.plugins.signatures import check_signature;"
         "place = importlib.util.spec_from_file_location('swap_sign', 'op_plugins/swap_sign.py');"
         "place.loader.exec_module(importlib.util.module_from_spec(place));"
         "spec = load_spec(pathlib.Path('op_specs/swap_sign.yaml'));"
@@ -259,11 +266,22 @@ def test_new_replaces_nothing_and_then_writes_nothing(folder: Path, there: str, 
     ("name", "says"),
     [
         ("HardSwish", "must be snake_case: small letters, digits and _, a letter first. Write 'hard_swish'."),
-        ("hard-swish", "Write 'hard_swish'."), ("Conv2D", "Write 'conv2d'."), ("LSTMCell", "Write 'lstmcell'."), ("2d", "must be snake_case"), ("../x", "Write 'x'."), ("x/y", "Write 'x_y'."), ("", "must be snake_case"),
-        ("a" * 41, "must be snake_case"), ("conv2d", "is taken by "), ("schemes", "is a reserved word"), ("lambda", "is a reserved word"),
-        ("broadcast", "is a reserved word"), ("é", "must be snake_case"), ("x\n", "must be snake_case"),
+        ("hard-swish", "Write 'hard_swish'."),
+        ("Conv2D", "Write 'conv2d'."),
+        ("LSTMCell", "Write 'lstmcell'."),
+        ("2d", "must be snake_case"),
+        ("../x", "Write 'x'."),
+        ("x/y", "Write 'x_y'."),
+        ("", "must be snake_case"),
+        ("a" * 41, "must be snake_case"),
+        ("conv2d", "is taken by "),
+        ("schemes", "is a reserved word"),
+        ("lambda", "is a reserved word"),
+        ("broadcast", "is a reserved word"),
+        ("é", "must be snake_case"),
+        ("x\n", "must be snake_case"),
     ],
-)  # fmt: skip
+)
 def test_new_refuses_names(folder: Path, name: str, says: str, capsys: Capture) -> None:
     assert main(["spec", "new", name]) == 2
     assert says in capsys.readouterr().err

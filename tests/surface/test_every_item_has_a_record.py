@@ -84,11 +84,17 @@ def refused(root, capsys, text, where="reports/out"):
     out = root / where
     capsys.readouterr()
     for words in (
-        ("show", out, "--check"), ("diff", out, out), ("statement", out, "-o", root / "s"),
-        ("junit", out, "-o", root / "j.xml"), ("annotate", out), ("html", out, "-o", root / "h.html"),
-        ("history", "add", root / "h.sqlite", out, "--name", "a"), ("merge", out, "-o", root / "m"),
-        ("show", out / "records.jsonl", "--check"), ("diff", out / "records.jsonl", out),
-    ):  # fmt: skip
+        ("show", out, "--check"),
+        ("diff", out, out),
+        ("statement", out, "-o", root / "s"),
+        ("junit", out, "-o", root / "j.xml"),
+        ("annotate", out),
+        ("html", out, "-o", root / "h.html"),
+        ("history", "add", root / "h.sqlite", out, "--name", "a"),
+        ("merge", out, "-o", root / "m"),
+        ("show", out / "records.jsonl", "--check"),
+        ("diff", out / "records.jsonl", out),
+    ):
         assert main(["report", *map(str, words)]) == 2, words
         said = capsys.readouterr()
         assert said.out == "", words
@@ -223,8 +229,13 @@ def test_two_writers_in_one_folder_are_refused_and_drafts_swept(vendor):
         (out / name).write_text("half")
     assert vendor.run("-k", "a8-ideal").ret == 0
     assert sorted(path.name for path in out.iterdir()) == [
-        ".lock", "machine.json", "records.jsonl", "run.json", "summary.json", "timings.jsonl",
-    ]  # fmt: skip
+        ".lock",
+        "machine.json",
+        "records.jsonl",
+        "run.json",
+        "summary.json",
+        "timings.jsonl",
+    ]
 
 
 def test_files_of_two_runs_are_told_apart(vendor, capsys):

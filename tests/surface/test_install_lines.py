@@ -23,8 +23,14 @@ from quantizer_conformance import DISTRIBUTION
 
 ROOT = Path(__file__).parents[2]
 VENDOR = "examples/third_party_plugin"
-OF_THE_REPOSITORY = ["README.md", "docs/tutorials/model_engineer.md", "docs/use.md", "examples/digits/README.md",
-                     "examples/digits_fixed/README.md", "examples/digits_onnx/README.md"]  # fmt: skip
+OF_THE_REPOSITORY = [
+    "README.md",
+    "docs/tutorials/model_engineer.md",
+    "docs/use.md",
+    "examples/digits/README.md",
+    "examples/digits_fixed/README.md",
+    "examples/digits_onnx/README.md",
+]
 OF_A_VENDOR = ["docs/plugins.md", "docs/ci.md", f"{VENDOR}/README.md"]
 LINE = re.compile(r"(?:\S*bin/)?(?:python -m )?pip (?:install|uninstall|wheel) [^`\n|#]+[^`\n|#\s]")
 PROJECT = ("quantizer", "op_specs", "graph_specs", "quantizer_conformance.py", "pyproject.toml", "README.md", "LICENSE")

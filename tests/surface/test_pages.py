@@ -48,9 +48,14 @@ def run(command: str, folder: Path, warmed: Warmed | None = None) -> str:
             program, [sys.executable, "-m", program]
         )
         done = subprocess.run(
-            [*started, *quiet, *words], cwd=folder, env=env, text=True, check=False, stdout=subprocess.PIPE,
+            [*started, *quiet, *words],
+            cwd=folder,
+            env=env,
+            text=True,
+            check=False,
+            stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-        )  # fmt: skip
+        )
     assert done.returncode == 0, f"{command}\n{done.stdout}"
     return done.stdout
 

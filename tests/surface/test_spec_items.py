@@ -51,40 +51,48 @@ GAIN_BINS = "more: {min: 2}"
 DEFECTS = {
     "right": ("", "", None),
     "bin_beyond": (
-        GAIN_BINS, GAIN_BINS + ', beyond: {min: "len(shape) + 3"}',
+        GAIN_BINS,
+        GAIN_BINS + ', beyond: {min: "len(shape) + 3"}',
         "bin_beyond-spec: *bin_beyond.yaml:7:*: attrs.gain.bins.beyond: no generated case of any target reaches this bin. "
         "Widen the domain of gain, or of what bounds it, or remove the bin.",
     ),
     "never_tiled": (
-        "{rule: independent}", '{rule: independent, when: "len(shape) > 5"}',
+        "{rule: independent}",
+        '{rule: independent, when: "len(shape) > 5"}',
         "never_tiled-spec: *never_tiled.yaml:19:*: tiling.*.when: holds in no generated case: the axis is never cut.*",
     ),
     "never_related": (
-        "oracle:", 'properties: [{relation: zero_preserving, when: "gain > 7"}]\noracle:',
+        "oracle:",
+        'properties: [{relation: zero_preserving, when: "gain > 7"}]\noracle:',
         "never_related-spec: *: properties.0.when: holds in no generated case: the relation is never judged.*",
     ),
     "idle_exclude": (
-        "oracle:", "excludes: [{scheme: w8a8, reason: it has no weights}]\noracle:",
+        "oracle:",
+        "excludes: [{scheme: w8a8, reason: it has no weights}]\noracle:",
         "idle_exclude-spec: *: excludes.0: excludes nothing: without it the same schemes and platforms apply. Remove it.",
     ),
     "unread_key": (
-        "terms: 1", "terms: 1, axis: 0",
+        "terms: 1",
+        "terms: 1, axis: 0",
         "unread_key-spec: *unread_key.yaml:16:*: error_model.axis: nothing reads it, whatever the case. Remove it.",
     ),
     "unknown_system": (
-        "dims:", "names: {onxx: Mul}\ndims:",
+        "dims:",
+        "names: {onxx: Mul}\ndims:",
         "unknown_system-spec: *: names.onxx: nothing reads the names of that system. Did you mean 'onnx'?",
     ),
     "idle_attr": (
-        "attrs:", "attrs:\n  mode: {type: bool}",
+        "attrs:",
+        "attrs:\n  mode: {type: bool}",
         "idle_attr-spec: *: attrs.mode: decides nothing: no expression outside the constraints names it, and the reference "
         "gives the same for every value. Use it, or remove it.",
     ),
     "idle_constraint": (
-        "constraints:", 'constraints:\n  - {require: gain >= 0, error: "gain={gain} must not be negative"}',
+        "constraints:",
+        'constraints:\n  - {require: gain >= 0, error: "gain={gain} must not be negative"}',
         "idle_constraint-reject: constraint 0 (gain >= 0): no graph breaks it alone. Remove it, or widen a domain.",
     ),
-}  # fmt: skip
+}
 
 
 def write(root: Path, name: str, old: str = "", new: str = "") -> None:

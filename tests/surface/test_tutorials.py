@@ -38,9 +38,14 @@ def run(command: str, folder: Path, warmed: Warmed) -> str:
     for name, program in PROGRAMS.items():
         command = re.sub(rf"(^|&& ){name} ", rf"\g<1>{program} ", command)
     done = subprocess.run(
-        ["sh", "-c", command], cwd=folder, text=True, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        ["sh", "-c", command],
+        cwd=folder,
+        text=True,
+        check=False,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         env=env,
-    )  # fmt: skip
+    )
     return done.stdout
 
 

@@ -48,10 +48,21 @@ def _facts(word: str, shard: str = "") -> Facts:
     """Return facts that say of which records they are, as far as facts of any version say something: by the plugin's own field."""
     digest = sha256("".join(one.to_json() for one in _records(word)).encode()).hexdigest()
     return Facts(
-        quantizer="1", python="3.11", packages={}, engine="builtin", profile="gate", seed=None, checks=["float"], selection=[],
-        arguments=digest, files={}, specs={"add": SpecFacts(version="1", path="op_specs/add.yaml", sha256="0" * 64, lines={})}, shard=shard,
-        items=sorted(one.id for one in _records(word)), exit=0,
-    )  # fmt: skip
+        quantizer="1",
+        python="3.11",
+        packages={},
+        engine="builtin",
+        profile="gate",
+        seed=None,
+        checks=["float"],
+        selection=[],
+        arguments=digest,
+        files={},
+        specs={"add": SpecFacts(version="1", path="op_specs/add.yaml", sha256="0" * 64, lines={})},
+        shard=shard,
+        items=sorted(one.id for one in _records(word)),
+        exit=0,
+    )
 
 
 def _run(folder: Path, word: str, shard: str = "") -> None:

@@ -133,8 +133,13 @@ def _conv_codes(d: Draw, feeds: list[Any], name: str) -> Any:
         each = d.one(True, False)
         scale = [d.scale() for _ in range(weight[0])] if each else d.scale()
         out = d.one("int8", "uint8")
-        args |= {"input_scale": d.scale(), "weight_scale": scale, "output_scale": 40.0 * d.scale(), "out_dtype": out,
-                 "output_zp": d.zero(out)}  # fmt: skip
+        args |= {
+            "input_scale": d.scale(),
+            "weight_scale": scale,
+            "output_scale": 40.0 * d.scale(),
+            "out_dtype": out,
+            "output_zp": d.zero(out),
+        }
     return getattr(tpul, name)(x, w, bias, **args)
 
 
@@ -165,8 +170,17 @@ def _matmul_codes(d: Draw, feeds: list[Any], name: str) -> Any:
         each = d.one(True, False)
         mul = [d.number(1, 1 << 30) for _ in range(n)] if each else d.number(1, 1 << 30)
         shift = [d.number(20, 45) for _ in range(n)] if each else d.number(20, 45)
-        return tpul.matmulrq_int_op(x, w, bias, right_transpose=turned, multiplier=mul, shift=shift, offset=d.number(-9, 9),
-                                    requant_mode=d.number(0, 2), round_mode=d.one(*ROUND))  # fmt: skip
+        return tpul.matmulrq_int_op(
+            x,
+            w,
+            bias,
+            right_transpose=turned,
+            multiplier=mul,
+            shift=shift,
+            offset=d.number(-9, 9),
+            requant_mode=d.number(0, 2),
+            round_mode=d.one(*ROUND),
+        )
     args: dict[str, Any] = {"input_zp": d.zero(xt), "right_zp": d.zero(wt), "right_transpose": turned}
     if name == "matmul_quant":
         args |= {
@@ -261,8 +275,13 @@ def _softmax(d: Draw, feeds: list[Any], name: str) -> Any:
 @call("softmax_int")
 def _softmax_int(d: Draw, feeds: list[Any], name: str) -> Any:
     kind = d.one("int8", "uint8")
-    return tpul.softmax_int(_x(d, feeds, d.shape(3), kind), d.number(-3, 2), [d.scale(), 1 / 256], [d.zero(kind), 0],
-                            round_mode=d.one(*ROUND))  # fmt: skip
+    return tpul.softmax_int(
+        _x(d, feeds, d.shape(3), kind),
+        d.number(-3, 2),
+        [d.scale(), 1 / 256],
+        [d.zero(kind), 0],
+        round_mode=d.one(*ROUND),
+    )
 
 
 @call("cast")
@@ -306,15 +325,31 @@ def _requant(d: Draw, feeds: list[Any], name: str) -> Any:
     shift = [d.number(low, high) for _ in range(count)] if each else d.number(low, high)
     out = d.one("int8", "uint8", "int16")
     offset = [d.zero(out) for _ in range(count)] if d.one(True, False) else d.zero(out)
-    return tpul.requant_int(_x(d, feeds, shape, d.one("int32", "int16")), mul, shift, offset, mode, out,
-                            round_mode=d.one(*ROUND), rq_axis=axis)  # fmt: skip
+    return tpul.requant_int(
+        _x(d, feeds, shape, d.one("int32", "int16")),
+        mul,
+        shift,
+        offset,
+        mode,
+        out,
+        round_mode=d.one(*ROUND),
+        rq_axis=axis,
+    )
 
 
 @call("dequant_int")
 def _dequant(d: Draw, feeds: list[Any], name: str) -> Any:
     x = _x(d, feeds, d.shape(3), d.one("int8", "uint8", "int16"))
-    return tpul.dequant_int(x, d.number(1, 1 << 20), d.number(-14, 2), d.zero(x.dtype), d.number(0, 8), d.number(0, 1),
-                            d.one("int16", "int32"), round_mode=d.one(*ROUND))  # fmt: skip
+    return tpul.dequant_int(
+        x,
+        d.number(1, 1 << 20),
+        d.number(-14, 2),
+        d.zero(x.dtype),
+        d.number(0, 8),
+        d.number(0, 1),
+        d.one("int16", "int32"),
+        round_mode=d.one(*ROUND),
+    )
 
 
 @call("requant_fp")
@@ -580,8 +615,15 @@ def _scatter_nd(d: Draw, feeds: list[Any], name: str) -> Any:
 @call("mean_std_scale")
 def _mean_std_scale(d: Draw, feeds: list[Any], name: str) -> Any:
     x = _x(d, feeds, [1, 3, *d.shape(2)], d.one("float32", "uint8"))
-    return tpul.mean_std_scale(x, [1.0, 2.0, 4.0], [0.5, 1.0, 2.0], [1.0, d.scale()], [0, 3], odtype=d.one("float32", "int8"),
-                               round_mode=d.one(*ROUND))  # fmt: skip
+    return tpul.mean_std_scale(
+        x,
+        [1.0, 2.0, 4.0],
+        [0.5, 1.0, 2.0],
+        [1.0, d.scale()],
+        [0, 3],
+        odtype=d.one("float32", "int8"),
+        round_mode=d.one(*ROUND),
+    )
 
 
 @call("rope")

@@ -18,9 +18,16 @@ from quantizer.numerics.deviates import deviates
 
 OPSET = 18
 TORCHVISION = (
-    "mobilenet_v2", "resnet18", "efficientnet_b0", "squeezenet1_1", "shufflenet_v2_x0_5", "mnasnet0_5", "mobilenet_v3_small",
-    "regnet_y_400mf", "vit_b_16",
-)  # fmt: skip
+    "mobilenet_v2",
+    "resnet18",
+    "efficientnet_b0",
+    "squeezenet1_1",
+    "shufflenet_v2_x0_5",
+    "mnasnet0_5",
+    "mobilenet_v3_small",
+    "regnet_y_400mf",
+    "vit_b_16",
+)
 
 
 class Decoder(nn.Module):
@@ -72,10 +79,18 @@ def digits() -> nn.Module:
     found = load_digits()
     images = torch.from_numpy(found.images.astype(np.float32) / 16).unsqueeze(1)
     labels = torch.from_numpy(found.target)
-    model = seeded(nn.Sequential(
-        nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(8, 16, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(2),
-        nn.Flatten(), nn.Linear(64, 10),
-    )).train()  # fmt: skip
+    model = seeded(
+        nn.Sequential(
+            nn.Conv2d(1, 8, 3, padding=1),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(8, 16, 3, padding=1),
+            nn.ReLU(),
+            nn.AdaptiveAvgPool2d(2),
+            nn.Flatten(),
+            nn.Linear(64, 10),
+        )
+    ).train()
     optimizer = torch.optim.Adam(model.parameters(), 0.01)
     for start in range(0, 1500, 100):
         optimizer.zero_grad()

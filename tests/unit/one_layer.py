@@ -107,9 +107,14 @@ class Ran:
 
 
 def ran(
-    folder: Path, kind: str, inputs: Sequence[Sequence[Array]], outputs: Sequence[Sequence[int]], lines: str = "",
-    constants: Mapping[str, Array] | None = None, **cfg: object,
-) -> Ran:  # fmt: skip
+    folder: Path,
+    kind: str,
+    inputs: Sequence[Sequence[Array]],
+    outputs: Sequence[Sequence[int]],
+    lines: str = "",
+    constants: Mapping[str, Array] | None = None,
+    **cfg: object,
+) -> Ran:
     """Run the flow on a layer of *inputs* (x0, x1, ...; of each its samples) and *outputs* (y0, ...: shapes)."""
     names, tops = [f"x{i}" for i in range(len(inputs))], [f"y{i}" for i in range(len(outputs))]
     shapes = [list(samples[0].shape) for samples in inputs]
@@ -153,9 +158,14 @@ def ran(
 
 
 def _layer(
-    number: int, name: str, kind: str, bottoms: Sequence[str], sizes: Sequence[Sequence[int]], tops: Sequence[str],
+    number: int,
+    name: str,
+    kind: str,
+    bottoms: Sequence[str],
+    sizes: Sequence[Sequence[int]],
+    tops: Sequence[str],
     made: Sequence[Sequence[int]],
-) -> str:  # fmt: skip
+) -> str:
     return (
         f"\nlayer_id={number}\nlayer_name={name}\nlayer_type={kind}\nlayer_bottom={_list(bottoms)}\n"
         f"layer_bottom_shape={_list(map(_list, sizes))}\nlayer_bottom_type={_list(['float32'] * len(bottoms))}\n"

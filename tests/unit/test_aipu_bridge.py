@@ -490,14 +490,22 @@ def test_what_a_forward_does_wrong_is_said_with_its_place(tmp_path, wrong, said)
 
 
 def test_values_that_a_file_cannot_hold_are_refused(tmp_path):
-    for number, (wrong, said) in enumerate([
-        ("self.params['x'] = object()", "params['x'] holds <object"),
-        ("self.params['x'] = None", "params['x'] holds None"),
-        ("self.constants['lut'].betensor[3] = -1", "constant 'lut': values [-1, 0] do not fit Dtype.UINT16 [0, 65535]"),
-        ("self.outputs[0].scale = [1.0, 2.0]", "y: 2 scales and 1 zero points. One scale holds for the whole tensor."),
-        ("self.outputs[0].scale = 0.0", "y: scale inf: must be positive and finite"),
-        ("self.outputs[0].dtype = Dtype.FP16", "y: Dtype.FP16 holds no codes"),
-    ]):  # fmt: skip
+    for number, (wrong, said) in enumerate(
+        [
+            ("self.params['x'] = object()", "params['x'] holds <object"),
+            ("self.params['x'] = None", "params['x'] holds None"),
+            (
+                "self.constants['lut'].betensor[3] = -1",
+                "constant 'lut': values [-1, 0] do not fit Dtype.UINT16 [0, 65535]",
+            ),
+            (
+                "self.outputs[0].scale = [1.0, 2.0]",
+                "y: 2 scales and 1 zero points. One scale holds for the whole tensor.",
+            ),
+            ("self.outputs[0].scale = 0.0", "y: scale inf: must be positive and finite"),
+            ("self.outputs[0].dtype = Dtype.FP16", "y: Dtype.FP16 holds no codes"),
+        ]
+    ):
         text = DUMMY.replace("1024", f"{1024 + number}") + f"    {wrong}\n"
         (verdict,) = judge(next(trials(dummy(tmp_path / str(number), text), 1)))
         assert said in verdict.reason

@@ -78,11 +78,16 @@ def star(name: str) -> dict[str, object]:
 @pytest.mark.parametrize(
     ("module", "names"),
     [
-        ("framework", FRAMEWORK), ("utils", UTILS + LOGGER + FRAMEWORK), ("logger", LOGGER), ("ops", UTILS),
-        ("framework.pycore.pytensor", ["PyTensor"]), ("framework.pycore.pytype", ["Dtype", "OpType"]),
-        ("utils.dtype_utils", ["dtype2nptype"]), ("utils.quant_tool_utils", ["QuantMode", "linear_requantize"]),
+        ("framework", FRAMEWORK),
+        ("utils", UTILS + LOGGER + FRAMEWORK),
+        ("logger", LOGGER),
+        ("ops", UTILS),
+        ("framework.pycore.pytensor", ["PyTensor"]),
+        ("framework.pycore.pytype", ["Dtype", "OpType"]),
+        ("utils.dtype_utils", ["dtype2nptype"]),
+        ("utils.quant_tool_utils", ["QuantMode", "linear_requantize"]),
     ],
-)  # fmt: skip
+)
 def test_a_star_import_gives_the_documented_names(module, names):
     found = star(module)
     assert not [name for name in names if name not in found]

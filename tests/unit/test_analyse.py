@@ -196,13 +196,19 @@ DAMAGED = {
     **{
         name: content
         for what, made in {
-            "2**40 numbers": header("(1099511627776,)"), "an expression": header("(1 << 40,)"), "an open bracket": header("(2, 3, 8"),
-            "no shape": header("None"), "a shape of texts": header("('a', 3)"), "a quote": header("(2, '3, 8, 8)"), "a zero byte": header("(2, \0)"),
-            "no format": header("(2, 3, 8, 8)", b"x"), "deep brackets": header("(" * 38),
+            "2**40 numbers": header("(1099511627776,)"),
+            "an expression": header("(1 << 40,)"),
+            "an open bracket": header("(2, 3, 8"),
+            "no shape": header("None"),
+            "a shape of texts": header("('a', 3)"),
+            "a quote": header("(2, '3, 8, 8)"),
+            "a zero byte": header("(2, \0)"),
+            "no format": header("(2, 3, 8, 8)", b"x"),
+            "deep brackets": header("(" * 38),
         }.items()
         for name, content in ((f"{what} in a file", made), (f"{what} in an archive", entry(made)))
     },
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("what", DAMAGED)

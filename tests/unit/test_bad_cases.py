@@ -101,8 +101,15 @@ def test_export_writes_a_new_folder_only(tmp_path, capsys):
         == 0
     )
     assert {item.name for item in target.iterdir()} == {
-        "case.npz", "case.json", "graph.txt", "graph.bin", "x.npy", "codes.npy", "opt.cfg", "data.npz",
-    }  # fmt: skip
+        "case.npz",
+        "case.json",
+        "graph.txt",
+        "graph.bin",
+        "x.npy",
+        "codes.npy",
+        "opt.cfg",
+        "data.npz",
+    }
     assert (
         main(
             [

@@ -140,11 +140,19 @@ def restated(name: str, found: Statistics, numbers: tuple[float, ...], bits: int
 @pytest.mark.parametrize(
     ("text", "numbers"),
     [
-        ("extrema", ()), ("mean", ()), ("in_ir", ()), ("1std", (1.0,)), ("3std", (3.0,)), ("aciq_laplace", (1.0,)),
-        ("0.5aciq_laplace", (0.5,)), ("aciq_gauss", (1.0,)), ("1.25aciq_gauss", (1.25,)), ("percentile", (1.0,)),
+        ("extrema", ()),
+        ("mean", ()),
+        ("in_ir", ()),
+        ("1std", (1.0,)),
+        ("3std", (3.0,)),
+        ("aciq_laplace", (1.0,)),
+        ("0.5aciq_laplace", (0.5,)),
+        ("aciq_gauss", (1.0,)),
+        ("1.25aciq_gauss", (1.25,)),
+        ("percentile", (1.0,)),
         ("0.9percentile", (0.9,)),
     ],
-)  # fmt: skip
+)
 def test_strategies(text: str, numbers: tuple[float, ...], bits: int, symmetric: bool, axis: int | None) -> None:  # noqa: FBT001
     strategy = parse_strategy(text)
     found = observed(batches(3), Wanted(0.9, moments=strategy.moments, bins=64 if strategy.histogram else None), axis)

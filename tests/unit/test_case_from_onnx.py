@@ -43,10 +43,19 @@ def model(*, unsigned: bool = True, softmax: bool = False) -> onnx.ModelProto:
     codes = (deviates((6, 3, 3, 3), (1, 0, 0)) * 30).clip(-100, 100).astype(np.int8)
     scales = np.linspace(0.011, 0.019, 6, dtype=np.float32)
     constants = {
-        "xs": np.float32(0.0173), "xz": kind(zero), "ys": np.float32(0.217), "yz": kind(zero + 5),
-        "w": codes, "ws": scales, "wz": np.zeros(6, np.int8), "b": np.arange(-300, 300, 100, dtype=np.int32),
-        "bs": scales * np.float32(0.0173), "bz": np.zeros(6, np.int32), "ps": np.float32(1 / 256), "pz": kind(0 if unsigned else -128),
-    }  # fmt: skip
+        "xs": np.float32(0.0173),
+        "xz": kind(zero),
+        "ys": np.float32(0.217),
+        "yz": kind(zero + 5),
+        "w": codes,
+        "ws": scales,
+        "wz": np.zeros(6, np.int8),
+        "b": np.arange(-300, 300, 100, dtype=np.int32),
+        "bs": scales * np.float32(0.0173),
+        "bz": np.zeros(6, np.int32),
+        "ps": np.float32(1 / 256),
+        "pz": kind(0 if unsigned else -128),
+    }
     nodes = [
         helper.make_node("QuantizeLinear", ["x", "xs", "xz"], ["xq"]),
         helper.make_node("DequantizeLinear", ["xq", "xs", "xz"], ["xd"]),

@@ -47,9 +47,23 @@ ROOT = Path(__file__).parents[2] / "cases" / "reference" / "compass"
 LIBRARY = load_library()
 PLATFORM = LIBRARY.platform("compass")
 PROVEN = (
-    "act_relu", "act_sigmoid", "avgpool2", "batchnorm", "concat", "conv3x3", "dwconv3x3", "elt_add", "fc", "globalavg",
-    "layernorm", "matmul", "maxpool3", "reduce_mean", "reshape", "softmax",
-)  # fmt: skip
+    "act_relu",
+    "act_sigmoid",
+    "avgpool2",
+    "batchnorm",
+    "concat",
+    "conv3x3",
+    "dwconv3x3",
+    "elt_add",
+    "fc",
+    "globalavg",
+    "layernorm",
+    "matmul",
+    "maxpool3",
+    "reduce_mean",
+    "reshape",
+    "softmax",
+)
 CONFIGS = ("default", "ext", "pc_asym", "a16")
 SAMPLES = {0: ("calib", 0), 1: ("calib", 1), 2: ("val", 2)}
 """Number in ref.npz -> file and index of the sample."""
@@ -61,9 +75,18 @@ BY_A_LIBRARY = {"fully_connected"}
 OF_MKL = {"layer_norm"}
 """Further ones where torch has no MKL: by its root."""
 NO_NUMBERS = {
-    "is_perf_mode", "unquantifiable", "activation_quantization_axis", "quantize_method",
-    "scale_type", "shift_type", "weights_zp", "biases_zp", "var_shift_type", "norm_scale_type", "norm_shift_type",
-}  # fmt: skip
+    "is_perf_mode",
+    "unquantifiable",
+    "activation_quantization_axis",
+    "quantize_method",
+    "scale_type",
+    "shift_type",
+    "weights_zp",
+    "biases_zp",
+    "var_shift_type",
+    "norm_scale_type",
+    "norm_shift_type",
+}
 """What a quantized layer says beside numbers that a rule chooses; zero points of constants are read as parameters."""
 load_built_ins()
 

@@ -126,9 +126,14 @@ def test_fewer_weight_groups_where_a_shared_shift_leaves_a_multiplier_of_zero(
     call = Call(CONV, DENSE | {"groups": groups})
     ranges = {"x": (-127.5, 127.5), "y": (-127.5, 127.5)}
     asked = Request(
-        call.spec, Scheme(name="drawn", activation=symmetric, weight=part), PLATFORM,
-        {"x": (1, groups, 1, 1), "weight": (channels, 1, 1, 1)}, call.attrs, ranges, {"weight": tensor},
-    )  # fmt: skip
+        call.spec,
+        Scheme(name="drawn", activation=symmetric, weight=part),
+        PLATFORM,
+        {"x": (1, groups, 1, 1), "weight": (channels, 1, 1, 1)},
+        call.attrs,
+        ranges,
+        {"weight": tensor},
+    )
     made = BuiltinEngine().quantize(asked)
     weight, ratio = made.constants["weight"], made.rescale
     assert ratio is not None

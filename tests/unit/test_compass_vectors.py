@@ -201,9 +201,17 @@ VECTORS = (
 def test_the_judges_accept_them(vector: Vector) -> None:
     target = Target(LIBRARY.spec(vector.op), LIBRARY.scheme(vector.scheme), PLATFORM)
     case = Case(
-        vector.op, vector.scheme, "compass", vector.shapes, vector.attrs, vector.ranges, "channels_last", TilePlan({}),
-        DataRecipe("given", 0), vector.activation,
-    )  # fmt: skip
+        vector.op,
+        vector.scheme,
+        "compass",
+        vector.shapes,
+        vector.attrs,
+        vector.ranges,
+        "channels_last",
+        TilePlan({}),
+        DataRecipe("given", 0),
+        vector.activation,
+    )
     trial = Trial(target, case, BuiltinEngine())
     trial.tensors = vector.tensors
     assert [parameters(trial).status, arithmetic(trial).status] == ["pass", "pass"]

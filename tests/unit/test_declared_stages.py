@@ -100,11 +100,18 @@ def verdicts(spec, forward):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("x ** 2", "the operators are"), ("open(x)", "only these functions"), ("mean(x)", "takes 2 operands"),
-        ("mean(x, y * 2)", "the axis must be"), ("silu", "is a function"), ("[x]", "not part of the language"),
-        ("x if y else z", "not part"), ("1e400", "no number"), ("x.y", "not part"), ("silu(x=1)", "only these functions"),
+        ("x ** 2", "the operators are"),
+        ("open(x)", "only these functions"),
+        ("mean(x)", "takes 2 operands"),
+        ("mean(x, y * 2)", "the axis must be"),
+        ("silu", "is a function"),
+        ("[x]", "not part of the language"),
+        ("x if y else z", "not part"),
+        ("1e400", "no number"),
+        ("x.y", "not part"),
+        ("silu(x=1)", "only these functions"),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_expression_of_a_stage_is_refused(text, said):
     with pytest.raises(SpecError, match=said.replace("(", r"\(")):
         parse_real(text)

@@ -198,9 +198,15 @@ def test_a_missing_engine_supports_nothing_and_says_why(monkeypatch: pytest.Monk
 
 def defect(**changes: object) -> Defect:
     values = {
-        "id": "made_up", "ops": ["add"], "predicate": "True", "checks": ["engine"], "reason": "made up",
-        "case": "none.json", "engine": "onnxruntime", "versions": [ENGINE.version],
-    }  # fmt: skip
+        "id": "made_up",
+        "ops": ["add"],
+        "predicate": "True",
+        "checks": ["engine"],
+        "reason": "made up",
+        "case": "none.json",
+        "engine": "onnxruntime",
+        "versions": [ENGINE.version],
+    }
     return Defect.model_validate(values | changes)
 
 

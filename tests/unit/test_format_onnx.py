@@ -36,8 +36,13 @@ def node(op, inputs, outputs, **attrs):
 
 def test_defaults_types_and_free_sizes_are_filled_in():
     given = [value("x", ["n", 4])]
-    graph = from_model(model([node("LeakyRelu", ["x"], ["h"]), node("ArgMax", ["h"], ["y"], axis=1)], given,
-                             [value("y", None, TensorProto.INT64)]))  # fmt: skip
+    graph = from_model(
+        model(
+            [node("LeakyRelu", ["x"], ["h"]), node("ArgMax", ["h"], ["y"], axis=1)],
+            given,
+            [value("y", None, TensorProto.INT64)],
+        )
+    )
     assert [n.name for n in graph.nodes] == ["LeakyRelu_0", "ArgMax_0"]
     assert graph.nodes[0].attrs == {"alpha": pytest.approx(0.01)}
     assert graph.nodes[1].attrs == {"axis": 1, "keepdims": 1, "select_last_index": 0}
@@ -60,8 +65,13 @@ def test_optional_inputs_several_outputs_and_shared_parameters():
 
 
 def test_constants_alone_are_computed_once():
-    steps = [node("Constant", [], ["a"], value_ints=[1, 2]), node("Neg", ["a"], ["b"]), node("Concat", ["b", "m"], ["s"], axis=0),
-             node("Abs", ["s"], ["t"]), node("Reshape", ["x", "t"], ["y"])]  # fmt: skip
+    steps = [
+        node("Constant", [], ["a"], value_ints=[1, 2]),
+        node("Neg", ["a"], ["b"]),
+        node("Concat", ["b", "m"], ["s"], axis=0),
+        node("Abs", ["s"], ["t"]),
+        node("Reshape", ["x", "t"], ["y"]),
+    ]
     m = numpy_helper.from_array(np.array([1], np.int64), "m")
     graph = folded(from_model(model(steps, constants=[m])))
     assert [n.op for n in graph.nodes] == ["Reshape"]

@@ -62,9 +62,16 @@ def test_it_is_the_gather_of_onnx(shape: tuple[int, ...], places: tuple[int, ...
 
 @pytest.mark.parametrize(
     ("shape", "places", "axis", "pairs"),
-    [((3, 5), (3, 4), 1, 1), ((3, 5), (3,), 1, 1), ((3, 5, 2), (3, 4, 2), -2, 1), ((3, 2, 5), (3, 4), 2, 1),
-     ((3, 2, 5), (3, 2, 4), 2, 2), ((3, 2, 5, 4), (3, 2), -1, 1), ((2, 3, 4, 5), (2, 3, 6), 3, 2)],
-)  # fmt: skip
+    [
+        ((3, 5), (3, 4), 1, 1),
+        ((3, 5), (3,), 1, 1),
+        ((3, 5, 2), (3, 4, 2), -2, 1),
+        ((3, 2, 5), (3, 4), 2, 1),
+        ((3, 2, 5), (3, 2, 4), 2, 2),
+        ((3, 2, 5, 4), (3, 2), -1, 1),
+        ((2, 3, 4, 5), (2, 3, 6), 3, 2),
+    ],
+)
 def test_paired_axes_are_gathered_each_by_itself(
     shape: tuple[int, ...], places: tuple[int, ...], axis: int, pairs: int
 ) -> None:
@@ -93,9 +100,15 @@ def test_broken_graphs_are_told_why(shapes: tuple[tuple[int, ...], ...], attrs: 
 
 @pytest.mark.parametrize(
     ("shape", "places", "axis", "pairs"),
-    [((4, 5, 6), (3,), 1, 0), ((4, 5, 6), (3, 2), 1, 0), ((4, 5, 6), (3, 2), 0, 0), ((4, 5, 6), (4, 3), 1, 1),
-     ((4, 5, 6), (4, 3), -1, 1), ((4, 6), (4,), 1, 1)],
-)  # fmt: skip
+    [
+        ((4, 5, 6), (3,), 1, 0),
+        ((4, 5, 6), (3, 2), 1, 0),
+        ((4, 5, 6), (3, 2), 0, 0),
+        ((4, 5, 6), (4, 3), 1, 1),
+        ((4, 5, 6), (4, 3), -1, 1),
+        ((4, 6), (4,), 1, 1),
+    ],
+)
 def test_a_tile_sees_what_its_part_of_the_output_needs(
     shape: tuple[int, ...], places: tuple[int, ...], axis: int, pairs: int
 ) -> None:

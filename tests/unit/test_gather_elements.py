@@ -17,8 +17,14 @@ from quantizer.runtime.torch_executor import TorchExecutor
 
 LIBRARY = load_library()
 load_built_ins()
-CASES = [((4, 5), (4, 9), 1, True), ((4, 5), (2, 5), -2, True), ((3, 4, 2), (3, 4, 1), -1, True), ((6,), (11,), 0, True),
-         ((4, 5), (3, 2), 1, False), ((3, 4, 2), (1, 4, 2), 1, False)]  # fmt: skip
+CASES = [
+    ((4, 5), (4, 9), 1, True),
+    ((4, 5), (2, 5), -2, True),
+    ((3, 4, 2), (3, 4, 1), -1, True),
+    ((6,), (11,), 0, True),
+    ((4, 5), (3, 2), 1, False),
+    ((3, 4, 2), (1, 4, 2), 1, False),
+]
 """Shape, shape of the indices, axis, whether the registry's operator computes it."""
 
 

@@ -104,16 +104,26 @@ def framed(header, body=b""):
 @pytest.mark.parametrize(
     "raw",
     [
-        b"\x01", b"\xff\xff\xff\xff", b"\x02\x00\x00\x00{", b"A" * 4096, framed([]),
-        framed({"model": 0}), framed({"model": -1, "arrays": []}), framed({"model": MAX_BODY + 1, "arrays": []}),
-        framed({"model": 0, "arrays": [["<f4", [1 << 40, 1 << 40]]]}), framed({"model": 0, "arrays": [["O", [1]]]}),
-        framed({"model": 0, "arrays": [["<f4", [-1]]]}), framed({"model": 0, "arrays": [["<f4,<f4", [1]]]}),
-        framed({"model": 0, "arrays": [["(2,)<f4", [1]]]}), framed({"model": 0, "arrays": [[1, 2, 3]]}),
-        framed({"model": 0, "arrays": [["<f4", [4]]]}, b"abc"), framed({"model": 9, "arrays": []}),
+        b"\x01",
+        b"\xff\xff\xff\xff",
+        b"\x02\x00\x00\x00{",
+        b"A" * 4096,
+        framed([]),
+        framed({"model": 0}),
+        framed({"model": -1, "arrays": []}),
+        framed({"model": MAX_BODY + 1, "arrays": []}),
+        framed({"model": 0, "arrays": [["<f4", [1 << 40, 1 << 40]]]}),
+        framed({"model": 0, "arrays": [["O", [1]]]}),
+        framed({"model": 0, "arrays": [["<f4", [-1]]]}),
+        framed({"model": 0, "arrays": [["<f4,<f4", [1]]]}),
+        framed({"model": 0, "arrays": [["(2,)<f4", [1]]]}),
+        framed({"model": 0, "arrays": [[1, 2, 3]]}),
+        framed({"model": 0, "arrays": [["<f4", [4]]]}, b"abc"),
+        framed({"model": 9, "arrays": []}),
         b"\xff\x0f\x00\x00" + b"[" * 4095,
     ],
     ids=lambda raw: f"{zlib.crc32(raw):08x}",
-)  # fmt: skip
+)
 def test_what_is_no_message_is_refused_before_it_is_read(raw):
     with pytest.raises(FormatError):
         receive(io.BytesIO(raw))

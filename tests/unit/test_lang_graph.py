@@ -290,9 +290,15 @@ def test_requant_int_gives_every_recorded_vector(start: int) -> None:
         codes = np.array(case["x"], dtype=np.int32)
         with Graph("g") as graph:
             tpul.requant_int(
-                Tensor([1, len(codes)], name="x", dtype="int32"), case["mul"], case["shift"], case["offset"],
-                case["requant_mode"], case["out_dtype"], "y", case["round_mode"],
-            )  # fmt: skip
+                Tensor([1, len(codes)], name="x", dtype="int32"),
+                case["mul"],
+                case["shift"],
+                case["offset"],
+                case["requant_mode"],
+                case["out_dtype"],
+                "y",
+                case["round_mode"],
+            )
         assert run(graph, {"x": codes[None]})["y"][0].tolist() == case["y"], case
 
 
@@ -436,9 +442,21 @@ def test_a_convolution_of_codes_is_its_exact_sum_requantized_as_the_platform_doe
     scales, zeros = [d.scale() for _ in range(6)], [d.zero("int8") for _ in range(6)]
     with Graph("g") as graph:
         x, w = Tensor([2, 4, 6, 5], name="x", dtype="uint8"), Tensor(ttype="coeff", data=weights, dtype="int8")
-        tpul.conv_quant(x, w, Tensor(ttype="coeff", data=bias, dtype="int32"), pad=[1, 0, 2, 1], group=2, input_scale=0.125,
-                        weight_scale=scales, output_scale=40.0, input_zp=17, weight_zp=zeros, output_zp=-5,
-                        out_dtype="int8", out_name="y")  # fmt: skip
+        tpul.conv_quant(
+            x,
+            w,
+            Tensor(ttype="coeff", data=bias, dtype="int32"),
+            pad=[1, 0, 2, 1],
+            group=2,
+            input_scale=0.125,
+            weight_scale=scales,
+            output_scale=40.0,
+            input_zp=17,
+            weight_zp=zeros,
+            output_zp=-5,
+            out_dtype="int8",
+            out_name="y",
+        )
     centred = torch.from_numpy(codes).double() - 17
     filters = torch.from_numpy(weights).double() - torch.tensor(zeros).double().reshape(-1, 1, 1, 1)
     wide = torch.nn.functional.pad(centred, (0, 1, 1, 2))

@@ -54,7 +54,14 @@ def expected(x: np.ndarray, kernel: list[int], stride: list[int], pad: int, *, m
     return y
 
 
-CASES = [(7, [2, 2], [2, 2], 1), (7, [3, 3], [2, 2], 1), (5, [2, 3], [3, 2], 1), (4, [2, 2], [3, 3], 1), (6, [3, 2], [2, 3], 0), (7, [3, 3], [4, 5], 2)]  # fmt: skip
+CASES = [
+    (7, [2, 2], [2, 2], 1),
+    (7, [3, 3], [2, 2], 1),
+    (5, [2, 3], [3, 2], 1),
+    (4, [2, 2], [3, 3], 1),
+    (6, [3, 2], [2, 3], 0),
+    (7, [3, 3], [4, 5], 2),
+]
 
 
 @pytest.mark.parametrize(("size", "kernel", "stride", "pad"), CASES)

@@ -13,8 +13,13 @@ from quantizer.lang import Graph, LangError, Tensor
 from quantizer.lang.export import run
 
 Array = np.ndarray[Any, Any]
-SHIFTS = {"half_up": lambda q, r, h: q + (r >= h), "half_to_even": lambda q, r, h: q + (r > h or (r == h and q % 2)),
-          "towards_zero": lambda q, r, h: q + (r > 0 and q < 0), "up": lambda q, r, h: q + (r > 0), "down": lambda q, r, h: q}  # fmt: skip
+SHIFTS = {
+    "half_up": lambda q, r, h: q + (r >= h),
+    "half_to_even": lambda q, r, h: q + (r > h or (r == h and q % 2)),
+    "towards_zero": lambda q, r, h: q + (r > 0 and q < 0),
+    "up": lambda q, r, h: q + (r > 0),
+    "down": lambda q, r, h: q,
+}
 WEIGHTS = {
     "_601_limited": (16, [(1.16438, 0, 1.59603), (1.16438, -0.39176, -0.81297), (1.16438, 2.01723, 0)]),
     "_601_full": (0, [(1, 0, 1.40189), (1, -0.34581, -0.71490), (1, 1.77098, 0)]),

@@ -166,12 +166,21 @@ def layer(number: int, kind: str, bottoms: dict[str, list[int]], tops: dict[str,
     def shapes(tensors: dict[str, list[int]]) -> str:
         return listed([listed([str(size) for size in shape]) for shape in tensors.values()])
 
-    return "\n".join([
-        f"layer_id={number}", f"layer_name=layer{number}", f"layer_type={kind}",
-        f"layer_bottom={listed(list(bottoms))}", f"layer_bottom_shape={shapes(bottoms)}",
-        f"layer_bottom_type={listed(['float32'] * len(bottoms))}", f"layer_top={listed(list(tops))}",
-        f"layer_top_shape={shapes(tops)}", f"layer_top_type={listed(['float32'] * len(tops))}", *lines, "",
-    ])  # fmt: skip
+    return "\n".join(
+        [
+            f"layer_id={number}",
+            f"layer_name=layer{number}",
+            f"layer_type={kind}",
+            f"layer_bottom={listed(list(bottoms))}",
+            f"layer_bottom_shape={shapes(bottoms)}",
+            f"layer_bottom_type={listed(['float32'] * len(bottoms))}",
+            f"layer_top={listed(list(tops))}",
+            f"layer_top_shape={shapes(tops)}",
+            f"layer_top_type={listed(['float32'] * len(tops))}",
+            *lines,
+            "",
+        ]
+    )
 
 
 def prepare(folder: Path, plugins: dict[str, str], layers: list[str], outputs: str, blob: bytes = b"") -> None:

@@ -35,7 +35,11 @@ WINDOWS: Mapping[str, Any] = {
 CASES: Mapping[str, list[tuple[dict[str, tuple[int, ...]], dict[str, Any]]]] = {
     "add": [({"a": (3, 5, 37), "b": (3, 5, 37)}, {}), ({"a": (4, 33), "b": (33,)}, {}), ({"a": (1,), "b": (70,)}, {})],
     "sub": [({"a": (3, 5, 37), "b": (3, 5, 37)}, {}), ({"a": (4, 33), "b": (4, 1)}, {})],
-    "mul": [({"a": (3, 5, 37), "b": (3, 5, 37)}, {}), ({"a": (2, 1, 9), "b": (5, 1)}, {}), ({"a": (70,), "b": (1,)}, {})],
+    "mul": [
+        ({"a": (3, 5, 37), "b": (3, 5, 37)}, {}),
+        ({"a": (2, 1, 9), "b": (5, 1)}, {}),
+        ({"a": (70,), "b": (1,)}, {}),
+    ],
     "maximum": [({"a": (3, 70), "b": (70,)}, {})],
     "minimum": [({"a": (3, 70), "b": (70,)}, {})],
     "relu": [({"x": (600,)}, {})],
@@ -46,7 +50,10 @@ CASES: Mapping[str, list[tuple[dict[str, tuple[int, ...]], dict[str, Any]]]] = {
     "max_pool2d": [({"x": IMAGE}, {k: v for k, v in WINDOWS.items() if k != "count_include_pad"})],
     "avg_pool2d": [
         ({"x": IMAGE}, {**WINDOWS}),
-        ({"x": IMAGE}, {**WINDOWS, "kernel": (3, 3), "stride": (1, 1), "padding": (1, 1, 1, 1), "count_include_pad": False}),
+        (
+            {"x": IMAGE},
+            {**WINDOWS, "kernel": (3, 3), "stride": (1, 1), "padding": (1, 1, 1, 1), "count_include_pad": False},
+        ),
         ({"x": IMAGE}, {**WINDOWS, "padding": (1, 1, 0, 1)}),
     ],
     "global_avg_pool2d": [({"x": IMAGE}, {}), ({"x": (1, 16, 9, 7)}, {})],
@@ -54,7 +61,10 @@ CASES: Mapping[str, list[tuple[dict[str, tuple[int, ...]], dict[str, Any]]]] = {
         ({"x": (2, 3, 5, 35)}, {"axes": axes, "keepdims": kept})
         for axes, kept in (((1, 2), True), ((1, 2), False), ((3,), True), ((0, 1, 2, 3), False))
     ],
-    "reduce_sum": [({"x": (2, 3, 5, 35)}, {"axes": (1, 3), "keepdims": True}), ({"x": (7, 50)}, {"axes": (0,), "keepdims": False})],
+    "reduce_sum": [
+        ({"x": (2, 3, 5, 35)}, {"axes": (1, 3), "keepdims": True}),
+        ({"x": (7, 50)}, {"axes": (0,), "keepdims": False}),
+    ],
     "argmax": [({"x": (9, 70)}, {"axis": 1, "keepdims": True, "select_last": False})],
     "concat": [({"a": (3, 20), "b": (3, 33), "c": (3, 1)}, {"axis": 1})],
     "transpose": [({"x": (3, 17, 5, 2)}, {"perm": (2, 0, 3, 1)})],
@@ -65,7 +75,7 @@ CASES: Mapping[str, list[tuple[dict[str, tuple[int, ...]], dict[str, Any]]]] = {
         ({"x": (9, 300), "indices": (9, 4, 8)}, {"axis": -1, "batch_dims": 1}),
         ({"x": (40, 35), "indices": ()}, {"axis": 0, "batch_dims": 0}),
     ],
-}  # fmt: skip
+}
 """Operator -> shapes and attributes, most of them around and above the widths of vectors."""
 
 
@@ -87,9 +97,17 @@ def trial(target: Target, engine: ExternalEngine, shapes: Any, attrs: Any, **mor
     """A case of random data, its output's range from what the reference gives unless *more* says it."""
     ranges = more.pop("ranges")
     case = Case(
-        target.spec.op, target.scheme.name, target.platform.platform, shapes, attrs, ranges, "channels_first",
-        TilePlan({}), DataRecipe("random", more.pop("seed", 1)), **more,
-    )  # fmt: skip
+        target.spec.op,
+        target.scheme.name,
+        target.platform.platform,
+        shapes,
+        attrs,
+        ranges,
+        "channels_first",
+        TilePlan({}),
+        DataRecipe("random", more.pop("seed", 1)),
+        **more,
+    )
     return Trial(target, case, engine)
 
 

@@ -199,10 +199,15 @@ def trial_of(item: str, rng: Draw, *, powers: bool) -> Trial:
 
 
 def _trial(
-    target: Target, shapes: dict[str, Any], attrs: dict[str, Any], y: QParams,
-    given: dict[str, QParams], codes: dict[str, torch.Tensor], constants: dict[str, torch.Tensor],
+    target: Target,
+    shapes: dict[str, Any],
+    attrs: dict[str, Any],
+    y: QParams,
+    given: dict[str, QParams],
+    codes: dict[str, torch.Tensor],
+    constants: dict[str, torch.Tensor],
     activation: str = "none",
-) -> Trial:  # fmt: skip
+) -> Trial:
     """Return a trial of our engine under exactly these parameters."""
     ends = tuple(float(y.scale) * (end - int(y.zero_point)) for end in (y.qmin, y.qmax))
     request = Request(

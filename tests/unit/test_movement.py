@@ -113,9 +113,15 @@ def test_every_slice_of_a_short_axis_is_that_of_python() -> None:
     """All ends from far before to far behind, all strides; what would be empty is refused by the spec."""
     x, spec = torch.arange(4), LIBRARY.spec("slice")
     parameters = default_parameters(
-        Request(spec, LIBRARY.scheme("a8"), LIBRARY.platform("ideal"), {"x": (4,)},
-                {"begin": (0,), "end": (4,), "strides": (1,)}, {"x": (0.0, 1.0)})
-    )  # fmt: skip
+        Request(
+            spec,
+            LIBRARY.scheme("a8"),
+            LIBRARY.platform("ideal"),
+            {"x": (4,)},
+            {"begin": (0,), "end": (4,), "strides": (1,)},
+            {"x": (0.0, 1.0)},
+        )
+    )
     seen = 0
     for begin, end, step in itertools.product(range(-6, 7), range(-6, 7), (-3, -2, -1, 1, 2, 3)):
         wanted = list(range(4))[begin:end:step]

@@ -40,12 +40,21 @@ def layer(
     def shapes(tensors: dict[str, tuple[int, ...]]) -> str:
         return listed([listed([str(size) for size in shape]) for shape in tensors.values()])
 
-    return "\n".join([
-        f"layer_id={number}", f"layer_name=layer{number}", f"layer_type={kind}",
-        f"layer_bottom={listed(list(bottoms))}", f"layer_bottom_shape={shapes(bottoms)}",
-        f"layer_bottom_type={listed(['float32'] * len(bottoms))}", f"layer_top={listed(list(tops))}",
-        f"layer_top_shape={shapes(tops)}", f"layer_top_type={listed([dtype] * len(tops))}", *lines, "",
-    ])  # fmt: skip
+    return "\n".join(
+        [
+            f"layer_id={number}",
+            f"layer_name=layer{number}",
+            f"layer_type={kind}",
+            f"layer_bottom={listed(list(bottoms))}",
+            f"layer_bottom_shape={shapes(bottoms)}",
+            f"layer_bottom_type={listed(['float32'] * len(bottoms))}",
+            f"layer_top={listed(list(tops))}",
+            f"layer_top_shape={shapes(tops)}",
+            f"layer_top_type={listed([dtype] * len(tops))}",
+            *lines,
+            "",
+        ]
+    )
 
 
 def optimized(folder: Path, layers: list[str], inputs: str, outputs: str, feeds: list[np.ndarray], *lines: str) -> Work:

@@ -41,9 +41,17 @@ def test_every_recorded_case(case: dict[str, Any]) -> None:
     assert list(data.shape) == given["shape"]
     scale = torch.tensor(case["scale_before"], dtype=torch.float32)
     output, step = quantize_cfg(
-        data, scale, torch.tensor([case["bitwidth"]]), case["method"], case["range_method"], case["stochastic"],
-        case["float_scale"], case["zero_point"], case["group"], compat="nics_fix",
-    )  # fmt: skip
+        data,
+        scale,
+        torch.tensor([case["bitwidth"]]),
+        case["method"],
+        case["range_method"],
+        case["stochastic"],
+        case["float_scale"],
+        case["zero_point"],
+        case["group"],
+        compat="nics_fix",
+    )
     assert _equal(output, case["output"])
     assert _equal(step, case["step"])
     assert _equal(scale, case["scale_after"])

@@ -146,9 +146,14 @@ def test_on_compass_powers_of_two_leave_no_rounding_of_multipliers(op: str, bits
 
     middle = {
         "conv": lambda: qnn.Conv2d_fix(3, 5, 3, stride=2, nf_fix_params=constants(bits, group="batch")),
-        "linear": lambda: nn.Sequential(nn.Flatten(), qnn.Linear_fix(192, 7, bias=False, nf_fix_params=default_fix_cfg(["weight"]))),
-        "add": Sum, "concat": Sum, "relu": nn.ReLU, "max": lambda: nn.MaxPool2d(3, 2, 1),
-    }[op]()  # fmt: skip
+        "linear": lambda: nn.Sequential(
+            nn.Flatten(), qnn.Linear_fix(192, 7, bias=False, nf_fix_params=default_fix_cfg(["weight"]))
+        ),
+        "add": Sum,
+        "concat": Sum,
+        "relu": nn.ReLU,
+        "max": lambda: nn.MaxPool2d(3, 2, 1),
+    }[op]()
     net = calibrated(nn.Sequential(act(bitwidth=bits), middle, act(bitwidth=bits)), *SHAPE)
     graph = to_graph(net, noise("x", *SHAPE), platform="compass", order="channels_last")
     x = noise("other", *SHAPE) * 3
@@ -165,10 +170,17 @@ def test_the_compass_file_that_is_written_computes_what_the_network_computes(
     tmp_path: Path, bits: int, keys: dict[str, Any]
 ) -> None:
     net = nn.Sequential(
-        act(bitwidth=bits, **keys), qnn.Conv2d_fix(3, 4, 3, nf_fix_params=constants(bits, group="batch")), nn.ReLU(),
-        act(bitwidth=bits, **keys), nn.MaxPool2d(2), qnn.ConvBN_fix(4, 6, 2, nf_fix_params=constants(bits)),
-        act(bitwidth=bits, **keys), nn.Flatten(), qnn.Linear_fix(24, 5, nf_fix_params=constants(bits)), act(bitwidth=bits, **keys),
-    )  # fmt: skip
+        act(bitwidth=bits, **keys),
+        qnn.Conv2d_fix(3, 4, 3, nf_fix_params=constants(bits, group="batch")),
+        nn.ReLU(),
+        act(bitwidth=bits, **keys),
+        nn.MaxPool2d(2),
+        qnn.ConvBN_fix(4, 6, 2, nf_fix_params=constants(bits)),
+        act(bitwidth=bits, **keys),
+        nn.Flatten(),
+        qnn.Linear_fix(24, 5, nf_fix_params=constants(bits)),
+        act(bitwidth=bits, **keys),
+    )
     calibrated(net, *SHAPE)
     x = noise("other", *SHAPE) * 3
     graph = to_graph(net, x, platform="compass", order="channels_last")

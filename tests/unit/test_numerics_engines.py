@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from quantizer.core.dtypes import dtype
-from quantizer.core.platforms import Platform, Variant
+from quantizer.core.platforms import Platform
+from quantizer.core.variants import Variant
 from quantizer.numerics.qparams import QParams, Rescale
 from quantizer.numerics.ratio_to_multiplier import rescale
 from quantizer.numerics.requantize import requantize, requantize_sum
@@ -114,9 +115,14 @@ def conv_case(
     zx, zy = (int(v) for v in draws.integers(0, 256, (2,)))
     real = onnx.TensorProto.FLOAT
     scalars = [
-        ("sx", np.float32(s[0]), real), ("zx", zx, DTYPES["uint8"]), ("w", w, DTYPES["int8"]), ("sw", w_scale, real),
-        ("zw", np.zeros(3, np.int64), DTYPES["int8"]), ("sy", np.float32(s_y), real), ("zy", zy, DTYPES["uint8"]),
-    ]  # fmt: skip
+        ("sx", np.float32(s[0]), real),
+        ("zx", zx, DTYPES["uint8"]),
+        ("w", w, DTYPES["int8"]),
+        ("sw", w_scale, real),
+        ("zw", np.zeros(3, np.int64), DTYPES["int8"]),
+        ("sy", np.float32(s_y), real),
+        ("zy", zy, DTYPES["uint8"]),
+    ]
     serialized = model("QLinearConv", "", {"x": x}, scalars, "x sx zx w sw zw sy zy")
     acc = np.einsum("nchw,oc->nohw", x.astype(np.int64) - zx, w[:, :, 0, 0].astype(np.int64))
     scales = [torch.tensor(s[0], dtype=torch.float64), torch.from_numpy(w_scale.astype(np.float64))]

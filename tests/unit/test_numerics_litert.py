@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from quantizer.core.dtypes import dtype
-from quantizer.core.platforms import Platform, RatioArithmetic
+from quantizer.core.platforms import Platform
+from quantizer.core.variants import RatioArithmetic
 from quantizer.numerics.qparams import QParams
 from quantizer.numerics.ratio_to_multiplier import rescale, rescale_left_shifted
 from quantizer.numerics.requantize import requantize, requantize_sum

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from quantizer.core.errors import GraphError
-from quantizer.core.platforms import Multiplier, Platform, Variant
+from quantizer.core.platforms import Multiplier, Platform
+from quantizer.core.variants import Variant
 from quantizer.numerics.ratio_to_multiplier import fixed_point, float32_multiplier, q15, rescale, unify_shifts
 
 # Written by the Compass Optimizer for single operators (reference runs): operator, configuration, activation bits,

@@ -17,7 +17,8 @@ from torch import Tensor
 import quantizer.numerics.requantize as requantize_module
 from quantizer.core.dtypes import dtype
 from quantizer.core.errors import GraphError
-from quantizer.core.platforms import RoundingMode, Variant
+from quantizer.core.platforms import RoundingMode
+from quantizer.core.variants import Variant
 from quantizer.numerics.integer_requantize import ROUNDINGS, IntegerMode, multiplier_and_shift, requantize_integers
 from quantizer.numerics.qparams import QParams, Rescale
 from quantizer.numerics.ratio_to_multiplier import fixed_point, q15, rescale_left_shifted
@@ -252,10 +253,15 @@ def test_exact_sum_is_the_rounded_rational(mode: RoundingMode, factors: tuple[fl
     out = output("int8", 7)
     found = requantize_sum({"a": a, "b": b}, made, out, rounding=mode)[::5, ::3]
     expected = [
-        clamped([round_scalar((x * Fraction(factors[0]) + y * Fraction(factors[1])) / Fraction(divisor), mode)
-                 for x in a[::3].tolist()], out)
+        clamped(
+            [
+                round_scalar((x * Fraction(factors[0]) + y * Fraction(factors[1])) / Fraction(divisor), mode)
+                for x in a[::3].tolist()
+            ],
+            out,
+        )
         for y in b[::5, 0].tolist()
-    ]  # fmt: skip
+    ]
     assert found.tolist() == expected
 
 
@@ -292,9 +298,15 @@ def test_every_tpulang_vector_holds() -> None:
     for vector in VECTORS:
         kind = dtype(vector["out_dtype"])
         found = requantize_integers(
-            torch.tensor(vector["x"]), vector["mul"], vector["shift"], vector["offset"],
-            TPULANG_MODES[vector["requant_mode"]], ROUNDINGS[vector["round_mode"]], kind.min, kind.max,
-        )  # fmt: skip
+            torch.tensor(vector["x"]),
+            vector["mul"],
+            vector["shift"],
+            vector["offset"],
+            TPULANG_MODES[vector["requant_mode"]],
+            ROUNDINGS[vector["round_mode"]],
+            kind.min,
+            kind.max,
+        )
         assert found.tolist() == vector["y"], vector
 
 

@@ -57,8 +57,16 @@ def test_other_order_of_axes_has_the_same_numbers(seed: int) -> None:
 def test_a_chain_of_layers_is_transposed_once_on_each_side() -> None:
     moved = channels_last(registry_form(from_model(network())), specs())
     assert [node.op for node in moved.nodes] == [
-        "transpose", "conv2d", "relu", "max_pool2d", "add", "concat", "transpose", "reshape", "fully_connected",
-    ]  # fmt: skip
+        "transpose",
+        "conv2d",
+        "relu",
+        "max_pool2d",
+        "add",
+        "concat",
+        "transpose",
+        "reshape",
+        "fully_connected",
+    ]
 
 
 def test_what_is_written_is_read_back_as_the_same_network() -> None:
@@ -80,10 +88,18 @@ def test_an_onnx_file_goes_through_the_flow(
     np.save("data.npy", data)
     np.save("labels.npy", QuantizerBackend.prepare(network("n")).run([data])[0])
     fields = {
-        "graph": "f.txt", "bin": "f.bin", "model_name": "net", "dataset": "NumpyDataset", "calibration_data": "data.npy",
-        "calibration_batch_size": 4, "calibration_strategy_for_activation": "extrema", "metric": "CosDistanceMetric",
-        "data": "data.npy", "label": "labels.npy", "output_dir": "out",
-    }  # fmt: skip
+        "graph": "f.txt",
+        "bin": "f.bin",
+        "model_name": "net",
+        "dataset": "NumpyDataset",
+        "calibration_data": "data.npy",
+        "calibration_batch_size": 4,
+        "calibration_strategy_for_activation": "extrema",
+        "metric": "CosDistanceMetric",
+        "data": "data.npy",
+        "label": "labels.npy",
+        "output_dir": "out",
+    }
     Path("opt.cfg").write_text("[Common]\n" + "".join(f"{k} = {v}\n" for k, v in fields.items()))
     assert main(["optimize", "--cfg", "opt.cfg"]) == 0
     said = capsys.readouterr().out

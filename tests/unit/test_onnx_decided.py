@@ -73,10 +73,18 @@ def test_a_value_that_decides_is_read_at_each_call(op, kinds, ranks, first, seco
 
 def test_types_are_part_of_what_is_kept():
     run = Decided(KERNELS["Relu"])
-    node = from_model(helper.make_model(helper.make_graph(
-        [helper.make_node("Relu", ["x"], ["y"])], "g", [helper.make_tensor_value_info("x", F, [2])],
-        [helper.make_tensor_value_info("y", F, [2])],
-    ), opset_imports=[helper.make_opsetid("", 18)], ir_version=8)).nodes[0]  # fmt: skip
+    node = from_model(
+        helper.make_model(
+            helper.make_graph(
+                [helper.make_node("Relu", ["x"], ["y"])],
+                "g",
+                [helper.make_tensor_value_info("x", F, [2])],
+                [helper.make_tensor_value_info("y", F, [2])],
+            ),
+            opset_imports=[helper.make_opsetid("", 18)],
+            ir_version=8,
+        )
+    ).nodes[0]
     context = Context(executor("Relu", [F], [1]).graph, torch.device("cpu"))
     for values in (torch.tensor([-1.0, 2.0]), torch.tensor([-1, 2]), torch.tensor([-1.0, 2.0])):
         assert run(node, [values], context).dtype == values.dtype

@@ -30,8 +30,13 @@ def floats(*shape):
 CASES = {
     "hardmax of nothing": ("Hardmax", {"a": floats(2, 0)}, 18, {"axis": 1}),
     "running sum of nothing": ("CumSum", {"a": floats(0, 3), "axis": np.array(0)}, 18, {"exclusive": 1}),
-    "a factor of zero": ("Gemm", {"a": floats(2, 2), "b": floats(2, 2), "c": np.float32([[np.nan], [1]])}, 18, {"beta": 0.0}),
-}  # fmt: skip
+    "a factor of zero": (
+        "Gemm",
+        {"a": floats(2, 2), "b": floats(2, 2), "c": np.float32([[np.nan], [1]])},
+        18,
+        {"beta": 0.0},
+    ),
+}
 
 
 @pytest.mark.parametrize("name", CASES)

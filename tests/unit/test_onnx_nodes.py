@@ -106,8 +106,13 @@ def one_node(op, inputs, outputs=("y",), opset=18, constants=(), **attrs):
 def test_same_padding_follows_the_shape_of_every_call():
     """PPQ ignores auto_pad at the first call and keeps the pads of one shape for the next."""
     weight = helper.make_tensor("w", TensorProto.FLOAT, [1, 1, 3, 3], [1.0] * 9)
-    model = one_node("Conv", {"x": (TensorProto.FLOAT, [1, 1, None, None])}, constants=[weight],
-                     auto_pad="SAME_UPPER", strides=[2, 2])  # fmt: skip
+    model = one_node(
+        "Conv",
+        {"x": (TensorProto.FLOAT, [1, 1, None, None])},
+        constants=[weight],
+        auto_pad="SAME_UPPER",
+        strides=[2, 2],
+    )
     ready = QuantizerBackend.prepare(model)
     for size in (5, 5, 6, 5):
         (y,) = ready.run([np.ones((1, 1, size, size), np.float32)])
@@ -126,8 +131,13 @@ def test_softmax_of_an_old_opset_is_one_of_rows(op, attrs, expected):
 
 
 def test_what_is_not_supported_is_refused_not_answered():
-    model = one_node("LSTM", {"x": (TensorProto.FLOAT, [1, 1, 1]), "w": (TensorProto.FLOAT, [1, 4, 1]),
-                              "r": (TensorProto.FLOAT, [1, 4, 1])}, opset=14, hidden_size=1, activations=["Sigmoid", "Tan", "Tanh"])  # fmt: skip
+    model = one_node(
+        "LSTM",
+        {"x": (TensorProto.FLOAT, [1, 1, 1]), "w": (TensorProto.FLOAT, [1, 4, 1]), "r": (TensorProto.FLOAT, [1, 4, 1])},
+        opset=14,
+        hidden_size=1,
+        activations=["Sigmoid", "Tan", "Tanh"],
+    )
     ready = QuantizerBackend.prepare(model)
     with pytest.raises(QuantizerError, match="activation 'tan'"):
         ready.run([np.ones((1, 1, 1), np.float32), np.ones((1, 4, 1), np.float32), np.ones((1, 4, 1), np.float32)])
@@ -175,8 +185,14 @@ def test_cropped_to_one_element_a_resize_takes_the_middle_of_the_region():
     """Of places 0 to 3 the region from 1/3 to 2/3 is [1, 2], whose middle lies between -0.5 and 0.5."""
     roi = helper.make_tensor("r", TensorProto.FLOAT, [4], [0, 1 / 3, 1, 2 / 3])
     scales = helper.make_tensor("s", TensorProto.FLOAT, [2], [1, 0.25])
-    model = one_node("Resize", {"x": FLOATS}, opset=13, mode="linear", constants=[roi, scales],
-                     coordinate_transformation_mode="tf_crop_and_resize")  # fmt: skip
+    model = one_node(
+        "Resize",
+        {"x": FLOATS},
+        opset=13,
+        mode="linear",
+        constants=[roi, scales],
+        coordinate_transformation_mode="tf_crop_and_resize",
+    )
     assert abs(float(ran(model, np.array([[0, 2, 4, 9]], np.float32)).reshape(())) - 3) < 1e-6
 
 
@@ -239,7 +255,14 @@ def test_attention_caps_scores_before_the_mask_and_gives_zeros_where_all_is_mask
 def test_a_window_of_attention_hides_what_is_farther():
     q = np.zeros((1, 1, 5, 4), np.float32)
     v = np.arange(20, dtype=np.float32).reshape(1, 1, 5, 4)
-    y = attention(*map(torch.from_numpy, (q, q, v)), is_causal=0, softcap=0.0, qk_matmul_output_mode=0,
-                  left_window_size=1, right_window_size=0, made=1)[0]  # fmt: skip
+    y = attention(
+        *map(torch.from_numpy, (q, q, v)),
+        is_causal=0,
+        softcap=0.0,
+        qk_matmul_output_mode=0,
+        left_window_size=1,
+        right_window_size=0,
+        made=1,
+    )[0]
     expected = np.stack([v[0, 0, max(0, i - 1) : i + 1].mean(0) for i in range(5)])
     np.testing.assert_allclose(y[0, 0].numpy(), expected)

@@ -92,8 +92,13 @@ def test_a_qoperator_model_has_the_runtimes_codes(seed, size):
 def one(op, inputs, constants, shape, attrs, out=None):
     node = helper.make_node(op, inputs, ["y"], domain=DOMAIN, **attrs)
     values = [numpy_helper.from_array(np.asarray(v), name) for name, v in constants.items()]
-    graph = helper.make_graph([node], "g", [helper.make_tensor_value_info("x", TensorProto.UINT8, shape)],
-                              [helper.make_tensor_value_info("y", out or TensorProto.UINT8, None)], values)  # fmt: skip
+    graph = helper.make_graph(
+        [node],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.UINT8, shape)],
+        [helper.make_tensor_value_info("y", out or TensorProto.UINT8, None)],
+        values,
+    )
     return helper.make_model(graph, opset_imports=IMPORTS, ir_version=8)
 
 
@@ -106,13 +111,19 @@ GEMM = {
     "b": np.array([10, -20, 30], np.int32),
 }
 CASES = {
-    "softmax": ("QLinearSoftmax", ["x", "s", "z", "p", "q"], {**TO, "p": np.float32(PROBABILITIES), "q": np.uint8(0)}, [2, 4],
-                {"axis": -1, "opset": 13}, None),
+    "softmax": (
+        "QLinearSoftmax",
+        ["x", "s", "z", "p", "q"],
+        {**TO, "p": np.float32(PROBABILITIES), "q": np.uint8(0)},
+        [2, 4],
+        {"axis": -1, "opset": 13},
+        None,
+    ),
     "global": ("QLinearGlobalAveragePool", ["x", "s", "z", "t", "u"], TO, [2, 3, 4, 5], {}, None),
     "gemm": ("QGemm", ["x", "s", "z", "w", "ws", "wz", "b", "t", "u"], {**TO, **GEMM}, [2, 4], {}, None),
     "gemm without bias": ("QGemm", ["x", "s", "z", "w", "ws", "wz", "", "t", "u"], {**TO, **GEMM}, [2, 4], {}, None),
     "dequantize": ("DequantizeLinear", ["x", "s", "z"], TO, [2, 4], {}, TensorProto.FLOAT),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -100,9 +100,15 @@ def test_generated_graph_has_the_same_numbers_in_both_forms(seed):
 
 @pytest.mark.parametrize(
     ("low", "high", "ops"),
-    [(-2, 2, ["clip"]), (0.25, 2, ["maximum", "minimum"]), (-2, -0.25, ["maximum", "minimum"]), (2, -1, ["maximum", "minimum"]),
-     (0, None, ["relu"]), (None, 1, ["minimum"])],
-)  # fmt: skip
+    [
+        (-2, 2, ["clip"]),
+        (0.25, 2, ["maximum", "minimum"]),
+        (-2, -0.25, ["maximum", "minimum"]),
+        (2, -1, ["maximum", "minimum"]),
+        (0, None, ["relu"]),
+        (None, 1, ["minimum"]),
+    ],
+)
 def test_clip_has_bounds_of_any_sign_and_order(low, high, ops):
     """The registry's clip lies around 0, ONNX's need not; with low above high everything is high."""
     bounds = {name: np.float32(v) for name, v in (("low", low), ("high", high)) if v is not None}

@@ -48,9 +48,17 @@ def running_sum(shape: list[int]) -> onnx.GraphProto:
 def test_scan_reads_and_writes_along_any_axis_in_either_direction() -> None:
     start = np.zeros((2, 4), np.float32)
     state, rows = ran(
-        "Scan", 21, [start, X], [TensorProto.FLOAT] * 2, body=running_sum([2, 4]), num_scan_inputs=1,
-        scan_input_axes=[-2], scan_input_directions=[1], scan_output_axes=[1], scan_output_directions=[1],
-    )  # fmt: skip
+        "Scan",
+        21,
+        [start, X],
+        [TensorProto.FLOAT] * 2,
+        body=running_sum([2, 4]),
+        num_scan_inputs=1,
+        scan_input_axes=[-2],
+        scan_input_directions=[1],
+        scan_output_axes=[1],
+        scan_output_directions=[1],
+    )
     sums = np.cumsum(X[:, ::-1], axis=1, dtype=np.float32)
     assert np.array_equal(state, sums[:, -1])
     assert np.array_equal(rows, 2 * sums[:, ::-1])
@@ -60,9 +68,14 @@ def test_scan_of_version_8_runs_each_example_as_long_as_it_is() -> None:
     start = np.zeros((2, 4), np.float32)
     lengths = np.array([2, 3], np.int64)
     state, rows = ran(
-        "Scan", 8, [lengths, start, X], [TensorProto.FLOAT] * 2, body=running_sum([4]), num_scan_inputs=1,
+        "Scan",
+        8,
+        [lengths, start, X],
+        [TensorProto.FLOAT] * 2,
+        body=running_sum([4]),
+        num_scan_inputs=1,
         directions=[1],
-    )  # fmt: skip
+    )
     for i, length in enumerate(lengths):
         sums = np.cumsum(X[i, :length][::-1], axis=0, dtype=np.float32)
         assert np.array_equal(state[i], sums[-1])
@@ -72,9 +85,13 @@ def test_scan_of_version_8_runs_each_example_as_long_as_it_is() -> None:
 
 def test_scan_without_slices_gives_the_states_and_nothing() -> None:
     state, rows = ran(
-        "Scan", 21, [X[0, 0], np.zeros((0, 4), np.float32)], [TensorProto.FLOAT] * 2, body=running_sum([4]),
+        "Scan",
+        21,
+        [X[0, 0], np.zeros((0, 4), np.float32)],
+        [TensorProto.FLOAT] * 2,
+        body=running_sum([4]),
         num_scan_inputs=1,
-    )  # fmt: skip
+    )
     assert np.array_equal(state, X[0, 0])
     assert rows.shape == (0, 4)
 
@@ -120,9 +137,15 @@ def test_flex_attention_passes_scores_and_shares_through_bodies() -> None:
     q = np.sin(np.arange(24, dtype=np.float32)).reshape(1, 4, 3, 2)
     k, v = (np.cos(np.arange(12, dtype=np.float32) * step).reshape(1, 2, 3, 2) for step in (1, 2))
     (found,) = ran(
-        "FlexAttention", 22, [q, k, v], [TensorProto.FLOAT], domain="ai.onnx.preview", scale=0.5,
-        score_mod=doubled("scores", TensorProto.FLOAT), prob_mod=doubled("shares", TensorProto.FLOAT),
-    )  # fmt: skip
+        "FlexAttention",
+        22,
+        [q, k, v],
+        [TensorProto.FLOAT],
+        domain="ai.onnx.preview",
+        scale=0.5,
+        score_mod=doubled("scores", TensorProto.FLOAT),
+        prob_mod=doubled("shares", TensorProto.FLOAT),
+    )
     keys, values = (np.repeat(x.astype(np.float64), 2, axis=1) for x in (k, v))
     scores = 2 * 0.5 * q @ keys.swapaxes(2, 3)
     powers = np.exp(scores - scores.max(-1, keepdims=True))
@@ -140,11 +163,16 @@ UINTS = np.array([[3, 65000], [1, 7]])
         ("PRelu", 16, [np.array([2, 2])], {}, UINTS),
         ("Gemm", 13, [UINTS], {"transB": 1}, UINTS @ UINTS.T),
         ("Shrink", 9, [], {"lambd": 5.0, "bias": 1.0}, np.array([[0, 64999], [0, 6]])),
-        ("ScatterElements", 18, [np.array([[1], [0]], np.int64), np.array([[9], [8]])], {"axis": 1, "reduction": "add"},
-         np.array([[3, 65009], [9, 7]])),
+        (
+            "ScatterElements",
+            18,
+            [np.array([[1], [0]], np.int64), np.array([[9], [8]])],
+            {"axis": 1, "reduction": "add"},
+            np.array([[3, 65009], [9, 7]]),
+        ),
     ],
     ids=["CumSum", "PRelu", "Gemm", "Shrink", "ScatterElements"],
-)  # fmt: skip
+)
 def test_integers_without_a_sign_are_computed_modulo_their_range(
     op: str, opset: int, others: list[np.ndarray], attrs: dict[str, Any], wanted: np.ndarray, kind: type
 ) -> None:

@@ -170,5 +170,15 @@ def test_recurrent_layers_clip_before_their_activations(op, gates, direction):
     count, hidden = 2 if direction == "bidirectional" else 1, 3
     operands = [drawn(7, 4, 2, 5), drawn(8, count, gates * hidden, 5), drawn(9, count, gates * hidden, hidden)]
     results = (np.float32,) * (3 if op == "LSTM" else 2)
-    agrees(op, *operands, drawn(10, count, 2 * gates * hidden), types=results, rtol=1e-5, atol=1e-6, opset=14,
-           hidden_size=hidden, direction=direction, clip=0.7)  # fmt: skip
+    agrees(
+        op,
+        *operands,
+        drawn(10, count, 2 * gates * hidden),
+        types=results,
+        rtol=1e-5,
+        atol=1e-6,
+        opset=14,
+        hidden_size=hidden,
+        direction=direction,
+        clip=0.7,
+    )

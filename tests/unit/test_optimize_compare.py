@@ -24,7 +24,8 @@ from quantizer.optimize.cfg import parse_cfg, read_cfg
 from quantizer.optimize.comparing import COLUMNS, compare_run, counted, read_back, table
 from quantizer.optimize.last_bit_tolerance import SHOWN, LastBits
 from quantizer.optimize.last_bits import distances
-from quantizer.optimize.steps import STEPS, output_folder
+from quantizer.optimize.outputs import output_folder
+from quantizer.optimize.steps import STEPS
 from quantizer.optimize.work import Work
 
 load_built_ins()
@@ -178,16 +179,30 @@ def after(work: Work, last: Callable[[Work], Work]) -> Work:
 
 def test_there_are_ten_steps_in_the_documented_order() -> None:
     assert [step.__name__ for step in STEPS] == [
-        "read_graph", "forward_zeros", "optimize_before_quantization", "gather_statistics", "optimize_at_quantization",
-        "quantize_layers", "optimize_after_quantization", "forward_zeros_quantized", "write_ir", "dump_and_measure",
-    ]  # fmt: skip
+        "read_graph",
+        "forward_zeros",
+        "optimize_before_quantization",
+        "gather_statistics",
+        "optimize_at_quantization",
+        "quantize_layers",
+        "optimize_after_quantization",
+        "forward_zeros_quantized",
+        "write_ir",
+        "dump_and_measure",
+    ]
 
 
 def test_step_1_reads_graph_settings_and_data() -> None:
     work = steps.read_graph(net("perlayer_cfg"))
     assert [key.type for key in work.keys.values()] == [
-        "Input", "Convolution", "Convolution", "Pooling", "Reshape", "FullyConnected", "Activation",
-    ]  # fmt: skip
+        "Input",
+        "Convolution",
+        "Convolution",
+        "Pooling",
+        "Reshape",
+        "FullyConnected",
+        "Activation",
+    ]
     assert [own["activation_bits"] for own in work.settings.values()] == [8, 16, 16, 8, 8, 16, 8]
     assert [own["weight_bits"] for own in work.settings.values()] == [8, 16, 16, 8, 8, 8, 8]
     assert work.runs.batch == 1

@@ -121,9 +121,18 @@ def test_pickled_dicts_of_arrays_are_taken_apart(tmp_path: Path, protocol: int) 
 
 @pytest.mark.parametrize(
     "content",
-    [{"a": Spy()}, {"a": [1]}, {1: np.zeros(2)}, {"a": np.array([Spy()])}, {"a": np.array(["x"])}, {}, [np.zeros(2)], {"a": {"b": np.zeros(2)}}],
+    [
+        {"a": Spy()},
+        {"a": [1]},
+        {1: np.zeros(2)},
+        {"a": np.array([Spy()])},
+        {"a": np.array(["x"])},
+        {},
+        [np.zeros(2)],
+        {"a": {"b": np.zeros(2)}},
+    ],
     ids=["object", "list", "key", "objects", "text", "empty", "bare_list", "nested"],
-)  # fmt: skip
+)
 def test_other_pickles_are_refused_unrun(tmp_path: Path, content: Any) -> None:
     path = tmp_path / "x.npy"
     holder = np.empty((), dtype=object)
@@ -296,7 +305,14 @@ def test_an_output_that_cannot_be_written(
 def test_what_a_run_reads_is_not_overwritten(
     run: Any, capsys: pytest.CaptureFixture[str], lines: tuple[str, ...], field: str, name: str
 ) -> None:
-    for path in ("out/quant.txt", "out/quant.bin", "out/net.bin", "out/conv3x3_opt_template.json", "out/conv3x3_statistic_info.npz", "dumped/quant/y.npy"):  # fmt: skip
+    for path in (
+        "out/quant.txt",
+        "out/quant.bin",
+        "out/net.bin",
+        "out/conv3x3_opt_template.json",
+        "out/conv3x3_statistic_info.npz",
+        "dumped/quant/y.npy",
+    ):
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         source = {".txt": "float.txt", ".bin": "float.bin"}.get(Path(path).suffix, "calib.npy")
         Path(path).write_bytes(Path(source).read_bytes())

@@ -298,8 +298,13 @@ def test_a_period_of_8_bits_is_a_table_over_the_codes(tmp_path: Path, kind: str,
 
 @pytest.mark.parametrize(
     ("method", "bits"),
-    [("per_tensor_asymmetric", 8), ("per_tensor_asymmetric", 12), ("per_tensor_asymmetric", 15), ("per_tensor_symmetric_full_range", 16)],
-)  # fmt: skip
+    [
+        ("per_tensor_asymmetric", 8),
+        ("per_tensor_asymmetric", 12),
+        ("per_tensor_asymmetric", 15),
+        ("per_tensor_symmetric_full_range", 16),
+    ],
+)
 def test_bounds_of_a_clip(tmp_path: Path, method: str, bits: int) -> None:
     """Up to 8 bits, bounds are centred codes of 8 bits more; above, they are codes, but clamp centred ones all the same."""
     values = random(1, 6, 10)
@@ -320,15 +325,27 @@ def test_bounds_of_a_clip(tmp_path: Path, method: str, bits: int) -> None:
 @pytest.mark.parametrize(
     ("kind", "method", "params"),
     [
-        ("Sigmoid", "SIGMOID", ""), ("Tanh", "TANH", ""), ("RELU", "RELU", ""), ("RELU6", "RELU6", ""), ("Silu", "SILU", ""),
-        ("LeakyRELU", "LEAKYRELU", "negative_slope_value=0.1\n"), ("Clip", "CLIP", "clip_min=-1.0\nclip_max=2.0\n"),
-        ("ELU", "ELU", "alpha=1.0\n"), ("GELU", "GELU", "approximate=NONE\n"), ("Hardswish", "HARDSWISH", ""),
-        ("HardSigmoid", "HARDSIGMOID", "alpha=0.2\nbeta=0.5\nclip_min=0.0\nclip_max=1.0\n"), ("Softplus", "SOFTPLUS", ""),
-        ("CELU", "CELU", "alpha=1.0\n"), ("SELU", "SELU", "alpha=1.67\ngamma=1.05\n"), ("MISH", "MISH", ""),
-        ("Softsign", "SOFTSIGN", ""), ("THRESHOLDEDRELU", "THRESHOLDEDRELU", "alpha=0.5\n"),
-        ("Swish", "SWISH", "alpha=1.0\n"), ("SHRINK", "SHRINK", "lambd=0.5\nbias=0.0\n"),
+        ("Sigmoid", "SIGMOID", ""),
+        ("Tanh", "TANH", ""),
+        ("RELU", "RELU", ""),
+        ("RELU6", "RELU6", ""),
+        ("Silu", "SILU", ""),
+        ("LeakyRELU", "LEAKYRELU", "negative_slope_value=0.1\n"),
+        ("Clip", "CLIP", "clip_min=-1.0\nclip_max=2.0\n"),
+        ("ELU", "ELU", "alpha=1.0\n"),
+        ("GELU", "GELU", "approximate=NONE\n"),
+        ("Hardswish", "HARDSWISH", ""),
+        ("HardSigmoid", "HARDSIGMOID", "alpha=0.2\nbeta=0.5\nclip_min=0.0\nclip_max=1.0\n"),
+        ("Softplus", "SOFTPLUS", ""),
+        ("CELU", "CELU", "alpha=1.0\n"),
+        ("SELU", "SELU", "alpha=1.67\ngamma=1.05\n"),
+        ("MISH", "MISH", ""),
+        ("Softsign", "SOFTSIGN", ""),
+        ("THRESHOLDEDRELU", "THRESHOLDEDRELU", "alpha=0.5\n"),
+        ("Swish", "SWISH", "alpha=1.0\n"),
+        ("SHRINK", "SHRINK", "lambd=0.5\nbias=0.0\n"),
     ],
-)  # fmt: skip
+)
 def test_an_activation_as_a_layer_type_of_its_own(tmp_path: Path, kind: str, method: str, params: str) -> None:
     """Its numbers and codes are those of the method; the file keeps the type, and has no method."""
     values, found = random(1, 6, 10), []
@@ -348,22 +365,31 @@ def test_an_activation_as_a_layer_type_of_its_own(tmp_path: Path, kind: str, met
 @pytest.mark.parametrize(
     ("kind", "lines", "cfg", "wanted"),
     [
-        ("LeakyRELU", "negative_slope_value=0.1\n", {}, "negative_slope_type scale_value shift_value shift_type scale_type"),
+        (
+            "LeakyRELU",
+            "negative_slope_value=0.1\n",
+            {},
+            "negative_slope_type scale_value shift_value shift_type scale_type",
+        ),
         ("Clip", "clip_min=-1.0\nclip_max=2.0\n", {}, "scale_value shift_value scale_type shift_type"),
         ("Abs", "", {}, "shift_value shift_type scale_value scale_type"),
         ("LogSoftmax", "axis=2\n", {}, "quantize_scale shift_value shift_type scale_value scale_type"),
         ("Sine", "", {"activation_bits": 16, "lut_items_in_bits": 10}, "shift_value shift_type scale_value scale_type"),
         (
-            "LayerNorm", "axis=[2]\nepsilon=0.001\n", {},
+            "LayerNorm",
+            "axis=[2]\nepsilon=0.001\n",
+            {},
             "var_shift_value var_shift_type norm_scale_value norm_scale_type norm_shift_value norm_shift_type"
             " scale_value scale_type shift_value shift_type",
         ),
         (
-            "Softmax", "axis=2\n", {"enable_pass_tune_op_softmax": "[1,1][0]"},
+            "Softmax",
+            "axis=2\n",
+            {"enable_pass_tune_op_softmax": "[1,1][0]"},
             "input_scale_value input_shift_value input_scale_type input_shift_type pow2_out_q adjust_q quantize_method",
         ),
     ],
-)  # fmt: skip
+)
 def test_lines_have_the_order_of_the_original(
     tmp_path: Path, kind: str, lines: str, cfg: dict[str, object], wanted: str
 ) -> None:

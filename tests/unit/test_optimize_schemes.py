@@ -95,9 +95,14 @@ CONV_METHODS = [method for method in METHODS if not method.startswith("per_block
 def test_convolutions_of_every_method(tmp_path: Path, weight: str, activation: str, bits: tuple[int, int]) -> None:
     """Parameters restated in numpy; codes by the file's numbers, asymmetric weights and activations (defect C) included."""
     work, graph, back = quantized(
-        tmp_path, "conv3x3", f"quantize_method_for_weight = {weight}", f"quantize_method_for_activation = {activation}",
-        f"weight_bits = {bits[0]}", f"activation_bits = {bits[1]}", "bias_bits = 40",
-    )  # fmt: skip
+        tmp_path,
+        "conv3x3",
+        f"quantize_method_for_weight = {weight}",
+        f"quantize_method_for_activation = {activation}",
+        f"weight_bits = {bits[0]}",
+        f"activation_bits = {bits[1]}",
+        "bias_bits = 40",
+    )
     floats = work.float_graph.tensor("conv3x3:weights").data
     assert floats is not None
     rows = floats.numpy().reshape(6, -1) if weight.startswith("per_channel") else floats.numpy().reshape(1, -1)

@@ -25,13 +25,25 @@ TABLES: dict[str, tuple[str, str, list[Array], bool, Callable[[Array], Array]]] 
     "atanh": ("Atanh", "", UNIT, True, np.arctanh),
     "bnll": ("BNLL", "", WIDE, False, lambda x: np.logaddexp(0, x)),
     "cosh": ("Cosh", "", WIDE, False, np.cosh),
-    "shrink": ("SHRINK", "lambd=0.5\nbias=0.25\n", WIDE, True, lambda x: np.where(np.abs(x) > 0.5, x - np.sign(x) / 4, 0)),
+    "shrink": (
+        "SHRINK",
+        "lambd=0.5\nbias=0.25\n",
+        WIDE,
+        True,
+        lambda x: np.where(np.abs(x) > 0.5, x - np.sign(x) / 4, 0),
+    ),
     "sinh": ("Sinh", "", WIDE, True, np.sinh),
     "swish": ("Swish", "alpha=1.5\n", WIDE, True, lambda x: x / (1 + np.exp(-1.5 * x))),
     "trunc": ("Trunc", "", WIDE, True, np.trunc),
     "activation swish": ("Activation", "method=SWISH\nalpha=0.5\n", WIDE, True, lambda x: x / (1 + np.exp(-0.5 * x))),
-    "activation shrink": ("Activation", "method=SHRINK\nlambd=1.0\nbias=0.0\n", WIDE, True, lambda x: np.where(np.abs(x) > 1, x, 0)),
-}  # fmt: skip
+    "activation shrink": (
+        "Activation",
+        "method=SHRINK\nlambd=1.0\nbias=0.0\n",
+        WIDE,
+        True,
+        lambda x: np.where(np.abs(x) > 1, x, 0),
+    ),
+}
 
 
 def points(first: float, last: float, count: int) -> Array:

@@ -281,10 +281,21 @@ def with_ranges(folder: Path, lines: str) -> Ran:
 @pytest.mark.parametrize(
     "text",
     [
-        "5", "abc", "[]", "[1,2,3]", "[a,b]", "[true,false]", "[1,-1]", "[-inf,inf]", "[-1e39,0]", "[[],[]]", "[[-1,-1],[1,1]]",
-        "[[-1,-1,a],[1,1,1]]", "[[[-1]],[[1]]]",
+        "5",
+        "abc",
+        "[]",
+        "[1,2,3]",
+        "[a,b]",
+        "[true,false]",
+        "[1,-1]",
+        "[-inf,inf]",
+        "[-1e39,0]",
+        "[[],[]]",
+        "[[-1,-1],[1,1]]",
+        "[[-1,-1,a],[1,1,1]]",
+        "[[[-1]],[[1]]]",
     ],
-)  # fmt: skip
+)
 def test_ends_of_weights_are_a_pair_of_numbers_or_of_lists_of_them(tmp_path: Path, text: str) -> None:
     with pytest.raises(GraphError, match="layer 'one': weights_range: got .*: must be a pair .* each of 3 slices"):
         with_ranges(tmp_path, f"weights_range={text}")

@@ -159,9 +159,14 @@ def test_the_static_quantizer_writes_these_parameters(item: str, tmp_path: Path)
         tensors = {name: values.numpy() for name, values in trial.tensors.items()}
         feeds = {name: values for name, values in tensors.items() if name in trial.spec.activations}
         quantize_static(
-            float_model(trial), tmp_path / "q.onnx", OneSample(feeds), QuantFormat.QOperator,
-            per_channel=is_per_channel(trial.target), activation_type=QuantType.QUInt8, weight_type=QuantType.QInt8,
-        )  # fmt: skip
+            float_model(trial),
+            tmp_path / "q.onnx",
+            OneSample(feeds),
+            QuantFormat.QOperator,
+            per_channel=is_per_channel(trial.target),
+            activation_type=QuantType.QUInt8,
+            weight_type=QuantType.QInt8,
+        )
         graph = onnx.load(tmp_path / "q.onnx").graph
         node = next(node for node in graph.node if node.op_type == NODES[trial.spec.op][0])
         values = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in graph.initializer}

@@ -98,12 +98,18 @@ def test_a_mean_is_a_sum_divided(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    **{f.__name__: f for f in (torch.sigmoid, torch.exp, torch.expm1, torch.erf, torch.tanh, torch.sinh, torch.exp2, torch.atan)},
+    **{
+        f.__name__: f
+        for f in (torch.sigmoid, torch.exp, torch.expm1, torch.erf, torch.tanh, torch.sinh, torch.exp2, torch.atan)
+    },
     **{f.__name__: f for f in (F.silu, F.softplus, F.elu, F.selu, F.celu, F.mish, F.gelu)},
-    "gelu by tanh": lambda x: F.gelu(x, approximate="tanh"), "log": lambda x: torch.log(x.abs()),
-    "log1p": lambda x: torch.log1p(x.abs()), "sqrt": lambda x: torch.sqrt(x.abs()), "pow": lambda x: x.abs() ** 1.5,
+    "gelu by tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "log": lambda x: torch.log(x.abs()),
+    "log1p": lambda x: torch.log1p(x.abs()),
+    "sqrt": lambda x: torch.sqrt(x.abs()),
+    "pow": lambda x: x.abs() ** 1.5,
     "cube": lambda x: x**3,
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

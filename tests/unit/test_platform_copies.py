@@ -15,8 +15,8 @@ from quantizer.conformance.trials.trial import Trial
 from quantizer.core.arithmetics import COMPOSING
 from quantizer.core.library import load_library
 from quantizer.core.linting import lint
-from quantizer.core.platforms import Variant
 from quantizer.core.rooms import declared_platforms, oracle_of
+from quantizer.core.variants import Variant
 from quantizer.core.verdict import Verdict, Worst
 from quantizer.ops import REGISTRY, Registration, load_built_ins
 from quantizer.runtime.engines.builtin import BuiltinEngine

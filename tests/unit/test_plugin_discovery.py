@@ -61,16 +61,27 @@ def snapshot() -> tuple[object, ...]:
 def test_sources_are_in_order_and_each_is_once(tmp_path):
     late, early, local = tmp_path / "late", tmp_path / "early", tmp_path / "plugin"
     for folder, name in (
-        (late, "aipubt_opt_op_b.py"), (late, "aipubt_opt_op_a.py"), (early, "aipubt_opt_metric_c.py"), (early, "aipubt_d.py"),
-        (early, "other.py"), (local, "aipubt_opt_dataset_e.py"), (local, "no.py"), (local, "aipubt_pack/__init__.py"),
-    ):  # fmt: skip
+        (late, "aipubt_opt_op_b.py"),
+        (late, "aipubt_opt_op_a.py"),
+        (early, "aipubt_opt_metric_c.py"),
+        (early, "aipubt_d.py"),
+        (early, "other.py"),
+        (local, "aipubt_opt_dataset_e.py"),
+        (local, "no.py"),
+        (local, "aipubt_pack/__init__.py"),
+    ):
         write(folder, name, "")
     write(tmp_path, "aipubt_of_no_folder.py", "")
     path = os.pathsep.join(["", str(late), "", str(early), str(late)])
     found = sources([early / "aipubt_d.py"], {"AIPUPLUGIN_PATH": path})
     assert [item.name for item in found] == [
-        "aipubt_d", "aipubt_opt_op_a", "aipubt_opt_op_b", "aipubt_opt_metric_c", "aipubt_opt_dataset_e", "aipubt_pack",
-    ]  # fmt: skip
+        "aipubt_d",
+        "aipubt_opt_op_a",
+        "aipubt_opt_op_b",
+        "aipubt_opt_metric_c",
+        "aipubt_opt_dataset_e",
+        "aipubt_pack",
+    ]
 
 
 def test_asking_for_sources_imports_no_torch(tmp_path):
@@ -165,7 +176,11 @@ FAULTS = {
     "syntax": ("def broken(:\n    pass", "SyntaxError", 2),
     "exception": ("\nraise ValueError('no such table')", "ValueError: no such table", 3),
     "exit": ("import sys\nsys.exit(3)", "SystemExit: 3", 3),
-    "module": ("import AIPUBuilder.Optimizer.util", "ModuleNotFoundError.*Did you mean 'AIPUBuilder.Optimizer.utils'", 2),
+    "module": (
+        "import AIPUBuilder.Optimizer.util",
+        "ModuleNotFoundError.*Did you mean 'AIPUBuilder.Optimizer.utils'",
+        2,
+    ),
     "name": ("from AIPUBuilder.Optimizer.framework import op_registre", "ImportError.*op_registre", 2),
     "type": ("from AIPUBuilder.Optimizer.framework import *\nOpType.Convolutoin", "Did you mean 'Convolution'", 3),
     "not a type": ("from AIPUBuilder.Optimizer.framework import *\nop_register('Silu')", "must be a layer type", 3),
@@ -173,13 +188,15 @@ FAULTS = {
     "fatal": ("from AIPUBuilder.Optimizer.logger import *\nOPT_FATAL('100% wrong')", "100% wrong", 3),
     "metric": (
         "from AIPUBuilder.Optimizer.framework import *\n@register_plugin(PluginType.Metric, 1)\nclass M: ...",
-        "metric M: must inherit from OptBaseMetric", 3,
+        "metric M: must inherit from OptBaseMetric",
+        3,
     ),
     "dataset": (
         "from AIPUBuilder.Optimizer.framework import *\n@register_plugin(PluginType.Dataset, 1)\nclass D: ...",
-        "dataset D: must define __len__ and __getitem__", 3,
+        "dataset D: must define __len__ and __getitem__",
+        3,
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("fault", FAULTS)

@@ -80,9 +80,14 @@ def test_shuffled_channels_of_images_are_the_registrys():
 
 @pytest.mark.parametrize(
     ("attrs", "size"),
-    [({"height": 9, "width": 4}, (9, 4)), ({"zoom_factor": 3}, (13, 19)), ({"shrink_factor": 2}, (3, 4)),
-     ({"zoom_factor": 2, "shrink_factor": 3}, (3, 5)), ({"pad_beg": -1, "pad_end": -2, "height": 4, "width": 4}, (4, 4))],
-)  # fmt: skip
+    [
+        ({"height": 9, "width": 4}, (9, 4)),
+        ({"zoom_factor": 3}, (13, 19)),
+        ({"shrink_factor": 2}, (3, 4)),
+        ({"zoom_factor": 2, "shrink_factor": 3}, (3, 5)),
+        ({"pad_beg": -1, "pad_end": -2, "height": 4, "width": 4}, (4, 4)),
+    ],
+)
 def test_interpolation_at_the_sizes_of_caffe(attrs, size):
     part = X[:, :, 1:-2, 1:-2] if "pad_beg" in attrs else X
     (y,) = run("Interp", X, **attrs)

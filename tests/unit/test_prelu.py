@@ -56,9 +56,14 @@ def test_onnx_slopes_along_one_axis_are_the_registrys(slope_shape, axis):
 def test_codes_are_products_rounded_once(scheme):
     x, weight = torch.from_numpy(floats(SHAPE, 3)), torch.from_numpy(floats((3,), 4))
     request = Request(
-        LIBRARY.spec("prelu"), LIBRARY.schemes[scheme], LIBRARY.platforms["ideal"], {"x": SHAPE, "weight": (3,)},
-        {"axis": 1}, {"x": (-2.5, 3.0), "y": (-2.0, 3.0)}, {"weight": weight},
-    )  # fmt: skip
+        LIBRARY.spec("prelu"),
+        LIBRARY.schemes[scheme],
+        LIBRARY.platforms["ideal"],
+        {"x": SHAPE, "weight": (3,)},
+        {"axis": 1},
+        {"x": (-2.5, 3.0), "y": (-2.0, 3.0)},
+        {"weight": weight},
+    )
     provided = default_parameters(request)
     own, slopes, out = provided.inputs["x"], provided.constants["weight"], provided.outputs["y"]
     codes = torch.round(x.double() / own.scale).long().add(own.zero_point).clamp(own.qmin, own.qmax)

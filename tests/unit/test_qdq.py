@@ -52,8 +52,13 @@ def network(opset=13):
         helper.make_node("Reshape", ["m", "shape"], ["f"], name="flat"),
         helper.make_node("Gemm", ["f", "g", "z"] if opset < 11 else ["f", "g"], ["y"], name="fc", transB=1),
     ]
-    constants = {"w": numbers(4, 3, 3, 3, seed=1), "b": (numbers(4, seed=2) * 16).round() / 16, "v": numbers(4, 2, 3, 3, seed=3),
-                 "g": numbers(5, 64, seed=4), "shape": torch.tensor([0, -1])} | ({"z": torch.zeros(5)} if opset < 11 else {})  # fmt: skip
+    constants = {
+        "w": numbers(4, 3, 3, 3, seed=1),
+        "b": (numbers(4, seed=2) * 16).round() / 16,
+        "v": numbers(4, 2, 3, 3, seed=3),
+        "g": numbers(5, 64, seed=4),
+        "shape": torch.tensor([0, -1]),
+    } | ({"z": torch.zeros(5)} if opset < 11 else {})
     value = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3, 8, 8])
     out = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 5])
     kept = [numpy_helper.from_array(v.numpy(), name) for name, v in constants.items()]

@@ -65,11 +65,19 @@ def test_what_is_not_the_declared_operation_fails(platform: str) -> None:
 @pytest.mark.parametrize(
     ("right", "wrong", "said"),
     [
-        ("  x: {axes: shape, kind: real}", "  x: {axes: shape, kind: real, role: weight}", "role: must be activation for real numbers"),
+        (
+            "  x: {axes: shape, kind: real}",
+            "  x: {axes: shape, kind: real, role: weight}",
+            "role: must be activation for real numbers",
+        ),
         ("error_model: {kind: movement}", "error_model: {kind: monotone}", "real numbers are judged as the one input"),
-        ("quantization: {family: boundary}", "quantization: {family: boundary, outputs: {y: same_as(x)}}", "same_as: no such"),
+        (
+            "quantization: {family: boundary}",
+            "quantization: {family: boundary, outputs: {y: same_as(x)}}",
+            "same_as: no such",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_spec_is_an_error_at_its_line(tmp_path: Path, right: str, wrong: str, said: str) -> None:
     text = Path("op_specs/quantize.yaml").read_text()
     assert right in text

@@ -187,8 +187,18 @@ EVIL = "a\x1b[2J\x00\u202e\x9b\ud800]]>&<b>"
 def test_no_control_character_reaches_a_report() -> None:
     checks = {"accuracy": CheckRecord(passed=1, failed=1, ratio=2.0, reasons=(EVIL,))}
     records = [
-        Record(f"add-{EVIL}-ideal", f"add{EVIL}", "cases", "failed", scheme=EVIL, platform=EVIL, checks=checks, failure=EVIL, gaps=(EVIL,))
-    ]  # fmt: skip
+        Record(
+            f"add-{EVIL}-ideal",
+            f"add{EVIL}",
+            "cases",
+            "failed",
+            scheme=EVIL,
+            platform=EVIL,
+            checks=checks,
+            failure=EVIL,
+            gaps=(EVIL,),
+        )
+    ]
     shown = [junit.render(records), page.render(records, title=EVIL), "\n".join(annotate(records))]
     ET.fromstring(shown[0].encode())
     for text in shown:

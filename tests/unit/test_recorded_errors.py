@@ -204,13 +204,18 @@ def test_errors_are_those_of_the_original(tmp_path: Path, name: str, scheme: str
 @pytest.mark.parametrize(
     ("layer", "cfg", "codes", "half_digit"),
     [
-        (CONV3X3, BY_CHANNEL, 1.5, 0.05), (PRODUCTS, BY_CHANNEL, 0.7, 0.05), (CONV3X3, BOTH, 42.9, 0.06),
-        (PRODUCTS, BOTH, 62.0, 0.05), (CONV3X3, {"weight_bits": 4}, 11, 0.5), (PRODUCTS, {"weight_bits": 4}, 10, 0.5),
-        (CONV3X3, {"activation_bits": 12}, 8, 0.5), (PRODUCTS, {"activation_bits": 12}, 8, 0.5),
+        (CONV3X3, BY_CHANNEL, 1.5, 0.05),
+        (PRODUCTS, BY_CHANNEL, 0.7, 0.05),
+        (CONV3X3, BOTH, 42.9, 0.06),
+        (PRODUCTS, BOTH, 62.0, 0.05),
+        (CONV3X3, {"weight_bits": 4}, 11, 0.5),
+        (PRODUCTS, {"weight_bits": 4}, 10, 0.5),
+        (CONV3X3, {"activation_bits": 12}, 8, 0.5),
+        (PRODUCTS, {"activation_bits": 12}, 8, 0.5),
         (activation("SIGMOID"), {"activation_bits": 16, "lut_items_in_bits": 12}, 24, 0.5),
         (activation("SIGMOID"), {"activation_bits": 16, "lut_items_in_bits": 16}, 1.9, 0.05),
     ],
-)  # fmt: skip
+)
 def test_errors_under_other_settings(
     tmp_path: Path, layer: Noted, cfg: Mapping[str, object], codes: float, half_digit: float
 ) -> None:

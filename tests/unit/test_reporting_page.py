@@ -61,9 +61,17 @@ def record(item: str, **changes: object) -> Record:
     op, scheme, platform = item.split("-")
     checks = {"arithmetic": CheckRecord(passed=9, ratio=0.9, elements=90), "accuracy": CheckRecord(passed=9, ratio=0.4)}
     fields: dict[str, object] = {
-        "id": item, "op": op, "kind": "cases", "outcome": "passed", "scheme": scheme, "platform": platform,
-        "engine": "builtin", "cases": 9, "checks": checks, "metrics": {"sqnr_db": 31.0},
-    }  # fmt: skip
+        "id": item,
+        "op": op,
+        "kind": "cases",
+        "outcome": "passed",
+        "scheme": scheme,
+        "platform": platform,
+        "engine": "builtin",
+        "cases": 9,
+        "checks": checks,
+        "metrics": {"sqnr_db": 31.0},
+    }
     return Record(**(fields | changes))  # type: ignore[arg-type]
 
 
@@ -154,13 +162,21 @@ def test_since_when_an_operator_fails(failed, said):
 
 def test_the_first_screen_says_since_when_and_whose_functions_broke():
     failing = record("add-a8-ideal", outcome="failed", checks=BROKEN, failure="accuracy: 1 of 90")
-    facts = Facts.model_validate({
-        "quantizer": "1", "python": "3", "packages": {}, "engine": "builtin", "profile": "gate", "checks": [], "files": {},
-        "functions": [
-            {"name": "add.quantized on ideal 2", "origin": "kernels/add.py", "standing": "judged"},
-            {"name": "mul.quantized on ideal 2", "origin": "kernels/mul.py", "standing": "judged"},
-        ],
-    })  # fmt: skip
+    facts = Facts.model_validate(
+        {
+            "quantizer": "1",
+            "python": "3",
+            "packages": {},
+            "engine": "builtin",
+            "profile": "gate",
+            "checks": [],
+            "files": {},
+            "functions": [
+                {"name": "add.quantized on ideal 2", "origin": "kernels/add.py", "standing": "judged"},
+                {"name": "mul.quantized on ideal 2", "origin": "kernels/mul.py", "standing": "judged"},
+            ],
+        }
+    )
     text = render([failing], title="a run", facts=facts, sinces=since(figures(0, 1)), diff=compare([RUN[0]], [failing]))
     assert (
         '<p><a href="#op-add">add</a>: fails since run run1; passed in run run0. '
@@ -174,22 +190,40 @@ def test_the_commands_of_a_failure_name_the_run_and_what_it_loaded(tmp_path):
     failing = record("add-a8-ideal", outcome="failed", checks=BROKEN, failure="accuracy: 1 of 90 [0123456789ab]")
     (tmp_path / "failures").mkdir()
     (tmp_path / "failures" / "add-a8-ideal-0123456789ab.json").write_text(REPLAY.read_text())
-    facts = Facts.model_validate({
-        "quantizer": "1", "python": "3", "packages": {}, "engine": "builtin", "profile": "gate", "checks": [], "files": {},
-        "arguments": "--op-plugins=kernels",
-        "specs": {"add": {"version": "1.0", "path": "op_specs/add.yaml", "sha256": "0", "lines": {}, "shipped": True}},
-    })  # fmt: skip
+    facts = Facts.model_validate(
+        {
+            "quantizer": "1",
+            "python": "3",
+            "packages": {},
+            "engine": "builtin",
+            "profile": "gate",
+            "checks": [],
+            "files": {},
+            "arguments": "--op-plugins=kernels",
+            "specs": {
+                "add": {"version": "1.0", "path": "op_specs/add.yaml", "sha256": "0", "lines": {}, "shipped": True}
+            },
+        }
+    )
     text = render([failing], title="a run", facts=facts, failures=tmp_path / "failures", run="reports/out")
     assert "case replay reports/out/failures/add-a8-ideal-0123456789ab.json --op-plugins=kernels</code>" in text
     assert "<code>pytest -k add-a8-ideal --op-shipped=add --op-plugins=kernels</code>" in text
 
 
 def test_the_head_names_engine_plugins_and_commit():
-    facts = Facts.model_validate({
-        "quantizer": "0.1.0", "python": "3", "packages": {}, "engine": "real 1.2", "profile": "gate", "checks": [], "files": {},
-        "plugins": [{"name": "acme", "origin": "acme.py"}],
-        "tree": {"commit": "0123456789abcdef", "tree": "f", "date": "2026-11-23", "clean": True},
-    })  # fmt: skip
+    facts = Facts.model_validate(
+        {
+            "quantizer": "0.1.0",
+            "python": "3",
+            "packages": {},
+            "engine": "real 1.2",
+            "profile": "gate",
+            "checks": [],
+            "files": {},
+            "plugins": [{"name": "acme", "origin": "acme.py"}],
+            "tree": {"commit": "0123456789abcdef", "tree": "f", "date": "2026-11-23", "clean": True},
+        }
+    )
     said = "engine real 1.2; plugins acme; commit 0123456789ab of 2026-11-23; profile gate"
     assert said in render(RUN, title="a run", facts=facts)
 

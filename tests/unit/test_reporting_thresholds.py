@@ -18,8 +18,15 @@ from quantizer.reporting.thresholds import Thresholds, read_thresholds
 
 def item(error: float | None, ratio: float = 0.999, name: str = "add-a8-ideal") -> Record:
     metrics = {} if error is None else {"error_lsb": error}
-    return Record(name, "add", "cases", "passed", cases=9, metrics=metrics,
-                  checks={"accuracy": CheckRecord(passed=9, ratio=ratio, elements=90)})  # fmt: skip
+    return Record(
+        name,
+        "add",
+        "cases",
+        "passed",
+        cases=9,
+        metrics=metrics,
+        checks={"accuracy": CheckRecord(passed=9, ratio=ratio, elements=90)},
+    )
 
 
 def test_an_error_in_lsb_grows_where_the_ratio_does_not() -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import get_args
 
 from quantizer.conformance.probe.words import MEANINGS
-from quantizer.core.platforms import Variant
+from quantizer.core.variants import Variant
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "platforms.md"
 

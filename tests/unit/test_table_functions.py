@@ -16,7 +16,8 @@ from quantizer.core.errors import GraphError, PluginError
 from quantizer.core.library import load_library
 from quantizer.ir.formats import compass
 from quantizer.ir.formats.compass_read_back import with_parameters
-from quantizer.ops import REGISTRY, Registration, check_signature, load_built_ins
+from quantizer.ops import REGISTRY, Registration, load_built_ins
+from quantizer.plugins.signatures import check_signature
 from quantizer.runtime.executor import execute
 
 load_built_ins()
@@ -128,10 +129,17 @@ def optimized(
     (folder / "m.bin").write_bytes(b"")
     np.save(folder / "calib.npy", samples)
     cfg = (
-        "[Common]", f"graph={folder}/m.txt", f"bin={folder}/m.bin", "model_name=m", "dataset=NumpyDataset",
-        f"calibration_data={folder}/calib.npy", "calibration_strategy_for_activation=extrema", f"output_dir={folder}",
-        "out_ir_name=quant", *lines,
-    )  # fmt: skip
+        "[Common]",
+        f"graph={folder}/m.txt",
+        f"bin={folder}/m.bin",
+        "model_name=m",
+        "dataset=NumpyDataset",
+        f"calibration_data={folder}/calib.npy",
+        "calibration_strategy_for_activation=extrema",
+        f"output_dir={folder}",
+        "out_ir_name=quant",
+        *lines,
+    )
     (folder / "opt.cfg").write_text("\n".join(cfg) + "\n")
     assert main(["optimize", "--cfg", str(folder / "opt.cfg")]) == 0
     text = (folder / "quant.txt").read_text().strip()

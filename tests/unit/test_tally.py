@@ -5,18 +5,28 @@ from quantizer.reporting.tally import item_gaps, totals
 
 RECORDS = [
     Record(
-        "one", "op", "cases", "passed", cases=5,
+        "one",
+        "op",
+        "cases",
+        "passed",
+        cases=5,
         checks={
             "arithmetic": CheckRecord(passed=3, overflow=2, reasons=("a sum leaves its range",)),
-            "pipeline": CheckRecord(inconclusive=4, reasons=("nobody reads it", "close: a declared exception"), defects=1),
+            "pipeline": CheckRecord(
+                inconclusive=4, reasons=("nobody reads it", "close: a declared exception"), defects=1
+            ),
         },
         gaps=("data=ties", "tiles=split"),
     ),
     Record(
-        "two", "op", "cases", "failed", cases=2,
+        "two",
+        "op",
+        "cases",
+        "failed",
+        cases=2,
         checks={"tiled": CheckRecord(failed=1, mistrusted=1, inconclusive=1, reasons=("nobody reads it",))},
     ),
-]  # fmt: skip
+]
 
 
 def test_counts():

@@ -44,14 +44,26 @@ def test_what_we_write_is_taken_and_printed_and_taken_again(quantized):
 
 
 MUTANTS = {
-    "top.Conv at loc(\"conv0\"): result 0 has shape [1, 8, 7, 7], must be [1, 8, 26, 26]": (False, "1x8x26x26x", "1x8x7x7x"),
-    "top.Conv at loc(\"conv0\"): attribute 'pads': must be an array of i64": (False, "pads = [0, 0, 0, 0]", 'pads = "x"'),
+    'top.Conv at loc("conv0"): result 0 has shape [1, 8, 7, 7], must be [1, 8, 26, 26]': (
+        False,
+        "1x8x26x26x",
+        "1x8x7x7x",
+    ),
+    "top.Conv at loc(\"conv0\"): attribute 'pads': must be an array of i64": (
+        False,
+        "pads = [0, 0, 0, 0]",
+        'pads = "x"',
+    ),
     "attribute 'kernel_shape' expected": (False, "kernel_shape = [3, 3], ", ""),
     "zero point -500: must be one of the codes [-128, 127]": (True, "0.1:-3", "0.1:-500"),
     "scale 0.0: must be positive": (True, "0.1:-3", "0.0:-3"),
     "'i32' cannot hold codes": (True, "i8:f32, 0.1", "i32:f32, 0.1"),
     "codes -129:127: must lie in [-128, 127]": (True, "i8:f32, 0.1", "i8<-129:127>:f32, 0.1"),
-    "8 scales along axis 1 of shape [7, 3, 3, 3]": (True, "8x3x3x3x!quant.uniform<i8:f32:0", "7x3x3x3x!quant.uniform<i8:f32:1"),
+    "8 scales along axis 1 of shape [7, 3, 3, 3]": (
+        True,
+        "8x3x3x3x!quant.uniform<i8:f32:0",
+        "7x3x3x3x!quant.uniform<i8:f32:1",
+    ),
     "Operation top.Convo is not registered": (False, '"top.Conv"', '"top.Convo"'),
     "attribute 'group': must be an integer of type i64": (False, "1 : i64", "1 : si32"),
     "attribute 'do_relu': must be true or false": (False, "do_relu = false", "do_relu = 0 : i64"),
@@ -63,7 +75,7 @@ MUTANTS = {
     "group 3: must divide the 8 filters": (False, "group = 1", "group = 3"),
     "filter has shape [8, 3, 3, 3] and group 2: the input has 3 channels": (False, "group = 1", "group = 2"),
     "does not fit into [28, 28]": (False, "dilations = [1, 1]", "dilations = [20, 1]"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("message", MUTANTS)

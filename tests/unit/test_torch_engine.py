@@ -181,9 +181,14 @@ def trial_of(name: str, platform: str, scheme: str, population: str, seed: int) 
 
 
 def _trial(
-    op: str, shapes: Mapping[str, tuple[int, ...]], attrs: Mapping[str, Any], platform: str, scheme: str,
-    population: str, seed: int,
-) -> Trial:  # fmt: skip
+    op: str,
+    shapes: Mapping[str, tuple[int, ...]],
+    attrs: Mapping[str, Any],
+    platform: str,
+    scheme: str,
+    population: str,
+    seed: int,
+) -> Trial:
     target = Target(LIBRARY.spec(op), LIBRARY.scheme(scheme), LIBRARY.platform(platform))
     activations = [item for item in target.spec.activations if item in shapes]
     given = {

@@ -57,18 +57,31 @@ TRANSPOSED: dict[str, Any] = {
 }
 Shapes = Mapping[str, tuple[int, ...]]
 WIDE: list[tuple[str, Shapes, Mapping[str, Any]]] = [
-    *(("conv2d", {"x": (1, c, 5, 4), "weight": (17, c, 2, 3), "bias": (17,)}, CONV) for c in (1, 3, 7, 8, 9, 15, 31, 64)),
+    *(
+        ("conv2d", {"x": (1, c, 5, 4), "weight": (17, c, 2, 3), "bias": (17,)}, CONV)
+        for c in (1, 3, 7, 8, 9, 15, 31, 64)
+    ),
     ("conv2d", {"x": (2, 33, 9, 7), "weight": (4, 33, 5, 1)}, CONV | {"stride": (3, 2), "padding": (4, 0, 1, 3)}),
     ("conv2d", {"x": (1, 12, 6, 6), "weight": (8, 3, 3, 3), "bias": (8,)}, CONV | {"groups": 4, "dilation": (2, 1)}),
-    ("conv1d", {"x": (2, 16, 21), "weight": (5, 16, 4), "bias": (5,)},
-     {"stride": (3,), "padding": (2, 4), "dilation": (2,), "groups": 1}),
+    (
+        "conv1d",
+        {"x": (2, 16, 21), "weight": (5, 16, 4), "bias": (5,)},
+        {"stride": (3,), "padding": (2, 4), "dilation": (2,), "groups": 1},
+    ),
     ("conv3d", {"x": (1, 4, 4, 6, 5), "weight": (9, 4, 2, 3, 2), "bias": (9,)}, DEEP),
     ("conv3d", {"x": (1, 4, 4, 6, 5), "weight": (6, 2, 1, 2, 2)}, DEEP | {"groups": 2}),
-    ("depthwise_conv2d", {"x": (1, 17, 7, 6), "weight": (34, 1, 3, 2), "bias": (34,)},
-     {"stride": (2, 1), "padding": (1, 3, 0, 2), "dilation": (1, 2)}),
+    (
+        "depthwise_conv2d",
+        {"x": (1, 17, 7, 6), "weight": (34, 1, 3, 2), "bias": (34,)},
+        {"stride": (2, 1), "padding": (1, 3, 0, 2), "dilation": (1, 2)},
+    ),
     ("conv_transpose2d", {"x": (2, 9, 4, 3), "weight": (5, 9, 3, 4), "bias": (5,)}, TRANSPOSED),
     ("conv_transpose2d", {"x": (1, 6, 3, 3), "weight": (3, 6, 3, 4), "bias": (6,)}, TRANSPOSED | {"groups": 2}),
-    ("conv_transpose2d", {"x": (1, 3, 5, 4), "weight": (4, 3, 2, 1)}, TRANSPOSED | {"padding": (4, 1, 5, 3), "dilation": (2, 3)}),
+    (
+        "conv_transpose2d",
+        {"x": (1, 3, 5, 4), "weight": (4, 3, 2, 1)},
+        TRANSPOSED | {"padding": (4, 1, 5, 3), "dilation": (2, 3)},
+    ),
     ("fully_connected", {"x": (7, 513), "weight": (33, 513), "bias": (33,)}, {}),
     ("matmul", {"a": (2, 1, 3, 65), "b": (4, 65, 9)}, {}),
     *((op, {"a": (3, 1, 33), "b": (9, 1)}, {}) for op in ("add", "sub", "mul", "maximum", "minimum")),
@@ -88,7 +101,7 @@ WIDE: list[tuple[str, Shapes, Mapping[str, Any]]] = [
     ("transpose", {"x": (3, 17, 5, 2)}, {"perm": (3, 1, 0, 2)}),
     ("pad", {"x": (3, 17)}, {"padding": (0, 4, 5, 1), "value": -0.6}),
     ("reshape", {"x": (3, 17, 4)}, {"shape": (34, 6)}),
-]  # fmt: skip
+]
 TARGETS = [(op, name) for op in PLATFORM.ops or () for name in LIBRARY.schemes_for(LIBRARY.spec(op), PLATFORM)]
 
 

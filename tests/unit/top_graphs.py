@@ -14,9 +14,20 @@ from quantizer.numerics.qparams import QParams
 
 OPERATORS = sorted(TOP_OPS.keys() - STRUCTURE)
 NUMBERS = (
-    "float64", "float32", "float16", "bfloat16", "bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64",
+    "float64",
+    "float32",
+    "float16",
+    "bfloat16",
+    "bool",
+    "int8",
+    "uint8",
+    "int16",
+    "uint16",
+    "int32",
+    "uint32",
+    "int64",
     "uint64",
-)  # fmt: skip
+)
 TEXTS = ("a", "", 'quote " and \\', "Größe\n\t", "\x00\x7f", "100 %")
 
 

@@ -75,8 +75,14 @@ class Totals:
     def record(self, plan: Plan, tree: str) -> dict[str, Any]:
         """Return the record of the campaign: no times, sorted, the same for any number of workers."""
         return {
-            "version": 1, "plan": plan.digest, "seed": plan.seed, "engine": plan.engine, "tree": tree,
-            "targets": len(plan.targets), "examples": self.examples, "elements": self.elements,
+            "version": 1,
+            "plan": plan.digest,
+            "seed": plan.seed,
+            "engine": plan.engine,
+            "tree": tree,
+            "targets": len(plan.targets),
+            "examples": self.examples,
+            "elements": self.elements,
             "alarms": sum(failure.count for failure in self.failures.values()),
             "checks": {
                 op: {c: dict(sorted(s.items())) for c, s in sorted(own.items())}
@@ -85,12 +91,14 @@ class Totals:
             "histograms": {op: dict(sorted(own.items())) for op, own in sorted(self.histograms.items())},
             "failures": {
                 name: {
-                    "check": f.check, "count": f.count, "finding": f.finding,
+                    "check": f.check,
+                    "count": f.count,
+                    "finding": f.finding,
                     "case": json.loads(f.smallest or f.case or "null"),
                 }
                 for name, f in sorted(self.failures.items())
             },
-        }  # fmt: skip
+        }
 
 
 def markdown(record: dict[str, Any]) -> str:

@@ -27,8 +27,8 @@ from quantizer.conformance.checks.float32_codes import (
 from quantizer.conformance.checks.float32_means import replayed_mean
 from quantizer.conformance.trials.elements import judge_codes
 from quantizer.conformance.trials.trial import Trial
-from quantizer.core.platforms import Variant
 from quantizer.core.shapes import channel_axis
+from quantizer.core.variants import Variant
 from quantizer.core.verdict import Verdict, inconclusive
 from quantizer.numerics.qparams import Rescale
 

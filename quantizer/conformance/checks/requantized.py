@@ -18,7 +18,8 @@ from quantizer.conformance.expected import parameters as expected_parameters
 from quantizer.conformance.grids import exact_position, listed, positions
 from quantizer.conformance.trials.elements import judge_codes
 from quantizer.conformance.trials.trial import Trial
-from quantizer.core.platforms import FirstRounding, RoundingMode, Variant
+from quantizer.core.platforms import FirstRounding, RoundingMode
+from quantizer.core.variants import Variant
 from quantizer.core.verdict import Verdict
 
 Array = NDArray[Any]

@@ -10,8 +10,8 @@ from quantizer.conformance.trials.trial import Trial
 from quantizer.core.case import AttrValue, AxisOrder
 from quantizer.core.dtypes import dtype
 from quantizer.core.errors import UnsupportedError
+from quantizer.core.layer_format import LayerFormat
 from quantizer.core.shapes import tensor_shapes
-from quantizer.core.spec import LayerFormat
 from quantizer.core.verdict import Verdict, failure, inconclusive, passed
 from quantizer.ir.formats.layer_files import LayerFile, layer_files, written_and_read
 from quantizer.ir.graph import Graph, Node, Tensor

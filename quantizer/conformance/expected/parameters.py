@@ -63,8 +63,17 @@ def _power_of_two(scale: float) -> float:
     return float(Fraction(2) ** exponent)
 
 
-def _one(low: float, high: float, bits: int, rule: ParameterRule, *, signed: bool, symmetric: bool, restricted: bool,
-         power_of_two: bool) -> tuple[float, int, float | None]:  # fmt: skip
+def _one(
+    low: float,
+    high: float,
+    bits: int,
+    rule: ParameterRule,
+    *,
+    signed: bool,
+    symmetric: bool,
+    restricted: bool,
+    power_of_two: bool,
+) -> tuple[float, int, float | None]:
     """Return (scale, zero point, steps) for one range that contains zero."""
     qmin, qmax = _codes(bits, signed=signed, restricted=restricted and symmetric)
     largest = max(-low, high)

@@ -19,4 +19,4 @@ __all__ = [
     "explicit_cases",
     "gate_cases",
     "pairs",
-]  # fmt: skip
+]

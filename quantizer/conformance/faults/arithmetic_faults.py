@@ -64,7 +64,7 @@ from quantizer.conformance.faults.families import (
     under_power_of_two,
 )
 from quantizer.conformance.faults.fault import Fault
-from quantizer.core.platforms import Variant
+from quantizer.core.variants import Variant
 
 _MODES = ("half_up", "half_down", "half_away", "half_toward_zero", "up", "down", "toward_zero")
 _OPERATIONS = ("divide_float32", "multiply_float32", "inverse_float32")

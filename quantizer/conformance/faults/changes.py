@@ -126,12 +126,6 @@ def first_plus_one(codes: Tensor) -> Tensor:
     return changed
 
 
-def narrow_accumulator(p: Parameters) -> Parameters:
-    """Wrap the accumulator at 16 bits."""
-    accumulator = p.platform.accumulator.model_copy(update={"overflow": "wrap"})
-    return replace(p, platform=p.platform.model_copy(update={"accumulator": accumulator}), accumulator_bits=16)
-
-
 def table_change(change: Callable[[Table], Table]) -> Callable[[Parameters], Parameters]:
     """Change every provided table."""
     return lambda p: replace(p, tables={name: change(table) for name, table in p.tables.items()})

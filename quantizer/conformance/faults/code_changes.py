@@ -138,19 +138,6 @@ def overhang_left_out(original: Function) -> Function:
     return faulty
 
 
-def last_channel(change: Callable[[Tensor], Tensor]) -> Callable[[Tensor, Parameters], Tensor]:
-    """Change the last slice along axis 1 of an operand."""
-
-    def changed(codes: Tensor, p: Parameters) -> Tensor:  # noqa: ARG001
-        if codes.dim() < 2 or codes.shape[1] < 2:
-            return codes
-        other = codes.clone()
-        other[:, -1] = change(codes[:, -1])
-        return other
-
-    return changed
-
-
 def first_element(change: int) -> Callable[[Tensor, Parameters], Tensor]:
     """Move the first output code by *change* where that stays legal."""
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from quantizer.conformance.faults.fault import Wrap
 from quantizer.core.dtypes import integer
-from quantizer.core.platforms import Variant
+from quantizer.core.variants import Variant
 from quantizer.numerics.kernels import Overflow
 from quantizer.numerics.qparams import Parameters, QParams, Rescale, Staged
 from quantizer.numerics.ratio_to_multiplier import fixed_point, q15

@@ -36,15 +36,27 @@ def places_document(places: Sequence[Place], alarms: int) -> str:
     open_ones = [place for place in places if place.outcome in (UNDECIDED, SURVIVES, STALE)]
     return "\n".join(
         [
-            _INTRO, places_summary(places, alarms), "",
-            "## By platform", "", _counts(places, ("platform",), lambda p: (p.platform,)), "",
-            "## By form, arithmetic and platform", "",
-            _counts(places, ("form", "arithmetic", "platform"), lambda p: (p.form, p.arithmetic, p.platform)), "",
-            "## Survivors and undecided places", "", _grouped(open_ones, lambda p: (p.fault, p.outcome)), "",
-            "## Without effect", "", _grouped(without, lambda p: (p.fault, p.reason)),
+            _INTRO,
+            places_summary(places, alarms),
+            "",
+            "## By platform",
+            "",
+            _counts(places, ("platform",), lambda p: (p.platform,)),
+            "",
+            "## By form, arithmetic and platform",
+            "",
+            _counts(places, ("form", "arithmetic", "platform"), lambda p: (p.form, p.arithmetic, p.platform)),
+            "",
+            "## Survivors and undecided places",
+            "",
+            _grouped(open_ones, lambda p: (p.fault, p.outcome)),
+            "",
+            "## Without effect",
+            "",
+            _grouped(without, lambda p: (p.fault, p.reason)),
             "",
         ]
-    )  # fmt: skip
+    )
 
 
 def places_summary(places: Sequence[Place], alarms: int) -> str:

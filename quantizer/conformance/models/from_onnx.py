@@ -66,14 +66,14 @@ def cuts_of(graph: Graph, feeds: Mapping[str, Tensor], session: Session, platfor
     return [_cut(parts, part, edges, session, platform) for part in chosen]
 
 
-def judged_cut(cut: Cut, session: Session, checks: Sequence[str] = EVERY) -> tuple[Trial, list[Verdict]]:
+def judged_cut(cut: Cut, session: Session) -> tuple[Trial, list[Verdict]]:
     """Return the case of a node, run on the session's engine, and the verdict of each check."""
     assert cut.case is not None
     trial = Trial(_target(session, cut.case), cut.case, session.engine)
-    return trial, judge(trial, checks)
+    return trial, judge(trial, EVERY)
 
 
-def smallest(trial: Trial, verdicts: Sequence[Verdict], checks: Sequence[str] = EVERY) -> tuple[Trial, list[Verdict]]:
+def smallest(trial: Trial, verdicts: Sequence[Verdict]) -> tuple[Trial, list[Verdict]]:
     """Return the smallest case that fails as *trial* does: the same check, and a wrong code as a wrong code."""
     first = next(verdict for verdict in verdicts if verdict.failing)
 
@@ -82,7 +82,7 @@ def smallest(trial: Trial, verdicts: Sequence[Verdict], checks: Sequence[str] = 
         return any(v.failing and (v.worst is None) == (first.worst is None) for v in found)
 
     small = Trial(trial.target, cropped(shrink(trial.target, trial.case, fails)), trial.engine)
-    found = judge(small, checks)
+    found = judge(small, EVERY)
     return (small, found) if any(verdict.failing for verdict in found) else (trial, [*verdicts])
 
 

@@ -176,9 +176,23 @@ def real_numbers(target: Target, draws: Draws, wanted: Wanted) -> Draft:
 
 
 DRAFTS: Mapping[str, Callable[[Target, Draws, Wanted], Draft]] = {
-    "conv2d": filters, "depthwise_conv2d": filters, "fully_connected": filters, "matmul": rows_of_products,
-    "mul": pairs, "add": pairs, "sub": pairs, "relu": every_code, "clip": every_code, "leaky_relu": every_code,
-    "reduce_mean": means, "global_avg_pool2d": means, "avg_pool2d": means, "reduce_sum": means,
-    "sigmoid": every_code, "tanh": every_code, "softmax": rows, "quantize": real_numbers,
-}  # fmt: skip
+    "conv2d": filters,
+    "depthwise_conv2d": filters,
+    "fully_connected": filters,
+    "matmul": rows_of_products,
+    "mul": pairs,
+    "add": pairs,
+    "sub": pairs,
+    "relu": every_code,
+    "clip": every_code,
+    "leaky_relu": every_code,
+    "reduce_mean": means,
+    "global_avg_pool2d": means,
+    "avg_pool2d": means,
+    "reduce_sum": means,
+    "sigmoid": every_code,
+    "tanh": every_code,
+    "softmax": rows,
+    "quantize": real_numbers,
+}
 """Operator -> how questions to it are drafted."""

@@ -96,19 +96,19 @@ class Found:
         return bool(self.kept) or bool(self.refused)
 
 
-def eliminate(targets: tuple[Target, ...], engine: Engine, library: Library, seed: int = 0) -> Found:
+def eliminate(targets: tuple[Target, ...], engine: Engine, library: Library) -> Found:
     """Return the hypotheses about one operator that every answer of *engine* allows."""
     found, target = Found(targets, engine.identity(targets[0].platform.platform)), targets[0]
     steps = target.platform.parameters.scale == "float32_steps"
     kept = [*hypotheses(target.spec, library, steps=steps), *programs(target.spec)]
-    kept = _rounds(found, engine, kept, Wanted("", NARROW, ITEMS), seed)
+    kept = _rounds(found, engine, kept, Wanted("", NARROW, ITEMS), 0)
     if kept and target.spec.op in BROAD and not found.refused:
         found.before = kept
         kept = with_accumulators(target.spec, kept)
         for bits in ACCUMULATORS:
-            kept = _rounds(found, engine, kept, Wanted("", bits - 1, ITEMS, past=bits), seed + bits, most=16)
-        kept = _rounds(found, engine, kept, Wanted("", WIDE, ITEMS), seed + WIDE)
-        far = _rounds(found, engine, kept, Wanted("", WIDE, ITEMS, far=True), seed + FAR, most=len(AIMS) * 4)
+            kept = _rounds(found, engine, kept, Wanted("", bits - 1, ITEMS, past=bits), bits, most=16)
+        kept = _rounds(found, engine, kept, Wanted("", WIDE, ITEMS), WIDE)
+        far = _rounds(found, engine, kept, Wanted("", WIDE, ITEMS, far=True), FAR, most=len(AIMS) * 4)
         found.far = bool(kept) and not far
         kept = far or kept
     if not kept and target.platform.enclosing is not None and enclosed(found.answers):

@@ -12,8 +12,9 @@ from quantizer.conformance.probe.question import Array, Question
 from quantizer.core.arithmetics import form_of
 from quantizer.core.errors import QuantizerError
 from quantizer.core.library import Library
-from quantizer.core.platforms import Platform, RatioArithmetic, RoundingMode, Variant
+from quantizer.core.platforms import Platform, RoundingMode
 from quantizer.core.spec import Spec
+from quantizer.core.variants import RatioArithmetic, Variant
 
 NAME = "probed"
 MODES: tuple[RoundingMode, ...] = (

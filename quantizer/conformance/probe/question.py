@@ -47,10 +47,6 @@ class Question:
         """The operator, its attributes and the platform."""
         return Call(self.target.spec, self.attrs, "channels_first", "none", self.target.platform.places)
 
-    def answer_of(self, engine: Engine) -> Array:
-        """Return the codes of *engine*, one an item. Errors are those of the engine."""
-        return flat(self.codes_of(engine))
-
     def codes_of(self, engine: Engine) -> Array:
         """Return the codes of *engine* as it gave them."""
         parameters = engine.quantize(self._request(self.target.platform))

@@ -34,7 +34,7 @@ class Canary:
         if state.kind == "cases" and state.op not in self.states and state.runner.witness is not None:
             self.states[state.op] = passed, state
 
-    def sing(self, stash: pytest.StashKey[State]) -> tuple[int, str]:
+    def check(self, stash: pytest.StashKey[State]) -> tuple[int, str]:
         """Return how many faults were planted, and those that were missed: empty if the judge found all of them."""
         of_plugins = {entry.op for entry in REGISTRY.all() if entry.origin != BUILT_IN}
         theirs = [op for op in self.states if op in of_plugins][:MOST]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -21,9 +21,6 @@ from quantizer.reporting.machine import paired, split, write_machine
 from quantizer.reporting.store import write_run, write_timings
 from quantizer.reporting.tally import is_failing, summary_of
 from quantizer.reporting.thresholds import FACTOR, FAIL_ON
-
-Finder = Callable[[str], State]
-"""Returns the state behind a node id; QuantizerError where its spec cannot be read."""
 
 
 def complete(run: Run, options: Options, extra: list[Path], status: int) -> list[Record]:

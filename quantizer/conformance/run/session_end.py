@@ -66,7 +66,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 
 def _canary_ran(config: pytest.Config) -> tuple[int, str] | None:
     canary = config.stash.get(CANARY, None)
-    return None if canary is None else canary.sing(STATE)
+    return None if canary is None else canary.check(STATE)
 
 
 def _finish(config: pytest.Config, run: Run, status: int) -> int:

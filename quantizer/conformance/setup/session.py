@@ -15,8 +15,9 @@ from quantizer.core.files import is_file
 from quantizer.core.library import Library
 from quantizer.core.spec import Spec
 from quantizer.core.wording import suggestion
-from quantizer.ops import REGISTRY, check_declared, check_signature, load_built_ins
+from quantizer.ops import REGISTRY, load_built_ins
 from quantizer.plugins.bridge import connect
+from quantizer.plugins.signatures import check_declared, check_signature
 from quantizer.runtime.engines.builtin import BuiltinEngine
 from quantizer.runtime.engines.external import ExternalEngine
 from quantizer.runtime.engines.protocol import Engine

@@ -19,10 +19,19 @@ JUST_ABOVE_ONE = float(np.nextafter(1.0, 2.0))
 
 
 def judge_codes(
-    check: str, trial: Trial, low: Array, high: Array, *, value: Array | None = None, allowance: Array | float = 0.5,
-    got: Array | None = None, tensor: str = "y", made_of: str = "", zero: Array | int = 0,
+    check: str,
+    trial: Trial,
+    low: Array,
+    high: Array,
+    *,
+    value: Array | None = None,
+    allowance: Array | float = 0.5,
+    got: Array | None = None,
+    tensor: str = "y",
+    made_of: str = "",
+    zero: Array | int = 0,
     detail: Callable[[tuple[int, ...]], Mapping[str, str]] | None = None,
-) -> Verdict:  # fmt: skip
+) -> Verdict:
     """Return the verdict on codes that must lie in [low, high].
 
     value: the exact real number in steps (without zero point), for the ratio; allowance: half a code plus what further

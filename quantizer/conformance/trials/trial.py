@@ -18,8 +18,9 @@ from quantizer.conformance.grids import decoded, listed
 from quantizer.conformance.target import Target
 from quantizer.core.case import Case
 from quantizer.core.errors import GraphError, RefusedError, SpecError
-from quantizer.core.platforms import CHOICE_NAMES, Platform, Variant
+from quantizer.core.platforms import CHOICE_NAMES, Platform
 from quantizer.core.shapes import channel_axis, infer_shapes, variables
+from quantizer.core.variants import Variant
 from quantizer.numerics.activations import LIMITS
 from quantizer.numerics.parameters import Request, default_parameters
 from quantizer.numerics.qparams import Constant, Parameters, QParams, Staged

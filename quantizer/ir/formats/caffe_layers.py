@@ -126,10 +126,10 @@ def layer_type(name: str) -> Callable[[Layer], Layer]:
     return register
 
 
-def blobs_of(blobs: list[Array], least: int, most: int | None = None) -> list[Array]:
+def blobs_of(blobs: list[Array], count: int) -> list[Array]:
     """Return the constants of a layer, as many as it must have."""
-    if not least <= len(blobs) <= (most or least):
-        raise FormatError(f"the caffemodel has {len(blobs)} blobs for it: must have {least}.")
+    if len(blobs) != count:
+        raise FormatError(f"the caffemodel has {len(blobs)} blobs for it: must have {count}.")
     return blobs
 
 

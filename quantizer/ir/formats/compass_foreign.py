@@ -11,7 +11,9 @@ import torch
 from quantizer.core.dtypes import DTYPES
 from quantizer.core.errors import GraphError, UnsupportedError
 from quantizer.core.expressions import Expression
-from quantizer.core.spec import LayerFormat, OneOrMoreKeys, Spec
+from quantizer.core.layer_format import LayerFormat
+from quantizer.core.spec import Spec
+from quantizer.core.spec_values import OneOrMoreKeys
 from quantizer.ir.formats.compass_axes import checked_order, from_front, permuted, trailing
 from quantizer.ir.formats.compass_graph import CONSTANTS, STRUCTURE
 from quantizer.ir.formats.compass_mapping import (

@@ -17,9 +17,19 @@ from quantizer.ir.formats.compass_text import Section, format_value
 from quantizer.ir.graph import AttrValue, Graph, Node, Tensor, container, nearest
 
 STRUCTURE = (
-    "layer_id", "layer_name", "layer_type", "layer_bottom", "layer_bottom_shape", "layer_bottom_type",
-    "layer_top", "layer_top_shape", "layer_top_type", "layer_top_range", "layer_top_scale", "layer_top_zp",
-)  # fmt: skip
+    "layer_id",
+    "layer_name",
+    "layer_type",
+    "layer_bottom",
+    "layer_bottom_shape",
+    "layer_bottom_type",
+    "layer_top",
+    "layer_top_shape",
+    "layer_top_type",
+    "layer_top_range",
+    "layer_top_scale",
+    "layer_top_zp",
+)
 HEADER = ("model_name", "layer_number", "input_tensors", "output_tensors")
 SUBGRAPH = ("subgraph_name", "layer_number", "input_tensors", "output_tensors")
 QUAD = ("type", "offset", "size", "shape")

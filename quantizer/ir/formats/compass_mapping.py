@@ -9,8 +9,9 @@ import torch
 
 from quantizer.core.errors import GraphError, UnsupportedError
 from quantizer.core.expressions import Expression
+from quantizer.core.layer_format import LayerFormat
 from quantizer.core.shapes import named_axes
-from quantizer.core.spec import Domain, Input, LayerFormat, Output, Spec
+from quantizer.core.spec import Domain, Input, Output, Spec
 from quantizer.ir.formats.compass_graph import CONSTANTS
 from quantizer.ir.graph import AttrValue, Graph, Node, Tensor, nearest
 

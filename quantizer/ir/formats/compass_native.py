@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import TypeAlias, cast
 
 from quantizer.core.errors import GraphError
-from quantizer.core.spec import Domain, LayerFormat, Spec
+from quantizer.core.layer_format import LayerFormat
+from quantizer.core.spec import Domain, Spec
 from quantizer.ir.formats.compass_axes import checked_order, first_of_trailing, from_front, permuted
 from quantizer.ir.formats.compass_graph import CONSTANTS
 from quantizer.ir.formats.compass_mapping import (

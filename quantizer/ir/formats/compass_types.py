@@ -10,12 +10,24 @@ from quantizer.ir.graph import Node
 OWN_TYPE = "compass.own_type"
 """Node.extra of a native node: the layer type that its file has instead of the one that specs name."""
 METHODS: Mapping[str, str] = {
-    "CELU": "CELU", "Clip": "CLIP", "ELU": "ELU", "GELU": "GELU", "HardSigmoid": "HARDSIGMOID",
+    "CELU": "CELU",
+    "Clip": "CLIP",
+    "ELU": "ELU",
+    "GELU": "GELU",
+    "HardSigmoid": "HARDSIGMOID",
     "Hardswish": "HARDSWISH",
-    "LeakyRELU": "LEAKYRELU", "MISH": "MISH", "RELU": "RELU", "RELU6": "RELU6", "SELU": "SELU", "Sigmoid": "SIGMOID",
-    "Silu": "SILU", "Softplus": "SOFTPLUS", "Softsign": "SOFTSIGN", "Tanh": "TANH",
+    "LeakyRELU": "LEAKYRELU",
+    "MISH": "MISH",
+    "RELU": "RELU",
+    "RELU6": "RELU6",
+    "SELU": "SELU",
+    "Sigmoid": "SIGMOID",
+    "Silu": "SILU",
+    "Softplus": "SOFTPLUS",
+    "Softsign": "SOFTSIGN",
+    "Tanh": "TANH",
     "THRESHOLDEDRELU": "THRESHOLDEDRELU",
-}  # fmt: skip
+}
 """Layer type -> the method of an Activation that computes the same."""
 SAME: Mapping[str, str] = {"Interp": "Resize", "Permute": "Transpose", "StridedSlice": "Slice"}
 """Layer type -> another that has the same keys and computes the same."""

@@ -117,11 +117,11 @@ def _entry(pair: object) -> str:
     return f"{{{name} = {text}}}" if text and name.isascii() else ""
 
 
-def read_dictionary(cursor: Cursor, opening: str = "{", closing: str = "}", depth: int = 0) -> dict[str, Literal]:
+def read_dictionary(cursor: Cursor, depth: int = 0) -> dict[str, Literal]:
     """Return the entries between braces; FormatError if a name stands twice."""
     found: dict[str, Literal] = {}
-    cursor.expect(opening)
-    while not cursor.at(closing):
+    cursor.expect("{")
+    while not cursor.at("}"):
         token = cursor.token
         name = cursor.label(cursor.next()) if token.kind == "string" else cursor.expect_kind("word", "a name").text
         if name in found:
@@ -131,7 +131,7 @@ def read_dictionary(cursor: Cursor, opening: str = "{", closing: str = "}", dept
         found[name] = read_literal(cursor, depth)
         if not cursor.skip(","):
             break
-    cursor.expect(closing)
+    cursor.expect("}")
     return found
 
 

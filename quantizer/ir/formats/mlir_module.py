@@ -223,13 +223,13 @@ def spelled(type_: Type) -> str:
     return "none" if type_ is None else type_.text
 
 
-def _location(module: Module, depth: int = 0) -> tuple[str, ...]:
+def _location(module: Module) -> tuple[str, ...]:
     """Return the names of the location at the cursor, where there is one."""
     cursor = module.cursor
     if not cursor.skip("loc"):
         return ()
     cursor.expect("(")
-    names = _located(module, depth)
+    names = _located(module, 0)
     cursor.expect(")")
     return names
 

@@ -15,10 +15,20 @@ from quantizer.ir.graph import FREE, LARGEST, Tensor
 from quantizer.numerics.qparams import QParams
 
 _ELEMENTS = {
-    "float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16", "bool": "i1", "int8": "si8",
-    "uint8": "ui8", "int16": "si16", "uint16": "ui16", "int32": "si32", "uint32": "ui32", "int64": "i64",
+    "float64": "f64",
+    "float32": "f32",
+    "float16": "f16",
+    "bfloat16": "bf16",
+    "bool": "i1",
+    "int8": "si8",
+    "uint8": "ui8",
+    "int16": "si16",
+    "uint16": "ui16",
+    "int32": "si32",
+    "uint32": "ui32",
+    "int64": "i64",
     "uint64": "ui64",
-}  # fmt: skip
+}
 """Our number format -> how TpuLang spells it: 64 bits without a sign, fewer with one."""
 _DTYPES = {text: DTYPES[name] for name, text in _ELEMENTS.items()} | {
     text: DTYPES[name] for text, name in (("i8", "int8"), ("i16", "int16"), ("i32", "int32"), ("si64", "int64"))

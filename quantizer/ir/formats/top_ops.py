@@ -112,11 +112,20 @@ _SHIFTED = {
 _RELU = {"do_relu": NO, "relu_limit": NO_LIMIT}
 _INT4 = dict.fromkeys(("in_int4_scale", "in_int4_zp", "out_int8_scale", "out_int8_zp"), F64.optional)
 _WINDOW = {"kernel_shape": I64S, "strides": I64S, "pads": I64S}
-_POOL = _WINDOW | _RELU | {
-    "ceil_mode": BOOL.optional, "auto_pad": _AUTO_PAD, "is_adaptive": NO, "keepdims": YES,
-    "pad_value": I64.defaulted(0),
-    "count_include_pad": NO, "round_mode": ROUND, "first_round_mode": ROUND,
-}  # fmt: skip
+_POOL = (
+    _WINDOW
+    | _RELU
+    | {
+        "ceil_mode": BOOL.optional,
+        "auto_pad": _AUTO_PAD,
+        "is_adaptive": NO,
+        "keepdims": YES,
+        "pad_value": I64.defaulted(0),
+        "count_include_pad": NO,
+        "round_mode": ROUND,
+        "first_round_mode": ROUND,
+    }
+)
 
 
 def _unary(names: str, **attributes: Attribute) -> dict[str, TopOp]:

@@ -12,10 +12,23 @@ from quantizer.lang.lowering.lower import Call, lowers
 from quantizer.lang.lowering.rounding import rounded
 
 PLAIN = {
-    "Abs": "Abs", "Ceil": "Ceil", "Floor": "Floor", "Sin": "Sin", "Cos": "Cos", "Tan": "Tan", "Sinh": "Sinh",
-    "Cosh": "Cosh", "Arccos": "Acos", "Arctanh": "Atanh", "Exp": "Exp", "Erf": "Erf", "Sign": "Sign", "Tanh": "Tanh",
-    "HardSwish": "HardSwish", "Mish": "Mish",
-}  # fmt: skip
+    "Abs": "Abs",
+    "Ceil": "Ceil",
+    "Floor": "Floor",
+    "Sin": "Sin",
+    "Cos": "Cos",
+    "Tan": "Tan",
+    "Sinh": "Sinh",
+    "Cosh": "Cosh",
+    "Arccos": "Acos",
+    "Arctanh": "Atanh",
+    "Exp": "Exp",
+    "Erf": "Erf",
+    "Sign": "Sign",
+    "Tanh": "Tanh",
+    "HardSwish": "HardSwish",
+    "Mish": "Mish",
+}
 """Top's name -> ONNX's, of operators without attributes."""
 LIMITED = ("Log", "Sqrt", "Rsqrt")
 """Functions that some numbers have no value of; such a result is 0 where it must be a code."""

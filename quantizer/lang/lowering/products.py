@@ -47,9 +47,18 @@ def deconv(c: Call) -> Value:
     if not c.value().dtype.is_integer:
         to_input = c.e.op("Transpose", w, perm=(1, 0, *range(2, w.rank))) if w.data is not None else w
         result = c.e.op(
-            "ConvTranspose", c.value(), to_input, _flat(c.e, bias), strides=strides, dilations=dilations, pads=pads,
-            output_padding=extra, group=group, kernel_shape=c.attr("kernel_shape"), auto_pad="NOTSET",
-        )  # fmt: skip
+            "ConvTranspose",
+            c.value(),
+            to_input,
+            _flat(c.e, bias),
+            strides=strides,
+            dilations=dilations,
+            pads=pads,
+            output_padding=extra,
+            group=group,
+            kernel_shape=c.attr("kernel_shape"),
+            auto_pad="NOTSET",
+        )
         return c.activated(result)
     x, zero = unsigned(c, 0)
     spread = _spread(c.e, x, strides, zero)

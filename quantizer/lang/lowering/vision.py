@@ -13,10 +13,20 @@ def _resized(c: Call, factors: Value | None, sizes: Value | None, mode: str, coo
     """Resize the last two axes."""
     x = c.value()
     return c.e.op(
-        "Resize", x, None, factors, sizes, mode=mode, coordinate_transformation_mode=coordinates,
-        nearest_mode="floor" if c.node.op == "top.Upsample" else "round_prefer_floor", antialias=0,
-        cubic_coeff_a=-0.75, exclude_outside=0, extrapolation_value=0.0, keep_aspect_ratio_policy="stretch",
-    )  # fmt: skip
+        "Resize",
+        x,
+        None,
+        factors,
+        sizes,
+        mode=mode,
+        coordinate_transformation_mode=coordinates,
+        nearest_mode="floor" if c.node.op == "top.Upsample" else "round_prefer_floor",
+        antialias=0,
+        cubic_coeff_a=-0.75,
+        exclude_outside=0,
+        extrapolation_value=0.0,
+        keep_aspect_ratio_policy="stretch",
+    )
 
 
 def _factors(c: Call, height: float, width: float) -> Value:

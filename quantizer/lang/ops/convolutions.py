@@ -256,11 +256,22 @@ def conv3d_int(
 
 @operator("NN/matrix")
 def conv_quant(
-    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Sizes = None, dilation: Sizes = None,
-    pad: Sizes = None, group: int = 1, input_scale: Numbers = None, weight_scale: Numbers = None,
-    output_scale: Numbers = None, input_zp: Numbers = None, weight_zp: Numbers = None, output_zp: Numbers = None,
-    out_dtype: str | None = None, out_name: str | None = None,
-) -> Tensor:  # fmt: skip
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Sizes = None,
+    dilation: Sizes = None,
+    pad: Sizes = None,
+    group: int = 1,
+    input_scale: Numbers = None,
+    weight_scale: Numbers = None,
+    output_scale: Numbers = None,
+    input_zp: Numbers = None,
+    weight_zp: Numbers = None,
+    output_zp: Numbers = None,
+    out_dtype: str | None = None,
+    out_name: str | None = None,
+) -> Tensor:
     """Requantize the sums of conv_int: times input_scale * weight_scale / output_scale, as a multiplier of 31 bits.
 
     As requant_int's mode 0, which rounds half up at 2**31 and half away from zero behind it: what tpu-mlir lowers it
@@ -274,11 +285,22 @@ def conv_quant(
 
 @operator("NN/matrix")
 def conv3d_quant(
-    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Sizes = None, dilation: Sizes = None,
-    pad: Sizes = None, group: int = 1, input_scale: Numbers = None, weight_scale: Numbers = None,
-    output_scale: Numbers = None, input_zp: Numbers = None, weight_zp: Numbers = None, output_zp: Numbers = None,
-    out_dtype: str | None = None, out_name: str | None = None,
-) -> Tensor:  # fmt: skip
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Sizes = None,
+    dilation: Sizes = None,
+    pad: Sizes = None,
+    group: int = 1,
+    input_scale: Numbers = None,
+    weight_scale: Numbers = None,
+    output_scale: Numbers = None,
+    input_zp: Numbers = None,
+    weight_zp: Numbers = None,
+    output_zp: Numbers = None,
+    out_dtype: str | None = None,
+    out_name: str | None = None,
+) -> Tensor:
     """Do as conv_quant does over three spatial axes."""
     _integers(3, input, weight, bias)
     attrs = _windows(weight, 3, stride, dilation, pad, group)
@@ -335,11 +357,19 @@ def deconv3d(
 
 @operator("NN/matrix")
 def deconv_int(
-    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Sizes = None, dilation: Sizes = None,
-    pad: Sizes = None, output_padding: Sizes = None, group: int = 1, input_zp: Numbers = None,
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Sizes = None,
+    dilation: Sizes = None,
+    pad: Sizes = None,
+    output_padding: Sizes = None,
+    group: int = 1,
+    input_zp: Numbers = None,
     weight_zp: Numbers = None,
-    out_dtype: str | None = None, out_name: str | None = None,
-) -> Tensor:  # fmt: skip
+    out_dtype: str | None = None,
+    out_name: str | None = None,
+) -> Tensor:
     """Transposed convolution of codes less their zero points, summed exactly."""
     _integers(2, input, weight, bias)
     attrs = _windows(weight, 2, stride, dilation, pad, group)

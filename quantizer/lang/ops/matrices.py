@@ -88,10 +88,20 @@ def _matmul_codes(x: Tensor, right: Tensor, bias: Tensor | None, *zeros: Numbers
 
 @operator("NN/matrix")
 def matmul_quant(
-    input: Tensor, right: Tensor, bias: Tensor | None = None, right_transpose: bool = False, keep_dims: bool = True,
-    input_scale: Numbers = None, right_scale: Numbers = None, output_scale: Numbers = None, input_zp: Numbers = None,
-    right_zp: Numbers = None, output_zp: Numbers = None, out_dtype: str = "int8", out_name: str | None = None,
-) -> Tensor:  # fmt: skip
+    input: Tensor,
+    right: Tensor,
+    bias: Tensor | None = None,
+    right_transpose: bool = False,
+    keep_dims: bool = True,
+    input_scale: Numbers = None,
+    right_scale: Numbers = None,
+    output_scale: Numbers = None,
+    input_zp: Numbers = None,
+    right_zp: Numbers = None,
+    output_zp: Numbers = None,
+    out_dtype: str = "int8",
+    out_name: str | None = None,
+) -> Tensor:
     """Requantize the sums of matmul_int, as conv_quant does; every scale is one number."""
     graph, kind = _matmul_codes(input, right, bias, input_zp, right_zp), a.one_of("out_dtype", out_dtype, a.CODES)
     given = {

@@ -33,12 +33,21 @@ def interpolate(
 
 @operator("vision")
 def interpolate_v2(
-    input: Tensor, roi: Tensor | None = None, sizes: Tensor | None = None, scale: Sequence[float] | None = None,
-    method: str = "nearest", coord_mode: str = "pytorch_half_pixel", antialias: int = 0,
-    axes: Sequence[int] | None = None, cubic_coeff_a: float = -0.75, exclude_outside: int = 0,
-    extrapolation_value: float = 0.0, keep_aspect_ratio_policy: str = "stretch",
-    nearest_mode: str = "round_prefer_floor", out_name: str | None = None,
-) -> Tensor:  # fmt: skip
+    input: Tensor,
+    roi: Tensor | None = None,
+    sizes: Tensor | None = None,
+    scale: Sequence[float] | None = None,
+    method: str = "nearest",
+    coord_mode: str = "pytorch_half_pixel",
+    antialias: int = 0,
+    axes: Sequence[int] | None = None,
+    cubic_coeff_a: float = -0.75,
+    exclude_outside: int = 0,
+    extrapolation_value: float = 0.0,
+    keep_aspect_ratio_policy: str = "stretch",
+    nearest_mode: str = "round_prefer_floor",
+    out_name: str | None = None,
+) -> Tensor:
     """Return the last two axes in another size: by two factors, or to two sizes in a coefficient of int32.
 
     Of the arguments that ONNX's Resize also has, only the defaults are taken, as the original does.
@@ -119,11 +128,22 @@ def mean_std_scale(
 
 @operator("tail")
 def matmulrq_int_op(
-    input: Tensor, right: Tensor, bias: Tensor | None = None, input_transpose: bool = False,
-    right_transpose: bool = False, output_transpose: bool = False, keep_dims: bool = True, out_dtype: str = "int8",
-    out_name: str | None = None, multiplier: Integers = 1, shift: Integers = 0, offset: Integers = 0,
-    requant_mode: int = 2, round_mode: str = "half_away_from_zero", rq_axis: int = -1,
-) -> Tensor:  # fmt: skip
+    input: Tensor,
+    right: Tensor,
+    bias: Tensor | None = None,
+    input_transpose: bool = False,
+    right_transpose: bool = False,
+    output_transpose: bool = False,
+    keep_dims: bool = True,
+    out_dtype: str = "int8",
+    out_name: str | None = None,
+    multiplier: Integers = 1,
+    shift: Integers = 0,
+    offset: Integers = 0,
+    requant_mode: int = 2,
+    round_mode: str = "half_away_from_zero",
+    rq_axis: int = -1,
+) -> Tensor:
     """Return requant_int of matmul_int over the last axis. A positive shift is to the right, other than requant_int's.
 
     input_transpose and output_transpose must be False, as in the original.

@@ -15,12 +15,21 @@ PLACES = {3: 1, 4: 2, 5: 3}
 
 @operator("vision")
 def rope(
-    input: Tensor, weight0: Tensor, weight1: Tensor, is_permute_optimize: bool = False,
+    input: Tensor,
+    weight0: Tensor,
+    weight1: Tensor,
+    is_permute_optimize: bool = False,
     mul1_round_mode: str = "half_up",
-    mul2_round_mode: str = "half_up", add_round_mode: str = "half_up", mul1_shift: int | None = None,
-    mul2_shift: int | None = None, add_shift: int | None = None, mul1_saturation: bool = True,
-    mul2_saturation: bool = True, add_saturation: bool = True, out_name: str | None = None,
-) -> Tensor:  # fmt: skip
+    mul2_round_mode: str = "half_up",
+    add_round_mode: str = "half_up",
+    mul1_shift: int | None = None,
+    mul2_shift: int | None = None,
+    add_shift: int | None = None,
+    mul1_saturation: bool = True,
+    mul2_saturation: bool = True,
+    add_saturation: bool = True,
+    out_name: str | None = None,
+) -> Tensor:
     """Turn each pair of neighbours of the last axis: (-x1, x0) * weight0 + (x0, x1) * weight1.
 
     weights: coefficients [places, last axis], sines and cosines. Codes are whole numbers without zero points: each

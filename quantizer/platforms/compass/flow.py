@@ -22,7 +22,8 @@ from quantizer.ir.graph import Graph
 from quantizer.numerics.split_outputs import concatenate_outputs
 from quantizer.ops import BUILT_IN, REGISTRY
 from quantizer.optimize.cfg import parse_cfg
-from quantizer.optimize.steps import STEPS, with_graph
+from quantizer.optimize.float_ir import with_graph
+from quantizer.optimize.steps import STEPS
 from quantizer.optimize.work import PLATFORM, Work
 from quantizer.platforms.compass.names import CFG
 from quantizer.runtime.executor import to_operator_order

@@ -186,7 +186,7 @@ def rms_norm(
     epsilon: float,
 ) -> Staged:
     """Normalise the elements of the axes from *axis* on as Compass does; no epsilon."""
-    return root_mean_square_by_table(x, gamma, beta, parameters, math.prod(x.shape[axis:]), "root_mean_square")
+    return root_mean_square_by_table(x, gamma, beta, parameters, math.prod(x.shape[axis:]))
 
 
 @operator("sine", kind="quantized", platform="compass")

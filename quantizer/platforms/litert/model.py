@@ -25,9 +25,18 @@ ABSENT = -1
 """The place of an optional input that an operator is not given."""
 _SIZE = {"b": 1, "B": 1, "?": 1, "h": 2, "H": 2, "i": 4, "I": 4, "f": 4, "q": 8, "d": 8, "O": 4}
 _CODES = {
-    "Int8": "b", "Uint8": "B", "Byte": "B", "Bool": "?", "Int16": "h", "Int32": "i", "Uint32": "I", "Int64": "q",
-    "Float32": "f", "Float64": "d", "UOffsetTRelative": "O",
-}  # fmt: skip
+    "Int8": "b",
+    "Uint8": "B",
+    "Byte": "B",
+    "Bool": "?",
+    "Int16": "h",
+    "Int32": "i",
+    "Uint32": "I",
+    "Int64": "q",
+    "Float32": "f",
+    "Float64": "d",
+    "UOffsetTRelative": "O",
+}
 _VERSIONS = {
     "CONV_2D": 5,
     "DEPTHWISE_CONV_2D": 6,
@@ -62,21 +71,6 @@ class Op:
     options: Mapping[str, Any]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
-
-
-def one_op(
-    code: str,
-    options_type: str | None,
-    options: Mapping[str, Any],
-    inputs: Sequence[TensorDef | None],
-    outputs: Sequence[TensorDef],
-) -> bytes:
-    """Return a model of one operator; None means an optional input that is absent."""
-    tensors = [t for t in inputs if t is not None]
-    places = {id(t): place for place, t in enumerate(tensors)}
-    given = tuple(ABSENT if t is None else places[id(t)] for t in inputs)
-    produced = tuple(range(len(tensors), len(tensors) + len(outputs)))
-    return model([Op(code, options_type, options, given, produced)], [*tensors, *outputs], produced)
 
 
 def model(ops: Sequence[Op], tensors: Sequence[TensorDef], outputs: Sequence[int]) -> bytes:

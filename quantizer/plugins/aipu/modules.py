@@ -32,10 +32,23 @@ _REGISTER = _names(
     registration, "op_register", "quant_register", "approx_register", "PluginType", "register_plugin", "OptBaseMetric"
 )
 _DTYPES = _names(
-    dtypes, "dtype2nptype", "nptype2dtype", "dtype2range", "dtype2bits", "dtype2bytes", "dtype2str", "str2dtype",
-    "bits2dtype", "bits2range", "range2dtype", "range2bits", "is_signed", "is_float", "torch_type2dtype",
+    dtypes,
+    "dtype2nptype",
+    "nptype2dtype",
+    "dtype2range",
+    "dtype2bits",
+    "dtype2bytes",
+    "dtype2str",
+    "str2dtype",
+    "bits2dtype",
+    "bits2range",
+    "range2dtype",
+    "range2bits",
+    "is_signed",
+    "is_float",
+    "torch_type2dtype",
     "dtype2torch_type",
-)  # fmt: skip
+)
 _SHAPES = _names(arithmetic, "nhwc2nchw", "nchw2nhwc")
 _LOOKUP = _names(arithmetic, "lookup_lut_powerof2")
 _QUANT = _names(

@@ -126,11 +126,21 @@ def described(host: Host, functions: Sequence[Mapping[str, Any]]) -> list[Regist
         if origin in ("", BUILT_IN, OVERRIDE) or told["kind"] not in KINDS:
             raise PluginError(f"{told['op']}.{told['kind']} ({origin}): is no function of a plugin.")
         stand_in = StandIn(host, number, str(told["kind"]), told["accepts"])
-        found.append(Registration(
-            str(told["op"]), told["kind"], stand_in, tuple(map(int, told["version"])), told["platform"], origin,
-            bool(told["fuses"]), bool(told["activates"]), dict(told["unsupported"]), apart=True,
-            batched=bool(told["batched"]),
-        ))  # fmt: skip
+        found.append(
+            Registration(
+                str(told["op"]),
+                told["kind"],
+                stand_in,
+                tuple(map(int, told["version"])),
+                told["platform"],
+                origin,
+                bool(told["fuses"]),
+                bool(told["activates"]),
+                dict(told["unsupported"]),
+                apart=True,
+                batched=bool(told["batched"]),
+            )
+        )
     return found
 
 

@@ -39,9 +39,19 @@ DEEPEST = 40
 PLAIN = (bool, int, float, str, type(None))
 TYPES: Mapping[str, torch.dtype] = {
     str(kind).removeprefix("torch."): kind
-    for kind in (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16,
-                 torch.bfloat16, torch.float32, torch.float64)
-}  # fmt: skip
+    for kind in (
+        torch.bool,
+        torch.uint8,
+        torch.int8,
+        torch.int16,
+        torch.int32,
+        torch.int64,
+        torch.float16,
+        torch.bfloat16,
+        torch.float32,
+        torch.float64,
+    )
+}
 """Tensors that cross, by the name of their type."""
 
 

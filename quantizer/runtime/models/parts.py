@@ -56,10 +56,6 @@ class Parts:
         """Edge -> the part that makes it."""
         return {name: part for part in self.parts for name in part.results}
 
-    def exposed(self) -> Graph:
-        """Return the graph with every edge among its outputs."""
-        return self.graph.with_(outputs=tuple(dict.fromkeys((*self.graph.outputs, *self.edges))))
-
     def apart(self, known: Mapping[str, torch.Tensor]) -> Graph:
         """Return one graph of all parts side by side: each reads fed edges and makes `<edge>@alone`.
 

@@ -51,12 +51,25 @@ def _bias(mask: Tensor | None, keys: int, allowed: Tensor, kind: torch.dtype) ->
 
 @kernel("Attention")
 def attention(
-    q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None = None, past_key: Tensor | None = None,
-    past_value: Tensor | None = None, nonpad_kv_seqlen: Tensor | None = None, *, is_causal: int,
-    q_num_heads: int | None = None, kv_num_heads: int | None = None, scale: float | None = None, softcap: float,
-    softmax_precision: DType | None = None, qk_matmul_output_mode: int, left_window_size: int = -1,
-    right_window_size: int = -1, made: int,
-) -> tuple[Tensor, ...]:  # fmt: skip
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    attn_mask: Tensor | None = None,
+    past_key: Tensor | None = None,
+    past_value: Tensor | None = None,
+    nonpad_kv_seqlen: Tensor | None = None,
+    *,
+    is_causal: int,
+    q_num_heads: int | None = None,
+    kv_num_heads: int | None = None,
+    scale: float | None = None,
+    softcap: float,
+    softmax_precision: DType | None = None,
+    qk_matmul_output_mode: int,
+    left_window_size: int = -1,
+    right_window_size: int = -1,
+    made: int,
+) -> tuple[Tensor, ...]:
     """Softmax of scaled, capped, masked products of queries and keys, times values; also keys, values, scores.
 
     Follows the standard since onnx 1.23, for every version of the operator: the cap comes before the mask, a query that
@@ -100,9 +113,16 @@ def attention(
 
 @kernel("ai.onnx.preview::FlexAttention")
 def flex_attention(
-    q: Tensor, k: Tensor, v: Tensor, *, scale: float | None = None, softmax_precision: DType | None = None,
-    score_mod: str | None = None, prob_mod: str | None = None, ctx: Context,
-) -> Tensor:  # fmt: skip
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    scale: float | None = None,
+    softmax_precision: DType | None = None,
+    score_mod: str | None = None,
+    prob_mod: str | None = None,
+    ctx: Context,
+) -> Tensor:
     """Attention whose scores and shares pass through bodies of the model, in float32 or the type asked for."""
     shapes = [list(x.shape) for x in (q, k, v)]
     if {len(shape) for shape in shapes} != {4} or k.shape[1:3] != v.shape[1:3] or q.shape[3] != k.shape[3]:

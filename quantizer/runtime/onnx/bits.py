@@ -77,8 +77,21 @@ def bit_cast(x: Tensor, *, to: DType) -> Tensor:
     return x.contiguous().view(SIGNED[x.dtype.itemsize]).view(kind)
 
 
-_WHOLE = (torch.bool, torch.uint8, torch.int8, torch.uint16, torch.int16, torch.uint32, torch.int32, torch.uint64,
-          torch.int64, torch.float16, torch.bfloat16, torch.float32, torch.float64)  # fmt: skip
+_WHOLE = (
+    torch.bool,
+    torch.uint8,
+    torch.int8,
+    torch.uint16,
+    torch.int16,
+    torch.uint32,
+    torch.int32,
+    torch.uint64,
+    torch.int64,
+    torch.float16,
+    torch.bfloat16,
+    torch.float32,
+    torch.float64,
+)
 
 
 @kernel("IsNaN")

@@ -127,9 +127,18 @@ def _along(values: Tensor, x: Tensor, axis: int, block: int) -> Tensor:
 
 @kernel("QuantizeLinear")
 def quantize_linear(
-    x: Tensor, scale: Tensor, zero: Tensor | None = None, *, axis: int = 1, saturate: int = 1, block_size: int = 0,
-    output_dtype: DType | int = 0, precision: DType | int = 0, op: Node, ctx: Context,
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    scale: Tensor,
+    zero: Tensor | None = None,
+    *,
+    axis: int = 1,
+    saturate: int = 1,
+    block_size: int = 0,
+    output_dtype: DType | int = 0,
+    precision: DType | int = 0,
+    op: Node,
+    ctx: Context,
+) -> Tensor:
     """Round x / scale half to even, add the zero point, saturate; NaN gives the smallest code.
 
     Source: the ONNX operator QuantizeLinear, which leaves NaN open; ONNX Runtime's kernels give the smallest code.

@@ -68,10 +68,17 @@ BATCHED_UNTIL = 9
 
 @kernel("Scan")
 def scan(
-    *operands: Tensor | None, body: str, num_scan_inputs: int, scan_input_axes: Sequence[int] = (),
-    scan_input_directions: Sequence[int] = (), scan_output_axes: Sequence[int] = (),
-    scan_output_directions: Sequence[int] = (), directions: Sequence[int] = (), ctx: Context, since: int,
-) -> list[Tensor]:  # fmt: skip
+    *operands: Tensor | None,
+    body: str,
+    num_scan_inputs: int,
+    scan_input_axes: Sequence[int] = (),
+    scan_input_directions: Sequence[int] = (),
+    scan_output_axes: Sequence[int] = (),
+    scan_output_directions: Sequence[int] = (),
+    directions: Sequence[int] = (),
+    ctx: Context,
+    since: int,
+) -> list[Tensor]:
     """Run a body on one slice of each scanned operand after the other.
 
     It takes and returns states and slices of results.
@@ -131,9 +138,13 @@ def _scanned(
 
 
 def _each_example(
-    ctx: Context, graph: Graph, states: Sequence[Tensor], scanned: Sequence[Tensor], backwards: Sequence[int],
+    ctx: Context,
+    graph: Graph,
+    states: Sequence[Tensor],
+    scanned: Sequence[Tensor],
+    backwards: Sequence[int],
     lengths: Tensor | None,
-) -> list[Tensor]:  # fmt: skip
+) -> list[Tensor]:
     """Return the results of Scan-8: batches along axis 0, slices along axis 1, padded with zeros to the longest."""
     if any(x.dim() < 2 for x in scanned) or len({x.shape[:2] for x in scanned}) != 1:
         raise UnsupportedError(

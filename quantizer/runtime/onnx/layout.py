@@ -15,8 +15,18 @@ from quantizer.core.errors import UnsupportedError
 from quantizer.runtime.onnx.kernels import Ours, Outcome, axis_of, kernel, mapped, scalar, sized, whole
 
 SIGNED = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-PLAIN = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.bfloat16,
-         torch.float32, torch.float64)  # fmt: skip
+PLAIN = (
+    torch.bool,
+    torch.uint8,
+    torch.int8,
+    torch.int16,
+    torch.int32,
+    torch.int64,
+    torch.float16,
+    torch.bfloat16,
+    torch.float32,
+    torch.float64,
+)
 
 
 def moves(function: Callable[..., Outcome]) -> Callable[..., Outcome]:

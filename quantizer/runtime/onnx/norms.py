@@ -28,9 +28,18 @@ def _along(values: Tensor, rank: int) -> Tensor:
 
 @mapped("BatchNormalization")
 def batch_norm(
-    x: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, var: Tensor, *, epsilon: float, momentum: float,
-    training_mode: int = 0, spatial: int = 1, made: int,
-) -> Ours | None:  # fmt: skip
+    x: Tensor,
+    scale: Tensor,
+    bias: Tensor,
+    mean: Tensor,
+    var: Tensor,
+    *,
+    epsilon: float,
+    momentum: float,
+    training_mode: int = 0,
+    spatial: int = 1,
+    made: int,
+) -> Ours | None:
     """The registry's batch_norm: one factor and one constant for each channel, from the running statistics."""
     if not spatial:
         raise UnsupportedError("BatchNormalization with spatial=0: must normalise whole channels.")
@@ -48,9 +57,19 @@ def batch_norm(
 
 @kernel("BatchNormalization")
 def batch_norm_in_training(
-    x: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, var: Tensor, *, epsilon: float, momentum: float,
-    training_mode: int = 0, spatial: int = 1, made: int, since: int,
-) -> tuple[Tensor, ...]:  # fmt: skip
+    x: Tensor,
+    scale: Tensor,
+    bias: Tensor,
+    mean: Tensor,
+    var: Tensor,
+    *,
+    epsilon: float,
+    momentum: float,
+    training_mode: int = 0,
+    spatial: int = 1,
+    made: int,
+    since: int,
+) -> tuple[Tensor, ...]:
     """Normalise by the batch's own statistics and move the running ones towards them; version 14 and later."""
     if since < 14 and made > 1:
         raise UnsupportedError(f"BatchNormalization of version {since} in training: must be of version 14 or later.")

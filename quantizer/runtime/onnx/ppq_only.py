@@ -179,9 +179,20 @@ def mmcv_roi_align(
 
 @ppq_kernel("MultiHeadAttention")
 def multi_head_attention(
-    query: Tensor, key: Tensor, value: Tensor, q_weight: Tensor, q_bias: Tensor, k_weight: Tensor, k_bias: Tensor,
-    v_weight: Tensor, v_bias: Tensor, out_weight: Tensor, out_bias: Tensor, *, num_heads: int,
-) -> Tensor:  # fmt: skip
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    q_weight: Tensor,
+    q_bias: Tensor,
+    k_weight: Tensor,
+    k_bias: Tensor,
+    v_weight: Tensor,
+    v_bias: Tensor,
+    out_weight: Tensor,
+    out_bias: Tensor,
+    *,
+    num_heads: int,
+) -> Tensor:
     """Softmax of scaled products of projected queries and keys, times projected values: [batch, length, size]."""
     size = q_weight.shape[0]
     if query.dim() != 3 or num_heads < 1 or size % num_heads:

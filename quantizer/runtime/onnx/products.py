@@ -96,10 +96,19 @@ def _kernel_is(kernel_shape: Sizes | None, weight: Tensor) -> None:
 
 @mapped("ConvTranspose")
 def conv_transpose(
-    x: Tensor, w: Tensor, b: Tensor | None = None, *, auto_pad: str, group: int, kernel_shape: Sizes | None = None,
-    dilations: Sizes | None = None, pads: Sizes | None = None, strides: Sizes | None = None,
-    output_padding: Sizes | None = None, output_shape: Sizes | None = None,
-) -> Ours | None:  # fmt: skip
+    x: Tensor,
+    w: Tensor,
+    b: Tensor | None = None,
+    *,
+    auto_pad: str,
+    group: int,
+    kernel_shape: Sizes | None = None,
+    dilations: Sizes | None = None,
+    pads: Sizes | None = None,
+    strides: Sizes | None = None,
+    output_padding: Sizes | None = None,
+    output_shape: Sizes | None = None,
+) -> Ours | None:
     """The registry's conv_transpose2d, if the result's shape follows from pads that crop less than the window."""
     if x.dim() != 4 or output_shape is not None or auto_pad not in ("NOTSET", "VALID") or not x.is_floating_point():
         return None
@@ -118,10 +127,19 @@ def conv_transpose(
 
 @kernel("ConvTranspose")
 def conv_transpose_any(
-    x: Tensor, w: Tensor, b: Tensor | None = None, *, auto_pad: str, group: int, kernel_shape: Sizes | None = None,
-    dilations: Sizes | None = None, pads: Sizes | None = None, strides: Sizes | None = None,
-    output_padding: Sizes | None = None, output_shape: Sizes | None = None,
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    w: Tensor,
+    b: Tensor | None = None,
+    *,
+    auto_pad: str,
+    group: int,
+    kernel_shape: Sizes | None = None,
+    dilations: Sizes | None = None,
+    pads: Sizes | None = None,
+    strides: Sizes | None = None,
+    output_padding: Sizes | None = None,
+    output_shape: Sizes | None = None,
+) -> Tensor:
     """Spread each element over a window; pads are cut off the full sum, output_padding is added at its end.
 
     Source: the ONNX operator ConvTranspose: output_shape and SAME say how much is cut, the odd rest at the end for

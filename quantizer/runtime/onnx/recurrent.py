@@ -124,13 +124,25 @@ def _clipped(act: Callable[[Tensor], Tensor], clip: float | None) -> Callable[[T
 
 @kernel("LSTM")
 def lstm(
-    x: Tensor, w: Tensor, r: Tensor, b: Tensor | None = None, lengths: Tensor | None = None,
+    x: Tensor,
+    w: Tensor,
+    r: Tensor,
+    b: Tensor | None = None,
+    lengths: Tensor | None = None,
     initial_h: Tensor | None = None,
-    initial_c: Tensor | None = None, p: Tensor | None = None, *, activation_alpha: Any = None,
+    initial_c: Tensor | None = None,
+    p: Tensor | None = None,
+    *,
+    activation_alpha: Any = None,
     activation_beta: Any = None,
-    activations: Sequence[str] | None = None, clip: float | None = None, direction: str, hidden_size: int | None = None,
-    input_forget: int, layout: int = 0, made: int,
-) -> tuple[Tensor, ...]:  # fmt: skip
+    activations: Sequence[str] | None = None,
+    clip: float | None = None,
+    direction: str,
+    hidden_size: int | None = None,
+    input_forget: int,
+    layout: int = 0,
+    made: int,
+) -> tuple[Tensor, ...]:
     """Gates in the order input, output, forget, cell; peepholes in the order input, output, forget.
 
     *clip* bounds the inputs of the gates' activations and of the cell's input, but not the cell's state, as in ONNX
@@ -163,12 +175,23 @@ def lstm(
 
 @kernel("GRU")
 def gru(
-    x: Tensor, w: Tensor, r: Tensor, b: Tensor | None = None, lengths: Tensor | None = None,
+    x: Tensor,
+    w: Tensor,
+    r: Tensor,
+    b: Tensor | None = None,
+    lengths: Tensor | None = None,
     initial_h: Tensor | None = None,
-    *, activation_alpha: Any = None, activation_beta: Any = None, activations: Sequence[str] | None = None,
-    clip: float | None = None, direction: str, hidden_size: int | None = None, layout: int = 0,
-    linear_before_reset: int, made: int,
-) -> tuple[Tensor, ...]:  # fmt: skip
+    *,
+    activation_alpha: Any = None,
+    activation_beta: Any = None,
+    activations: Sequence[str] | None = None,
+    clip: float | None = None,
+    direction: str,
+    hidden_size: int | None = None,
+    layout: int = 0,
+    linear_before_reset: int,
+    made: int,
+) -> tuple[Tensor, ...]:
     """Gates in the order update, reset, hidden; linear_before_reset multiplies after the hidden gate's product."""
     hidden = _checked("GRU", direction, clip, hidden_size, r)
     count = len(DIRECTIONS[direction])
@@ -194,11 +217,22 @@ def gru(
 
 @kernel("RNN")
 def rnn(
-    x: Tensor, w: Tensor, r: Tensor, b: Tensor | None = None, lengths: Tensor | None = None,
+    x: Tensor,
+    w: Tensor,
+    r: Tensor,
+    b: Tensor | None = None,
+    lengths: Tensor | None = None,
     initial_h: Tensor | None = None,
-    *, activation_alpha: Any = None, activation_beta: Any = None, activations: Sequence[str] | None = None,
-    clip: float | None = None, direction: str, hidden_size: int | None = None, layout: int = 0, made: int,
-) -> tuple[Tensor, ...]:  # fmt: skip
+    *,
+    activation_alpha: Any = None,
+    activation_beta: Any = None,
+    activations: Sequence[str] | None = None,
+    clip: float | None = None,
+    direction: str,
+    hidden_size: int | None = None,
+    layout: int = 0,
+    made: int,
+) -> tuple[Tensor, ...]:
     """One activation of the sum of both products; the standard's default names one for each of two directions."""
     hidden = _checked("RNN", direction, clip, hidden_size, r)
     count = len(DIRECTIONS[direction])

@@ -190,11 +190,19 @@ OURS = ("half_pixel", "align_corners", "asymmetric", "pytorch_half_pixel", "tf_h
 
 @mapped("Resize")
 def resize(
-    x: Tensor, *operands: Tensor | None, mode: str, antialias: int = 0, axes: Sequence[int] | None = None,
-    coordinate_transformation_mode: str = "asymmetric", cubic_coeff_a: float = -0.75, exclude_outside: int = 0,
-    extrapolation_value: float = 0.0, keep_aspect_ratio_policy: str = "stretch", nearest_mode: str = "floor",
+    x: Tensor,
+    *operands: Tensor | None,
+    mode: str,
+    antialias: int = 0,
+    axes: Sequence[int] | None = None,
+    coordinate_transformation_mode: str = "asymmetric",
+    cubic_coeff_a: float = -0.75,
+    exclude_outside: int = 0,
+    extrapolation_value: float = 0.0,
+    keep_aspect_ratio_policy: str = "stretch",
+    nearest_mode: str = "floor",
     since: int,
-) -> Ours | None:  # fmt: skip
+) -> Ours | None:
     """The registry's resize of images, where whole sizes say all about the scales."""
     del cubic_coeff_a, exclude_outside, extrapolation_value
     ops = {"nearest": "resize_nearest", "linear": "resize_bilinear"}
@@ -214,11 +222,19 @@ def resize(
 
 @kernel("Resize")
 def resize_any(
-    x: Tensor, *operands: Tensor | None, mode: str, antialias: int = 0, axes: Sequence[int] | None = None,
-    coordinate_transformation_mode: str = "asymmetric", cubic_coeff_a: float = -0.75, exclude_outside: int = 0,
-    extrapolation_value: float = 0.0, keep_aspect_ratio_policy: str = "stretch", nearest_mode: str = "floor",
+    x: Tensor,
+    *operands: Tensor | None,
+    mode: str,
+    antialias: int = 0,
+    axes: Sequence[int] | None = None,
+    coordinate_transformation_mode: str = "asymmetric",
+    cubic_coeff_a: float = -0.75,
+    exclude_outside: int = 0,
+    extrapolation_value: float = 0.0,
+    keep_aspect_ratio_policy: str = "stretch",
+    nearest_mode: str = "floor",
     since: int,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """x at evenly spaced coordinates, to given sizes or by given scales, for some axes or all."""
     roi, scales, sizes = (None, *operands, None)[:3] if since < 11 else (*operands, None, None, None)[:3]
     integers = mode == "linear" and x.dtype in INTEGERS and not antialias and not exclude_outside

@@ -75,10 +75,19 @@ def affine_grid(theta: Tensor, lengths: Tensor, *, align_corners: int) -> Tensor
 
 @kernel("DeformConv")
 def deform_conv(
-    x: Tensor, w: Tensor, offset: Tensor, b: Tensor | None = None, mask: Tensor | None = None, *, group: int,
-    offset_group: int, dilations: Sequence[int] | None = None, kernel_shape: Sequence[int] | None = None,
-    pads: Sequence[int] | None = None, strides: Sequence[int] | None = None,
-) -> Tensor:  # fmt: skip
+    x: Tensor,
+    w: Tensor,
+    offset: Tensor,
+    b: Tensor | None = None,
+    mask: Tensor | None = None,
+    *,
+    group: int,
+    offset_group: int,
+    dilations: Sequence[int] | None = None,
+    kernel_shape: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+) -> Tensor:
     """Convolution of images with every place moved by an offset (row, column), interpolated, zero outside, masked."""
     window = tuple(w.shape[2:])
     (sy, sx), (dy, dx), (top, left, bottom, right) = strides or (1, 1), dilations or (1, 1), pads or (0,) * 4

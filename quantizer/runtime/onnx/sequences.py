@@ -110,10 +110,20 @@ def causal_conv(
 
 @kernel("LinearAttention")
 def linear_attention(
-    query: Tensor, key: Tensor, value: Tensor, past: Tensor | None = None, decay: Tensor | None = None,
-    beta: Tensor | None = None, *, q_num_heads: int, kv_num_heads: int, scale: float = 0.0, update_rule: str,
-    chunk_size: int = 0, made: int,
-) -> tuple[Tensor, ...]:  # fmt: skip
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    past: Tensor | None = None,
+    decay: Tensor | None = None,
+    beta: Tensor | None = None,
+    *,
+    q_num_heads: int,
+    kv_num_heads: int,
+    scale: float = 0.0,
+    update_rule: str,
+    chunk_size: int = 0,
+    made: int,
+) -> tuple[Tensor, ...]:
     """Queries times a state that every step adds key times value to, in float32.
 
     Gated rules first shrink the state by exp(decay), delta rules write beta * (value - what the key finds) instead of

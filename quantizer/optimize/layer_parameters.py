@@ -1,41 +1,33 @@
-"""From ranges to parameters, layer by layer, and from those to the graph of codes that is written."""
+"""From ranges to the parameters of every layer of a float graph."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import cast
 
 import torch
 
-from quantizer.calibration.statistics import UNTRIMMED, observe
-from quantizer.calibration.strategies import calibrated
 from quantizer.core.case import AttrValue as CaseAttr
 from quantizer.core.case import Range
 from quantizer.core.dtypes import DTYPES, DType
 from quantizer.core.errors import GraphError, UnsupportedError
 from quantizer.core.platforms import Platform
 from quantizer.core.spec import Spec
-from quantizer.ir.formats.compass_graph import CONSTANTS
-from quantizer.ir.formats.compass_mapping import FORMAT
 from quantizer.ir.formats.compass_native import SOURCES
-from quantizer.ir.formats.compass_params import AXES, TOP_RANGE, TOP_SCALE, TOP_ZP, WINOGRAD, scale_of
-from quantizer.ir.formats.compass_quantized import file_format, filed, float_layer, provided_layer
-from quantizer.ir.formats.compass_text import format_loosely
-from quantizer.ir.graph import AttrValue, Graph, Node, Tensor, container
+from quantizer.ir.formats.compass_params import WINOGRAD
+from quantizer.ir.formats.compass_quantized import file_format
+from quantizer.ir.graph import Graph, Node, Tensor
 from quantizer.numerics.logarithm_tables import LOGARITHMS, SHARES
 from quantizer.numerics.parameters import Request
 from quantizer.numerics.qparams import Parameters, QParams
-from quantizer.numerics.quantize import quantize
-from quantizer.numerics.rules import Ends, activation_params, weight_part
+from quantizer.numerics.rules import Ends, activation_params
 from quantizer.optimize import layers_without_spec
-from quantizer.optimize.scaled_products import SCALED, as_scaled
 from quantizer.optimize.settings import TWO_TABLES, Settings
+from quantizer.optimize.weight_ranges import extrema, weight_ends
 from quantizer.plugins.layers_without_spec import LoneLayer
 from quantizer.runtime.engines.builtin import BuiltinEngine
 
-FLOAT_BIASES = ("biases", "negative_slope")
-"""Constants that stay float32 in a layer of 16-bit floats."""
 PER_CHANNEL_REFUSED = (
     "addition",
     "subtraction",
@@ -57,15 +49,6 @@ PER_CHANNEL_REFUSED = (
 """Families that have no activations with a scale for each channel; others take one scale all the same (Compass)."""
 
 
-BY_WINOGRAD: Mapping[str, AttrValue] = {
-    "with_winograd": True,
-    "Fmnrs": (2, 3),
-    "kernel_x": 4,
-    "kernel_y": 3,
-    "stride_x": 2,
-    "stride_y": 1,
-}
-"""What a layer says that is computed by Winograd's algorithm: two outputs at a time, of four places of a row."""
 AS_WIDE_AS_INPUTS = ("concatenation", "log_softmax")
 """Families whose outputs have as many bits as their widest input, whatever the layer is configured to."""
 STAGES = (SHARES, LOGARITHMS)
@@ -218,7 +201,7 @@ def _parameters(graph: Graph, node: Node, tensors: Mapping[str, QParams], layers
     constants = {key: _constant(graph, spec, key, operands) for key in operands if key not in given}
     found = {key: weight_ends(spec, node, key, values, settings, layers.platform) for key, values in constants.items()}
     if node.name in layers.rounded:
-        found["weight"] = found["weight"] or _extrema(spec, constants["weight"])
+        found["weight"] = found["weight"] or extrema(spec, constants["weight"])
         constants["weight"] = layers.rounded[node.name]
     if node.name in layers.learned:
         own = layers.learned[node.name]
@@ -275,180 +258,3 @@ def _constant(graph: Graph, spec: Spec, key: str, operands: Mapping[str, str]) -
     if data is None:
         raise GraphError(f"tensor {operands[key]!r}: {spec.op} takes {key!r} as a constant.")
     return _arranged(data.float(), spec, key)
-
-
-def weight_ends(
-    spec: Spec, node: Node, key: str, values: torch.Tensor, settings: Settings, platform: Platform
-) -> Ends | None:
-    """Return the range that the weight strategy gives a constant; None if extrema are meant.
-
-    in_ir takes `<constant>_range` of the layer: a pair of numbers, or of lists of one number for each slice.
-    """
-    strategy, scheme = settings.weight_strategy, settings.scheme()
-    untrimmed = settings["trim_infinity_before_statistic"] == UNTRIMMED
-    given = node.extra.get(f"{_file_key(spec, key)}_range") if strategy.name == "in_ir" else None
-    plain = strategy.name in ("extrema", "mean", "in_ir") and given is None and untrimmed
-    if plain or spec.inputs[key].role != "weight" or scheme.weight is None:
-        return None
-    part = weight_part(scheme.weight, platform, spec.quantization.family)
-    wanted, axis = settings.wanted(strategy), spec.inputs[key].channel_axis or 0
-    whole, slices = observe(None, values, wanted), observe(None, values, wanted, axis)
-    if given is not None:
-        low, high = _ends_of_the_ir(f"layer {node.name!r}: {_file_key(spec, key)}_range", given, slices.low.numel())
-        whole, slices = whole.with_ends(low.min(), high.max()), slices.with_ends(low, high)
-    symmetric = part.symmetry == "symmetric"
-    low, high = calibrated(strategy, whole, bits=part.bits, symmetric=symmetric)
-    lows, highs = calibrated(strategy, slices, bits=part.bits, symmetric=symmetric)
-    return Ends(low, high, lows, highs)
-
-
-def _ends_of_the_ir(place: str, given: object, count: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the smallest and largest values that the IR gives a constant of *count* slices, one or one for each."""
-    ends = given if isinstance(given, tuple) and len(given) == 2 else ()
-    rows = [end if isinstance(end, tuple) else (end,) for end in ends]
-    if rows and all(len(row) in (1, count) and all(type(item) in (int, float) for item in row) for row in rows):
-        low, high = (torch.tensor(row, dtype=torch.float32) for row in rows)
-        if bool((low.isfinite() & high.isfinite() & (low <= high)).all()):
-            return low, high
-    shown = format_loosely(cast("AttrValue", given))[:60]
-    raise GraphError(
-        f"{place}: got {shown}: must be a pair [smallest,largest] of finite numbers, or of lists of one for each of"
-        f" {count} slices."
-    )
-
-
-def _extrema(spec: Spec, values: torch.Tensor) -> Ends:
-    """Return the range of a constant's values, widened to contain 0."""
-    rows = values.movedim(spec.inputs["weight"].channel_axis or 0, 0).flatten(1)
-    low, high = rows.amin(1).clamp(max=0.0), rows.amax(1).clamp(min=0.0)
-    return Ends(low.min(), high.max(), low, high)
-
-
-def _file_key(spec: Spec, key: str) -> str:
-    return spec.formats[FORMAT].inputs.get(key, key) if FORMAT in spec.formats else key
-
-
-def quantized_graph(graph: Graph, layers: Layers, decided: Decided, floats: Mapping[str, DType]) -> Graph:
-    """Return the graph of codes, with constants as codes and Compass's names. Layers of *floats* stay float."""
-    graph = _without_ranges(graph)
-    tensors = dict(graph.tensors)
-    nodes = []
-    for node in graph.nodes:
-        settings = layers.settings[node.name]
-        perf = bool(settings["perf_mode_for_lib"])
-        if isinstance(node.parameters, LoneLayer):
-            changed, made = (
-                layers_without_spec.float_layer(graph, node, floats[node.name], perf_mode=perf)
-                if node.name in floats
-                else layers_without_spec.quantized_layer(graph, node, decided.lone[node.name], perf_mode=perf)
-            )
-            nodes.append(changed)
-            tensors |= {tensor.name: tensor for tensor in made}
-            continue
-        spec = layers.specs[node.op]
-        if node.name in floats:
-            changed, made = float_layer(graph, node, floats[node.name], perf_mode=perf)
-            made += _float_constants(graph, spec, node, floats[node.name])
-            changed = replace(changed, extra=_before_axes(changed.extra, _unit_scales(spec, node)))
-        else:
-            ready = replace(node, parameters=decided.provided[node.name])
-            if SCALED in node.extra:
-                changed, made = as_scaled(graph, ready, spec, perf_mode=perf)
-                nodes.append(changed)
-                tensors |= {tensor.name: tensor for tensor in made}
-                continue
-            bits = settings.multiplier_bits_of(spec.quantization.family)
-            more = BY_WINOGRAD if node.extra.get(WINOGRAD) is True else None
-            changed, made = provided_layer(graph, ready, spec, multiplier_bits=bits, perf_mode=perf, more=more)
-        nodes.append(changed)
-        tensors |= {tensor.name: tensor for tensor in made}
-    found = graph.with_(nodes=tuple(nodes), tensors=tensors)
-    return _with_sources(found, layers, decided, floats)
-
-
-def _without_ranges(graph: Graph) -> Graph:
-    """Return the graph without the float IR's ranges of real outputs.
-
-    Next to codes they would be read as the ends of the codes.
-    """
-
-    def plain(node: Node) -> Node:
-        extra = {key: value for key, value in node.extra.items() if key != TOP_RANGE}
-        return node if len(extra) == len(node.extra) else replace(node, extra=extra)
-
-    sources = cast("tuple[tuple[int, Node, Tensor | None], ...]", graph.extra.get(SOURCES, ()))
-    kept = tuple((position, plain(node), constant) for position, node, constant in sources)
-    return graph.with_(nodes=tuple(plain(node) for node in graph.nodes), extra={**graph.extra, SOURCES: kept})
-
-
-def _float_constants(graph: Graph, spec: Spec, node: Node, dtype: DType) -> list[Tensor]:
-    """Return the constants of a layer that stays in 16-bit floating point, in that type except for biases."""
-    assert FORMAT in spec.formats
-    keys = spec.formats[FORMAT].inputs
-    found = []
-    for key, name in zip(spec.inputs, node.inputs, strict=True):
-        if name is not None and key in keys and keys[key] not in FLOAT_BIASES and dtype.bits < 32:
-            tensor = graph.tensor(name)
-            assert tensor.data is not None
-            found.append(replace(tensor, dtype=dtype, data=tensor.data.to(container(dtype))))
-    return found
-
-
-def _before_axes(extra: Mapping[str, object], added: Mapping[str, object]) -> dict[str, object]:
-    """Return the lines that a layer keeps, with *added* before the last, which is that of its axes."""
-    return {**{key: value for key, value in extra.items() if key != AXES}, **added, AXES: extra[AXES]}
-
-
-def _unit_scales(spec: Spec, node: Node) -> dict[str, object]:
-    """Return the scale 1 and the zero point 0 that Compass writes for weights and biases of a float layer."""
-    assert FORMAT in spec.formats
-    keys = spec.formats[FORMAT].inputs
-    found: dict[str, object] = {}
-    for key, name in zip(spec.inputs, node.inputs, strict=True):
-        if name is not None and keys.get(key) in ("weights", "biases"):
-            found |= {f"{keys[key]}_scale": 1.0, f"{keys[key]}_zp": 0}
-    return found
-
-
-def _with_sources(graph: Graph, layers: Layers, decided: Decided, floats: Mapping[str, DType]) -> Graph:
-    """Return the graph with its Input and Constant layers quantized."""
-    sources = []
-    tensors = dict(graph.tensors)
-    for position, node, constant in cast("tuple[tuple[int, Node, Tensor | None], ...]", graph.extra.get(SOURCES, ())):
-        source, values = _source(node, constant, layers, decided, tensors, floats.get(node.name))
-        sources.append((position, source, values))
-    return graph.with_(tensors=tensors, extra={**graph.extra, SOURCES: tuple(sources)})
-
-
-def _source(
-    node: Node,
-    constant: Tensor | None,
-    layers: Layers,
-    decided: Decided,
-    tensors: dict[str, Tensor],
-    dtype: DType | None,
-) -> tuple[Node, Tensor | None]:
-    """Return an Input or Constant layer in its written form, and its constant; its tensor in *tensors* is replaced.
-
-    dtype: of a layer that stays in floating point.
-    """
-    said: dict[str, AttrValue] = {
-        "is_perf_mode": bool(layers.settings[node.name]["perf_mode_for_lib"]),
-        "unquantifiable": dtype is not None,
-        AXES: ("None",) * len(node.outputs),
-    }
-    extra = {CONSTANTS: (), **node.extra}
-    for name in node.outputs:
-        if dtype is not None:
-            extra |= {TOP_SCALE: (1.0,), TOP_ZP: (0,)}
-            tensors[name] = replace(tensors[name], dtype=dtype)
-        elif name in decided.tensors:
-            params = filed(decided.tensors[name])
-            tensors[name] = replace(tensors[name], dtype=params.dtype, qparams=params)
-            if constant is not None and constant.data is not None:
-                codes = quantize(constant.data.float(), params, layers.platform.quantizer)
-                data = codes.to(container(params.dtype))
-                tensors[name] = replace(tensors[name], data=data)
-                said |= {"weights_scale": float(scale_of(params)), "weights_zp": -int(params.zero_point)}
-                constant = replace(constant, dtype=params.dtype, data=data)
-    return replace(node, attrs={**node.attrs, **said}, extra=extra), constant
