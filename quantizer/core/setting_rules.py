@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
 from quantizer.core.platforms import NARROW_BITS, Platform
@@ -14,6 +15,13 @@ SUM_BITS = 12
 """Bits that a sum needs beyond one of its products: room for 4,096 terms, or as many of half the size and a bias."""
 UNIFIED_BITS = 15
 """Bits of multipliers under one shift."""
+INTEGER_BITS: Mapping[Variant, int] = {
+    **dict.fromkeys(("q31_single", "q31_double", "q31_half_up", "integer_multiplier_shift"), 31),
+    **dict.fromkeys(("q15_half_up", "q15_single"), 16),
+}
+"""Requantization whose product is an integer -> the bits of its largest multiplier."""
+PRODUCT_BITS = 63
+"""Bits of the signed factors of a product that stays below 2**62."""
 SHIFTED: tuple[Variant, ...] = ("multiplier_shift", "area_multiplier")
 """Requantizations that read `max_shift`, `positive_shifts` and `unify_shifts`."""
 
@@ -29,6 +37,7 @@ def setting_problems(
     yield from _granularity(platform, own)
     yield from _shifts(platform, specs)
     yield from _room_for_sums(platform, specs, own)
+    yield from _room_for_products(platform, specs, own)
     yield from _fixed_outputs(platform, specs, own)
     yield from _activations(platform)
     yield from _boundaries(platform, specs)
@@ -49,6 +58,11 @@ def _signs(platform: Platform, schemes: Sequence[Scheme]) -> Iterator[tuple[Loca
     elif platform.parameters.activation_sign == "unsigned" and platform.parameters.zero_point == "negated":
         text = "negated zero points are as small as those of signed codes. Write activation_sign: by_range or signed."
         yield ("parameters", "zero_point"), text
+    elif platform.parameters.zero_point == "negated" and not any("parameters" in d.checks for d in platform.defects):
+        asymmetric = next((scheme.name for scheme in schemes if not _is_symmetric(platform, scheme)), None)
+        if asymmetric is not None:
+            text = f"negated: clamped one short of the smallest code, so that [0, max] loses a step (scheme {asymmetric!r})"
+            yield ("parameters", "zero_point"), f"{text}. Write range, or declare a defect with checks: [parameters]."
 
 
 def _segments(platform: Platform, schemes: Sequence[Scheme]) -> Iterator[tuple[Location, str]]:
@@ -131,6 +145,53 @@ def _room_for_sums(
                 others = "saturate" if squares else "wrap or saturate"  # a sum of squares that wraps has no root
                 yield ("accumulator", "overflow"), f"{rule.overflow}: {text} Write {others}, or more bits."
                 return
+
+
+def _room_for_products(
+    platform: Platform, specs: Sequence[Spec], schemes: Sequence[Scheme]
+) -> Iterator[tuple[Location, str]]:
+    """A sum times an integer multiplier is a number of 64 bits, its sign and a doubled half included."""
+    said = set()
+    for spec, scheme in itertools.product(specs, schemes):
+        families = platform.scheme_families.get(scheme.name)
+        family = spec.quantization.family
+        if (scheme.weight is not None) != spec.has_weights or (families is not None and family not in families):
+            continue
+        for variant in sorted(variants_of(platform, family) & INTEGER_BITS.keys()):
+            held, place = _factor(platform, spec, scheme, variant), ("requantize", family)
+            bits = _multiplier_bits(platform, scheme, variant)
+            if held is None or held + bits <= PRODUCT_BITS or variant in said:
+                continue
+            said.add(variant)
+            if spec.error_model.kind == "bilinear":
+                what, write = f"sums of {held} bits", "accumulator: {bits: 32, overflow: wrap} or saturate, fewer multiplier bits,"
+            else:
+                what, write = f"operands of {held} bits after their shift", "a smaller left_shift or sum_shift"
+            text = f"{spec.op} under {scheme.name!r} has {what}; times a multiplier of {bits} bits they leave 64 bits."
+            yield place if family in platform.requantize else ("requantize", "default"), f"{text} Write {write} or exact."
+
+
+def _factor(platform: Platform, spec: Spec, scheme: Scheme, variant: Variant) -> int | None:
+    """Return the bits of what is multiplied: of a sum that its accumulator holds, or of a widened operand."""
+    rule, part = platform.accumulator, scheme.activation
+    if spec.error_model.kind == "bilinear":
+        needed = _bits_of_sum(platform, spec, scheme)
+        declared = part.accumulator_bits if rule.bits == "scheme" else rule.bits
+        return min(needed, declared) if rule.overflow in ("wrap", "saturate") else needed
+    if len(spec.activations) < 2:
+        return None
+    shift = platform.multiplier.places(part.bits) if variant == "q31_double" else 0
+    if (own := platform.multiplier.sum_shift) is not None:
+        wide = platform.multiplier.wide_sum_shift
+        shift = max(shift, own if part.bits <= NARROW_BITS else (wide or 0))
+    return part.bits + (part.symmetry == "asymmetric") + shift + 1
+
+
+def _multiplier_bits(platform: Platform, scheme: Scheme, variant: Variant) -> int:
+    """Return the bits of the multiplier of *variant*: what the platform declares, or what the variant has at most."""
+    rule = platform.multiplier
+    own = scheme.activation.bits if rule.bits == "activation" else rule.bits
+    return min(INTEGER_BITS[variant], own, rule.max_bits)
 
 
 def _bits_of_sum(platform: Platform, spec: Spec, scheme: Scheme) -> int:

@@ -75,7 +75,7 @@ class Request:
     def inputs(self) -> dict[str, QParams]:
         """Parameters of the activations that are codes, from their ranges."""
         present = [name for name in self.spec.coded if name in self.shapes or name in self.ranges]
-        if self.spec.quantization.family in self.platform.shared_parameters:
+        if present and self.spec.quantization.family in self.platform.shared_parameters:
             return self._shared(present)
         return {name: self.given.get(name) or self.input(name) for name in present}
 

@@ -198,11 +198,16 @@ def extrema(weights: Tensor, axis: int, blocks: Blocks) -> tuple[Array, Array]:
 def holding_bias(params: QParams, bias: Tensor, factor: Tensor, bits: int) -> QParams:
     """Return weight parameters whose scale is large enough for the codes of *bias* to fit *bits* bits.
 
-    bias: float32, one per channel. factor: the scale of the input. A scale grows until `factor * scale` is a
+    bias: float32, one per channel of the output; a scale that groups share holds the largest of its channels.
+    factor: the scale of the input. A scale grows until `factor * scale` is a
     ten-thousandth above `2 * |bias| / (2**bits - 2)`, in float32 up to the division per
     channel, in float64 per tensor.
     """
-    largest = bias.float().abs() if params.scale.dim() else bias.double().abs().amax()
+    largest = (
+        bias.float().abs().reshape(-1, params.scale.numel()).amax(0)
+        if params.scale.dim()
+        else bias.double().abs().amax()
+    )
     smallest = (2.0 * largest * 1.0001).double() / float((1 << bits) - 2)
     product = factor * params.scale
     grown = (params.scale * (smallest / product)).float().double()

@@ -20,9 +20,8 @@ def reference(x: Tensor, *, padding: tuple[int, ...], value: float) -> Tensor:
 
 @operator("pad")
 def quantized(x: Tensor, *, parameters: Parameters, padding: tuple[int, ...], value: float) -> Tensor:
-    """Move codes into a tensor of the code of *value*; the output shares the input's parameters."""
-    params = parameters.inputs["x"]
-    code = to_codes(torch.tensor(value), params, parameters.platform.quantizer)
+    """Move codes into a tensor of the output's code of *value*; scale and zero point are the input's."""
+    code = to_codes(torch.tensor(value), parameters.outputs["y"], parameters.platform.quantizer)
     rank = x.dim()
     sizes = [size + padding[i] + padding[i + rank] for i, size in enumerate(x.shape)]
     codes = torch.full(sizes, int(code), dtype=torch.int64)

@@ -18,7 +18,7 @@ from quantizer.conformance.target import Target
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.arithmetics import COMPOSING, refusal
 from quantizer.core.linting import lint
-from quantizer.core.platforms import Platform, RoundingMode
+from quantizer.core.platforms import Accumulator, Platform, RoundingMode
 from quantizer.core.schemes import ActivationPart, Scheme, WeightPart
 from quantizer.core.variants import Variant
 
@@ -202,6 +202,11 @@ def fails_alone(
         ("layer_norm", {"requantize": {"default": "multiplier_shift"}, "multiplier": {"bits": 15}}),
         ("resize_bilinear", {"requantize": {"default": "multiplier_shift"}, "multiplier": {"bits": 15}}),
         ("reduce_l2", {"accumulator": {"bits": 20, "overflow": "saturate"}}),
+        ("pad", {"full_range_outputs": ["pad"]}),
+        ("quantize", {"quantizer": {"rounding": "up"}, "enclosing": {"format": "float32"}}),
+        ("quantize", {"shared_parameters": ["boundary"]}),
+        ("conv_transpose2d", {"parameters": {"weights_hold_bias": True, "scale": "float32"}}),
+        ("conv2d", {"activation_limits": {"default": {"rounding": "up"}}, "activations": {"relu6": "relu6"}}),
     ],
 )
 def test_settings_that_were_red_are_green(op: str, fields: dict[str, object]):
@@ -222,6 +227,13 @@ def test_settings_that_were_red_are_green(op: str, fields: dict[str, object]):
 )
 def test_products_obey_every_limit_of_multipliers(fields: dict[str, object]):
     assert fails_alone("conv2d", {"bits": 8}, {"bits": 6, "bias_bits": 40}, **fields) == []
+
+
+def test_a_sum_that_wraps_in_64_bits_is_what_int64_holds():
+    platform = IDEAL.model_copy(update={"accumulator": Accumulator(bits=64, overflow="wrap")})
+    target = Target(SESSION.library.spec("matmul"), SESSION.library.scheme("a8"), platform)
+    trial = Trial(target, build_case(target, HashChoices(key(0, target.id), {})), SESSION.engine)
+    assert [verdict.outcome for verdict in judge(trial, ("exact",))] == ["pass"]
 
 
 @pytest.mark.parametrize("overflow", ["wrap", "saturate"])

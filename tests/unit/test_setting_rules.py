@@ -92,6 +92,21 @@ def linted(folder: Path, **keys: str) -> list[str]:
             "requantize.default",
             "Write shifts: [2, 62] too",
         ),
+        (
+            {"parameters": "{zero_point: negated}"},
+            "parameters.zero_point",
+            "so that [0, max] loses a step (scheme 'w8a8'). Write range, or declare a defect",
+        ),
+        (
+            {"ops": "[matmul]", "schemes": "[a16]", "requantize": "{default: q31_single}", "multiplier": "{}"},
+            "requantize.default",
+            "sums of 44 bits; times a multiplier of 31 bits they leave 64 bits",
+        ),
+        (
+            {"ops": "[sub]", "rounding": "half_away", "requantize": "{default: q31_double}", "multiplier": "{left_shift: 24}"},
+            "requantize.default",
+            "operands of 34 bits after their shift",
+        ),
     ],
 )
 def test_lint_refuses_settings_that_contradict_each_other(tmp_path: Path, keys: dict[str, str], place: str, said: str):
@@ -105,6 +120,9 @@ def test_lint_accepts_what_the_messages_say_to_write(tmp_path: Path):
     assert linted(tmp_path, parameters="{activation_sign: by_range}", schemes="[w8a8s, a8s]") == []
     assert linted(tmp_path, schemes="[w16a16, a16]", tables="{segments: 64}") == []
     assert linted(tmp_path, accumulator="{bits: 32, overflow: forbidden}") == []
+    wraps = {"accumulator": "{bits: 32, overflow: wrap}", "requantize": "{default: q31_single}", "multiplier": "{}"}
+    assert linted(tmp_path, ops="[matmul]", schemes="[a16]", **wraps) == []
+    assert linted(tmp_path, parameters="{zero_point: negated}", schemes="[w8a8s, a8s]") == []
 
 
 def test_weights_in_blocks_have_no_scale_per_tensor(tmp_path: Path):

@@ -16,6 +16,7 @@ from quantizer.conformance.checks.reductions import sums_of_squares
 from quantizer.conformance.checks.requantized import DECLARED, FLOAT32_UNIT, last_roundings
 from quantizer.conformance.checks.stage_errors import stage_error
 from quantizer.conformance.checks.staged import computes_reference, has_stages, last_mode, unrounded
+from quantizer.conformance.expected import parameters as expected_parameters
 from quantizer.conformance.grids import decoded, ends, listed, positions, values_at
 from quantizer.conformance.trials.declared import as_declared
 from quantizer.conformance.trials.elements import judge_reals
@@ -53,7 +54,7 @@ def accuracy(trial: Trial) -> Verdict:
     inner = enclose(trial).saturated(*LIMITS[trial.case.activation])
     lost = np.zeros(trial.output_shape) if has_stages(trial) else stage_error(trial)
     stages = scale * (lost + _limit_error(trial))
-    allowed = _rounded(trial, inner.widened(stages)).saturated(low, high)
+    allowed = _with_limit(trial, inner, _rounded(trial, inner.widened(stages))).saturated(low, high)
     vacuous = bounds.vacuous(allowed, low, high)
     got = scale * decoded(trial.got, output, zero)
     centre = np.clip(trial.y, low, high)
@@ -110,6 +111,21 @@ def _lost(trial: Trial) -> str:
     if all(mode.startswith("half") for mode in _roundings(trial)):
         return f"half a step {scale / 2:.4g}"
     return f"a step {scale:.4g} in the direction of the rounding"
+
+
+def _with_limit(trial: Trial, inner: Interval, allowed: Interval) -> Interval:
+    """Return *allowed* with the value of an activation's limit, where the platform declares how it becomes a code.
+
+    No code is above that one, and every number at or above the limit may become it.
+    """
+    rule, most = trial.target.platform.limit(trial.variant), trial.limits[1]
+    if trial.case.activation == "none" or rule is None or not math.isfinite(most):
+        return allowed
+    scale, zero = float(trial.output.scale), int(trial.output.zero_point)
+    end = scale * (expected_parameters.limit_code(most, scale, zero, rule) - zero)
+    return Interval(
+        np.minimum(allowed.lo, end), np.where(inner.hi >= most, np.maximum(allowed.hi, end), allowed.hi)
+    )
 
 
 def _limit_error(trial: Trial) -> float:

@@ -36,12 +36,21 @@ def enclosed(trial: Trial) -> Verdict:
     return rounded_once(
         trial,
         trial.y_hat / scale,
-        Declared(),
+        _rounding(trial),
         computed_error(trial),
         lambda i: Fraction(float(trial.y_hat[i])) / Fraction(scale),
         lambda _: {},
         "the values of the codes",
     )
+
+
+def _rounding(trial: Trial) -> Declared:
+    """Return the last rounding: the platform's, and that of its quantizer where real numbers become codes or fill."""
+    if trial.spec.error_model.kind != "movement":
+        return Declared()
+    platform, first = trial.target.platform, trial.spec.inputs[trial.spec.activations[0]]
+    quantizer = platform.runtime_quantizer if first.kind == "real" else platform.quantizer
+    return Declared(quantizer.rounding, quantizer.zero_point == "before")
 
 
 def computed_error(trial: Trial) -> Array:

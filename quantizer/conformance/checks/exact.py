@@ -15,6 +15,7 @@ from quantizer.core.verdict import Verdict, inconclusive
 
 Array = NDArray[Any]
 CHECK = "exact"
+INT64_BITS = 64
 
 
 def exact(trial: Trial) -> Verdict | None:
@@ -46,6 +47,8 @@ def _in_blocks(trial: Trial, name: str) -> Array | None:
 
 
 def _wrapped(sums: Array, bits: int) -> Array:
-    """Return sums wrapped to the accumulator's bits."""
+    """Return sums wrapped to the accumulator's bits; an int64 holds no more than 64 of them."""
+    if bits >= INT64_BITS:
+        return sums
     limit = 1 << (bits - 1)
     return (sums + limit & (limit << 1) - 1) - limit

@@ -236,8 +236,16 @@ def weight(
 
 
 def holding_bias(found: Expected, bias: Array, input_scale: float, bits: int) -> Expected:
-    """Return *found* with each scale grown until the bias that it carries fits *bits* bits."""
-    largest: Array = np.abs(bias.astype(F32)) if found.scale.ndim else np.array(np.abs(bias).max(), dtype=np.float64)
+    """Return *found* with each scale grown until every bias that it carries fits *bits* bits.
+
+    Groups of channels that share scales repeat them: scale j is that of channels j, j + n, j + 2n, ...
+    """
+    count = found.scale.size
+    largest: Array = (
+        np.array([np.abs(bias.astype(F32)[first::count]).max() for first in range(count)], dtype=F32)
+        if found.scale.ndim
+        else np.array(np.abs(bias).max(), dtype=np.float64)
+    )
     needed = [float(v * v.dtype.type(2) * v.dtype.type(1.0001)) / (2**bits - 2) for v in np.atleast_1d(largest)]
     scales = [float(v) for v in np.atleast_1d(found.scale)]
     grown = [

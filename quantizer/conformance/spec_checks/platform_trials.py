@@ -1,4 +1,4 @@
-"""Tries a new platform on a few cases of built-in functions, one operator of each family, before a run relies on it."""
+"""Tries a platform on a few cases of built-in functions, one operator of each family, before a run relies on it."""
 
 from __future__ import annotations
 
@@ -19,23 +19,13 @@ from quantizer.core.verdict import Verdict
 from quantizer.core.wording import shown_path
 from quantizer.ops import REGISTRY
 
-OPERATORS = (
-    "add",
-    "conv2d",
-    "mul",
-    "sigmoid",
-    "avg_pool2d",
-    "softmax",
-    "relu",
-    "leaky_relu",
-    "reduce_mean",
-    "layer_norm",
-    "concat",
-)
-"""One operator of each family: sums, products, functions, means, rows, movement."""
+FIRST = ("add", "conv2d", "mul", "sigmoid", "layer_norm", "pad")
+"""Operators that are tried for their families; of other families the first one by name."""
 CHECKS = ("parameters", "arithmetic", "accuracy")
 CASES = 3
 """Cases of an operator under the first of the platform's schemes, and as many under the last."""
+OPERATORS_NAMED = ("fixed_outputs", "fixed_ranges", "full_range_outputs", "padded_tiles", "stages")
+"""Keys of a platform that hold rules of single operators."""
 
 
 def platform_problems(platforms: Iterable[str], specs: Sequence[Path]) -> Iterator[str]:
@@ -46,14 +36,23 @@ def platform_problems(platforms: Iterable[str], specs: Sequence[Path]) -> Iterat
     session = open_session(Options(root=Path.cwd(), specs=tuple(specs)))
     for name in platforms:
         platform = session.library.platforms.get(name)
-        for op in () if platform is None else _operators(platform):
+        for op in () if platform is None else _operators(session, platform):
             yield from _of_operator(session, name, op)
 
 
-def _operators(platform: Platform) -> list[str]:
-    """Return the operators to try, also those of a platform whose functions this one has under other settings."""
+def _operators(session: Session, platform: Platform) -> list[str]:
+    """Return the operators to try: one of each family and error model, and those that have a rule or function alone.
+
+    Under a platform's functions these are the operators for which that platform has functions of its own.
+    """
+    found: dict[object, str] = {}
+    specs = session.library.specs
+    computed = specs.keys() & {entry.op for entry in REGISTRY.all()}
+    for op in (*(op for op in FIRST if op in computed), *sorted(computed)):
+        found.setdefault((specs[op].quantization.family, specs[op].error_model.kind), op)
+    named = {op for key in OPERATORS_NAMED for op in getattr(platform, key)}
     lent = {entry.op for entry in REGISTRY.all() if entry.platform in platform.places[1:]}
-    return [*OPERATORS, *sorted(lent.difference(OPERATORS))]
+    return [*dict.fromkeys((*found.values(), *sorted((named | lent) & computed)))]
 
 
 def _of_operator(session: Session, platform: str, op: str) -> Iterator[str]:
