@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag
 
-from quantizer.core import rounding_modes
+from quantizer.core import rounding_modes, variants
 from quantizer.core.defects import Defect, GraphDefect
 from quantizer.core.model import Model
 from quantizer.core.model_errors import IDENTIFIER
@@ -15,66 +15,8 @@ from quantizer.core.spec import Activation, Expr, Identifier
 from quantizer.core.stages import Stage
 
 RoundingMode = rounding_modes.RoundingMode
-RatioArithmetic = Literal["float64", "float32_product", "float32_product_of_one", "float32"]
-"""How the ratio of scales is formed before it becomes a fixed-point multiplier; real kernels have all four.
-
-float64: convolutions; float32_product (scales multiplied in float32, divided in float64): batch matmul;
-float32_product_of_one: so where all channels share a fixed-point ratio, else float64: fully connected without a
-delegate; float32: mul. Shown on a real system with 12 to 100 million elements each.
-"""
-Variant = Literal[
-    "exact",
-    "f32_even",
-    "f32_even_zpin",
-    "q31_single",
-    "q31_double",
-    "q31_half_up",
-    "q31_half_up_in_8_lanes",
-    "q31_folded",
-    "q31_mean_in_16_lanes",
-    "q21_half_up",
-    "q8_half_up",
-    "mean_of_codes_half_away",
-    "f32_mean_of_codes_half_even",
-    "f32_mean_of_codes_half_away",
-    "half_away",
-    "q15_half_up",
-    "q15_single",
-    "multiplier_shift",
-    "area_multiplier",
-    "area_reciprocal",
-    "f32_dequantized",
-    "q31_wrapping_left",
-    "q31_wrapping",
-    "integer_multiplier_shift",
-    "f32_even_bias",
-    "f32_even_inverse",
-    "f32_stages_bias",
-    "f32_products",
-    "f32_scaling",
-    "f32_add_in_lanes",
-    "f32_dequantized_fused",
-    "f32_mean_divided",
-    "f32_mean_zpin",
-    "f32_mean_raw",
-    "f32_mean_inverse",
-    "aligned_half_away",
-    "half_up",
-]
-"""How an exact sum becomes codes. Those of torch's quantized operators are all in float32. s and z are scale and zero
-point of x (or a, b), w and y:
-
-f32_even_bias: (acc + bias / (s_x s_w)) * (s_x s_w / s_y); per tensor the bias times an inverse, in one rounding.
-f32_even_inverse (mul): acc * (s_x s_w * (1 / s_y)); a bias of more bits than float32 holds loses low ones.
-f32_stages_bias: (acc * (1 / (1 / s_x)) * s_w + bias) * (1 / s_y) + z_y, then one rounding to a code. f32_products:
-products of dequantized values, added in float32. f32_scaling: (x - z_x) * (w s_x / s_y) + bias / s_y, fused.
-f32_add_in_lanes: operands dequantized and added; in whole vectors fused and z_y added after rounding, in the rest not
-and before. f32_dequantized_fused: x dequantized, times 1 / s_y plus z_y in one rounding, to a code. f32_mean_divided:
-sum / n + z, then one rounding to a code. f32_mean_zpin: sum * (1 / n) + z. f32_mean_raw: the sum of raw codes * (1 /
-n); of one channel as f32_mean_zpin. f32_mean_inverse: sum * (s / (s n)), z added after rounding. half_up: one quotient,
-rounded half up (softmax). aligned_half_away: two ratios as integers of 22 bits under one shift, rounded half away; else
-as f32_add_in_lanes.
-"""
+RatioArithmetic = variants.RatioArithmetic
+Variant = variants.Variant
 
 
 def _word_or_number(value: object) -> str:
@@ -141,7 +83,7 @@ class Multiplier(Model):
     bits: MultiplierBits = 31
     """Significant bits; 'activation': as many bits as the activation has."""
     ratio: dict[str, RatioArithmetic] = {}
-    """Operator family -> arithmetic of the ratio. Other families: float64."""
+    """Operator family -> arithmetic of the ratio. Other families: float64; of one operand without weights float32."""
     max_bits: int = 31
     """The largest number of significant bits of a multiplier."""
     max_shift: int = 31
