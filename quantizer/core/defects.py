@@ -96,7 +96,7 @@ class Defect(Model):
     lacks: list[str] = []
     """Instruction sets that the engine, or one of its libraries, must not have to show it."""
     computes: Computes | None = None
-    """What the engine computes where it is known. Then only codes that equal it, or lie in its intervals, are excused."""
+    """What the engine computes, if known. Then only codes that equal it, or lie in its intervals, are excused."""
     unstable: bool = False
     """The engine's result changes from run to run and is sometimes correct. A case is then known even if it passes."""
 
@@ -190,7 +190,9 @@ def _engine_findings(defect: Defect, at: Location) -> Iterator[Finding]:
         text = "our functions do the same everywhere: name the real engine that differs in `engine`."
         yield from (Finding((*at, name), text) for name in said)
     if defect.computes == Computes():
-        yield Finding((*at, "computes"), "says nothing: name a requantization, a ratio, multiples or a distance, or leave it out.")
+        yield Finding(
+            (*at, "computes"), "says nothing: name a requantization, a ratio, multiples or a distance, or leave it out."
+        )
     stated = defect.computes
     if stated and stated.multiples and stated != Computes(multiples=stated.multiples):
         yield Finding((*at, "computes"), "multiples stand alone: declare the arithmetic as a defect of its own.")

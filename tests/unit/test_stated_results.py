@@ -51,7 +51,9 @@ def beside(codes: Codes) -> Codes:
     return codes
 
 
-@pytest.mark.parametrize("name", ["two_roundings", "two_roundings_of_a_sum", "multipliers_of_16_bits", "ratios_in_float64"])
+@pytest.mark.parametrize(
+    "name", ["two_roundings", "two_roundings_of_a_sum", "multipliers_of_16_bits", "ratios_in_float64"]
+)
 def test_another_arithmetic_excuses_its_own_codes_alone(session: Session, name: str):
     defect = defect_of(session, "tflite_ref", name)
     trial = trial_of(session, "tflite_ref", defect)
