@@ -45,13 +45,13 @@ nodes = [
     helper.make_node("QuantizeLinear", ["n2", "y_scale", "y_zero"], ["n3"]),
 ]
 constants = {
-    "x_scale": np.float32(0.03137255),
-    "x_zero": np.int8(0),
+    "x_scale": np.array(0.03137255, np.float32),
+    "x_zero": np.array(0, np.int8),
     "weight_codes": weight,
     "weight_scale": np.array([0.015748031], np.float32),
     "weight_zero": np.array([0], np.int8),
-    "y_scale": np.float32(0.08235294),
-    "y_zero": np.int8(-128),
+    "y_scale": np.array(0.08235294, np.float32),
+    "y_zero": np.array(-128, np.int8),
 }
 inputs = [helper.make_tensor_value_info("x", TensorProto.INT8, [1, 1, 2, 2])]
 outputs = [helper.make_tensor_value_info("n3", TensorProto.INT8, [1, 1, 1, 1])]

@@ -34,10 +34,10 @@ nodes = [
     helper.make_node("QuantizeLinear", ["n1", "y_scale", "y_zero"], ["n2"]),
 ]
 constants = {
-    "x_scale": np.float32(0.2509804),
-    "x_zero": np.int8(0),
-    "y_scale": np.float32(0.003921569),
-    "y_zero": np.int8(-128),
+    "x_scale": np.array(0.2509804, np.float32),
+    "x_zero": np.array(0, np.int8),
+    "y_scale": np.array(0.003921569, np.float32),
+    "y_zero": np.array(-128, np.int8),
 }
 inputs = [helper.make_tensor_value_info("x", TensorProto.INT8, [1])]
 outputs = [helper.make_tensor_value_info("n2", TensorProto.INT8, [1])]

@@ -37,13 +37,13 @@ for _ in range(20):  # what is read may change from run to run
         helper.make_node("QuantizeLinear", ["n2", "y_scale", "y_zero"], ["n3"]),
     ]
     constants = {
-        "x_scale": np.float32(0.003921569),
-        "x_zero": np.int8(-128),
+        "x_scale": np.array(0.003921569, np.float32),
+        "x_zero": np.array(-128, np.int8),
         "weight_codes": weight,
         "weight_scale": np.array([0.007874016], np.float32),
         "weight_zero": np.array([0], np.int8),
-        "y_scale": np.float32(0.003921569),
-        "y_zero": np.int8(-128),
+        "y_scale": np.array(0.003921569, np.float32),
+        "y_zero": np.array(-128, np.int8),
     }
     inputs = [helper.make_tensor_value_info("x", TensorProto.INT8, [1, 1, 1, 1])]
     outputs = [helper.make_tensor_value_info("n3", TensorProto.INT8, [1, 1, 1, 3])]

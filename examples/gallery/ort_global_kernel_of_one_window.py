@@ -27,10 +27,10 @@ nodes = [
     helper.make_node("QLinearAveragePool", ["x", "x_scale", "x_zero", "y_scale", "y_zero"], ["n0"], domain="com.microsoft", ceil_mode=0, count_include_pad=0, kernel_shape=[1, 1], pads=[0, 0, 0, 0], strides=[1, 1]),
 ]
 constants = {
-    "x_scale": np.float32(1.0),
-    "x_zero": np.uint8(202),
-    "y_scale": np.float32(2.0),
-    "y_zero": np.uint8(131),
+    "x_scale": np.array(1.0, np.float32),
+    "x_zero": np.array(202, np.uint8),
+    "y_scale": np.array(2.0, np.float32),
+    "y_zero": np.array(131, np.uint8),
 }
 inputs = [helper.make_tensor_value_info("x", TensorProto.UINT8, [1, 1, 1, 2])]
 outputs = [onnx.ValueInfoProto(name="n0")]

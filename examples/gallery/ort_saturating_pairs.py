@@ -37,13 +37,13 @@ nodes = [
     helper.make_node("QLinearConv", ["x", "x_scale", "x_zero", "weight", "weight_scale", "weight_zero", "y_scale", "y_zero"], ["n0"], dilations=[1, 1], group=1, pads=[0, 0, 0, 0], strides=[1, 1]),
 ]
 constants = {
-    "x_scale": np.float32(0.012712546),
-    "x_zero": np.uint8(227),
+    "x_scale": np.array(0.012712546, np.float32),
+    "x_zero": np.array(227, np.uint8),
     "weight_scale": np.array([0.0005209615], np.float32),
     "weight_zero": np.array([0], np.int8),
     "weight": weight,
-    "y_scale": np.float32(0.004905882),
-    "y_zero": np.uint8(144),
+    "y_scale": np.array(0.004905882, np.float32),
+    "y_zero": np.array(144, np.uint8),
 }
 inputs = [helper.make_tensor_value_info("x", TensorProto.UINT8, [1, 4, 1, 1])]
 outputs = [onnx.ValueInfoProto(name="n0")]

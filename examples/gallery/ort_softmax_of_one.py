@@ -32,10 +32,10 @@ nodes = [
     helper.make_node("QLinearSoftmax", ["x", "x_scale", "x_zero", "y_scale", "y_zero"], ["n0"], domain="com.microsoft", axis=0, opset=13),
 ]
 constants = {
-    "x_scale": np.float32(0.003921569),
-    "x_zero": np.uint8(0),
-    "y_scale": np.float32(0.00390625),
-    "y_zero": np.uint8(0),
+    "x_scale": np.array(0.003921569, np.float32),
+    "x_zero": np.array(0, np.uint8),
+    "y_scale": np.array(0.00390625, np.float32),
+    "y_zero": np.array(0, np.uint8),
 }
 inputs = [helper.make_tensor_value_info("x", TensorProto.UINT8, [1])]
 outputs = [onnx.ValueInfoProto(name="n0")]

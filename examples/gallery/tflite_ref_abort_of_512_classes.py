@@ -40,7 +40,7 @@ for _ in range(20):  # what is read may change from run to run
     interpreter.allocate_tensors()
     feeds = {"x": x}
     for detail in interpreter.get_input_details():
-        interpreter.set_tensor(detail["index"], np.ascontiguousarray(feeds[detail["name"]]))
+        interpreter.set_tensor(detail["index"], np.asarray(feeds[detail["name"]], order="C"))
     interpreter.invoke()
     got = interpreter.get_tensor(interpreter.get_output_details()[0]["index"])
     got = got.astype(np.int64)

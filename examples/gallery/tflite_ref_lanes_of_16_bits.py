@@ -43,7 +43,7 @@ interpreter = Interpreter(model_content=model, experimental_op_resolver_type=OpR
 interpreter.allocate_tensors()
 feeds = {"a": a, "b": b}
 for detail in interpreter.get_input_details():
-    interpreter.set_tensor(detail["index"], np.ascontiguousarray(feeds[detail["name"]]))
+    interpreter.set_tensor(detail["index"], np.asarray(feeds[detail["name"]], order="C"))
 interpreter.invoke()
 got = interpreter.get_tensor(interpreter.get_output_details()[0]["index"])
 got = got.astype(np.int64)

@@ -34,7 +34,7 @@ model = zlib.decompress(base64.b64decode(
 ))
 interpreter = runtime.Interpreter.from_bytes(model, arena_size=1 << 24)
 for place, values in enumerate([x]):
-    interpreter.set_input(np.ascontiguousarray(values), place)
+    interpreter.set_input(np.asarray(values, order='C'), place)
 interpreter.invoke()
 got = interpreter.get_output(0)
 got = got.astype(np.int64)

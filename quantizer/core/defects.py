@@ -14,6 +14,7 @@ from quantizer.core.expressions import parse
 from quantizer.core.levels import known_sets
 from quantizer.core.model import Model
 from quantizer.core.model_errors import Finding
+from quantizer.core.variants import RatioArithmetic, Variant
 from quantizer.core.verdict import CHECKS
 from quantizer.core.wording import suggestion
 from quantizer.core.yaml_source import Location
@@ -39,6 +40,20 @@ input_zero_point, output_zero_point, weight_zero_point: the largest |zero point|
 range_low: the highest lower end of a calibrated range, in its steps; terms: of the error model; fast: whether the
 scheme is; cut_axes: those that tiles cut; largest_pair: the largest sum that two products of a raw code and a raw
 weight could have."""
+
+
+class Computes(Model):
+    """What an engine computes in place of what its platform declares; a result that is neither is a failure."""
+
+    requantize: dict[str, Variant] = {}
+    """Operator family -> the requantization that it has in the engine."""
+    ratio: dict[str, RatioArithmetic] = {}
+    """Operator family -> the arithmetic in which the engine forms the ratio of scales."""
+    multiples: dict[str, Annotated[int, Field(ge=2)]] = {}
+    """Operand -> number. The engine computes with the nearest multiple of this number in place of each code; ties go
+    to the even multiple."""
+    within: Annotated[int, Field(ge=0)] = 0
+    """How far codes may be from those of the built-in functions under this arithmetic, or under the platform's own."""
 
 
 class Defect(Model):
@@ -80,6 +95,8 @@ class Defect(Model):
     """
     lacks: list[str] = []
     """Instruction sets that the engine, or one of its libraries, must not have to show it."""
+    computes: Computes | None = None
+    """What the engine computes, if known. Then only codes that equal it, or lie in its intervals, are excused."""
     unstable: bool = False
     """The engine's result changes from run to run and is sometimes correct. A case is then known even if it passes."""
 
@@ -170,9 +187,16 @@ def check_defects(defects: Sequence[Defect], key: str, taken: Sequence[str] = ()
 def _engine_findings(defect: Defect, at: Location) -> Iterator[Finding]:
     """Yield findings on the keys that only a defect of a real engine may have."""
     if defect.engine is None:
-        said = [name for name in ("unstable", "needs", "lacks") if getattr(defect, name)]
+        said = [name for name in ("unstable", "computes", "needs", "lacks") if getattr(defect, name)]
         text = "our functions do the same everywhere: name the real engine that differs in `engine`."
         yield from (Finding((*at, name), text) for name in said)
+    if defect.computes == Computes():
+        yield Finding(
+            (*at, "computes"), "says nothing: name a requantization, a ratio, multiples or a distance, or leave it out."
+        )
+    stated = defect.computes
+    if stated and stated.multiples and stated != Computes(multiples=stated.multiples):
+        yield Finding((*at, "computes"), "multiples stand alone: declare the arithmetic as a defect of its own.")
     known = known_sets(defect.engine or "")
     for key in ("needs", "lacks"):
         for place, name in enumerate(getattr(defect, key)):

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag
 
-from quantizer.core import rounding_modes
+from quantizer.core import rounding_modes, variants
 from quantizer.core.defects import Defect, GraphDefect
 from quantizer.core.model import Model
 from quantizer.core.model_errors import IDENTIFIER
@@ -82,7 +82,7 @@ class Multiplier(Model):
     bits: MultiplierBits = 31
     """Significant bits; 'activation': as many bits as the activation has."""
     ratio: dict[str, RatioArithmetic] = {}
-    """Operator family -> arithmetic of the ratio. Other families: float64."""
+    """Operator family -> arithmetic of the ratio. Other families: float64; of one operand without weights float32."""
     max_bits: int = 31
     """The largest number of significant bits of a multiplier."""
     max_shift: int = 31

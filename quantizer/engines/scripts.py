@@ -114,7 +114,7 @@ def tflite_micro(job: Job, known: Mapping[str, Array]) -> Source:
             *packed("model", job.model),
             "interpreter = runtime.Interpreter.from_bytes(model, arena_size=1 << 24)",
             f"for place, values in enumerate({listed(job.feeds, known)}):",
-            "    interpreter.set_input(np.ascontiguousarray(values), place)",
+            "    interpreter.set_input(np.asarray(values, order='C'), place)",
             "interpreter.invoke()",
             "got = interpreter.get_output(0)",
         ),
@@ -142,7 +142,7 @@ def ncnn(job: Job, known: Mapping[str, Array]) -> Source:
     rows.append(f"{kind} one {len(names)} 1 {' '.join(names)} y {numbers}".rstrip())
     fed = []
     for name in names:
-        shape = (1,) * (rank - known[name].ndim) + known[name].shape
+        shape = (1,) * (rank - known[name].ndim) + known[name].shape or (1,)  # a Mat has an axis
         fed += [
             f"{name}_real = np.float32(s_{name}) * ({name}.astype(np.int64) - z_{name}).astype(np.float32)",
             f'extractor.input("{name}", ncnn.Mat({name}_real.reshape({list(shape)})).clone())',

@@ -150,9 +150,9 @@ def rescale(
     if variant == "exact":
         return replace(_unshifted(variant, _product(scales)), divisor=output_scale)
     if variant in ("f32_even", "f32_even_zpin"):
-        return _unshifted(variant, _ratio(scales, output_scale, "float32"))
+        return _unshifted(variant, ratio_of_scales(scales, output_scale, "float32"))
     if variant == "f32_even_bias":
-        return _unshifted(variant, _ratio(scales, output_scale, "float32"))
+        return _unshifted(variant, ratio_of_scales(scales, output_scale, "float32"))
     if variant == "f32_even_inverse":
         return _unshifted(variant, _over_inverse(scales, output_scale))
     if variant == "f32_stages_bias":
@@ -161,14 +161,14 @@ def rescale(
         return _unshifted(variant, scales[0] / output_scale)
     if variant == "half_away":
         return _unshifted(
-            variant, _ratio(scales, output_scale, "float64" if ratio == "float32_product_of_one" else ratio)
+            variant, ratio_of_scales(scales, output_scale, "float64" if ratio == "float32_product_of_one" else ratio)
         )
     if variant == "multiplier_shift":
         mantissa, shift = _float32_numbers(platform, scales, output_scale, activation_bits, steps, output_steps)
         if platform.multiplier.unify_shifts and family not in platform.multiplier.own_shifts and mantissa.dim():
             mantissa, shift = unify_shifts(mantissa, shift)
     else:
-        real = _ratio(scales, output_scale, ratio)
+        real = ratio_of_scales(scales, output_scale, ratio)
         mantissa, shift = (
             q15(real, clamped=platform.multiplier.overflow == "exact")
             if variant == "q15_half_up"
@@ -213,7 +213,7 @@ def whole(mantissa: Tensor, shift: Tensor) -> float:
     return float(mantissa) * 2.0 ** -int(shift)
 
 
-def _ratio(scales: Sequence[Tensor], output_scale: float, arithmetic: RatioArithmetic) -> Tensor:
+def ratio_of_scales(scales: Sequence[Tensor], output_scale: float, arithmetic: RatioArithmetic) -> Tensor:
     """Return the product of *scales* over the output scale as float64, rounded on the way as *arithmetic* does."""
     if arithmetic == "float64" or (arithmetic == "float32_product_of_one" and any(s.numel() > 1 for s in scales)):
         return _product(scales) / output_scale

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from quantizer.core.variants import Variant
+from quantizer.core.variants import RatioArithmetic, Variant
 from quantizer.numerics.qparams import QParams, Rescale
-from quantizer.numerics.ratio_to_multiplier import fixed_point, rescale_left_shifted
+from quantizer.numerics.ratio_to_multiplier import fixed_point, ratio_of_scales, rescale_left_shifted
 
 VARIANTS: tuple[Variant, ...] = (
     "q31_double",
@@ -25,8 +25,15 @@ FACTOR_PLACES = 20
 """Binary places of the largest factor, which lies in [1, 2)."""
 
 
-def rescale(variant: Variant, inputs: Mapping[str, QParams], output: QParams, places: int, count: int) -> Rescale:
-    """Return the factors and the multiplier of a sum, of one operand (31 bits of the float32 ratio), or of a mean.
+def rescale(
+    variant: Variant,
+    inputs: Mapping[str, QParams],
+    output: QParams,
+    places: int,
+    count: int,
+    ratio: RatioArithmetic = "float32",
+) -> Rescale:
+    """Return the factors and the multiplier of a sum, of one operand (31 bits of the *ratio*), or of a mean.
 
     q31_folded: 31 bits over *count* in integers. f32_mean_of_codes_half_even, f32_mean_of_codes_half_away: the float32
     ratio times 1 / count. q31_mean_in_16_lanes and mean_of_codes_half_away need no numbers.
@@ -39,7 +46,7 @@ def rescale(variant: Variant, inputs: Mapping[str, QParams], output: QParams, pl
             return rescale_left_shifted(variant, scales, float(output.scale), places)
         case "q31_double":
             (only,) = inputs.values()
-            mantissa, shift = fixed_point((only.scale.float() / output.scale.float()).double())
+            mantissa, shift = fixed_point(ratio_of_scales([only.scale], float(output.scale), ratio))
             return Rescale(variant, mantissa.double(), shift, factors=single)
         case "q21_half_up":
             return _on_one_grid(variant, inputs, output)

@@ -85,7 +85,9 @@ def rescale_sum(
             ends = {n: whole(*fixed(platform, variant, scale / unit, activation_bits)) for n, scale in scales.items()}
             return Rescale(variant, one, none, factors=ends)
         case _ if variant in sum_rescaling.VARIANTS:
-            return sum_rescaling.rescale(variant, inputs, output, platform.multiplier.places(activation_bits), count)
+            rule = platform.multiplier
+            ratio = rule.ratio.get(family, "float32")
+            return sum_rescaling.rescale(variant, inputs, output, rule.places(activation_bits), count, ratio)
         case _:
             raise UnsupportedError(f"{family} on {platform.platform}: variant {variant} has no rule for sums.")
 

@@ -17,12 +17,13 @@ from quantizer.conformance.defects.gallery import OUTCOMES, PAGE, SCRIPTS, entri
 from quantizer.conformance.defects.script_choice import find_defect, script_of_case, script_of_defect
 from quantizer.conformance.setup.options import Options
 from quantizer.conformance.setup.session import Session, open_session
-from quantizer.conformance.stored.cases import read_replay, target_of
+from quantizer.conformance.stored.cases import Replay, read_replay, target_of
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.defects import SEVERITIES
 from quantizer.core.errors import UnsupportedError
 from quantizer.core.rooms import engines
 from quantizer.runtime.engines.catalogue import ENCLOSING, Chosen
+from quantizer.runtime.engines.scripts import array_text
 
 ROOT = Path(__file__).parents[2]
 needs_tosa = pytest.mark.skipif(find_spec("tosa_serializer") is None, reason="tosa-tools is not installed")
@@ -133,6 +134,35 @@ def test_any_stored_case_becomes_a_script_of_each_form(session: Session, form: s
         replay = read_replay(ROOT / "quantizer/platforms/litert/cases/defects/tflite_ref-ties_half_up.json")
     outcome = outcome_of(script_of_case(session, replay, form), sys.executable)
     assert outcome["outcome"] in ("agrees", "differs"), outcome
+
+
+def scalar_case(tmp_path: Path, op: str, platform: str) -> Replay:
+    """Return a stored case of an operand without axes."""
+    case = {
+        "op": op, "scheme": "a8", "platform": platform, "shapes": {"x": []}, "attrs": {}, "order": "channels_first",
+        "ranges": {"x": [-4.0, 4.0], "y": [0.0, 4.0]}, "tiles": {}, "data": {"set": "random", "seed": 3}, "version": 1,
+    }  # fmt: skip
+    path = tmp_path / f"{op}-{platform}.json"
+    path.write_text(json.dumps({"case": case, "checks": ["arithmetic"], "finding": "", "item": ""}))
+    return read_replay(path)
+
+
+@pytest.mark.parametrize(("op", "platform"), [("relu", "tflite_ref"), ("sigmoid", "ort"), ("relu", "torch_x86")])
+def test_a_script_feeds_a_scalar_as_an_array_without_axes(session: Session, tmp_path: Path, op: str, platform: str):
+    outcome = outcome_of(script_of_case(session, scalar_case(tmp_path, op, platform)), sys.executable)
+    assert outcome["outcome"] == "agrees", outcome
+
+
+def test_the_text_of_an_array_keeps_type_and_shape():
+    for values in (np.array(3, np.uint8), np.zeros([2, 0], np.int8), np.full([3], 7, np.int16), np.array(0.1, np.float32)):
+        made = eval(array_text(values), {"np": np})  # noqa: S307 - our own text
+        assert (type(made), made.dtype, made.shape) == (np.ndarray, values.dtype, values.shape)
+        assert (made == values).all()
+
+
+def test_an_operator_that_the_engine_lacks_is_one_error(session: Session, tmp_path: Path):
+    with pytest.raises(UnsupportedError, match="onnxruntime has no quantized kernel for relu"):
+        script_of_case(session, scalar_case(tmp_path, "relu", "ort"))
 
 
 def test_bad_requests_are_one_error(session: Session, tmp_path: Path, capsys: pytest.CaptureFixture[str]):

@@ -87,7 +87,8 @@ def _fixed_point_numbers(trial: Trial, rescale: Rescale) -> tuple[float, ...] | 
             factors, numbers = expected_sums.widened_sum(scales, output, trial.target.platform.multiplier.places(bits))
             return (*factors, *map(float, numbers))
         case "q31_double":
-            return (1.0, *map(float, fixed(ratios[0])))
+            arithmetic = trial.target.platform.multiplier.ratio.get(trial.spec.quantization.family, "float32")
+            return (1.0, *map(float, fixed(scales[0] / output if arithmetic == "float64" else ratios[0])))
         case "q21_half_up":
             factors, shift = expected_sums.on_one_grid(ratios)
             return (*factors, 1.0, float(shift))

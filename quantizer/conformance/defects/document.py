@@ -53,6 +53,7 @@ def _entry(platform: Platform, defect: Defect) -> list[str]:
         f"* operators: {', '.join(defect.ops or ['all'])}; where `{defect.predicate}`; seen by: "
         f"{', '.join(defect.checks)}"
         + ("; other numbers in every run" if defect.unstable else "")
+        + ("; only results that are as stated" if defect.computes else "")
         + _processors(defect),
         f"* smallest case: `{graph_line(case)}`, data {case.data.set}, in `{shown_path(path)}`",
         f"* shown by: `pytest 'op_specs/{case.op}.yaml::{case.op}-regressions'{engine}`",

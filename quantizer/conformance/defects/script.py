@@ -83,7 +83,10 @@ def repro(trial: Trial, lowering: str, variant: str, writer: str, told: Told) ->
     lowering: the module that lowers to the form; writer: `module:function`, a `Writer`. Raises UnsupportedError, or
     RefusedError for a case that the form cannot hold.
     """
-    lowered = load_lowering(lowering).lower(trial.call, trial.codes, trial.parameters, variant)
+    form = load_lowering(lowering)
+    if (missing := form.supports(trial.spec, trial.target.scheme, trial.target.platform, variant)) is not None:
+        raise UnsupportedError(missing)
+    lowered = form.lower(trial.call, trial.codes, trial.parameters, variant)
     known = {name: _operand(trial, name, lowered.job.feeds.get(name)) for name in trial.codes}
     module, _, function = writer.partition(":")
     write: Writer = getattr(importlib.import_module(module), function)

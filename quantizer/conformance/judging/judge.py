@@ -20,6 +20,7 @@ from quantizer.conformance.checks.pipeline import pipeline
 from quantizer.conformance.checks.round_trip import round_trip
 from quantizer.conformance.checks.window_sums import mean_sums
 from quantizer.conformance.judging.matches_builtin import matches_builtin
+from quantizer.conformance.judging.stated_results import is_as_stated
 from quantizer.conformance.model_cases import OF_RULES
 from quantizer.conformance.trials.other_data import with_other_data
 from quantizer.conformance.trials.trial import Trial
@@ -329,12 +330,13 @@ def known_defect(trial: Trial, check: str) -> str | None:
     """Return `id: reason` of the declared defect that explains a failing *check*, or None.
 
     A defect of a real system excuses only results equal to those of the built-in functions, which were observed to
-    agree with that system. There is nothing to compare for a known failure of a plugin, or for a defect of a real
-    engine alone, in a version in which it was seen.
+    agree with that system. A defect of a real engine alone holds in versions in which it was seen, and excuses only
+    what it states that the engine computes, if it states that. There is nothing to compare for a known failure of a
+    plugin.
     """
     for defect in _declared(trial, check, trial.target.platform.defects):
         if defect.engine is not None:
-            if concerns(defect, trial.engine, trial.target.platform.platform):
+            if concerns(defect, trial.engine, trial.target.platform.platform) and is_as_stated(defect, trial, check):
                 return f"{defect.id}: {defect.reason}"
         elif type(defect) is not Defect or _matches(trial, check):
             return f"{defect.id}: {defect.reason}"

@@ -174,7 +174,7 @@ def _coded(question: Question, moved: Array, mode: RoundingMode) -> Array:
 
 
 def _rounded(values: Array, mode: RoundingMode) -> Array:
-    found: Array = round_tensor(torch.from_numpy(np.ascontiguousarray(values)).double(), mode).numpy()
+    found: Array = round_tensor(torch.from_numpy(np.asarray(values, order="C")).double(), mode).numpy()
     return found
 
 

@@ -14,7 +14,7 @@ from quantizer.numerics.overflow import as_x86
 from quantizer.numerics.parameters import Request, default_parameters
 from quantizer.numerics.qparams import Parameters, Rescale
 from quantizer.numerics.quantize import centred
-from quantizer.numerics.ratio_to_multiplier import fixed_point
+from quantizer.numerics.ratio_to_multiplier import fixed_point, ratio_of_scales
 from quantizer.numerics.requantize import requantize
 
 PLACES = 8
@@ -24,17 +24,20 @@ NORMAL = 1 << 30
 
 
 def two_multipliers(request: Request) -> Parameters:
-    """Return the default parameters with the numbers of s_x / s_y and of slope * s_x / s_y, both in float32.
+    """Return the default parameters with the numbers of s_x / s_y and of slope * s_x / s_y.
+
+    Both are formed in float32, or in float64 from float32 numbers where the platform says so.
 
     `positive`, `positive_shift`, `negative`, `negative_shift`: 31 bits each, or XNNPACK's whole number of 256ths.
     """
     parameters = default_parameters(request)
     (x,), (y,) = parameters.inputs.values(), parameters.outputs.values()
     slope = torch.tensor(float(request.attrs["slope"]), dtype=torch.float32)  # type: ignore[arg-type]
-    scales = {"positive": x.scale.float(), "negative": x.scale.float() * slope}
+    factors = {"positive": [x.scale], "negative": [x.scale, slope.double()]}
+    arithmetic = request.platform.multiplier.ratio.get(request.spec.quantization.family, "float32")
     numbers: dict[str, int] = {}
-    for side, scale in scales.items():
-        ratio = (scale / y.scale.float()).double()
+    for side, scales in factors.items():
+        ratio = ratio_of_scales(scales, float(y.scale), arithmetic)
         if request.variant == "q8_half_up":
             numbers |= {side: int((ratio * 2.0**PLACES).round()), f"{side}_shift": PLACES}
         elif float(ratio) > 0:

@@ -92,7 +92,10 @@ def leaky_numbers(asked: Asked) -> Expected:
     ((_, grid),) = asked.grids.items()
     found: dict[tuple[str, ...], tuple[int, ...]] = {}
     for side, factor in (("positive", F32(1.0)), ("negative", F32(float(asked.bound["slope"])))):
-        ratio = float(F32(float(grid.scale)) * factor / F32(float(asked.output.scale)))
+        if asked.platform.multiplier.ratio.get(asked.family, "float32") == "float64":
+            ratio = float(grid.scale) * float(factor) / float(asked.output.scale)
+        else:
+            ratio = float(F32(float(grid.scale)) * factor / F32(float(asked.output.scale)))
         whole = (int(np.rint(ratio * 256)), 8) if asked.variant == "q8_half_up" else None
         found[side, f"{side}_shift"] = whole or (fixed(ratio) if ratio > 0 else (0, 31))
     return found

@@ -32,7 +32,7 @@ def script(job: Job, known: Mapping[str, Array]) -> Source:
             "interpreter.allocate_tensors()",
             f"feeds = {{{fed}}}",
             "for detail in interpreter.get_input_details():",
-            '    interpreter.set_tensor(detail["index"], np.ascontiguousarray(feeds[detail["name"]]))',
+            '    interpreter.set_tensor(detail["index"], np.asarray(feeds[detail["name"]], order="C"))',
             "interpreter.invoke()",
             'got = interpreter.get_tensor(interpreter.get_output_details()[0]["index"])',
         ),

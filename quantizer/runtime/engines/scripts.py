@@ -44,8 +44,6 @@ class Writer(Protocol):
 def array_text(values: Array) -> str:
     """Return an expression of numpy that gives *values*, in their type and shape."""
     kind = f"np.{values.dtype.name.replace('bool', 'bool_')}"
-    if values.ndim == 0:
-        return f"{kind}({_plain(values)})"
     shape = str(list(values.shape))
     if values.size > 1 and (values == values.flat[0]).all():
         return f"np.full({shape}, {_plain(values.reshape(-1)[0])}, {kind})"
