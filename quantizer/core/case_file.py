@@ -12,6 +12,7 @@ from quantizer.core.errors import CaseError
 from quantizer.core.model import Model
 from quantizer.core.model_errors import explain
 from quantizer.core.rooms import UNRELEASED_ENGINE
+from quantizer.core.yaml_source import shown_location
 
 MAX_ELEMENTS = 1 << 24  # a stored case is data of others: these bounds keep one file from exhausting memory
 MAX_WHOLE = 1 << 31
@@ -198,7 +199,7 @@ def read_model(model: type[M], raw: object, where: str) -> M:
         return model.model_validate(raw)
     except ValidationError as err:
         lines = [
-            f"{where}: {'.'.join(map(str, finding.location)) or 'the file'}: {finding.text}"
+            f"{where}: {shown_location(finding.location) or 'the file'}: {finding.text}"
             for finding in explain(err, model, raw)
         ]
         raise CaseError("\n".join(lines)) from None

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from quantizer.core.wording import told
+
 
 class QuantizerError(Exception):
-    """Base class: something that the user can correct; never raised for a bug of this package."""
+    """Base class: something that the user can correct; never raised for a bug of this package.
+
+    Its text quotes names that others wrote: none of them controls a terminal or is a command to a CI system.
+    """
+
+    def __str__(self) -> str:
+        return told(super().__str__())
 
 
 class SpecError(QuantizerError):

@@ -12,11 +12,16 @@ from quantizer_conformance import DISTRIBUTION
 
 MOST_NEAR = 3
 MOST_LISTED = 24
+LONGEST_LINE = 2000
+"""Characters of a line of an error: names that others wrote may be megabytes long."""
 _CONTROLS = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f"
     "\ud800-\udfff\ufeff\ufff9-\ufffb\ufffe\uffff]"
 )
 """Control characters, halves of surrogate pairs, marks that turn or hide what follows, and what XML forbids."""
+
+_COMMANDS = re.compile(r"^(?=[ \t]*(?:::|##\[))", re.MULTILINE)
+"""The start of a line that GitHub's or Azure's runner would obey."""
 
 
 def to_install(extra: str) -> str:
@@ -78,6 +83,17 @@ def shown_path(path: Path) -> str:
 def visible(text: str) -> str:
     """Return *text* with characters escaped that control a terminal, break XML or hide others; lines and tabs stay."""
     return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
+
+
+def told(text: str) -> str:
+    """Return *text* as an error says it: `visible`, no line is a command to a CI system, none is endless."""
+    shown = _COMMANDS.sub("| ", visible(text))
+    if len(shown) <= LONGEST_LINE:
+        return shown
+    return "\n".join(
+        line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]}... ({len(line):,} characters)"
+        for line in shown.split("\n")
+    )
 
 
 def in_markdown(text: str) -> str:

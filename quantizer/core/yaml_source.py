@@ -67,7 +67,7 @@ class Positions:
 
     def message(self, location: Location, text: str, *, key: bool = False) -> str:
         """Return `file:line:column: location: text`, the source line and a caret."""
-        subject = ".".join(map(_shown_part, location))
+        subject = shown_location(location)
         return self.message_at(self.mark(location, key=key), f"{subject}: {text}" if subject else text)
 
     def message_at(self, mark: Mark, text: str) -> str:
@@ -82,6 +82,11 @@ class Positions:
         shown = line[start : start + SHOWN].replace("\t", " ").rstrip()
         shown = _UNPRINTABLE.sub("\ufffd", shown)
         return f"{head}\n  | {shown}\n  | {' ' * (mark.column - 1 - start)}^"
+
+
+def shown_location(location: Location) -> str:
+    """Return the keys and indices that lead to a value, joined by dots; one that is no plain word is quoted."""
+    return ".".join(map(_shown_part, location))
 
 
 def _shown_part(part: str | int) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +12,7 @@ from quantizer.calibration.statistics import Wanted
 from quantizer.calibration.strategies import Strategy, parse_strategy
 from quantizer.core.errors import FormatError
 from quantizer.core.platforms import Platform
-from quantizer.core.reading import Readable
+from quantizer.core.reading import Readable, shown_value
 from quantizer.core.schemes import ActivationPart, Scheme, WeightPart
 from quantizer.core.wording import shown_path, suggestion
 from quantizer.numerics.powers_of_two import BY_TABLES, LEAST_FRACTION
@@ -290,13 +289,13 @@ def read_opt_config(path: Path | None, layers: Mapping[str, LayerKey]) -> dict[s
 def _property(where: str, name: str, value: object) -> Value:
     field = FIELDS[name]
     if not isinstance(value, str | int | float):
-        raise FormatError(f"{where}: got {json.dumps(value)[:60]}: must be {field.kind.legal}.")
+        raise FormatError(f"{where}: got {shown_value(value)}: must be {field.kind.legal}.")
     try:
         parsed = field.kind.parse(str(value).replace(" ", ""))
     except ValueError:
-        raise FormatError(f"{where}: got {value!r}: must be {field.kind.legal}.") from None
+        raise FormatError(f"{where}: got {shown_value(value)}: must be {field.kind.legal}.") from None
     if field.status == "refused" and str(parsed).lower() != field.default.lower():
-        raise FormatError(f"{where}: {value!r}: not built here, and the IR would be another one. Remove the key.")
+        raise FormatError(f"{where}: {shown_value(value)}: not built here, and the IR would be another one. Remove the key.")
     return parsed
 
 

@@ -206,6 +206,17 @@ def test_no_control_character_reaches_a_report() -> None:
         assert text.encode()
 
 
+def test_an_error_quotes_no_control_character_no_command_and_no_endless_name() -> None:
+    from quantizer.core.case_file import CaseModel, read_model
+
+    said = str(CaseError(f"a\x1b[2J\n::error::b\n  ##[error]c\n{'x' * 10_000}"))
+    assert said.splitlines()[:3] == ["a\\x1b[2J", "| ::error::b", "|   ##[error]c"]
+    assert len(said.splitlines()[3]) < 3_000
+    with pytest.raises(CaseError) as raised:
+        read_model(CaseModel, {"a\n::error::b": 1}, "case.json")
+    assert all(line.startswith("case.json: ") for line in str(raised.value).splitlines())
+
+
 def test_a_time_with_more_digits_than_a_float_has_is_one_error(tmp_path):
     from quantizer.reporting.store import read_timings
 

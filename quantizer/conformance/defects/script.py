@@ -23,6 +23,7 @@ from quantizer.conformance.defects.script_formulas import formula
 from quantizer.conformance.failures.message import graph_line
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.errors import UnsupportedError
+from quantizer.core.wording import visible
 from quantizer.runtime.engines.forms.npz import container
 from quantizer.runtime.engines.frames import Array
 from quantizer.runtime.engines.lowering import Lowered, load_lowering
@@ -119,9 +120,15 @@ def _isort(line: str) -> tuple[bool, str]:
 
 def _docstring(trial: Trial, told: Told) -> list[str]:
     case = f"Case: {graph_line(trial.case)}, data {trial.case.data.set}, found by generated cases of quantizer."
-    paragraphs = [textwrap.fill(line, WIDTH, break_long_words=False) for line in (*told.lines, case)]
-    title = textwrap.wrap(told.title, WIDTH - 3)
+    lines = map(_quoted, (*told.lines, case))
+    paragraphs = [textwrap.fill(line, WIDTH, break_long_words=False) for line in lines]
+    title = textwrap.wrap(_quoted(told.title), WIDTH - 3)
     return [f'"""{title[0]}', *title[1:], "", *paragraphs, '"""']
+
+
+def _quoted(text: str) -> str:
+    """Return a text of a stored case as it stands in a docstring: nothing of it ends the docstring and is code."""
+    return visible(text).replace("\\", "\\\\").replace('"""', "'''")
 
 
 def _operand(trial: Trial, name: str, fed: Array | None) -> Array:
