@@ -1,5 +1,8 @@
 """Runs pytest inside pytest, on a folder of its own."""
 
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 
@@ -46,6 +49,8 @@ def quantized(x, *, parameters):
 
 RIGHT = 'requantize_terms({"x": 2 * centred(x, parameters.inputs["x"])}, parameters)'
 OFF_BY_ONE = RIGHT + " + 1"
+LEFT_OUT = ("CI", "AIPUPLUGIN_PATH", "PYTEST_ADDOPTS", "PYTEST_XDIST_WORKER")
+"""Variables of the session that no nested one gets."""
 
 
 class Vendor:
@@ -66,6 +71,20 @@ class Vendor:
     def run(self, *args: str) -> pytest.RunResult:
         return self.pytest("my_specs", "--op-plugins", "my_plugins", "-p", "no:cacheprovider", *args)
 
+    def apart(self, *args: str) -> Done:
+        """Run pytest in a process of its own, whose hashes of texts are others: all that `run` starts share one seed."""
+        words = ["my_specs", "--op-plugins", "my_plugins", "-p", "no:cacheprovider", *args]
+        seed = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
+        environment = {name: value for name, value in os.environ.items() if name not in LEFT_OUT}
+        return subprocess.run(
+            [sys.executable, "-m", "pytest", *words],
+            cwd=self.root,
+            env={**environment, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
     def quantizer(self, *words: str) -> Done:
         """Run a command in this folder."""
         return self.warmed.run("quantizer", *words, cwd=self.root)
@@ -76,7 +95,7 @@ def nested(
     pytester: pytest.Pytester, warmed: Warmed, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., pytest.RunResult]:
     """Run pytest in pytester's folder, as pytester.runpytest_subprocess does, without its four seconds of imports."""
-    for name in ("CI", "AIPUPLUGIN_PATH", "PYTEST_ADDOPTS", "PYTEST_XDIST_WORKER"):
+    for name in LEFT_OUT:
         monkeypatch.delenv(name, raising=False)
 
     def run(*args: str) -> pytest.RunResult:

@@ -1,8 +1,5 @@
 """What a user sees of a plugin's function that takes batches: judged as any other, red where it mixes trials up."""
 
-import subprocess
-import sys
-
 import pytest
 
 PLUGIN = """
@@ -25,12 +22,11 @@ def quantized_ideal(x, *, parameters):
         ("0", 1, "relu-a8-ideal: repeat: 1 of 1 elements outside their interval (trial 1 of a batch of "),
     ],
 )
-def test_a_batched_function_is_judged_in_its_own_process(tmp_path, place, code, said):
+def test_a_batched_function_is_judged_in_its_own_process(tmp_path, place, code, said, warmed):
     """The second reads the parameters of the first trial for all: right for every case alone."""
     (tmp_path / "tox.ini").write_text("[pytest]\n")
     (tmp_path / "batches.py").write_text(PLUGIN.format(place=place))
     options = ["--op-plugins=batches.py", "--op-shipped=relu", "-k", "relu-a8-ideal", "-p", "no:cacheprovider", "-n0"]
-    command = [sys.executable, "-m", "pytest", "-q", *options]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = warmed.run("pytest", "-q", *options, cwd=tmp_path)
     assert done.returncode == code, done.stdout + done.stderr
     assert said in done.stdout

@@ -86,6 +86,14 @@ def verdicts(judged: Target, count: int) -> list[Verdict]:
     return [verdict for trial in trials(judged, count) for verdict in judge(trial)]
 
 
+def first_failing(judged: Target, count: int, check: str) -> list[Verdict]:
+    """Return the verdicts of *check* on the first of *count* cases on which it fails; empty where it never does."""
+    for trial in trials(judged, count):
+        if found := [verdict for verdict in judge(trial) if verdict.failing and verdict.check == check]:
+            return found
+    return []
+
+
 def failing(judged: Target, count: int) -> dict[str, list[Verdict]]:
     found: dict[str, list[Verdict]] = {}
     for verdict in verdicts(judged, count):

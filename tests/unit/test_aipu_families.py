@@ -5,6 +5,7 @@ aipu_twins holds one file for each family, written as a vendor would from the or
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -70,13 +71,16 @@ def drawn(judged: Target, count: int, first: int = 0, **row: str):
         yield Trial(judged, build_case(judged, HashChoices(key(index, judged.id), asked)), BuiltinEngine())
 
 
+def reds(judged: Target, count: int, **row: str) -> Iterator[str]:
+    """Yield what fails; who needs the first alone judges no case behind it."""
+    for trial in drawn(judged, count, **row):
+        for v in judge(trial):
+            if v.failing:
+                yield f"{judged.id}: {v.check}: {v.reason} {v.worst}"
+
+
 def red(judged: Target, count: int, **row: str) -> list[str]:
-    return [
-        f"{judged.id}: {v.check}: {v.reason} {v.worst}"
-        for trial in drawn(judged, count, **row)
-        for v in judge(trial)
-        if v.failing
-    ]
+    return list(reds(judged, count, **row))
 
 
 def schemes(op: str) -> tuple[str, ...]:
@@ -95,7 +99,7 @@ def test_a_twin_of_every_method_of_a_layer_type_passes(tmp_path, name):
         entry = REGISTRY.find(op, "quantized", "compass")
         assert entry.origin == f"{name}.py"
         for scheme in schemes(op):
-            assert red(target(found, op, scheme), 8) == []
+            assert red(target(found, op, scheme), 5) == []
         assert red(target(found, op, schemes(op)[0]), 2, data="ties", activation="relu6") == []
 
 
@@ -178,10 +182,10 @@ def test_a_right_plugin_that_computes_in_a_way_of_its_own_passes_under_one_readi
             found[FILES[op]] = library(folder, FILES[op], own)
         for scheme in (schemes(op)[0], schemes(op)[-1]):
             judged = target(found[FILES[op]], op, scheme, reading=READINGS.get(variant))
-            assert red(judged, 6) == []
+            assert red(judged, 4) == []
             assert red(judged, 1, data="ties", activation="relu") == []
         if variant in READINGS:
-            assert any(red(target(found[FILES[op]], op, scheme), 40) for scheme in (schemes(op)[0], schemes(op)[-1]))
+            assert any(any(reds(target(found[FILES[op]], op, scheme), 40)) for scheme in (schemes(op)[0], schemes(op)[-1]))
 
 
 def test_every_stage_that_is_shown_is_judged_alone(tmp_path):

@@ -13,6 +13,9 @@ from reporting_facts import facts, written
 
 from quantizer import __version__
 from quantizer.cli import main
+from quantizer.conformance.run.finish import complete
+from quantizer.conformance.run.state import Run
+from quantizer.conformance.setup.options import Options
 from quantizer.core.errors import CaseError
 from quantizer.core.facts import FunctionFacts, PluginFacts
 from quantizer.core.record import CheckRecord, Record
@@ -208,3 +211,15 @@ def test_a_file_without_a_record_is_no_run(tmp_path: Path) -> None:
     file.touch()
     with pytest.raises(CaseError, match="holds no record"):
         read_either(file)
+
+
+def test_records_that_workers_bring_in_any_order_are_finished_in_the_order_of_their_ids(tmp_path: Path) -> None:
+    """What is derived from them, names the first of several or stops at one, is the same in every process."""
+    names = [f"relu-{scheme}-{platform}" for scheme in ("a8", "a8s", "a16") for platform in ("ort", "tosa", "ideal")]
+    for brought in (names, names[::-1]):
+        run = Run()
+        for name in brought:
+            run.items[f"relu.yaml::{name}"] = None
+            run.records[f"relu.yaml::{name}"] = replace(PASSED, id=name).to_json()
+        found = complete(run, Options(root=tmp_path), [], pytest.ExitCode.OK)
+        assert [record.id for record in found] == sorted(names)
