@@ -11,7 +11,7 @@ from torch import Tensor
 from quantizer.conformance.faults import catalogue
 from quantizer.conformance.faults.fault import Fault, Kind, Wrap
 from quantizer.conformance.faults.kills import STATE
-from quantizer.conformance.real.effects import EFFECTS, RULES, STATES
+from quantizer.conformance.real.effects import EFFECTS, RULES, STATES, SUMS
 from quantizer.conformance.real.facts import facts, holds
 from quantizer.conformance.real.reports import Report
 from quantizer.core.errors import CaseError, QuantizerError
@@ -53,16 +53,16 @@ def _change(report: Report, spec: Spec) -> tuple[Kind, str, Wrap]:
             raise CaseError(f"{report.ref}: the fault {report.does} does not concern {spec.op}. Name another one.")
         return known.kind, known.place, known.wrap
     name, *numbers = report.does
-    made = {**EFFECTS, **RULES}.get(str(name))
+    known_effects = {**EFFECTS, **SUMS, **RULES}
+    made = known_effects.get(str(name))
     if made is None:
-        raise CaseError(
-            f"{report.ref}: no effect {name!r}.{suggestion(str(name), sorted({**EFFECTS, **RULES}), 'Known')}"
-        )
+        raise CaseError(f"{report.ref}: no effect {name!r}.{suggestion(str(name), sorted(known_effects), 'Known')}")
     try:
         wrap = made(*numbers)
     except TypeError:
         raise CaseError(f"{report.ref}: effect {name!r} does not take {numbers}. See real/effects.py.") from None
-    return ("quantize" if name in RULES else "quantized"), (STATE if name in STATES else "real"), wrap
+    kind: Kind = "quantize" if name in RULES else "accumulate" if name in SUMS else "quantized"
+    return kind, (STATE if name in STATES else "real"), wrap
 
 
 def _under(report: Report, spec: Spec, kind: Kind, original: Function, wrap: Wrap) -> Function:

@@ -13,7 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from quantizer.conformance.faults.changes import kernel
 from quantizer.conformance.faults.fault import Wrap
+from quantizer.conformance.faults.number_changes import accumulator, sums
 from quantizer.core.errors import GraphError
 from quantizer.numerics.qparams import Constant, Parameters, Staged
 from quantizer.ops import Function
@@ -101,6 +103,16 @@ def _clipped_early(codes: Tensor, p: Parameters) -> Tensor:
     """Clip before the zero point is added, so that sums beyond the last code are clipped too early."""
     y = p.outputs["y"]
     return (codes - y.zero_point).clamp(y.qmin, y.qmax - abs(int(y.zero_point))) + y.zero_point
+
+
+def _shifted_after_clip(codes: Tensor, p: Parameters) -> Tensor:
+    """Clip to the codes before the zero point is added: sums are cut as far from the code 0 as from the zero point."""
+    y = p.outputs["y"]
+    return ((codes - y.zero_point).clamp(y.qmin, y.qmax) + y.zero_point).clamp(y.qmin, y.qmax)
+
+
+def _far(codes: Tensor, p: Parameters, distance: int) -> Tensor:
+    return _moved(codes, p, (codes - p.outputs["y"].zero_point).abs() >= distance)
 
 
 def _filled(codes: Tensor, p: Parameters, which: str) -> Tensor:
@@ -305,6 +317,63 @@ def _zero_point_truncated(original: Function) -> Function:
     return faulty
 
 
+def _rescaled_beyond(bits: int) -> Wrap:
+    """Flip the sign of a sum whose product with the multiplier needs more than *bits* bits beside its sign."""
+
+    def changed(found: Tensor, _: Mapping[str, Tensor], p: Parameters) -> Tensor:
+        ratio = p.rescale
+        if ratio is None or ratio.mantissa.numel() != 1:
+            return found
+        factor = float(ratio.mantissa.double() * torch.exp2(-ratio.shift.double()) / ratio.divisor)
+        return torch.where(found.double() * factor >= 2.0**bits, -found, found)
+
+    return sums(changed)
+
+
+def _correction_in_float32(found: Tensor, operands: Mapping[str, Tensor], p: Parameters) -> Tensor:
+    """Add the products of codes and the correction for the zero point, counted from the first code, as float32.
+
+    operands: the first operand (..., K) with the second one, a weight (N, K) or a matrix (..., K, N).
+    """
+    x, (name, second) = next(iter(p.inputs.values())), list(operands.items())[1]
+    held = p.constants.get(name)
+    zero = (p.inputs[name] if held is None else held.params).zero_point
+    totals = (second - zero).sum(dim=-2 if held is None else -1).to(found.dtype)
+    correction = (int(x.zero_point) - x.qmin) * (totals.unsqueeze(-2) if held is None else totals)
+    added = (found + correction).float() - correction.float()
+    return added.round().to(found.dtype)
+
+
+def _held(change: Callable[[Constant], Tensor]) -> Wrap:
+    """Double the scale of the weights' channels or blocks for which *change* holds."""
+
+    def wrap(original: Function) -> Function:
+        def faulty(request: Any) -> Parameters:
+            provided: Parameters = original(request)
+            found = dict(provided.constants)
+            for name, held in found.items():
+                if request.spec.inputs[name].role == "weight":
+                    scale = torch.where(change(held), held.params.scale * 2, held.params.scale)
+                    found[name] = replace(held, params=replace(held.params, scale=scale))
+            return replace(provided, constants=found)
+
+        return faulty
+
+    return wrap
+
+
+def _all_zero(held: Constant) -> Tensor:
+    """Return for each scale whether all its codes are the zero point."""
+    at_zero, scale, blocks = held.codes == held.params.zero_point.reshape(-1)[0], held.params.scale, held.params.blocks
+    if blocks is not None:
+        along = at_zero.movedim(blocks.axis, -1)
+        parts = [part.all(dim=-1) for part in along.split(blocks.size, dim=-1)]
+        return torch.stack(parts, dim=-1).movedim(-1, blocks.axis).reshape(scale.shape)
+    if held.params.axis is None:
+        return at_zero.all().expand(scale.shape)
+    return at_zero.movedim(held.params.axis, 0).flatten(1).all(dim=1).reshape(scale.shape)
+
+
 EFFECTS: Mapping[str, Callable[..., Wrap]] = {
     "everywhere": _where(lambda codes: torch.ones_like(codes, dtype=torch.bool)),
     "tail": _where(_tail),
@@ -317,6 +386,9 @@ EFFECTS: Mapping[str, Callable[..., Wrap]] = {
     "wrap_top": lambda: _in_codes(_wrapped),
     "mirror_low": lambda: _in_codes(_mirrored),
     "early_clip": lambda: _in_codes(_clipped_early),
+    "shifted_after_clip": lambda: _in_codes(_shifted_after_clip),
+    "far": lambda distance: _in_codes(lambda codes, p: _far(codes, p, distance)),
+    "accumulator": lambda bits: kernel(accumulator(bits)),
     "clip_half": lambda: _in_codes(lambda codes, p: codes.clamp(max=(p.outputs["y"].qmax + 1) // 2 - 1)),
     "clamp_top": lambda top: _in_codes(lambda codes, _: codes.clamp(max=top)),
     "clamp_low": lambda low: _in_codes(lambda codes, _: codes.clamp(min=low)),
@@ -340,10 +412,17 @@ EFFECTS: Mapping[str, Callable[..., Wrap]] = {
     "weights_unsigned": lambda: _of_operand(1, lambda codes, _: codes.clamp(min=0)),
     "lane_wraps": _lane_wraps,
 }
+SUMS: Mapping[str, Callable[..., Wrap]] = {
+    "rescaled_beyond": _rescaled_beyond,
+    "correction_in_float32": lambda: sums(_correction_in_float32),
+}
+"""Effects on exact sums, before they become codes."""
 RULES: Mapping[str, Callable[..., Wrap]] = {
+    "zeros_without_scale": lambda: _held(_all_zero),
+    "scale_below": lambda power: _held(lambda held: held.params.scale < 2.0**-power),
     "bias_sign": lambda: _bias_sign,
     "zero_point_truncated": lambda: _zero_point_truncated,
 }
-"""Effects on the quantize rule; the others are of the integer forward."""
+"""Effects on the quantize rule."""
 STATES = ("stale_tail",)
 """Effects that remember."""

@@ -44,6 +44,7 @@ NAMES = (
     "same_inputs",
     "ratio_low",
     "ratio_high",
+    "ratio_top",
     "bias_at_limit",
     "f32",
 )
@@ -51,7 +52,7 @@ NAMES = (
 
 zero, first, last, low, high: zero point, end codes and ends of the range of the first operand; y_*: of the output. out,
 elements: the output's shape and size; rows: its size but for the last axis; terms: of one sum. ratio_*: the smallest
-and the largest multiplier, 1 without one. bias_at_limit: a code of a bias is the last one of 32 bits. f32: the
+and the largest multiplier, 1 without one; ratio_top: the largest share of the next power of two, below 1. bias_at_limit: a code of a bias is the last one of 32 bits. f32: the
 multiplier is a float32 number. block: elements of a block of weights that have a scale together; 0 without blocks.
 """
 
@@ -103,6 +104,7 @@ def facts(
         "same_inputs": all(_equal(x, other) for other in inputs),
         "ratio_low": float(ratio.min()),
         "ratio_high": float(ratio.max()),
+        "ratio_top": float(torch.frexp(ratio).mantissa.max()),
         "bias_at_limit": any(int(b.codes.abs().max()) >= INT32_LIMIT for b in biases if b.codes.numel()),
         "f32": provided.rescale is not None and provided.rescale.variant.startswith("f32"),
         **bound,
