@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag
 
-from quantizer.core import rounding_modes, variants
+from quantizer.core import rounding_modes
 from quantizer.core.defects import Defect, GraphDefect
 from quantizer.core.model import Model
 from quantizer.core.model_errors import IDENTIFIER

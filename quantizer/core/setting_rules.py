@@ -61,7 +61,7 @@ def _signs(platform: Platform, schemes: Sequence[Scheme]) -> Iterator[tuple[Loca
     elif platform.parameters.zero_point == "negated" and not any("parameters" in d.checks for d in platform.defects):
         asymmetric = next((scheme.name for scheme in schemes if not _is_symmetric(platform, scheme)), None)
         if asymmetric is not None:
-            text = f"negated: clamped one short of the smallest code, so that [0, max] loses a step (scheme {asymmetric!r})"
+            text = f"negated: clamped one short of the smallest code, so [0, max] loses a step (scheme {asymmetric!r})"
             yield ("parameters", "zero_point"), f"{text}. Write range, or declare a defect with checks: [parameters]."
 
 
@@ -164,11 +164,17 @@ def _room_for_products(
                 continue
             said.add(variant)
             if spec.error_model.kind == "bilinear":
-                what, write = f"sums of {held} bits", "accumulator: {bits: 32, overflow: wrap} or saturate, fewer multiplier bits,"
+                what, write = (
+                    f"sums of {held} bits",
+                    "accumulator: {bits: 32, overflow: wrap} or saturate, fewer multiplier bits,",
+                )
             else:
                 what, write = f"operands of {held} bits after their shift", "a smaller left_shift or sum_shift"
             text = f"{spec.op} under {scheme.name!r} has {what}; times a multiplier of {bits} bits they leave 64 bits."
-            yield place if family in platform.requantize else ("requantize", "default"), f"{text} Write {write} or exact."
+            yield (
+                place if family in platform.requantize else ("requantize", "default"),
+                f"{text} Write {write} or exact.",
+            )
 
 
 def _factor(platform: Platform, spec: Spec, scheme: Scheme, variant: Variant) -> int | None:

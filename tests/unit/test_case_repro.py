@@ -154,7 +154,12 @@ def test_a_script_feeds_a_scalar_as_an_array_without_axes(session: Session, tmp_
 
 
 def test_the_text_of_an_array_keeps_type_and_shape():
-    for values in (np.array(3, np.uint8), np.zeros([2, 0], np.int8), np.full([3], 7, np.int16), np.array(0.1, np.float32)):
+    for values in (
+        np.array(3, np.uint8),
+        np.zeros([2, 0], np.int8),
+        np.full([3], 7, np.int16),
+        np.array(0.1, np.float32),
+    ):
         made = eval(array_text(values), {"np": np})  # noqa: S307 - our own text
         assert (type(made), made.dtype, made.shape) == (np.ndarray, values.dtype, values.shape)
         assert (made == values).all()
@@ -199,7 +204,9 @@ def test_every_engine_that_has_a_form_of_models_writes_scripts():
     assert [name for name, entry in engines().items() if not entry.script and entry.form != "npz"] == []
 
 
-@pytest.mark.parametrize("reason", ['"""\nraise SystemExit\n"""', 'x \\N{nothing} "', "a\u202eb", 'x """ + 1 + """ y' * 9])
+@pytest.mark.parametrize(
+    "reason", ['"""\nraise SystemExit\n"""', 'x \\N{nothing} "', "a\u202eb", 'x """ + 1 + """ y' * 9]
+)
 def test_the_reason_of_a_stored_case_is_text_in_its_script(session: Session, reason: str):
     import ast
     from dataclasses import replace
@@ -208,5 +215,7 @@ def test_the_reason_of_a_stored_case_is_text_in_its_script(session: Session, rea
     replay = replace(read_replay(min(place.glob("*.json"))), reason=reason)
     text = script_of_case(session, replay, "onnx")
     plain = script_of_case(session, replace(replay, reason="why"), "onnx")
-    assert [ast.dump(node) for node in ast.parse(text).body[1:]] == [ast.dump(node) for node in ast.parse(plain).body[1:]]
+    assert [ast.dump(node) for node in ast.parse(text).body[1:]] == [
+        ast.dump(node) for node in ast.parse(plain).body[1:]
+    ]
     assert text.replace("\n", "").isprintable()
