@@ -219,7 +219,7 @@ def test_a_sum_that_wraps_in_64_bits_is_what_int64_holds():
     platform = IDEAL.model_copy(update={"accumulator": Accumulator(bits=64, overflow="wrap")})
     target = Target(SESSION.library.spec("matmul"), SESSION.library.scheme("a8"), platform)
     trial = Trial(target, build_case(target, HashChoices(key(0, target.id), {})), SESSION.engine)
-    assert [verdict.outcome for verdict in judge(trial, ("exact",))] == ["pass"]
+    assert [verdict.status for verdict in judge(trial, ("exact",))] == ["pass"]
 
 
 @pytest.mark.parametrize("overflow", ["wrap", "saturate"])
