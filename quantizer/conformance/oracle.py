@@ -8,7 +8,7 @@ and integers that the rule provides. Below are the two rules of fixed-point numb
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,6 +80,8 @@ class Asked:
     """Further integers that the rule provided."""
     reduced: int | None
     """The axis along which the operator reduces, where its spec names one."""
+    added: Callable[[], tuple[Array, Array] | None] = lambda: None
+    """What `sums` and `terms` read: computed when a function of the room asks for it."""
 
     @property
     def axis(self) -> int:
@@ -87,6 +89,24 @@ class Asked:
         if self.reduced is None:
             raise ValueError(f"{self.op}: error_model.axis is missing in its spec")
         return self.reduced
+
+    @property
+    def sums(self) -> Array:
+        """The exact sum of each output element, int64: of products of centred codes with the bias, or of centred codes.
+
+        ValueError for an operator that adds no products and has no window.
+        """
+        return self._added()[0]
+
+    @property
+    def terms(self) -> Array:
+        """The number by which a mean divides each sum, int64; 1 for operators that do not divide."""
+        return self._added()[1]
+
+    def _added(self) -> tuple[Array, Array]:
+        if (found := self.added()) is None:
+            raise ValueError(f"{self.op}: family {self.family} has no sums of products and no windows")
+        return found
 
     def centred(self, name: str) -> Array:
         """Return code - zero_point of an operand, per tensor."""

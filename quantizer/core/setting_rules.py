@@ -36,6 +36,7 @@ def setting_problems(
     yield from _alignment(platform, own)
     yield from _granularity(platform, own)
     yield from _shifts(platform, specs)
+    yield from _absorbed(platform, specs)
     yield from _room_for_sums(platform, specs, own)
     yield from _room_for_products(platform, specs, own)
     yield from _fixed_outputs(platform, specs, own)
@@ -120,6 +121,16 @@ def _shifts(platform: Platform, specs: Sequence[Spec]) -> Iterator[tuple[Locatio
         if bits > UNIFIED_BITS:
             text = f"multipliers under one shift have {UNIFIED_BITS} bits at most, got bits: {bits}."
             yield ("multiplier", "unify_shifts"), f"{text} Write max_bits: {UNIFIED_BITS}."
+
+
+def _absorbed(platform: Platform, specs: Sequence[Spec]) -> Iterator[tuple[Location, str]]:
+    """A bias holds a zero point's share of a sum of products; other operators with a bias have no such share."""
+    for spec in specs:
+        family = spec.quantization.family
+        biased = any(item.role == "bias" for item in spec.inputs.values())
+        if family in platform.absorbs_zero_point and biased and spec.error_model.kind != "bilinear":
+            text = f"{spec.op} adds no products with weights, so that its bias holds no zero point. Remove the family."
+            yield ("absorbs_zero_point", platform.absorbs_zero_point.index(family)), text
 
 
 def _room_for_sums(

@@ -61,3 +61,21 @@ def test_a_rounded_reciprocal_is_found_without_stages():
     found = failures("compass", rounded_reciprocal)
     assert found
     assert all("raised" not in verdict.reason for verdict in found)
+
+
+def test_no_declared_defect_excuses_a_stage_that_nobody_declared():
+    """The codes are those of the built-in functions, a defect of the platform included."""
+    (target,) = (
+        t for t in SESSION.all_targets(SESSION.library.spec("rms_norm")) if t.id == "rms_norm-w16a16-compass"
+    )
+    case = next(case for own, case in gate_cases(SESSION, "rms_norm") if own.id == target.id)
+    forward = REGISTRY.built_in("rms_norm", "quantized", "compass").function
+
+    def shows(*operands, parameters, **attributes):
+        made = forward(*operands, parameters=parameters, **attributes)
+        return Staged(made.codes if isinstance(made, Staged) else made, {"total": torch.zeros(1, dtype=torch.int64)})
+
+    with REGISTRY.overridden("rms_norm", "quantized", shows, "compass"):
+        (verdict,) = judge(Trial(target, case, SESSION.engine), ("arithmetic",))
+    assert verdict.failing
+    assert "stage 'total' is shown, and nobody declared it" in verdict.reason

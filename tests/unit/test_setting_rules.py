@@ -112,6 +112,11 @@ def linted(folder: Path, **keys: str) -> list[str]:
             "requantize.default",
             "operands of 34 bits after their shift",
         ),
+        (
+            {"ops": "[rms_norm]", "absorbs_zero_point": "[convolution, root_mean_square]"},
+            "absorbs_zero_point.1",
+            "rms_norm adds no products with weights",
+        ),
     ],
 )
 def test_lint_refuses_settings_that_contradict_each_other(tmp_path: Path, keys: dict[str, str], place: str, said: str):

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+import numpy as np
 from torch import Tensor
 
 from quantizer.conformance.checks.multiplier_rules import equal
 from quantizer.conformance.checks.replayed_stages import judged
+from quantizer.conformance.checks.window_sums import mean_counts, window_sums
 from quantizer.conformance.oracle import Array, Asked, Entries, Grid, Ratio
 from quantizer.conformance.trials.finding import Finding
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.rooms import Oracle, loaded, oracle_of
 from quantizer.core.verdict import Verdict
 from quantizer.numerics.qparams import QParams
+
+DIVIDED = ("mean", "linear")
+"""Error models of operators that add codes along axes or windows."""
 
 
 def entries_of_room(trial: Trial, name: str) -> Array | None:
@@ -80,7 +85,17 @@ def asked(trial: Trial, codes: Mapping[str, Tensor]) -> Asked:
         {name: Entries(held.entries.numpy(), held.first, held.step, held.unit) for name, held in tables},
         parameters.numbers,
         None if trial.spec.error_model.axis is None else trial.axis,
+        lambda: _added(trial),
     )
+
+
+def _added(trial: Trial) -> tuple[Array, Array] | None:
+    """Return the sums over explicit windows and the divisor of each; None for operators without such sums."""
+    sums = window_sums(trial)
+    if sums is None:
+        return None
+    terms = mean_counts(trial) if trial.spec.error_model.kind in DIVIDED else None
+    return sums, np.ones(sums.shape, np.int64) if terms is None else terms
 
 
 def _grid(params: QParams) -> Grid:

@@ -166,6 +166,8 @@ def near_ties(target: Target, case: Case) -> dict[str, Array]:
         beside = np.abs(codes * ratio % 1.0 - 0.5)
         off = codes[beside > FLOAT64_TIE]
         codes = off[np.argsort(beside[beside > FLOAT64_TIE], kind="stable")][:NEAREST]
+    if not codes.size:  # a zero point at an end of the codes, or ratios of which every code lies on a tie
+        return {name: random(site_of(target, case, name))}
     signs = 2 * integers(case.data.seed, f"{name}.sign", shape, 0, 1) - 1
     drawn = signs * codes[integers(case.data.seed, name, shape, 0, codes.size - 1)]
     values: Array = np.where(_picked(target, case, name), drawn, 0) * float(params.scale)

@@ -9,7 +9,9 @@ import torch
 
 from quantizer.conformance.checks.invariance import planned, stitched, tiled_codes
 from quantizer.conformance.checks.parameters import failing
+from quantizer.conformance.checks.staged import undeclared
 from quantizer.conformance.checks.tables import holds_spread_entries
+from quantizer.conformance.trials.declared import known_stages
 from quantizer.conformance.trials.trial import Trial
 from quantizer.numerics.activations import activate_codes
 from quantizer.numerics.parameters import default_parameters
@@ -43,6 +45,9 @@ def matches_builtin(trial: Trial, check: str) -> bool:
     if (name := trial.case.activation) != "none":
         fused = platform.activations[name]  # type: ignore[index]
         codes = activate_codes(codes, trial.output, fused, replace(trial.parameters, platform=platform))
+    declared = known_stages(trial)
+    if declared is not None and undeclared(trial.outcome.stages, declared, trial.target.id) is not None:
+        return False  # whoever declares a defect says nothing of further stages
     same = torch.equal(codes, got)
     return same and (check != "tiled" or _tiled_alike(trial, forward.function))
 

@@ -19,6 +19,10 @@ ROOM = Room(
         Oracle(
             "addition", "quantizer.platforms.litert.restated_sums:addition", platforms=("tflite_builtin", "xnnpack")
         ),
+        *(
+            Oracle(family, "quantizer.platforms.litert.restated_means:means")
+            for family in ("average_pooling", "global_average", "mean", "sum")
+        ),
         Oracle("leaky_rectifier", f"{_ORACLE}:leaky", numbers=f"{_ORACLE}:leaky_numbers"),
     ),
     engines=(

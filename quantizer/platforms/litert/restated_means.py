@@ -1,0 +1,47 @@
+"""Means and sums of raw codes, written a second time in numpy: integer quotients, lanes of 16 channels, float32."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from quantizer.conformance.oracle import Array, Asked, fixed, high_multiplied
+
+F32 = np.float32
+SIXTEEN = 16
+
+
+def means(asked: Asked) -> Array | None:
+    """Return the codes of a mean or a sum under the requantizations of this system; None under those of any."""
+    count = int(asked.terms.max(initial=1))
+    raw = asked.sums + asked.terms * int(asked.grids["x"].zero_point)
+    match asked.variant:
+        case "mean_of_codes_half_away":
+            terms = asked.terms
+            return np.where(raw > 0, (2 * raw + terms) // (2 * terms), -((terms - 2 * raw) // (2 * terms)))
+        case "q31_mean_in_16_lanes":
+            return _in_16_lanes(asked, raw, count)
+        case "f32_mean_of_codes_half_away":
+            return _in_float32(asked, raw, count)
+        case _:
+            return None
+
+
+def _in_16_lanes(asked: Asked, raw: Array, count: int) -> Array:
+    """Return codes of means of raw codes: the two zero points are one constant, rounded to a whole code before."""
+    grid, output = asked.grids["x"], asked.output
+    x, y = F32(float(grid.scale)), F32(float(output.scale))
+    multiplier, shift = fixed(float(x / (F32(count) * y)))
+    moved = F32(int(grid.zero_point)) * x / y
+    constant = int(output.zero_point) - int(F32(moved + (F32(0.5) if moved > 0 else F32(-0.5))))
+    axis = 1 if asked.family == "global_average" else raw.ndim - 1
+    behind = np.arange(raw.shape[axis]) >= raw.shape[axis] // SIXTEEN * SIXTEEN
+    away = behind.reshape([-1 if place == axis else 1 for place in range(raw.ndim)])
+    return high_multiplied(raw, multiplier, shift, away=away) + constant
+
+
+def _in_float32(asked: Asked, raw: Array, count: int) -> Array:
+    """Return codes of a float32 product of raw sums plus a float32 constant, ties away from zero."""
+    assert asked.rescale is not None
+    factor = F32(next(iter(asked.rescale.factors.values())))
+    value = (raw.astype(F32) * factor + F32(-int(asked.grids["x"].zero_point)) * factor * F32(count)).astype(np.float64)
+    return np.asarray(np.sign(value) * np.floor(np.abs(value) + 0.5) + int(asked.output.zero_point))
