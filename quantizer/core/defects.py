@@ -52,8 +52,20 @@ class Computes(Model):
     multiples: dict[str, Annotated[int, Field(ge=2)]] = {}
     """Operand -> number. The engine computes with the nearest multiple of this number in place of each code; ties go
     to the even multiple."""
+    saturating_pairs: dict[str, int] = {}
+    """Operand -> axis along which its terms are summed. The engine moves its signed codes to unsigned ones, adds the
+    products of each two neighbouring terms in 16 bits, which saturate, and takes back what the move adds."""
+    whole_codes: list[str] = []
+    """Attributes that the engine brings to codes of the first input, cut toward zero, before it computes."""
+    zero_point: Literal["before", "after"] = "after"
+    """before: the engine adds the output's zero point in float32 and rounds the sum."""
     within: Annotated[int, Field(ge=0)] = 0
     """How far codes may be from those of the built-in functions under this arithmetic, or under the platform's own."""
+
+    @property
+    def encloses(self) -> bool:
+        """Whether it is judged by intervals."""
+        return bool(self.multiples or self.saturating_pairs or self.whole_codes or self.zero_point == "before")
 
 
 class Defect(Model):
@@ -191,12 +203,11 @@ def _engine_findings(defect: Defect, at: Location) -> Iterator[Finding]:
         text = "our functions do the same everywhere: name the real engine that differs in `engine`."
         yield from (Finding((*at, name), text) for name in said)
     if defect.computes == Computes():
-        yield Finding(
-            (*at, "computes"), "says nothing: name a requantization, a ratio, multiples or a distance, or leave it out."
-        )
+        yield Finding((*at, "computes"), "says nothing: name what the engine computes, or leave it out.")
     stated = defect.computes
-    if stated and stated.multiples and stated != Computes(multiples=stated.multiples):
-        yield Finding((*at, "computes"), "multiples stand alone: declare the arithmetic as a defect of its own.")
+    if stated and stated.encloses and (stated.requantize or stated.ratio or stated.within):
+        text = "requantize, ratio and within are of exact platforms, the others of enclosing ones: declare two defects."
+        yield Finding((*at, "computes"), text)
     known = known_sets(defect.engine or "")
     for key in ("needs", "lacks"):
         for place, name in enumerate(getattr(defect, key)):

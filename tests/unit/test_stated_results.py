@@ -97,7 +97,7 @@ def test_a_defect_that_states_nothing_excuses_every_result(session: Session):
     ("stated", "said"),
     [
         ({}, "says nothing"),
-        ({"multiples": {"weight": 2}, "within": 1}, "multiples stand alone"),
+        ({"multiples": {"weight": 2}, "within": 1}, "declare two defects"),
         ({"requantize": {"sum": "exact"}}, ""),
     ],
 )

@@ -25,10 +25,17 @@ from quantizer.core.verdict import Verdict, inconclusive
 Array = NDArray[Any]
 OPERAND = 2.0 * UNIT
 """Relative error of a dequantized operand in float32."""
+FOLDED = 6
+"""Roundings of a quotient, a product and a difference for `b`, a product, a sum, and that of `a * z_x`."""
 
 
-def enclosed(trial: Trial) -> Verdict:
-    """Judge codes by the interval of every order of float32 operations on the values of the operands' codes."""
+def enclosed(trial: Trial, *, zero_point_first: bool = False) -> Verdict:
+    """Judge codes by the interval of every order of float32 operations on the values of the operands' codes.
+
+    zero_point_first: the output's zero point is added in float32, and the sum is rounded. Dequantizing may be folded
+    into it: `a * x + b` with `a = s_x / s_y`, `b = z_y - a * z_x`. That is six operations on numbers that are no larger
+    than `|y / s_y| + a * |z_x| + |z_y|`.
+    """
     kind = trial.spec.error_model.kind
     if kind not in ENCLOSURES:
         return inconclusive(CHECK, f"error model {kind} has no enclosure")
@@ -36,8 +43,8 @@ def enclosed(trial: Trial) -> Verdict:
     return rounded_once(
         trial,
         trial.y_hat / scale,
-        _rounding(trial),
-        computed_error(trial),
+        Declared(zero_point_first=True) if zero_point_first else _rounding(trial),
+        computed_error(trial) + (_folding_error(trial) if zero_point_first else 0.0),
         lambda i: Fraction(float(trial.y_hat[i])) / Fraction(scale),
         lambda _: {},
         "the values of the codes",
@@ -51,6 +58,15 @@ def _rounding(trial: Trial) -> Declared:
     platform, first = trial.target.platform, trial.spec.inputs[trial.spec.activations[0]]
     quantizer = platform.runtime_quantizer if first.kind == "real" else platform.quantizer
     return Declared(quantizer.rounding, quantizer.zero_point == "before")
+
+
+def _folding_error(trial: Trial) -> Array:
+    scale, zeros = float(trial.output.scale), abs(int(trial.output.zero_point))
+    moved = sum(
+        abs(float(params.zero_point.abs().max())) * float(params.scale.max()) / scale
+        for params in trial.parameters.inputs.values()
+    )
+    return np.asarray(lost(FOLDED) * (np.abs(trial.y_hat) / scale + moved + zeros))
 
 
 def computed_error(trial: Trial) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from quantizer.conformance.checks.arithmetic import arithmetic
+from quantizer.conformance.checks.enclosed import enclosed
 from quantizer.conformance.checks.invariance import planned, tiled_codes
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.defects import Computes, Defect
@@ -18,21 +19,25 @@ from quantizer.numerics.qparams import Staged
 from quantizer.runtime.engines.builtin import BuiltinEngine
 
 Array = np.ndarray[Any, np.dtype[Any]]
+WIDEST = 2**15 - 1
+"""The largest number of 16 bits."""
 
 
 def is_as_stated(defect: Defect, trial: Trial, check: str) -> bool:
     """Return whether the result that fails *check* is what *defect* states; true of a defect that states nothing.
 
-    The result is the tiles' for `tiled`, else the whole's. Multiples: its codes lie in the intervals of the changed
-    operands. Else they are those of the built-in functions under the stated arithmetic, or as near as stated.
+    The result is the tiles' for `tiled`, else the whole's. On an enclosing platform its codes lie in the intervals of
+    the changed operands, attributes or sums. Else they are those of the built-in functions under the stated arithmetic,
+    or as near as stated.
     """
     stated = defect.computes
     if stated is None:
         return True
     try:
         result = _result(trial, check)
-        if stated.multiples:
-            return arithmetic(_of_multiples(stated.multiples, trial, result)).status == "pass"
+        if stated.encloses:
+            changed = _changed(stated, trial, result)
+            return enclosed(changed, zero_point_first=stated.zero_point == "before").status == "pass"
         own = Trial(
             replace(trial.target, platform=stated_platform(trial.target.platform, stated)), trial.case, BuiltinEngine()
         )
@@ -59,18 +64,46 @@ def _result(trial: Trial, check: str) -> Array:
     return tiled_codes(trial, planned(trial, trial.case.tiles)) if check == "tiled" else trial.got
 
 
-def _of_multiples(numbers: dict[str, int], trial: Trial, result: Array) -> Trial:
-    """Return a trial with *result* whose operands have the nearest multiples of *numbers* as codes."""
+def _changed(stated: Computes, trial: Trial, result: Array) -> Trial:
+    """Return a trial with *result*, whose operands, attributes and sums are those with which the engine computes."""
 
-    def changed(name: str, codes: Tensor) -> Tensor:
-        return _nearest(codes, numbers[name]) if name in numbers else codes
+    def nearest(name: str, codes: Tensor) -> Tensor:
+        return _nearest(codes, stated.multiples[name]) if name in stated.multiples else codes
 
-    other, known = Trial(trial.target, trial.case, trial.engine), trial.parameters
-    constants = {name: replace(held, codes=changed(name, held.codes)) for name, held in known.constants.items()}
+    attrs = {name: _cut(float(trial.case.attrs[name]), trial) for name in stated.whole_codes}  # type: ignore[arg-type]
+    known, case = trial.parameters, trial.case.but(attrs={**trial.case.attrs, **attrs})
+    constants = {name: replace(held, codes=nearest(name, held.codes)) for name, held in known.constants.items()}
+    other = Trial(trial.target, case, trial.engine)
     other.tensors, other.outcome = trial.tensors, Staged(torch.from_numpy(result), {})
     other.provide(replace(known, constants=constants))
-    other.codes = {name: changed(name, codes) for name, codes in trial.codes.items()}
+    other.codes = {name: nearest(name, codes) for name, codes in trial.codes.items()}
+    for name, axis in stated.saturating_pairs.items():
+        if name in other.codes:
+            other.y_hat = np.clip(other.reference(other.values) + _lost_in_pairs(other, name, axis), *other.limits)
     return other
+
+
+def _cut(value: float, trial: Trial) -> float:
+    """Return the real value of *value* as a code of the first input, cut toward zero."""
+    params = next(iter(trial.parameters.inputs.values()))
+    scale, zero = float(params.scale), int(params.zero_point)
+    return scale * (math.trunc(value / scale + zero) - zero)
+
+
+def _lost_in_pairs(trial: Trial, name: str, axis: int) -> Array:
+    """Return what sums lose, as real numbers, where pairs of products of unsigned codes saturate in 16 bits."""
+    raw = {n: torch.zeros_like(c) if trial.spec.inputs[n].role == "bias" else c for n, c in trial.codes.items()}
+    moved = raw[name].double() - min(int(trial.qparams(name).dtype.min), 0)
+    lost = np.zeros(trial.output_shape)
+    for first in range(0, moved.shape[axis], 2):
+        kept: list[slice] = [slice(None)] * moved.dim()
+        kept[axis] = slice(first, first + 2)
+        pair = torch.zeros_like(moved)
+        pair[tuple(kept)] = moved[tuple(kept)]
+        added = trial.reference({n: pair if n == name else codes.double() for n, codes in raw.items()})
+        lost += np.clip(added, -WIDEST - 1, WIDEST) - added
+    factors = [trial.qparams(n).scale for n in raw if trial.spec.inputs[n].role != "bias"]
+    return np.asarray(lost * math.prod(trial.per_channel(one) for one in factors))
 
 
 def _nearest(codes: Tensor, number: int) -> Tensor:
