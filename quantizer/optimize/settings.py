@@ -286,7 +286,9 @@ def _property(where: str, name: str, value: object) -> Value:
     except ValueError:
         raise FormatError(f"{where}: got {shown_value(value)}: must be {field.kind.legal}.") from None
     if field.status == "refused" and str(parsed).lower() != field.default.lower():
-        raise FormatError(f"{where}: {shown_value(value)}: not built here, and the IR would be another one. Remove the key.")
+        raise FormatError(
+            f"{where}: {shown_value(value)}: not built here, and the IR would be another one. Remove the key."
+        )
     return parsed
 
 

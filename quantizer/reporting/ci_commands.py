@@ -78,12 +78,13 @@ def positive(text: str) -> int:
 
 
 def _annotate(args: argparse.Namespace) -> int:
+    from quantizer.core.streams import write_commands
     from quantizer.reporting.annotations import annotate
     from quantizer.reporting.complete_run import read_either
 
     records, facts = read_either(args.candidate)
     found = annotate(records, facts, prefix=args.prefix, limit=args.limit)
-    sys.stdout.writelines(f"{command}\n" for command in found)
+    write_commands(found)
     return 0
 
 

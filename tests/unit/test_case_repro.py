@@ -169,7 +169,9 @@ def test_every_engine_that_has_a_form_of_models_writes_scripts():
     assert [name for name, entry in engines().items() if not entry.script and entry.form != "npz"] == []
 
 
-@pytest.mark.parametrize("reason", ['"""\nraise SystemExit\n"""', 'x \\N{nothing} "', "a\u202eb", 'x """ + 1 + """ y' * 9])
+@pytest.mark.parametrize(
+    "reason", ['"""\nraise SystemExit\n"""', 'x \\N{nothing} "', "a\u202eb", 'x """ + 1 + """ y' * 9]
+)
 def test_the_reason_of_a_stored_case_is_text_in_its_script(session: Session, reason: str):
     import ast
     from dataclasses import replace
@@ -178,5 +180,7 @@ def test_the_reason_of_a_stored_case_is_text_in_its_script(session: Session, rea
     replay = replace(read_replay(min(place.glob("*.json"))), reason=reason)
     text = script_of_case(session, replay, "onnx")
     plain = script_of_case(session, replace(replay, reason="why"), "onnx")
-    assert [ast.dump(node) for node in ast.parse(text).body[1:]] == [ast.dump(node) for node in ast.parse(plain).body[1:]]
+    assert [ast.dump(node) for node in ast.parse(text).body[1:]] == [
+        ast.dump(node) for node in ast.parse(plain).body[1:]
+    ]
     assert text.replace("\n", "").isprintable()
