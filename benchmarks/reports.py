@@ -18,6 +18,7 @@ from pathlib import Path
 from msgspec.structs import replace
 from tabulate import tabulate
 
+from quantizer import __version__
 from quantizer.core.facts import Facts, SpecFacts
 from quantizer.core.record import CheckRecord, Record
 from quantizer.core.verdict import EVERY, ITEM_CHECKS
@@ -86,7 +87,8 @@ def main() -> None:
         for seed, name in enumerate(("base", "run")):
             write_run(root / name, records(seed), summary_of(records(seed)))
         for seed, name in enumerate(("large base", "large run")):
-            write_run(root / name, found := records(seed, LARGE), {}, _facts(found))
+            found = records(seed, LARGE)
+            write_run(root / name, found, summary_of(found), _facts(found))
         rows = [*_page(root), *_diff(root), *_history(root), *_large(root)]
     sys.stdout.write(tabulate(rows, headers=["what", "measured", "target"]) + "\n")
 
@@ -135,7 +137,7 @@ def _facts(found: list[Record]) -> Facts:
     """Return what a whole run of *found* says of itself; reports refuse a folder without it."""
     spec = SpecFacts(version="1", path="op_specs/operator.yaml", sha256="0" * 64, lines={"op": 2})
     return Facts(
-        quantizer="1",
+        quantizer=__version__,
         python="3.11",
         packages={},
         engine="builtin",

@@ -7,11 +7,13 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, cast
+from contextlib import redirect_stderr, redirect_stdout
+from typing import Any, Protocol, TextIO, cast
 
 from quantizer import __version__
 from quantizer.commands.parser import Parser
 from quantizer.core.errors import QuantizerError
+from quantizer.core.streams import Shown
 from quantizer.core.wording import suggestion
 
 USAGE = 2
@@ -51,6 +53,12 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 2 for a user's error, 130 when interrupted."""
     arguments = sys.argv[1:] if argv is None else list(argv)
+    out, err = (cast("TextIO", Shown(stream)) for stream in (sys.stdout, sys.stderr))
+    with redirect_stdout(out), redirect_stderr(err):
+        return _code(arguments)
+
+
+def _code(arguments: Sequence[str]) -> int:
     try:
         code = _run(arguments)
         sys.stdout.flush()

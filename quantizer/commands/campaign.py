@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from quantizer.core.errors import UnsupportedError
-from quantizer.core.files import check_apart, replace_files
+from quantizer.core.files import check_apart, replace_files, resolved
 from quantizer.core.wording import suggestion, to_install
 from quantizer.core.workers import worker_pool
 
@@ -93,7 +93,7 @@ def run(args: argparse.Namespace) -> int:
 def _options(args: argparse.Namespace) -> Options:
     from quantizer.conformance.setup.options import Options
 
-    specs, plugins = (tuple(path.resolve() for path in paths) for paths in (args.op_specs, args.op_plugins))
+    specs, plugins = (tuple(map(resolved, paths)) for paths in (args.op_specs, args.op_plugins))
     return Options(
         root=Path.cwd(),
         specs=specs,

@@ -19,6 +19,7 @@ from quantizer.core.library import Library, load_library, shipped_folder
 from quantizer.core.linting import lint, linted_platforms
 from quantizer.core.schema import stale_schemas, write_schemas
 from quantizer.core.spec import NoTiling, Spec
+from quantizer.core.streams import write_commands
 from quantizer.core.wording import shown_path
 
 STALE = 1
@@ -94,7 +95,7 @@ def _lint(args: argparse.Namespace) -> int:
     if args.format == "github":
         from quantizer.reporting.annotations import of_messages
 
-        sys.stdout.writelines(f"{command}\n" for problem in problems for command in of_messages(problem))
+        write_commands(command for problem in problems for command in of_messages(problem))
     if problems:
         return WRONG
     parts = [f"{count} {kind}{'' if count == 1 else 's'} ok" for kind, count in counts.items() if count]

@@ -19,6 +19,14 @@ class WriteError(QuantizerError):
     """Files could not be written; none of them was."""
 
 
+def resolved(path: Path | str) -> Path:
+    """Return *path* absolute and without links. A loop of links stays: who reads it says that it cannot be read."""
+    try:
+        return Path(os.path.realpath(path))
+    except ValueError:  # a null character, which no file's name holds
+        return Path(os.path.abspath(path))  # noqa: PTH100 - resolve() raises too
+
+
 def is_file(path: Path) -> bool:
     """Return whether *path* is a file; False for an impossible name, for which Path.is_file() raises."""
     return os.path.isfile(path)  # noqa: PTH113

@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 from pydantic import ValidationError
 
 from quantizer.core.errors import SpecError
-from quantizer.core.files import is_file, is_folder
+from quantizer.core.files import is_file, is_folder, resolved
 from quantizer.core.grid_rules import check_grids
 from quantizer.core.model import Model
 from quantizer.core.model_errors import Finding, explain, render
@@ -193,7 +193,7 @@ def shipped_folder() -> Path:
 
 def load_library(extra_paths: Sequence[Path] = ()) -> Library:
     """Return the shipped specs, schemes and platforms with those of *extra_paths* (folders or spec files) added."""
-    return _load_library(tuple(dict.fromkeys(Path(path).resolve() for path in (shipped_folder(), *extra_paths))))
+    return _load_library(tuple(dict.fromkeys(resolved(path) for path in (shipped_folder(), *extra_paths))))
 
 
 def spec_files(paths: Sequence[Path]) -> list[Path]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from quantizer.core.arithmetics import is_copy, refusals, runs
 from quantizer.core.errors import SpecError
-from quantizer.core.files import is_file
+from quantizer.core.files import is_file, resolved
 from quantizer.core.library import (
     PLATFORMS_FOLDER,
     SCHEMES_FILE,
@@ -101,7 +101,7 @@ def lint(paths: Sequence[Path] = ()) -> tuple[list[str], dict[str, int]]:
     """
     problems: list[str] = []
     shipped = shipped_folder().resolve()
-    found = [_files_at(Path(path).resolve()) for path in paths or [shipped, *(room.folder for room in rooms())]]
+    found = [_files_at(resolved(path)) for path in paths or [shipped, *(room.folder for room in rooms())]]
     for path, files in zip(paths, found, strict=False):
         if not files.count:
             problems.append(f"{shown_path(path)}: holds no spec. Name a folder with *.yaml files.")
@@ -123,7 +123,7 @@ def lint(paths: Sequence[Path] = ()) -> tuple[list[str], dict[str, int]]:
 
 def linted_platforms(paths: Sequence[Path] = ()) -> list[tuple[str, Path | None]]:
     """Return the platforms whose files `lint` reads, each with the folder that a library must add to know it."""
-    found = [_files_at(Path(path).resolve()) for path in paths or (room.folder for room in rooms())]
+    found = [_files_at(resolved(path)) for path in paths or (room.folder for room in rooms())]
     return [(file.stem, files.root) for files in found for file in files.platforms]
 
 
@@ -138,7 +138,7 @@ def _refused(library: Library, files: Sequence[Path]) -> Iterator[str]:
     """
     for file in files:
         platform = library.platforms.get(file.stem)
-        if platform is None or PACKAGE in file.resolve().parents:
+        if platform is None or PACKAGE in resolved(file).parents:
             continue
         specs, room = list(library.specs.values()), room_of(platform.platform)
         if room is not None:

@@ -85,9 +85,14 @@ def visible(text: str) -> str:
     return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
 
 
+def obeyed_by_none(text: str) -> str:
+    """Return *text* `visible`, a mark before each line that GitHub's or Azure's runner would obey."""
+    return _COMMANDS.sub("| ", visible(text))
+
+
 def told(text: str) -> str:
     """Return *text* as an error says it: `visible`, no line is a command to a CI system, none is endless."""
-    shown = _COMMANDS.sub("| ", visible(text))
+    shown = obeyed_by_none(text)
     if len(shown) <= LONGEST_LINE:
         return shown
     return "\n".join(

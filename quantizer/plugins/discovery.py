@@ -12,7 +12,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
 from quantizer.core.errors import PluginError
-from quantizer.core.files import is_file, is_folder
+from quantizer.core.files import is_file, is_folder, resolved
 from quantizer.core.wording import shown_path
 
 GROUP = "quantizer.operators"
@@ -97,7 +97,7 @@ def sources(paths: Sequence[Path], environment: Mapping[str, str]) -> list[Sourc
     installed = sorted(entry_points(group=GROUP), key=lambda entry: (str(EntryPointSource(entry)), entry.name))
     files: dict[Path, FileSource] = {}
     for path in _files(paths, environment):
-        files.setdefault(path.resolve(), FileSource(path.resolve()))
+        files.setdefault(resolved(path), FileSource(resolved(path)))
     return [*(EntryPointSource(entry) for entry in installed), *files.values()]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -78,12 +77,13 @@ def positive(text: str) -> int:
 
 
 def _annotate(args: argparse.Namespace) -> int:
+    from quantizer.core.streams import write_commands
     from quantizer.reporting.annotations import annotate
     from quantizer.reporting.complete_run import read_either
 
     records, facts = read_either(args.candidate)
     found = annotate(records, facts, prefix=args.prefix, limit=args.limit)
-    sys.stdout.writelines(f"{command}\n" for command in found)
+    write_commands(found)
     return 0
 
 

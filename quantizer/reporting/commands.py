@@ -9,7 +9,7 @@ import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from quantizer.reporting import ci_commands, history_commands
 
@@ -156,7 +156,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         return _VERBS[args.report_verb](args)
     except QuantizerError as err:
-        _write(sys.stderr, f"error: {_one_line(err)}\n")
+        sys.stderr.write(f"error: {_one_line(err)}\n")
         return BAD_INPUT
     finally:
         if collects:
@@ -174,8 +174,8 @@ def _show(args: argparse.Namespace) -> int:
     else:
         lines = terminal.render(records, width=_width(), path=str(args.candidate))
         text = "".join(f"{line}\n" for line in (*lines, *markdown.kill_lines(kills)))
-    _write(sys.stdout, text)
-    _write(sys.stderr, "".join(f"{'check' if args.check else 'warning'}: {reason}\n" for reason in reasons))
+    sys.stdout.write(text)
+    sys.stderr.write("".join(f"{'check' if args.check else 'warning'}: {reason}\n" for reason in reasons))
     return FAILED if args.check and reasons else 0
 
 
@@ -263,10 +263,10 @@ def _diff(args: argparse.Namespace) -> int:
         factor=FACTOR if asked.factor is None else asked.factor,
         lsb=math.inf if asked.lsb is None else asked.lsb,
     )
-    _write(sys.stdout, render(diff, args.format, width=_width()))
-    _write(sys.stderr, "".join(f"gate: {reason}\n" for reason in reasons[:_MOST_REASONS]))
+    sys.stdout.write(render(diff, args.format, width=_width()))
+    sys.stderr.write("".join(f"gate: {reason}\n" for reason in reasons[:_MOST_REASONS]))
     if len(reasons) > _MOST_REASONS:
-        _write(sys.stderr, f"gate: and {len(reasons) - _MOST_REASONS:,} more reasons\n")
+        sys.stderr.write(f"gate: and {len(reasons) - _MOST_REASONS:,} more reasons\n")
     return FAILED if reasons else 0
 
 
@@ -301,14 +301,6 @@ def _lsb(text: str) -> float:
 def _one_line(err: QuantizerError) -> str:
     first, *rest = str(err).splitlines()
     return f"{first} ({len(rest)} more like it.)" if rest else first
-
-
-def _write(stream: TextIO, text: str) -> None:
-    """Write *text*; what controls a terminal, or the stream's encoding lacks, is written as an escape."""
-    from quantizer.core.wording import visible
-
-    encoding = stream.encoding or "utf-8"
-    stream.write(visible(text).encode(encoding, "backslashreplace").decode(encoding))
 
 
 _VERBS: Mapping[str, Callable[[argparse.Namespace], int]] = {

@@ -104,7 +104,6 @@ def _prune(args: argparse.Namespace) -> int:
 
 def _trend(args: argparse.Namespace) -> int:
     from quantizer.core.errors import UnsupportedError
-    from quantizer.core.wording import visible
     from quantizer.reporting.history import COLUMNS, trend
 
     found = trend(args.file, op=args.op, last=args.last)
@@ -118,14 +117,14 @@ def _trend(args: argparse.Namespace) -> int:
         writer = csv.DictWriter(text, ["op", "run", *COLUMNS], lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
-        sys.stdout.write(visible(text.getvalue()))
+        sys.stdout.write(text.getvalue())
     else:
         from tabulate import tabulate
 
         shown = [[op, name, *_texts(figures)] for op, name, figures in found]
         align = ("left", "left", *("right" for _ in COLUMNS))
         table = tabulate(shown, headers=["op", "run", *COLUMNS], disable_numparse=True, colalign=align)
-        sys.stdout.write(visible(table) + "\n")
+        sys.stdout.write(table + "\n")
     return 0
 
 

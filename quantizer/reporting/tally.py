@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal
 
@@ -82,14 +82,23 @@ def defect_reasons(check: CheckRecord) -> set[str]:
 
 def item_gaps(record: Record) -> tuple[tuple[str, str], ...]:
     """Return the distinct gaps of an item as (check, reason), coverage that was not reached last."""
-    found: list[tuple[str, str]] = []
     left = [name for name, check in record.checks.items() if check.inconclusive]
     if not left and not record.gaps:
         return ()
-    for name in sorted(left, key=check_order):
-        reasons = set(record.checks[name].reasons) - defect_reasons(record.checks[name]) or {"no reason given"}
-        found += [(name, reason) for reason in sorted(reasons)]
-    return (*found, *((COVERAGE, gap) for gap in sorted(set(record.gaps))))
+    found: list[tuple[str, str]] = []
+    for name in sorted(left, key=check_order) if len(left) > 1 else left:
+        check = record.checks[name]
+        reasons = _distinct(check.reasons)
+        if check.defects:
+            declared = defect_reasons(check)
+            reasons = [reason for reason in reasons if reason not in declared]
+        found += [(name, reason) for reason in reasons or ("no reason given",)]
+    return (*found, *((COVERAGE, gap) for gap in _distinct(record.gaps)))
+
+
+def _distinct(texts: Sequence[str]) -> Sequence[str]:
+    """Return *texts* sorted, each once; nearly always there is one."""
+    return texts if len(texts) < 2 else sorted(set(texts))
 
 
 @dataclass(frozen=True)
@@ -231,16 +240,19 @@ def totals(records: Iterable[Record]) -> Totals:
 
 def check_totals(records: Iterable[Record]) -> dict[str, dict[str, list[int]]]:
     """Return operator -> check -> [passed, failed, inconclusive]: in cases; of item checks in items."""
-    counts: dict[str, dict[str, list[int]]] = defaultdict(dict)
+    counts: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(lambda: [0, 0, 0]))
     for record in records:
-        found = {name: (check.passed, check.failed, check.inconclusive) for name, check in record.checks.items()}
-        if record.kind != CASES and record.kind not in found:
+        known = counts[record.op]
+        for name, check in record.checks.items():
+            count = known[name]
+            count[0] += check.passed
+            count[1] += check.failed
+            count[2] += check.inconclusive
+        if record.kind != CASES and record.kind not in record.checks:
             how = standing(record)
-            found[record.kind] = (int(how == "passed"), int(how == "failed"), int(how == "skipped"))
-        for name, added in found.items():
-            known = counts[record.op].get(name, [0, 0, 0])
-            counts[record.op][name] = [a + b for a, b in zip(known, added, strict=True)]
-    return dict(counts)
+            for place, kind in enumerate(("passed", "failed", "skipped")):
+                known[record.kind][place] += how == kind
+    return {op: dict(known) for op, known in counts.items()}
 
 
 def summary_of(records: Iterable[Record]) -> dict[str, object]:

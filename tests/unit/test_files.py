@@ -16,7 +16,7 @@ from reporting_facts import written
 from test_onnx_compass import network
 
 from quantizer.cli import main
-from quantizer.core.files import WriteError, check_apart, overwritten, replace_files
+from quantizer.core.files import WriteError, check_apart, overwritten, replace_files, resolved
 from quantizer.core.record import Record
 
 
@@ -186,3 +186,14 @@ def test_a_model_beside_its_weights_is_converted(folder: Path) -> None:
     (folder / "f.bin").write_text("of an earlier run")
     assert main(["onnx", "compass", "big.onnx", "--text", "f.txt", "--bin", "f.bin"]) == 0
     assert len(np.fromfile("f.bin", np.uint8)) > 1000
+
+
+def test_a_loop_of_links_is_one_error(tmp_path, capsys):
+    loop = tmp_path / "loop.yaml"
+    loop.symlink_to(loop.name)
+    named = ["--op-specs", str(loop)]
+    for words in (["spec", "lint", str(loop)], ["campaign", "--examples", "1", *named, "-o", str(tmp_path / "out")]):
+        assert main(words) == 2
+        assert capsys.readouterr().err.startswith(("error: ", str(loop)))
+    assert resolved(loop).name == loop.name
+    assert resolved("a\0b").is_absolute()

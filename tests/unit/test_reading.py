@@ -12,6 +12,7 @@ from xml.etree import ElementTree as ET
 import numpy as np
 import pytest
 
+from quantizer.cli import main
 from quantizer.core.errors import CaseError, FormatError, QuantizerError, SpecError
 from quantizer.core.reading import Readable, shown_value
 from quantizer.core.record import CheckRecord, Record
@@ -232,3 +233,13 @@ def test_outcomes_of_the_gallery_that_are_no_texts_are_one_error(tmp_path, text)
     (tmp_path / "outcomes.json").write_text(text)
     with pytest.raises(QuantizerError, match="must hold texts by name for each script"):
         read_outcomes(tmp_path / "outcomes.json")
+
+
+def test_what_a_command_prints_controls_no_terminal_and_is_no_ci_command(tmp_path: Path, capsys) -> None:
+    for name, arrays in (("a", {"::error::x": [0], "\x1b[2J": [1]}), ("b", {"::error::x": [0], "\n::error::y": [1]})):
+        np.savez(tmp_path / f"{name}.npz", **arrays)
+    assert main(["compare", str(tmp_path / "a.npz"), str(tmp_path / "b.npz")]) == 0
+    said = capsys.readouterr().out
+    assert "| ::error::x" in said and "\\x1b[2J" in said
+    assert not any(line.strip().startswith("::") for line in said.splitlines())
+    assert said.replace("\n", "").isprintable()

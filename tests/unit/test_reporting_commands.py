@@ -13,6 +13,7 @@ import pytest
 from msgspec.structs import replace
 from reporting_facts import written
 
+from quantizer.cli import main
 from quantizer.core.record import CheckRecord, Record
 from quantizer.reporting import commands, diff_views, thresholds
 from quantizer.reporting.store import write_baseline
@@ -164,7 +165,7 @@ def test_a_poor_encoding_gets_escapes(base: Path, tmp_path: Path, monkeypatch: p
     written(tmp_path / "out", [replace(item(outcome="failed"), failure="\u00d7 off"), item("b")])
     raw = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="ascii", write_through=True))
-    assert call("diff", base, tmp_path / "out") == 0
+    assert main(["report", "diff", str(base), str(tmp_path / "out")]) == 0
     assert b"\\xd7 off" in raw.getvalue()
 
 

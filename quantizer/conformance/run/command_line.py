@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from quantizer.conformance.run.stash_keys import EXTRA, INPUTS, OPTIONS, SESSION
+from quantizer.core.files import resolved
 from quantizer.core.wording import near
 
 if TYPE_CHECKING:
@@ -137,7 +138,7 @@ def _read_options(config: pytest.Config) -> Options:
 
     def paths(name: str) -> tuple[Path, ...]:
         base = here if config.getoption(name) else root
-        return tuple((base / item).resolve() for item in _value(config, name))
+        return tuple(resolved(base / item) for item in _value(config, name))
 
     update = config.getoption("op_golden_update")
     if update is not None and not update.strip():

@@ -22,6 +22,7 @@ import pytest
 
 import quantizer
 from quantizer.conformance.setup.options import Options
+from quantizer.core.files import resolved
 
 Stamp = tuple[int, int, int, int]
 SETTINGS = ("tox.ini", "pyproject.toml", "pytest.ini", ".pytest.ini", "setup.cfg", "conftest.py", "baseline.jsonl")
@@ -40,7 +41,7 @@ class Inputs:
     def __init__(self, config: pytest.Config, asked: Options, engine: Sequence[Path] = ()) -> None:
         """engine: the files of a real engine."""
         words = [str(word).split("::", maxsplit=1)[0] for word in config.args]
-        self._folders = [(config.invocation_params.dir / word).resolve() for word in words] + [*asked.specs]
+        self._folders = [resolved(config.invocation_params.dir / word) for word in words] + [*asked.specs]
         if asked.golden_update is None:
             self._folders.append(asked.cases)
         files = [asked.root / name for name in SETTINGS] + [one for one in (asked.baseline, asked.xfails) if one]

@@ -12,7 +12,7 @@ from pathlib import Path
 from quantizer.conformance.setup.readings import with_readings
 from quantizer.conformance.setup.xfails import with_xfails
 from quantizer.core.errors import UnsupportedError
-from quantizer.core.files import exists, is_file, is_folder
+from quantizer.core.files import exists, is_file, is_folder, resolved
 from quantizer.core.levels import ALL, asked
 from quantizer.core.library import SCHEMES_FILE, Library, load_library, platform_files, spec_files
 from quantizer.core.verdict import CHECKS
@@ -132,7 +132,7 @@ class Options:
             library = self.library(extra)
         else:
             for path in extra[len(known) :]:
-                library = library.with_file(path.resolve())
+                library = library.with_file(resolved(path))
         self._met.append(([*extra], library))
         return library
 
@@ -152,7 +152,7 @@ class Options:
     def check_plugins(self, plugins: Sequence[Plugin]) -> None:
         """Refuse a path of plugins in which no file registers anything."""
         for path in self.plugins:
-            mine = [plugin for plugin in plugins if Path(plugin.origin).resolve().is_relative_to(path.resolve())]
+            mine = [plugin for plugin in plugins if resolved(plugin.origin).is_relative_to(resolved(path))]
             if mine and not any(one.operators or one.datasets or one.metrics or one.specs for one in mine):
                 raise UnsupportedError(
                     f"--op-plugins={self.shown(path)}: registers nothing. Decorate its functions with @operator."

@@ -11,7 +11,7 @@ import torch
 from quantizer.conformance.setup.options import Options
 from quantizer.conformance.target import Target
 from quantizer.core.errors import PluginError
-from quantizer.core.files import is_file
+from quantizer.core.files import is_file, resolved
 from quantizer.core.library import Library
 from quantizer.core.spec import Spec
 from quantizer.core.wording import suggestion
@@ -92,7 +92,7 @@ def _with_neighbours(library: Library, named: Sequence[Path]) -> Library:
 
     Plugins are loaded by folder, and specs may be named by file: such an operator is known, but has no items.
     """
-    folders = list(dict.fromkeys(path.resolve().parent for path in named if is_file(path)))
+    folders = list(dict.fromkeys(resolved(path).parent for path in named if is_file(path)))
     for op in sorted({entry.op for entry in REGISTRY.all()}.difference(library.specs)):
         found = next((folder / f"{op}.yaml" for folder in folders if is_file(folder / f"{op}.yaml")), None)
         if found is not None:

@@ -12,7 +12,7 @@ from pydantic import Field
 from quantizer.core.defects import CASE_NAMES, Defect, check_defects, is_day
 from quantizer.core.errors import SpecError, UnsupportedError
 from quantizer.core.expressions import parse
-from quantizer.core.files import is_file
+from quantizer.core.files import is_file, resolved
 from quantizer.core.library import Library, read_file
 from quantizer.core.model import Model
 from quantizer.core.model_errors import Finding
@@ -45,11 +45,11 @@ def with_xfails(library: Library, file: Path) -> Library:
     SpecError lists entries that name what does not exist, and entries that expired before the checked-out commit.
     UnsupportedError if *file* does not lie in a git repository, whose last commit tells the day.
     """
-    today = commit_date(file.resolve().parent)
+    today = commit_date(resolved(file).parent)
     read, _ = read_file(file, Xfails, lambda found: [*_problems(found, library, file.parent, today)])
     platforms = dict(library.platforms)
     for entry in read.xfails:
-        placed = entry.model_copy(update={"case": str((file.parent / entry.case).resolve())})
+        placed = entry.model_copy(update={"case": str(resolved(file.parent / entry.case))})
         for name in entry.platforms:
             defects = [*platforms[name].defects, placed]
             platforms[name] = platforms[name].model_copy(update={"defects": defects})

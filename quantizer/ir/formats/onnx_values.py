@@ -12,7 +12,7 @@ from onnx import TensorProto, numpy_helper
 
 from quantizer.core.dtypes import DTYPES, DType
 from quantizer.core.errors import FormatError, UnsupportedError
-from quantizer.core.files import is_file
+from quantizer.core.files import is_file, resolved
 from quantizer.core.reading import Readable
 from quantizer.ir.graph import LARGEST, Tensor, container
 
@@ -119,7 +119,7 @@ def _read_external(place: str, proto: Any, folder: Path | None, size: int) -> No
     if folder is None:
         raise FormatError(f"{place}: its data is in {location!r}: load the model from its file, not from bytes.")
     path = folder / location
-    if not is_file(path) or not path.resolve().is_relative_to(folder.resolve()):
+    if not is_file(path) or not resolved(path).is_relative_to(resolved(folder)):
         raise FormatError(f"{place}: external data {location!r}: must be a file inside the model's folder.")
     try:
         offset, length = int(entries.get("offset", 0)), int(entries.get("length", size))

@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 
 from quantizer.core.errors import EngineError, UnsupportedError
-from quantizer.core.files import is_file
+from quantizer.core.files import is_file, resolved
 from quantizer.core.rooms import Engine, engines, forms
 from quantizer.core.wording import suggestion, to_install
 from quantizer.runtime.engines.environments import interpreter
@@ -148,7 +148,7 @@ def files(name: str, command: str = "") -> tuple[Path, ...]:
     words = [name.rpartition(":")[2]] if not command else _words("--op-engine-command", command)
     if not command and (entry := engines().get(name.partition("@")[0].partition(":")[0])) is not None:
         words = [_file(entry.worker)]
-    return tuple(path.resolve() for path in map(Path, words) if is_file(path))
+    return tuple(resolved(path) for path in map(Path, words) if is_file(path))
 
 
 def _words(option: str, command: str) -> tuple[str, ...]:
