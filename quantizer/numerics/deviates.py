@@ -1,7 +1,7 @@
 """Normally distributed random numbers, equal on every processor: hashed from a seed, computed in plain IEEE operations.
 
-The logarithm and the cosine of a library have other last bits under other instruction sets. Here both are polynomials of
-sums, products and one quotient, each of which IEEE 754 requires to be correctly rounded.
+The logarithm and the cosine of a library have other last bits under other instruction sets. Here both are polynomials
+of sums, products and one quotient, each of which IEEE 754 requires to be correctly rounded.
 """
 
 from __future__ import annotations

@@ -137,9 +137,7 @@ def test_a_wrong_convolution_fails_the_check_that_names_the_fault(tmp_path, faul
     assert CONV.count(right) == 1
     library = open_library(write(tmp_path, "conv.py", CONV.replace(right, wrong)))
     worst = (v.worst for v in failures(target(library, "conv2d", "w8a8"), 30) if v.check == check and v.worst)
-    assert any(
-        w.tensor == tensor and (check != "arithmetic" or (len(w.index) == 4 and "code" in w.got)) for w in worst
-    )
+    assert any(w.tensor == tensor and (check != "arithmetic" or (len(w.index) == 4 and "code" in w.got)) for w in worst)
 
 
 @pytest.mark.parametrize("text", [CONV_FORWARD, CONV_QUANTIZE], ids=["forward", "quantize"])

@@ -185,7 +185,9 @@ def test_a_right_plugin_that_computes_in_a_way_of_its_own_passes_under_one_readi
             assert red(judged, 4) == []
             assert red(judged, 1, data="ties", activation="relu") == []
         if variant in READINGS:
-            assert any(any(reds(target(found[FILES[op]], op, scheme), 40)) for scheme in (schemes(op)[0], schemes(op)[-1]))
+            assert any(
+                any(reds(target(found[FILES[op]], op, scheme), 40)) for scheme in (schemes(op)[0], schemes(op)[-1])
+            )
 
 
 def test_every_stage_that_is_shown_is_judged_alone(tmp_path):

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
+from numpy._core._multiarray_umath import __cpu_dispatch__, __cpu_features__
 from torch import Tensor
 
 from quantizer.numerics import cascade, lanes, mkl, ordered
@@ -23,10 +24,15 @@ from quantizer.numerics.pinned import pinned
 
 ROOT = Path(__file__).parents[2] / "cases" / "reference" / "compass"
 SETTINGS = (
-    {"ATEN_CPU_CAPABILITY": "default"},
+    {
+        "ATEN_CPU_CAPABILITY": "default",
+        "MKL_CBWR": "AVX2",
+        "OMP_NUM_THREADS": "2",
+        "NPY_DISABLE_CPU_FEATURES": " ".join(name for name in __cpu_dispatch__ if __cpu_features__[name]),
+    },
     {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "SSE41"},
-    {"MKL_CBWR": "AVX2", "OMP_NUM_THREADS": "2"},
 )
+"""Each hides instructions of this processor; `tox -e processors` sets one variable at a time."""
 PROGRAM = Path(__file__).parent / "workers" / "pinned_digests.py"
 VALUES = torch.from_numpy(deviates((40_000,), (1,))) * 6
 
