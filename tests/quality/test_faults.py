@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from quantizer.conformance.faults import Fault, Subject, catalogue, explicit_cases, gate_cases, kills, pairs
+from quantizer.conformance.faults import Fault, Subject, catalogue, explicit_cases, gate_cases, kills, matrix, pairs
 from quantizer.conformance.faults.changes import provided
 from quantizer.conformance.faults.fault import FILE_KINDS
 from quantizer.conformance.faults.matrix import Job, examined
@@ -53,9 +53,10 @@ def few(session: Session) -> Callable[[str], Subject]:
 
 @pytest.fixture
 def first_kills(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Judge no case behind the first kill: the matrix does, to name every check that finds a fault."""
+    """Judge no case behind the first kill, and do not count the cases: the matrix does, to tell both."""
     monkeypatch.setattr(kills, "WITHIN", 0)
     monkeypatch.setattr(kills, "FURTHER", 0)
+    monkeypatch.setattr(matrix, "number_of_cases", lambda *_: 0)
 
 
 def _sample() -> dict[str, list[str]]:

@@ -86,17 +86,19 @@ def verdicts(judged: Target, count: int) -> list[Verdict]:
     return [verdict for trial in trials(judged, count) for verdict in judge(trial)]
 
 
-def first_failing(judged: Target, count: int, check: str) -> list[Verdict]:
-    """Return the verdicts of *check* on the first of *count* cases on which it fails; empty where it never does."""
+def failures(judged: Target, count: int) -> Iterator[Verdict]:
+    """Yield what fails, case by case: who finds what they look for judges no case behind it."""
     for trial in trials(judged, count):
-        if found := [verdict for verdict in judge(trial) if verdict.failing and verdict.check == check]:
-            return found
-    return []
+        yield from (verdict for verdict in judge(trial) if verdict.failing)
+
+
+def fails(judged: Target, count: int, check: str) -> bool:
+    """Return whether *check* fails on one of *count* cases."""
+    return any(verdict.check == check for verdict in failures(judged, count))
 
 
 def failing(judged: Target, count: int) -> dict[str, list[Verdict]]:
     found: dict[str, list[Verdict]] = {}
-    for verdict in verdicts(judged, count):
-        if verdict.failing:
-            found.setdefault(verdict.check, []).append(verdict)
+    for verdict in failures(judged, count):
+        found.setdefault(verdict.check, []).append(verdict)
     return found

@@ -11,13 +11,21 @@ import subprocess
 import sys
 from pathlib import Path
 
+from numpy._core._multiarray_umath import __cpu_dispatch__, __cpu_features__
+
 from quantizer.numerics import mkl
 from quantizer.reporting.machine import machine_of
 
 ROOT = Path(__file__).parents[2]
 NET = ROOT / "cases" / "reference" / "compass_net"
 SETTINGS = (
-    {"ATEN_CPU_CAPABILITY": "default", "MKL_CBWR": "AVX2", "ONEDNN_MAX_CPU_ISA": "SSE41", "OMP_NUM_THREADS": "2"},
+    {
+        "ATEN_CPU_CAPABILITY": "default",
+        "MKL_CBWR": "AVX2",
+        "ONEDNN_MAX_CPU_ISA": "SSE41",
+        "OMP_NUM_THREADS": "2",
+        "NPY_DISABLE_CPU_FEATURES": " ".join(name for name in __cpu_dispatch__ if __cpu_features__[name]),
+    },
     {"ATEN_CPU_CAPABILITY": "avx2", "MKL_CBWR": "AVX512", "ONEDNN_MAX_CPU_ISA": "AVX2"},
 )
 OUTSIDE = ("machine.json", "timings.jsonl", "run.json", "opt.cfg")

@@ -14,19 +14,25 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
+from numpy._core._multiarray_umath import __cpu_dispatch__, __cpu_features__
 from torch import Tensor
 
 from quantizer.numerics import cascade, lanes, mkl, ordered
-from quantizer.numerics.deviates import deviates
+from quantizer.numerics.deviates import cosine_of_turns, deviates, logarithm
 from quantizer.numerics.exponential import exp
 from quantizer.numerics.pinned import pinned
 
 ROOT = Path(__file__).parents[2] / "cases" / "reference" / "compass"
 SETTINGS = (
-    {"ATEN_CPU_CAPABILITY": "default"},
+    {
+        "ATEN_CPU_CAPABILITY": "default",
+        "MKL_CBWR": "AVX2",
+        "OMP_NUM_THREADS": "2",
+        "NPY_DISABLE_CPU_FEATURES": " ".join(name for name in __cpu_dispatch__ if __cpu_features__[name]),
+    },
     {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "SSE41"},
-    {"MKL_CBWR": "AVX2", "OMP_NUM_THREADS": "2"},
 )
+"""Each hides instructions of this processor; `tox -e processors` sets one variable at a time."""
 PROGRAM = Path(__file__).parent / "workers" / "pinned_digests.py"
 VALUES = torch.from_numpy(deviates((40_000,), (1,))) * 6
 
@@ -184,6 +190,16 @@ def test_too_late_is_said() -> None:
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)  # noqa: S603
     said = done.stdout
     assert said.strip() == ("too late" if torch.backends.mkl.is_available() else "absent")
+
+
+def test_logarithm_and_cosine_of_deviates_are_those_of_the_c_library_within_three_units() -> None:
+    x = np.concatenate([np.linspace(0, 1, 4001), 2.0 ** -np.arange(1.0, 54), 1 - 2.0 ** -np.arange(1.0, 54)])
+    above = x[x > 0]
+    wanted = np.array([math.log(value) for value in above])
+    assert (np.abs(logarithm(above) - wanted) <= 3 * np.spacing(np.abs(wanted))).all()
+    turned = np.array([math.cos(2 * math.pi * value) for value in x])  # whose own argument is rounded
+    assert (np.abs(cosine_of_turns(x) - turned) <= 2.0**-50).all()
+    assert cosine_of_turns(np.array([0, 0.25, 0.5, 0.75, 1])).tolist() == [1, 0, -1, 0, 1]
 
 
 def digests(**settings: str) -> list[str]:

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from quantizer.numerics.deviates import deviates
+from quantizer.numerics.deviates import cosine_of_turns, deviates, logarithm
 from quantizer.numerics.pinned import pinned
 
 X = torch.from_numpy(deviates((100_000,), (3,))) * 4
@@ -43,6 +43,9 @@ FUNCTIONS: dict[str, Callable[[], Tensor]] = {
     "sums": lambda: torch.stack([ROWS.sum(1), ROWS.mean(1), ROWS.var(1, unbiased=False)]),
     "moments": lambda: torch.stack([*torch.std_mean(X), X.norm(), X.mean()]),
     "histogram": lambda: torch.histc(X, 2048, -3, 3),
+    "deviates": lambda: X,
+    "logarithm of deviates": lambda: torch.from_numpy(logarithm(P.double().numpy())),
+    "cosine of deviates": lambda: torch.from_numpy(cosine_of_turns(P.double().numpy() % 1)),
     "float64": lambda: torch.exp(X.double()) + torch.tanh(X.double()) + torch.log(P.double()),
 }
 
