@@ -12,7 +12,7 @@ from quantizer.conformance.generation.builder import complete
 from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.generation.near_sums import is_near_sum
-from quantizer.conformance.generation.ranges import activation_of
+from quantizer.conformance.generation.ranges import unit_of
 from quantizer.conformance.generation.units import Unit, batch_of, beside_blocks, bound_with, is_ours, is_window
 from quantizer.conformance.target import Target
 from quantizer.core.case import Case, Range
@@ -123,14 +123,7 @@ def _times(case: Case, names: Iterable[str], factor: float) -> dict[str, Range]:
 
 def _of_units(target: Target, case: Case) -> dict[str, Range]:
     """Return a range of the output in which a code is the product of one step of each operand."""
-    unit = 1.0
-    for name in case.shapes:
-        item = target.spec.inputs[name]
-        if item.role == "activation":
-            unit *= float(activation_of(target, case, name).scale)
-        elif item.role == "weight" and target.weight is not None:
-            unit *= max(map(abs, case.ranges[name])) / (2 ** (target.weight.bits - 1) - 1)
-    half = unit * 2 ** (target.scheme.activation.bits - 1)
+    half = unit_of(target, case) * 2 ** (target.scheme.activation.bits - 1)
     return dict.fromkeys(target.spec.outputs, (-half, half))
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from quantizer.conformance.generation.builder import build_case
 from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.hashing import key
+from quantizer.conformance.generation.ranges import unit_of
 from quantizer.conformance.generation.scaled import is_near
 from quantizer.conformance.target import Target
 from quantizer.conformance.trials.trial import Trial
@@ -21,6 +22,8 @@ from quantizer.runtime.engines.builtin import BuiltinEngine
 NOTHING: Range = (0.0, 0.0)
 BELOW = 1.0 - 2.0**-17
 """A multiplier as a share of the power of two above it: multipliers of up to 16 bits are rounded up to that power."""
+FAR_BITS = 30.75
+"""Bits of the largest bias in units of the sum, which are the output's steps too: a product that needs 32 bits."""
 UNEVEN: Range = (-0.375, 0.625)
 """Ends of equal ranges, as shares of their width: the zero point is neither 0 nor an end."""
 
@@ -42,6 +45,7 @@ def _cases(target: Target, values: list[str], free: list[str]) -> Iterator[Case 
     if free:
         yield _equal(_drawn(target, "equal", "random"), values[0], free)
         yield _below_power(target, _drawn(target, "below", "random"), free)
+        yield _far(target, _drawn(target, "far", "random"), free)
 
 
 def _drawn(target: Target, salt: str, data: str) -> Case:
@@ -57,6 +61,17 @@ def _equal(case: Case, value: str, outputs: list[str]) -> Case:
     return case.but(
         ranges=case.ranges | dict.fromkeys((value, *outputs), (UNEVEN[0] * width, UNEVEN[1] * width)),
     )
+
+
+def _far(target: Target, case: Case, outputs: list[str]) -> Case | None:
+    """Return the case with biases near the end of 32 bits under a multiplier of 1; None without a bias."""
+    biases = [name for name in case.shapes if target.spec.inputs[name].role == "bias"]
+    if not biases or target.weight is None or target.spec.error_model.kind != "bilinear":
+        return None
+    if target.scheme.grid != "uniform" or target.spec.quantization.family == "norm":
+        return None
+    half, far = (unit_of(target, case) * 2.0**bits for bits in (target.scheme.activation.bits - 1, FAR_BITS))
+    return case.but(ranges=case.ranges | dict.fromkeys(outputs, (-half, half)) | dict.fromkeys(biases, (-far, far)))
 
 
 def _below_power(target: Target, case: Case, outputs: list[str]) -> Case | None:

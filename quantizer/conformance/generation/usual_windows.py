@@ -50,7 +50,10 @@ CHANNELS = ((3,), (1, 4))
 WHOLE = len(CHANNELS)
 """Row of a further case of a target: the window is the whole image and gives one element."""
 VECTORS = (8, 16, 24, 32)
-"""Channels of a further case of a target: whole vectors, under any of the windows or a kernel of one place."""
+"""Channels of a further case of a target: whole vectors, under any of the windows or, in half of the targets, a kernel
+of one place."""
+FUSED = ("relu", "relu6", "none")
+"""Its fused activation, where the target has it: those of networks."""
 OF_VECTORS = WHOLE + 1
 POINT = (1, 1, 0, 0, 1)
 PLACES = (4, 5)
@@ -68,9 +71,10 @@ def usual_windows(target: Target) -> list[Case]:
 
 def _case(target: Target, row: int) -> Case | None:
     spec, number = target.spec, key(row, target.id, "usual_windows")
-    chooser = HashChoices(number, {"data": "random", "tiles": "untiled"})
+    fused = FUSED[number // 4 % len(FUSED)] if row == OF_VECTORS else ""
+    chooser = HashChoices(number, {"data": "random", "tiles": "untiled"} | ({"activation": fused} if fused else {}))
     windows = WINDOWS + DILATED if row != WHOLE and DILATION in spec.attrs else WINDOWS
-    windows = (POINT, POINT, *windows) if row == OF_VECTORS else windows
+    windows = (POINT,) if row == OF_VECTORS and number // 2 % 2 else windows
     try:
         bound = _bound(spec, windows[number % len(windows)], row, number // len(windows), chooser)
     except ILLEGAL:
