@@ -408,7 +408,6 @@ EFFECTS: Mapping[str, Callable[..., Wrap]] = {
     "overflow_low": _overflow_low,
     "quotient_overflows": _quotient_overflows,
     "difference_wraps": lambda: _of_operand(0, _difference_wraps),
-    "negative_code_next": lambda: _of_operand(0, lambda codes, _: torch.where(codes < 0, codes + 1, codes)),
     "weights_even": lambda: _of_operand(1, lambda codes, _: codes // 2 * 2),
     "weights_unsigned": lambda: _of_operand(1, lambda codes, _: codes.clamp(min=0)),
     "lane_wraps": _lane_wraps,
