@@ -286,6 +286,7 @@ DataSet = Literal[
     "infinities",
     "uneven_channels",
     "outliers",
+    "cancelling",
 ]
 """Data sets that fill tensors; every_code (each code in turn), infinities (among real numbers), uneven_channels and
 outliers (of weights) are for examples."""

@@ -1,4 +1,4 @@
-"""Cases of long sums, and of sums of one product beside whole vectors of outputs, for every target that multiplies.
+"""Cases of long sums, of sums of one product beside whole vectors of outputs, and of many rows beside uneven outputs.
 
 Kernels of products go in blocks along the sum and along the outputs, and have other code for one row than for several.
 Each scheme has a kernel of its own, so each target has these cases: scales of channels differ, as those of networks do.
@@ -6,15 +6,18 @@ Each scheme has a kernel of its own, so each target has these cases: scales of c
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from quantizer.conformance.generation.builder import complete
 from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.hashing import key
+from quantizer.conformance.generation.near_sums import is_near_sum
+from quantizer.conformance.generation.ranges import unit_of
 from quantizer.conformance.generation.units import Unit, batch_of, beside_blocks, bound_with, is_ours, is_window
 from quantizer.conformance.target import Target
-from quantizer.core.case import Case
+from quantizer.core.case import Case, Range
 from quantizer.core.domains import draw_order
+from quantizer.core.platforms import NARROW_BITS
 from quantizer.core.spec import Spec
 
 DEPTHS = (65, 96, 100, 128, 130, 160, 192, 256, 257, 320)
@@ -25,18 +28,34 @@ BATCHES: Mapping[str, tuple[int, ...]] = {"one row": (1,), "rows": (2, 3, 5), "o
 """A long sum for one row, and for several; a sum of one product. Of each the batches that it has."""
 ROWS = (*BATCHES, "one product", "one product")
 """The cases of a target: whole vectors are several sizes, and each costs little."""
+LONG = (1057, 1100)
+"""Terms at which sums of products of the largest 8-bit codes pass the whole numbers of float32."""
+MATRIX, LONG_TIE, CANCELLING, FULL = "matrix", "long tie", "cancelling", "full blocks"
+OTHER_ROWS = (MATRIX, LONG_TIE, CANCELLING)
+"""Further cases of a target.
+
+matrix: more rows and more outputs than a block of a kernel holds, both with a rest. long tie: long sums beside a tie,
+past the whole numbers of float32. cancelling: long sums whose parts are large and cancel, under a multiplier near 1.
+full blocks: whole blocks of weights, all operands at their ends.
+"""
+RESTS: Mapping[str, tuple[int, ...]] = {"batch": (17, 20, 24, 33), "outputs": (16, 48, 24, 80), "depth": (8, 16, 33)}
+FAR = 2.0**6
+"""Factor of the output's range for ties past the whole numbers of float32."""
 OF_BLOCKS = 3
 """Times as many cases of a target whose weights have blocks: three depths, beside whole blocks."""
 
 
 def deep(target: Target) -> list[Case]:
-    """Return the cases of ROWS of a target whose operator adds products; those that are legal and small."""
+    """Return the cases of ROWS and OTHER_ROWS of a target whose operator adds products; those legal and small."""
     spec = target.spec
     depth = _depth(spec)
     if depth is None or not is_ours(spec):
         return []
-    count = len(ROWS) * (OF_BLOCKS if beside_blocks(target, depth) else 1)
-    return [case for row in range(count) if (case := _case(target, depth, row)) is not None]
+    blocks = beside_blocks(target, depth)
+    count = len(ROWS) * (OF_BLOCKS if blocks else 1)
+    made = [_case(target, depth, row) for row in range(count)]
+    made += [_other(target, depth, kind) for kind in (*OTHER_ROWS, *((FULL,) if blocks else ()))]
+    return [case for case in made if case is not None]
 
 
 def _depth(spec: Spec) -> str | None:
@@ -69,6 +88,43 @@ def _case(target: Target, depth: str, row: int) -> Case | None:
         return None
     present = [name for name, item in spec.inputs.items() if not item.optional or number // 1024 % 2]
     return complete(target, bound, present, "uneven_channels", number % (1 << 32), chooser)
+
+
+def _other(target: Target, depth: str, kind: str) -> Case | None:
+    spec, number = target.spec, key(0, target.id, kind)
+    if kind == LONG_TIE and not (is_near_sum(target) and target.scheme.activation.bits == NARROW_BITS):
+        return None
+    data = {LONG_TIE: "near_ties", CANCELLING: "cancelling", FULL: "accumulator_limit"}.get(kind, "uneven_channels")
+    chooser = HashChoices(number, {"data": data, "tiles": "untiled", "activation": "none"})
+    batch, outputs = batch_of(spec), _outputs(spec)
+    if kind == MATRIX:
+        if any(is_window(spec, name) for name in spec.dims):  # a place of an image is a row of its product
+            return None
+        sizes = {depth: RESTS["depth"], batch: RESTS["batch"], **dict.fromkeys(outputs, RESTS["outputs"])}
+    else:
+        depths = beside_blocks(target, depth)[1::3] if kind == FULL else LONG
+        sizes = {depth: depths, batch: (1,), **dict.fromkeys(outputs, (2, 3))}
+        sizes |= {name: (1,) for name in spec.dims if is_window(spec, name)}
+    wanted = {name: of[number // 16**i % len(of)] for i, (name, of) in enumerate(sizes.items()) if name}
+    wanted |= _defaults(spec)
+    bound = bound_with(spec, {name: Unit(name, size) for name, size in wanted.items()}, chooser)
+    if bound is None:
+        return None
+    present = [name for name, item in spec.inputs.items() if not item.optional or kind != CANCELLING]
+    case = complete(target, bound, present, data, number % (1 << 32), chooser)
+    if kind == LONG_TIE:
+        return case.but(ranges=case.ranges | _times(case, spec.outputs, FAR))
+    return case.but(ranges=case.ranges | _of_units(target, case)) if kind == CANCELLING else case
+
+
+def _times(case: Case, names: Iterable[str], factor: float) -> dict[str, Range]:
+    return {name: (case.ranges[name][0] * factor, case.ranges[name][1] * factor) for name in names}
+
+
+def _of_units(target: Target, case: Case) -> dict[str, Range]:
+    """Return a range of the output in which a code is the product of one step of each operand."""
+    half = unit_of(target, case) * 2 ** (target.scheme.activation.bits - 1)
+    return dict.fromkeys(target.spec.outputs, (-half, half))
 
 
 def _defaults(spec: Spec) -> dict[str, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from quantizer.conformance.generation.deep import deep
+from quantizer.conformance.generation.edge_numbers import edge_numbers
 from quantizer.conformance.generation.exhaustive import exhaustive_cases
 from quantizer.conformance.generation.near_ties import near_ties
 from quantizer.conformance.generation.one_difference import one_difference_cases
@@ -25,4 +26,5 @@ EXTRA_CASES: tuple[Callable[[Target], list[Case]], ...] = (
     usual_windows,
     usual_sizes,
     deep,
+    edge_numbers,
 )

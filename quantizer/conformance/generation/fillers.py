@@ -38,6 +38,8 @@ class Site:
     channel_axis: int | None
     seed: Seeds
     """One, or several: those of TOGETHER then fill as many tensors, one after another along a first axis."""
+    is_first: bool = True
+    """Whether it is the operator's first activation."""
 
     @property
     def salt(self) -> str:
@@ -54,7 +56,8 @@ def site_of(target: Target, case: Case, name: str) -> Site:
     if item.domain is not None:
         least, most = limits(item, variables(target.spec, case.shapes, case.attrs))
         low, high = max(low, least), min(high, most)
-    return Site(name, item.role, case.shapes[name], low, high, item.channel_axis, case.data.seed)
+    first = name == next(iter(target.spec.activations), None)
+    return Site(name, item.role, case.shapes[name], low, high, item.channel_axis, case.data.seed, first)
 
 
 def random(site: Site) -> Array:
@@ -143,6 +146,21 @@ def outliers(site: Site) -> Array:
     return small
 
 
+def cancelling(site: Site) -> Array:
+    """One element of the first activation a step of 8 bits above 0, other elements 0; a second operand at its ends.
+
+    A kernel that counts codes from another zero adds a large sum and takes as large a correction off again.
+    """
+    if site.role == "bias":
+        return np.zeros(site.shape)
+    if site.role == "activation" and site.is_first:
+        values = np.zeros(math.prod(site.shape))
+        if values.size:
+            values[int(bits(site.seed, site.salt, (1,))[0] % np.uint64(values.size))] = (site.high - site.low) / 255.0
+        return values.reshape(site.shape)
+    return accumulator_limit(site)
+
+
 def infinities(site: Site) -> Array:
     """Random, and one activation element in four an infinity of either sign; for operators that take real numbers."""
     if site.role != "activation":
@@ -187,6 +205,7 @@ FILLERS: dict[str, Callable[[Site], Array]] = {
     "infinities": infinities,
     "uneven_channels": uneven_channels,
     "outliers": outliers,
+    "cancelling": cancelling,
 }
 TOGETHER = ("one_hot", "corners", "saturation", "zero_point_extremes", "small_integers", "random")
 """Data sets whose functions fill several tensors at once, one for each seed."""

@@ -225,3 +225,15 @@ def activation_of(target: Target, case: Case, name: str) -> QParams:
     sign = target.platform.parameters.activation_sign
     signed = low < 0.0 if sign == "by_range" else sign == "signed"
     return activation_params(low, high, target.scheme.activation, target.platform.parameters, signed=signed)
+
+
+def unit_of(target: Target, case: Case) -> float:
+    """Return the product of one step of each activation and of each weight, of its coarsest channel."""
+    unit = 1.0
+    for name in case.shapes:
+        item = target.spec.inputs[name]
+        if item.role == "activation":
+            unit *= float(activation_of(target, case, name).scale)
+        elif item.role == "weight" and target.weight is not None:
+            unit *= max(map(abs, case.ranges[name])) / (2 ** (target.weight.bits - 1) - 1)
+    return unit

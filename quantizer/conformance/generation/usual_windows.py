@@ -5,6 +5,7 @@ Engines have kernels for just these. Attributes that are drawn one by one seldom
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from quantizer.conformance.generation.builder import complete
@@ -16,7 +17,7 @@ from quantizer.conformance.target import Target
 from quantizer.core.case import Case
 from quantizer.core.domains import draw_order
 from quantizer.core.shapes import check, evaluate, variables
-from quantizer.core.spec import Spec
+from quantizer.core.spec import Domain, Spec
 
 WINDOWS = (
     (3, 2, 1, 1, 1),
@@ -48,6 +49,13 @@ CHANNELS = ((3,), (1, 4))
 """Channels: of a colour picture; of gray or sound; of colours filled up to a vector. A case for each."""
 WHOLE = len(CHANNELS)
 """Row of a further case of a target: the window is the whole image and gives one element."""
+VECTORS = (8, 16, 24, 32)
+"""Channels of a further case of a target: whole vectors, under any of the windows or, in half of the targets, a kernel
+of one place."""
+FUSED = ("relu", "relu6", "none")
+"""Its fused activation, where the target has it: those of networks."""
+OF_VECTORS = WHOLE + 1
+POINT = (1, 1, 0, 0, 1)
 PLACES = (4, 5)
 """By how many a size is larger than the least: outputs of several places, of an odd and of an even number of rows."""
 DILATION = "dilation"
@@ -58,13 +66,15 @@ def usual_windows(target: Target) -> list[Case]:
     spec = target.spec
     if not {"stride", "padding"} <= spec.attrs.keys() or not is_ours(spec):
         return []
-    return [case for row in range(WHOLE + 1) if (case := _case(target, row)) is not None]
+    return [case for row in range(OF_VECTORS + 1) if (case := _case(target, row)) is not None]
 
 
 def _case(target: Target, row: int) -> Case | None:
     spec, number = target.spec, key(row, target.id, "usual_windows")
-    chooser = HashChoices(number, {"data": "random", "tiles": "untiled"})
-    windows = WINDOWS + DILATED if row < WHOLE and DILATION in spec.attrs else WINDOWS
+    fused = FUSED[number // 4 % len(FUSED)] if row == OF_VECTORS else ""
+    chooser = HashChoices(number, {"data": "random", "tiles": "untiled"} | ({"activation": fused} if fused else {}))
+    windows = WINDOWS + DILATED if row != WHOLE and DILATION in spec.attrs else WINDOWS
+    windows = (POINT,) if row == OF_VECTORS and number // 2 % 2 else windows
     try:
         bound = _bound(spec, windows[number % len(windows)], row, number // len(windows), chooser)
     except ILLEGAL:
@@ -79,6 +89,7 @@ def _bound(
     kernel, stride, before, behind, dilation = (window[0], 1, 0, 0, 1) if row == WHOLE else window
     fixed = {"kernel": (kernel,), "stride": (stride,), "padding": (before, behind), DILATION: (dilation,)}
     axes = spec.inputs[next(iter(spec.activations))].axes
+    filters = _filters(spec) if row == OF_VECTORS else ""
     channels, *spatial = [axis.text for axis in axes[1:]] if isinstance(axes, list) else [""]
     for name in draw_order(spec):
         domain = spec.dims.get(name) or spec.attrs[name]
@@ -94,12 +105,28 @@ def _bound(
             value = int(domain.min(bound)) + (0 if row == WHOLE else PLACES[number % len(PLACES)])
         elif row == WHOLE and domain.min is not None and name != channels:
             value = int(domain.min(bound))
+        elif name == channels and row == OF_VECTORS:
+            value = VECTORS[number // 2 % len(VECTORS)]
+        elif name == filters:
+            value = _whole(domain, VECTORS[number // 8 % len(VECTORS)], bound)
         elif name == channels and row < WHOLE:
             value = CHANNELS[row][number // 2 % len(CHANNELS[row])]
         bound[name] = value
     shapes = {name: evaluate(item.axes, bound) for name, item in spec.inputs.items()}
     check(spec, variables(spec, shapes, {name: bound[name] for name in spec.attrs}))
     return bound
+
+
+def _filters(spec: Spec) -> str:
+    """Return the dimension of a weight's channels of the output; nothing without a weight."""
+    held = [item for item in spec.inputs.values() if item.role == "weight" and isinstance(item.axes, list)]
+    names = [item.axes[item.channel_axis or 0].text for item in held if isinstance(item.axes, list)]
+    return next((name for name in names if name in spec.dims), "")
+
+
+def _whole(domain: Domain, size: int, bound: Mapping[str, Any]) -> int:
+    """Return *size*, or as many as the least multiple that is allowed."""
+    return int(domain.multiple_of(bound)) if domain.multiple_of is not None else size
 
 
 def _plain(value: Any) -> Any:
