@@ -168,7 +168,7 @@ class Trial:
         if self.unsupported is not None:
             return self.unsupported
         try:
-            if (reach := self._left_reach()) is not None:
+            if (reach := self._left_reach) is not None:
                 return f"a ratio of scales of 2**{reach} and more: no multiplier of the platform has it"
             _ = self.outcome
         except RefusedError as err:
@@ -177,8 +177,9 @@ class Trial:
             return None
         return None
 
+    @cached_property
     def _left_reach(self) -> int | None:
-        """Return the exponent that the case's ratio of scales reaches, if the platform's multipliers end there."""
+        """The exponent that the case's ratio of scales reaches, if the platform's multipliers end there."""
         rule, activation = self.target.platform.multiplier, self.target.scheme.activation
         bits = min(activation.bits if rule.bits == "activation" else rule.bits, rule.max_bits)
         if rule.shifts is None and bits >= WHOLE_BITS and not rule.positive_shifts:
@@ -325,6 +326,7 @@ class Trial:
         """Return this trial, nothing run anew, as if *platform* declared the arithmetic."""
         other = copy.copy(self)
         other.target = dataclasses.replace(self.target, platform=platform)
+        other._ran_built_in = False
         return other
 
     def qparams(self, name: str) -> QParams:
@@ -397,6 +399,8 @@ class Trial:
         piece = part_at(self.spec, self.case, place)
         other = Trial(self.target, piece.case, self.engine)
         other.parameters, other._provided = self.parameters, self._provided
+        if "_left_reach" in self.__dict__:  # of the ranges and the constants, which all parts share
+            other._left_reach = self._left_reach
         other.tensors = {name: values[slices(piece.inputs[name])] for name, values in self.tensors.items()}
         other.codes = {name: values[slices(piece.inputs[name])] for name, values in self.codes.items()}
         box = slices(piece.output)
