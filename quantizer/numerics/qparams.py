@@ -128,6 +128,10 @@ class Constant:
     transformed: bool = False
     """Whether Winograd's algorithm multiplies by the codes: rows of four (`numerics.winograd`)."""
 
+    def copied(self) -> Constant:
+        """Return the same codes and numbers in new tensors."""
+        return Constant(self.codes.clone(), self.params.copied(), self.transformed)
+
     @property
     def sums(self) -> Tensor:
         """What each slice along the first axis adds up to on operands that are all 1: the sum of its codes.
@@ -232,6 +236,19 @@ class Parameters:
     """Declared stage -> its codes; zero point 0."""
     extra: Mapping[str, object] = field(default_factory=dict)
     """What a plugin's rule leaves for its own forward and for the file, as in `ir.graph.Node.extra`."""
+
+    def copied(self) -> Parameters:
+        """Return the same numbers in new tensors; a fused activation and what a plugin leaves are shared."""
+        ratio = self.rescale
+        return replace(
+            self,
+            inputs={name: params.copied() for name, params in self.inputs.items()},
+            outputs={name: params.copied() for name, params in self.outputs.items()},
+            constants={name: constant.copied() for name, constant in self.constants.items()},
+            rescale=ratio and replace(ratio, mantissa=ratio.mantissa.clone(), shift=ratio.shift.clone()),
+            tables={name: replace(table, entries=table.entries.clone()) for name, table in self.tables.items()},
+            stages={name: params.copied() for name, params in self.stages.items()},
+        )
 
     def of(self, name: str) -> QParams:
         """Return the parameters of operand *name*, an activation or a constant."""

@@ -34,15 +34,17 @@ def linear(
     operands: Mapping[str, Operand],
     *,
     terms: int | None = None,
+    centre: FloatArray | None = None,
 ) -> Interval:
     """Return f(x) +- f_abs(dx) for f linear (or affine) in all operands together; the exact range.
 
     f and f_abs take float64 arrays by name; f_abs is f with absolute coefficients and without a constant, so that
     |f(x') - f(x)| <= f_abs(|x' - x|). *terms*: most summands behind one output element, for our own rounding; None:
-    the elements of all operands (no operator reads an element twice for one output element).
+    the elements of all operands (no operator reads an element twice for one output element). *centre*: f of the
+    values, where it is known.
     """
     count = sum(np.size(value) for value, _ in operands.values()) if terms is None else terms
-    centre = f(**{name: value for name, (value, _) in operands.items()})
+    centre = f(**{name: value for name, (value, _) in operands.items()}) if centre is None else centre
     magnitude = f_abs(**{name: np.abs(value) for name, (value, _) in operands.items()})
     radius = f_abs(**{name: np.asarray(by, np.float64) for name, (_, by) in operands.items()})
     return _around(centre, radius, magnitude, count)
@@ -57,16 +59,17 @@ def bilinear(
     b: Operand | None = None,
     *,
     terms: int | None = None,
+    centre: FloatArray | None = None,
 ) -> Interval:
     """Return f(x, w, b) +- (f_abs(|x|, dw) + f_abs(dx, |w|) + f_abs(dx, dw) + db), each operand with its radius.
 
-    f_abs is f with absolute coefficients and without bias; the radius of the bias broadcasts to the output. *terms* as
-    in `linear`; None: the elements of the larger operand. Attained above where all x and w are positive; in general
-    up to the terms dx*dw.
+    f_abs is f with absolute coefficients and without bias; the radius of the bias broadcasts to the output. *terms* and
+    *centre* as in `linear`; no *terms*: the elements of the larger operand. Attained above where all x and w are
+    positive; in general up to the terms dx*dw.
     """
     (value, dx), (weight, dw) = x, w
     count = max(np.size(value), np.size(weight)) if terms is None else terms
-    centre = f(value, weight, None if b is None else b[0])
+    centre = f(value, weight, None if b is None else b[0]) if centre is None else centre
     ax, aw = np.abs(value), np.abs(weight)
     radius = f_abs(ax + dx, dw) + f_abs(dx, aw)
     return _around(centre, radius if b is None else radius + b[1], f_abs(ax, aw), count)

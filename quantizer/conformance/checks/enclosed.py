@@ -88,7 +88,7 @@ def _on_codes(trial: Trial) -> Trial:
     """Return *trial* with dequantized codes as its operands; their radius is the float32 error of dequantizing."""
     other = copy.copy(trial)
     other.doubles = trial.values
-    other.y = trial.reference(trial.values)
+    other.centre = other.y = trial.reference(trial.values)
     other.shared = {}
     other.radii = {
         name: OPERAND * np.abs(values.numpy())

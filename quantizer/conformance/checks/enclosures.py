@@ -62,7 +62,9 @@ def _linear(trial: Trial) -> Interval:
         return trial.magnitude({name: as_torch(part) for name, part in values.items()})
 
     terms = sum(map(trial.most_read, trial.doubles))
-    return bounds.linear(lambda **v: computed(trial, **v), absolute, known_operands(trial), terms=terms)
+    return bounds.linear(
+        lambda **v: computed(trial, **v), absolute, known_operands(trial), terms=terms, centre=trial.centre
+    )
 
 
 def _bilinear(trial: Trial) -> Interval:
@@ -77,7 +79,8 @@ def _bilinear(trial: Trial) -> Interval:
     bias = None
     if b is not None:
         bias = (operands[b][0], np.broadcast_to(trial.per_channel(as_torch(operands[b][1])), trial.output_shape))
-    return bounds.bilinear(f, f, operands[x], operands[w], bias, terms=max(trial.most_read(x), trial.most_read(w)))
+    terms = max(trial.most_read(x), trial.most_read(w))
+    return bounds.bilinear(f, f, operands[x], operands[w], bias, terms=terms, centre=trial.centre)
 
 
 def _piecewise_bilinear(trial: Trial) -> Interval:

@@ -234,12 +234,8 @@ def _one_multiplier(
     shared: bool = False,
 ) -> Finding:
     name = f"multiplier[{channel}]"
-    ratio = Fraction(1)
-    for scale in scales:
-        ratio *= Fraction(scale)
-    ratio /= Fraction(output)
-    got = Fraction(mantissa) / Fraction(2) ** shift / Fraction(rescale.divisor)
     if rescale.variant == "exact":
+        ratio, got = _exact_ratio(scales, output), _exact_number(mantissa, shift, rescale.divisor)
         same = got == ratio
         return Finding(
             name, 0.0 if same else math.inf, f"{float(ratio)!r}", f"{float(got)!r}", "the exact ratio of scales"
@@ -266,16 +262,26 @@ def _one_multiplier(
             bits=fixed_point_bits(trial),
         )
         shown = (f"{float(numbers[0])!r} * 2**-{numbers[1]}", f"{mantissa!r} * 2**-{shift}")
-        once = (
+        right = numbers == (mantissa, shift) or (
             rescale.variant in expected_multipliers.ROUND_ONCE
-            and got == Fraction(numbers[0]) / Fraction(2) ** numbers[1]
+            and _exact_number(mantissa, shift, rescale.divisor) == _exact_number(*numbers)
         )
-        away = 0.0 if once or numbers == (mantissa, shift) else math.inf
+        away = 0.0 if right else math.inf
         return Finding(name, away, *shown, f"the rule's multiplier ({arithmetic} ratio)")
     if rescale.variant in ("f32_products", "f32_scaling"):
         wanted = scales[0] / output
         return Finding(name, 0.0 if mantissa == wanted else math.inf, f"{wanted!r}", f"{mantissa!r}", "s_x / s_y")
-    return _integer_multiplier(trial, name, mantissa, shift, ratio, shared=shared)
+    return _integer_multiplier(trial, name, mantissa, shift, _exact_ratio(scales, output), shared=shared)
+
+
+def _exact_ratio(scales: list[float], output: float) -> Fraction:
+    """Return the product of *scales* over *output*, exactly."""
+    return math.prod(map(Fraction, scales), start=Fraction(1)) / Fraction(output)
+
+
+def _exact_number(mantissa: float, shift: int, divisor: float = 1.0) -> Fraction:
+    """Return mantissa * 2**-shift / divisor, exactly."""
+    return Fraction(mantissa) / Fraction(2) ** shift / Fraction(divisor)
 
 
 def _integer_multiplier(

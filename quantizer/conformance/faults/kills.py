@@ -47,7 +47,7 @@ FURTHER = 3
 """Cases that a fault changes which all checks judge after the first that found it: so that a row names every check."""
 WITHIN = 12
 """How many cases after that one they may be."""
-_DATA = ("bound", "output_shape", "tensors", "doubles", "y", "built_in")
+_DATA = ("bound", "output_shape", "tensors", "doubles", "centre", "y", "built_in")
 _HANDED = (*_DATA, "parameters", "_provided", "codes", "values", "y_hat", "centred", "sums", "sum_magnitudes")
 _KEPT: Mapping[Kind, tuple[str, ...]] = {"quantize": _DATA, "quantized": _HANDED, "accumulate": _HANDED}
 """What a trial keeps of the unchanged run, by the function that is changed; of any other function, the outcome too."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,7 +28,7 @@ from quantizer.conformance.target import Target
 from quantizer.core.case import AxisOrder, Case, DataRecipe, Range, TilePlan
 from quantizer.core.domains import draw_order
 from quantizer.core.platforms import Platform
-from quantizer.core.shapes import evaluate, variables
+from quantizer.core.shapes import Shape, evaluate, variables
 from quantizer.core.spec import NoTiling, Output, Spec
 from quantizer.numerics.rules import weight_params
 from quantizer.ops import REGISTRY
@@ -330,16 +331,25 @@ def tile_bin(plan: TilePlan, axes: Mapping[str, int], spec: Spec) -> set[str]:
 def coverage(target: Target, case: Case) -> set[str]:
     """Return the coverage entries that *case* reaches."""
     spec = target.spec
-    bound = variables(spec, case.shapes, case.attrs)
     found = {f"order={case.order}", f"activation={case.activation}", *(f"data={name}" for name in case.data.sets)}
     found |= tile_bin(case.tiles, tileable_axes(spec, case.shapes, case.attrs), spec)
+    return found | _of_structure(spec, tuple(case.shapes.items()), tuple(case.attrs.items()))
+
+
+@functools.lru_cache(maxsize=4096)
+def _of_structure(
+    spec: Spec, sizes: tuple[tuple[str, Shape], ...], values: tuple[tuple[str, Any], ...]
+) -> frozenset[str]:
+    """Return the coverage entries of operands, dimensions and attributes; each structure is asked for several times."""
+    shapes, found = dict(sizes), set[str]()
+    bound = variables(spec, shapes, dict(values))
     for name, item in spec.inputs.items():
         if item.optional:
-            found.add(f"with_{name}={'yes' if name in case.shapes else 'no'}")
+            found.add(f"with_{name}={'yes' if name in shapes else 'no'}")
     for name, domain in {**spec.dims, **spec.attrs}.items():
         if name in bound:
             found.update(bins_of(name, domain, bound[name], bound))
-    return found
+    return frozenset(found)
 
 
 def wanted_coverage(spec: Spec, platform: Platform | None = None) -> set[str]:

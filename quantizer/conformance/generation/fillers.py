@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from quantizer.conformance.generation.hashing import Seeds, bits, integers, uniform
+from quantizer.conformance.generation.hashing import Seeds, as_uniform, bits, bits_of, integers, uniform
 from quantizer.conformance.target import Target
 from quantizer.core.case import Case
 from quantizer.core.errors import CaseError
@@ -62,8 +62,8 @@ def site_of(target: Target, case: Case, name: str) -> Site:
 
 def random(site: Site) -> Array:
     """Uniform over the range; one element in sixteen at an end."""
-    u = uniform(site.seed, site.salt, site.shape)
-    at_end = bits(site.seed, site.salt + "/end", site.shape) % np.uint64(16) == 0
+    drawn, ends = bits_of(site.seed, (site.salt, site.salt + "/end"), site.shape)
+    u, at_end = as_uniform(drawn), ends % np.uint64(16) == 0
     return np.where(at_end, np.where(u < 0.5, site.low, site.high), site.low + u * (site.high - site.low))
 
 

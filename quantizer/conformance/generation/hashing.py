@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,14 +16,18 @@ MASK = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15  # 2**64 over the golden ratio; with the next two, the constants of splitmix64
 _FIRST = np.uint64(0xBF58476D1CE4E5B9)
 _SECOND = np.uint64(0x94D049BB133111EB)
+_STEP, _27, _30, _31 = (np.uint64(number) for number in (_GOLDEN, 27, 30, 31))
 
 
 def splitmix64(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Return the splitmix64 finaliser of *x* (Steele, Lea, Flood 2014)."""
-    x = x + np.uint64(_GOLDEN)
-    x = (x ^ (x >> np.uint64(30))) * _FIRST
-    x = (x ^ (x >> np.uint64(27))) * _SECOND
-    return x ^ (x >> np.uint64(31))
+    x = x + _STEP
+    x ^= x >> _30
+    x *= _FIRST
+    x ^= x >> _27
+    x *= _SECOND
+    x ^= x >> _31
+    return x
 
 
 def key(seed: int, *names: str) -> int:
@@ -44,7 +49,19 @@ def bits(seed: Seeds, name: str, shape: tuple[int, ...]) -> NDArray[np.uint64]:
 
     With several seeds the result has one more axis in front, with one entry for each seed.
     """
-    keys = key(seed, name) if isinstance(seed, int) else [key(one, name) for one in seed]
+    return _mixed(_keys(seed, name), shape)
+
+
+def bits_of(seed: Seeds, names: tuple[str, ...], shape: tuple[int, ...]) -> NDArray[np.uint64]:
+    """Return the same bits for each of several *names*, one after another along a first axis."""
+    return _mixed([_keys(seed, name) for name in names], shape)
+
+
+def _keys(seed: Seeds, name: str) -> int | list[int]:
+    return key(seed, name) if isinstance(seed, int) else [key(one, name) for one in seed]
+
+
+def _mixed(keys: int | Sequence[int | list[int]], shape: tuple[int, ...]) -> NDArray[np.uint64]:
     with np.errstate(over="ignore"):
         value = np.array(keys, dtype=np.uint64)
         for axis, size in enumerate(shape):
@@ -65,7 +82,12 @@ def _salted(axis: int, size: int) -> NDArray[np.uint64]:
 
 def uniform(seed: Seeds, name: str, shape: tuple[int, ...]) -> NDArray[np.float64]:
     """Return numbers in [0, 1), a multiple of 2**-53 each."""
-    return (bits(seed, name, shape) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    return as_uniform(bits(seed, name, shape))
+
+
+def as_uniform(drawn: NDArray[np.uint64]) -> NDArray[np.float64]:
+    """Return 64 random bits as numbers in [0, 1), a multiple of 2**-53 each."""
+    return (drawn >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def integers(seed: Seeds, name: str, shape: tuple[int, ...], low: int, high: int) -> NDArray[np.int64]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from quantizer.conformance.setup.options import Options
@@ -21,8 +22,9 @@ class Stores:
     spec: Path
     """The file of the operator's spec."""
 
-    @property
+    @cached_property
     def _rooms(self) -> tuple[Room, ...]:
+        """The rooms whose stored cases count; resolved once, because a collection asks some eighty times a spec."""
         root = self.options.root.resolve()
         usual = self.options.cases.resolve() == root / "cases"
         return rooms() if usual and self.spec.resolve().is_relative_to(root) else ()

@@ -43,9 +43,8 @@ def _declared(stores: Stores, library: Library) -> Iterator[Path]:
         if options.real is not None and not options.real.computes(name, named=name in options.platforms):
             continue
         for defect in platform.defects:
-            path = stores.defect(name, defect.case)
             ours = options.real is not None or defect.engine is None
-            if ours and defect.concerns(op) and is_folder(path.parent):
+            if ours and defect.concerns(op) and is_folder((path := stores.defect(name, defect.case)).parent):
                 yield path
 
 

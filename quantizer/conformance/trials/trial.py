@@ -21,12 +21,12 @@ from quantizer.core.errors import GraphError, RefusedError, SpecError
 from quantizer.core.platforms import CHOICE_NAMES, Platform
 from quantizer.core.shapes import channel_axis, infer_shapes, variables
 from quantizer.core.variants import Variant
-from quantizer.numerics.activations import LIMITS
+from quantizer.numerics.activations import LIMITS, activate
 from quantizer.numerics.parameters import Request, default_parameters
 from quantizer.numerics.qparams import Constant, Parameters, QParams, Staged
 from quantizer.numerics.quantize import dequantize, quantize
 from quantizer.ops import BUILT_IN, REGISTRY
-from quantizer.runtime.engines.builtin import target_values
+from quantizer.runtime.engines.builtin import BuiltinEngine, target_values
 from quantizer.runtime.engines.protocol import Call, Engine
 from quantizer.tiling.stacks import cut_along, part_at, sizes_of_parts
 from quantizer.tiling.windows import slices
@@ -53,6 +53,8 @@ class Trial:
         """Results of one check that another check uses, by the name of the first."""
         self.matches: dict[str, bool] = {}
         """Whether a failing check fails as the built-in functions do, of each that was asked for."""
+        self._ran_built_in = False
+        """Whether `parameters` are what the built-in rule provides for this very case."""
         self.radii: Mapping[str, Array] = {}
         """How far operands may be from their values, where that is not what their codes leave open."""
         self.call = Call(target.spec, case.attrs, case.order, case.activation, target.platform.places)
@@ -80,6 +82,8 @@ class Trial:
     @cached_property
     def parameters(self) -> Parameters:
         """The parameters from the engine's quantize rule."""
+        place = (self.spec.op, "quantize", self.target.platform.places)
+        self._ran_built_in = type(self.engine) is BuiltinEngine and REGISTRY.find(*place) is REGISTRY.built_in(*place)
         found = self.engine.quantize(self._request())
         if not isinstance(found, Parameters):
             raise GraphError(f"it returned {type(found).__name__}, must be Parameters. Return what it built.")
@@ -91,6 +95,7 @@ class Trial:
     def provide(self, parameters: Parameters) -> None:
         """Take *parameters* of a trial on other data in place of what the rule would provide for these."""
         self.parameters = parameters
+        self._ran_built_in = False
         self._provided = _copies(_provided_tensors(parameters))
 
     def _lacking(self, found: Parameters) -> list[str]:
@@ -103,7 +108,12 @@ class Trial:
 
     @cached_property
     def built_in(self) -> Parameters | None:
-        """The parameters from the built-in rule, or from the spec alone; None if the only rule is a plugin's."""
+        """The parameters from the built-in rule, or from the spec alone; None if the only rule is a plugin's.
+
+        Where that rule is under test it does not run twice, unless a forward may have written into what it provided.
+        """
+        if self._ran_built_in and "parameters" in self.__dict__ and "outcome" not in self.__dict__:
+            return self.parameters.copied()
         rule = REGISTRY.built_in(self.spec.op, "quantize", self.target.platform.places)
         if rule is not None and rule.origin != BUILT_IN:
             return None
@@ -159,7 +169,7 @@ class Trial:
         if self.unsupported is not None:
             return self.unsupported
         try:
-            if (reach := self._left_reach()) is not None:
+            if (reach := self._left_reach) is not None:
                 return f"a ratio of scales of 2**{reach} and more: no multiplier of the platform has it"
             _ = self.outcome
         except RefusedError as err:
@@ -168,8 +178,9 @@ class Trial:
             return None
         return None
 
+    @cached_property
     def _left_reach(self) -> int | None:
-        """Return the exponent that the case's ratio of scales reaches, if the platform's multipliers end there."""
+        """The exponent that the case's ratio of scales reaches, if the platform's multipliers end there."""
         rule, activation = self.target.platform.multiplier, self.target.scheme.activation
         bits = min(activation.bits if rule.bits == "activation" else rule.bits, rule.max_bits)
         if rule.shifts is None and bits >= WHOLE_BITS and not rule.positive_shifts:
@@ -186,9 +197,15 @@ class Trial:
         return reach if ratio * factor >= 2.0**reach else None
 
     @cached_property
+    def centre(self) -> Array:
+        """f(x, w, b) in float64, before any fused activation."""
+        return self.reference(self.doubles)
+
+    @cached_property
     def y(self) -> Array:
         """f(x, w, b) in float64, the fused activation included."""
-        return self.real(self.doubles)
+        result: Array = activate(as_torch(self.centre), self.case.activation).numpy()
+        return result
 
     @cached_property
     def values(self) -> dict[str, Tensor]:
@@ -310,6 +327,7 @@ class Trial:
         """Return this trial, nothing run anew, as if *platform* declared the arithmetic."""
         other = copy.copy(self)
         other.target = dataclasses.replace(self.target, platform=platform)
+        other._ran_built_in = False
         return other
 
     def qparams(self, name: str) -> QParams:
@@ -382,6 +400,8 @@ class Trial:
         piece = part_at(self.spec, self.case, place)
         other = Trial(self.target, piece.case, self.engine)
         other.parameters, other._provided = self.parameters, self._provided
+        if "_left_reach" in self.__dict__:  # of the ranges and the constants, which all parts share
+            other._left_reach = self._left_reach
         other.tensors = {name: values[slices(piece.inputs[name])] for name, values in self.tensors.items()}
         other.codes = {name: values[slices(piece.inputs[name])] for name, values in self.codes.items()}
         box = slices(piece.output)

@@ -1,0 +1,79 @@
+"""The built-in rule of a trial: it runs once where it is under test, and what it provided is safe from a forward."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from quantizer.conformance.generation.stacks import row_case
+from quantizer.conformance.setup.options import Options
+from quantizer.conformance.setup.session import open_session
+from quantizer.conformance.trials.trial import Trial, _provided_tensors
+from quantizer.numerics.bitwise import bitwise_equal
+from quantizer.numerics.parameters import default_parameters
+from quantizer.ops import REGISTRY
+
+SESSION = open_session(Options(root=Path.cwd()))
+TARGET = next(t for t in SESSION.all_targets(SESSION.library.specs["conv2d"]) if t.id == "conv2d-w8a8-compass")
+
+
+@pytest.fixture
+def trial():
+    return Trial(TARGET, row_case(TARGET, 0, {}), SESSION.engine)
+
+
+def memory(parameters):
+    return {values.data_ptr() for values in _provided_tensors(parameters).values() if values.numel()}
+
+
+def test_the_rule_under_test_is_not_run_again(trial):
+    ran = trial.parameters
+    assert bitwise_equal(trial.built_in, default_parameters(trial._request()))
+    assert memory(trial.built_in).isdisjoint(memory(ran))
+
+
+def test_after_the_forward_the_rule_runs_anew(trial):
+    wanted = default_parameters(trial._request())
+    _ = trial.outcome
+    trial.parameters.outputs["y"].scale.mul_(2.0)
+    assert bitwise_equal(trial.built_in, wanted)
+
+
+def test_a_replaced_rule_is_not_taken_for_the_built_in_one(trial):
+    def doubled(request):
+        found = default_parameters(request)
+        y = found.outputs["y"]
+        return replace(found, outputs={"y": replace(y, scale=y.scale * 2.0)})
+
+    scale = float(trial.output.scale)
+    other = Trial(TARGET, trial.case, SESSION.engine)
+    with REGISTRY.overridden("conv2d", "quantize", doubled, "compass"):
+        assert float(other.parameters.outputs["y"].scale) == 2.0 * scale
+        assert float(other.built_in.outputs["y"].scale) == scale
+
+
+def test_a_trial_that_is_given_parameters_has_the_rule_s_own(trial):
+    other = Trial(TARGET, trial.case, SESSION.engine)
+    other.provide(replace(trial.parameters, accumulator_bits=7))
+    assert other.built_in.accumulator_bits == trial.parameters.accumulator_bits
+
+
+def test_parts_of_a_stack_are_refused_as_the_whole_is():
+    case = next(case for case in (row_case(TARGET, i, {}) for i in range(9)) if case.data.stack is not None)
+    whole = Trial(TARGET, case, SESSION.engine)
+    assert whole.refusal is None
+    for place, part in enumerate(whole.parts):
+        alone = Trial(TARGET, part.case, SESSION.engine)
+        assert part.refusal == alone.refusal, place
+        assert "built_in" not in part.__dict__
+
+
+def test_copied_parameters_have_equal_numbers_in_other_memory(trial):
+    made = trial.parameters.copied()
+    assert bitwise_equal(made, trial.parameters)
+    assert memory(made).isdisjoint(memory(trial.parameters))
+    assert all(
+        torch.equal(a, b)
+        for a, b in zip(*(_provided_tensors(p).values() for p in (made, trial.parameters)), strict=True)
+    )
