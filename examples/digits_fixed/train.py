@@ -136,7 +136,7 @@ def resume(path: Path, runs: list[Run]) -> None:
             run.optimizer.load_state_dict(saved["optimizer"])
             run.losses = [float(loss) for loss in saved["losses"]]
     except Exception as err:
-        raise QuantizerError(f"{path}: is no checkpoint of this example. Name another file, or remove it.") from err
+        raise QuantizerError(f"{path}: is not a checkpoint of this example. Name another file, or remove it.") from err
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -186,7 +186,7 @@ def _fixed_outputs(
 
 
 def _enclosing(platform: Platform, specs: Sequence[Spec]) -> Iterator[tuple[Location, str]]:
-    """Of an arithmetic that is enclosed nothing else is known: no setting may say how it rounds."""
+    """Nothing else is known of an enclosed arithmetic: no setting may say how it rounds."""
     if platform.enclosing is None:
         return
     used = {variant for spec in specs for variant in variants_of(platform, spec.quantization.family)}

@@ -95,7 +95,7 @@ def _value(
     kwargs = fx.node.map_arg(dict(node.kwargs), lambda item: values[item])
     first = args[0] if isinstance(args, tuple) and args else None
     if not isinstance(first, Coded | Waiting | list | tuple):
-        raise UnsupportedError(f"{label}: its first operand is no tensor of activations: it has no operator here.")
+        raise UnsupportedError(f"{label}: its first operand is not a tensor of activations: it has no operator here.")
     return meaning(Call(builder, label, module, _sequence(args), kwargs, node.meta["shape"], nearest))
 
 

@@ -168,7 +168,7 @@ class Builder:
     def _movement(
         self, coded: Coded, op: str, attrs: Mapping[str, AttrValue], shape: Shape, label: str, *, plain: bool
     ) -> Coded:
-        """Add a node whose output has the grid of its input; *plain*: the output's shape counts as it stands."""
+        """Add a node whose output has the grid of its input; *plain*: the output's shape is used unchanged."""
         spec, params = self.specs[op], coded.params
         provided = parameters(spec, self.platform, {"x": coded.shape}, attrs, {"x": params}, params, {}, "none")
         name = self._tensor(label, shape, params, plain=plain)

@@ -150,7 +150,7 @@ class Registry:
     def find(self, op: str, kind: FunctionKind, platform: Place = None) -> Registration | None:
         """Return the function that runs: the highest version; at equal versions, the platform's before that for all.
 
-        Of two for names of the platform the first name's counts.
+        If two names of the platform have one, the first name's function is used.
         """
         entries, own = self.entries, None
         shared = entries.get((op, kind, None))

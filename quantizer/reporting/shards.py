@@ -108,7 +108,7 @@ def _functions(every: Sequence[Facts]) -> list[FunctionFacts]:
 def _shard_of(folder: Path) -> tuple[Shard, Facts, list[Record]]:
     records, facts = read_complete_run(folder)
     if not facts.shard:
-        raise CaseError(f"{folder}: is no shard of a run. Name folders that `pytest --op-shard K/N` wrote.")
+        raise CaseError(f"{folder}: is not a shard of a run. Name folders that `pytest --op-shard K/N` wrote.")
     return read_shard(facts.shard, f"{folder}: shard"), facts, records
 
 

@@ -121,7 +121,9 @@ def pool(d: Draw, op: str) -> Made:
     sizes = tuple(d.whole(2, 7) for _ in range(rank))
     attrs = _window(d, rank, sizes)
     if "dilations" in attrs and attrs.get("auto_pad", "VALID") != "VALID":
-        attrs.pop("dilations")  # both engines forget them where they choose pads: fewer places than the standard has
+        attrs.pop(
+            "dilations"
+        )  # both engines ignore them when they choose pads, and so have fewer places than the standard
     opset = {"MaxPool": d.one(10, 12, 22), "AveragePool": d.one(11, 19, 22), "LpPool": d.one(11, 18, 22)}[op]
     if op != "MaxPool" and opset == 11:
         attrs.pop("dilations", None)

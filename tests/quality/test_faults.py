@@ -240,7 +240,7 @@ def test_a_table_has_no_rounding_in_its_kernel_and_the_reason_is_read_off_the_nu
     assert (place.outcome, place.reason) == (KILLED, "")
 
 
-def test_a_fault_that_lives_on_one_platform_alone_is_no_kill_on_another(session: Session):
+def test_a_fault_that_lives_on_one_platform_alone_is_not_a_kill_on_another(session: Session):
     def on_compass(original):
         def faulty(**named):
             codes = original(**named)

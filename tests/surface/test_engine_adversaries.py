@@ -100,7 +100,7 @@ RED = {
     "deep": (
         PIPE,
         "[os.write(n, (9999).to_bytes(4, 'little') + b'[' * 9999) for n in range(3, 64) if is_pipe(n)]",
-        "text is no JSON",
+        "text is not JSON",
     ),
     "huge": (PIPE, "[os.write(n, b'\\xff' * 8) for n in range(3, 64) if is_pipe(n)]", "bytes of text, more than"),
     "answers twice": ("", "calls == 1 and os.fork()", ""),

@@ -84,7 +84,7 @@ def wrong_shards_give_one_error_and_write_nothing(whole, capsys):
 
     says("shard 2 of 3: missing. Name the folder of every shard.", one, three)
     says("is shard 1/3, and so is", one, two, three, one)
-    says("is no shard of a run. Name folders that `pytest --op-shard K/N` wrote.", one, two, whole / "one")
+    says("is not a shard of a run. Name folders that `pytest --op-shard K/N` wrote.", one, two, whole / "one")
     shutil.copytree(two, other)
     spoilt(other, shard="2/4")
     says("is shard 2/4, and", one, other, three)
@@ -118,7 +118,7 @@ def wrong_shards_give_one_error_and_write_nothing(whole, capsys):
     says("is none of shard 2/3. Run the shard again.", one, two, three)
 
 
-def test_what_is_no_shard_is_a_usage_error(vendor):
+def test_what_is_not_a_shard_is_a_usage_error(vendor):
     vendor.write()
     result = vendor.run("--op-shard=4/3")
     assert result.ret == 4

@@ -296,7 +296,7 @@ UNWRITABLE: list[tuple[Callable[[Graph], Graph], str]] = [
     ),
     (
         _renamed(op="conv2d", extra={}),
-        "layer 'conv3x3': 'conv2d' is no Compass layer: pass the graph through foreign()",
+        "layer 'conv3x3': 'conv2d' is not a Compass layer: pass the graph through foreign()",
     ),
     (_renamed(op="Conv\n"), "layer_type: 'Conv\\n' has a '=', a control character"),
     (_renamed(extra={}), "input 'conv3x3:weights' is a constant without a Compass name"),

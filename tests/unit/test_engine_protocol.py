@@ -85,7 +85,7 @@ def test_trouble_is_one_line_of_its_case(mood, name, text):
     assert "\n" not in str(caught.value)
 
 
-def test_an_operator_whose_answers_broke_a_limit_three_times_is_not_asked_for_any_more(monkeypatch):
+def test_an_operator_whose_answers_broke_a_limit_three_times_is_no_longer_asked_for(monkeypatch):
     monkeypatch.setenv("LOYAL_MOOD", "hang")
     engine = ExternalEngine(chosen("", " ".join(LOYAL)))
     engine._worker = Worker("", 0.5, command=LOYAL)
@@ -131,7 +131,7 @@ def test_what_a_worker_has_no_kernel_for_is_refused(mood):
     [
         ({"protocol": 2}, "protocol 2, must be 1"),
         ({"name": ["x"]}, "whose name is"),
-        ({"operators": "relu"}, "whose operators are no list"),
+        ({"operators": "relu"}, "whose operators are not a list"),
         ({"floats": 1}, "whose floats is neither"),
     ],
 )
@@ -205,7 +205,7 @@ def test_a_case_of_an_engine_by_its_command_is_replayed_as_its_failure_prints_it
     assert main(["case", "replay", str(tmp_path / "replay.json"), *words]) == status
 
 
-def test_what_is_no_worker_is_a_usage_error(monkeypatch, tmp_path):
+def test_what_is_not_a_worker_is_a_usage_error(monkeypatch, tmp_path):
     (tmp_path / "none.py").write_text("print('hello')\n")
     with pytest.raises(UnsupportedError, match=r"its name is ''\. Give it a NAME of its own|form '': no such form"):
         chosen("", " ".join(serving(str(tmp_path / "none.py"))))

@@ -124,7 +124,7 @@ def framed(header, body=b""):
     ],
     ids=lambda raw: f"{zlib.crc32(raw):08x}",
 )
-def test_what_is_no_message_is_refused_before_it_is_read(raw):
+def test_what_is_not_a_message_is_refused_before_it_is_read(raw):
     with pytest.raises(FormatError):
         receive(io.BytesIO(raw))
 

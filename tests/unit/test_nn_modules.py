@@ -369,7 +369,7 @@ def test_constructors_refuse_what_they_cannot_configure() -> None:
         qnn.Linear_fix(2, 2, nf_fix_params={"weight": {"bits": 8}})
     with pytest.raises(FixError, match="gradient of 'running_mean'"):
         qnn.BatchNorm1d_fix(2, nf_fix_params={}, nf_fix_params_grad={"running_mean": {}})
-    with pytest.raises(FixError, match="is no class of torch modules"):
+    with pytest.raises(FixError, match="is not a class of torch modules"):
         qnn.register_fix_module(F.relu)  # type: ignore[arg-type]
     with pytest.raises(FixError, match="is a fixed-point module already"):
         qnn.register_fix_module(qnn.Linear_fix)

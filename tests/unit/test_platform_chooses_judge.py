@@ -208,7 +208,7 @@ def last_bits(bits):
 
 
 def scaled(by):
-    """Multiply the multiplier: it is no integer any more."""
+    """Multiply the multiplier: it is no longer an integer."""
     return lambda rescale: replace(rescale, mantissa=rescale.mantissa * by)
 
 

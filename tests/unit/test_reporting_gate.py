@@ -142,7 +142,9 @@ def test_an_empty_run_never_passes(word: str) -> None:
 
 
 def test_what_cannot_be_asked_is_an_error() -> None:
-    with pytest.raises(ValueError, match=r"fail_on: 'speed' is no reason to fail. Choose from new-failure, regression"):
+    with pytest.raises(
+        ValueError, match=r"fail_on: 'speed' is not a reason to fail. Choose from new-failure, regression"
+    ):
         gate([], [], {"speed"})
     for factor in (0.9, math.nan, math.inf):
         with pytest.raises(ValueError, match="factor: must be a number of 1 or more"):

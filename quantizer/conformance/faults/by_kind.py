@@ -60,7 +60,7 @@ def shifts(by: int) -> Change:
 
 
 def slope(by: int) -> Change:
-    """Add to the slope; where it stands in a multiplier, *by* in the last of its leading nine bits."""
+    """Add to the slope; where it is part of a multiplier, add *by* to the last of its leading nine bits."""
 
     def changed(p: Parameters) -> Parameters:
         own = {name: value + by * _last_of_nine(name, value) for name, value in p.numbers.items() if name in SLOPES}

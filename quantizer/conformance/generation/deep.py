@@ -40,7 +40,7 @@ def deep(target: Target) -> list[Case]:
 
 
 def _depth(spec: Spec) -> str | None:
-    """Return the dimension along which products are added up that is no place of a window; the last one drawn."""
+    """Return the dimension along which products are added up that is not a place of a window; the last one drawn."""
     terms = spec.error_model.terms
     if spec.error_model.kind != "bilinear" or terms is None:
         return None

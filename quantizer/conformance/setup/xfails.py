@@ -57,7 +57,7 @@ def with_xfails(library: Library, file: Path) -> Library:
 
 
 def read_xfails(file: Path) -> Xfails:
-    """Read the entries of *file* as they stand; `with_xfails` judges them."""
+    """Read the entries of *file* without checks; `with_xfails` judges them."""
     return read_file(file, Xfails, lambda _: [])[0]
 
 

@@ -86,7 +86,7 @@ def parse_graph(sections: Sequence[Section], blob: Blob) -> Graph:
     for start, end in zip(starts, ends[1:], strict=True):
         body = _graph(sections[start], SUBGRAPH, sections[start + 1 : end], blob, graph.tensors)
         if body.name in bodies:
-            raise sections[start].error("subgraph_name", f"{body.name!r} stands twice: rename one")
+            raise sections[start].error("subgraph_name", f"{body.name!r} occurs twice: rename one")
         bodies[body.name] = body
     blob.check_overlaps()
     return replace(graph, subgraphs=bodies)

@@ -20,7 +20,7 @@ FLOAT = DTYPES["float32"]
 WIDE = DTYPES["float64"]
 """Of the scales of a bias that QLinearConv adds up in integers."""
 MOVED = ("Flatten", "MaxPool", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
-"""Operators that may stand between the codes themselves."""
+"""Operators that may lie between the codes themselves."""
 DEFAULT_AXIS = 1
 EXACT_BITS = 16
 """Codes of as many bits come back to the bit from the float32 that they stand for."""
