@@ -58,7 +58,7 @@ class StackModel(Model):
     """The parts of a stored stack."""
 
     axis: Annotated[str, Field(min_length=1, max_length=MAX_TEXT)]
-    """The dimension along which the data sets lie one behind the other."""
+    """The dimension along which the data sets lie one after the other."""
     parts: Annotated[list[Annotated[tuple[str, Seed], Field(strict=False)]], Field(min_length=1, max_length=MAX_PARTS)]
     """Name and seed of each data set."""
 

@@ -334,7 +334,7 @@ class Platform(Model):
         return self.kernel_quantizer or self.quantizer
 
     def limit(self, variant: Variant | None) -> Quantizer | None:
-        """Return how the limit of an activation becomes a code that is fused behind *variant*."""
+        """Return how the limit of an activation becomes a code that is fused after *variant*."""
         usual = self.activation_limits.get("default")
         return usual if variant is None else self.activation_limits.get(variant, usual)
 

@@ -36,7 +36,7 @@ def to_graph(
     under FIXED; stochastic rounding becomes rounding to nearest. With scales that are powers of two the codes are
     exactly those of the float forward, as long as its float32 sums are exact (below 2**24 units). order: channels_last
     is that of Compass files. bias: "nearest" rounds what falls between two units of a sum. GraphError or
-    UnsupportedError for a network that has no such graph: an operator without a grid behind it, a float layer, a batch
+    UnsupportedError for a network that has no such graph: an operator without a grid after it, a float layer, a batch
     norm outside ConvBN_fix.
     """
     library = load_library()

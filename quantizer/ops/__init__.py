@@ -366,7 +366,7 @@ def _is_own(function: Function) -> bool:
 
 
 def unwrapped(function: Function) -> Function:
-    """Return the function that a plugin wrote, behind its shield."""
+    """Return the function that a plugin wrote, without its shield."""
     found: Function = getattr(function, "__wrapped__", function)
     return found
 

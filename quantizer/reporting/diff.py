@@ -268,7 +268,7 @@ def _beside_checks(record: Record) -> tuple[object, ...]:
 
 
 def _covered_otherwise(old: Record, new: Record) -> list[str]:
-    """Return the checks that one record has alone, or whose verdicts, inconclusive cases or widths are others."""
+    """Return the checks that one record has alone, or whose verdicts, inconclusive cases or widths differ."""
     known, checks = old.checks, new.checks
     found = [name for name in checks if name not in known]
     for name, was in known.items():
@@ -290,7 +290,7 @@ def _losses(old: Record, new: Record, names: Iterable[str], *, elsewhere: bool) 
     Called the other way round it yields the gains.
 
     An engine on another processor may show defects that it did not show on the first: they are known, not lost.
-    A failure ends its item: what is not reached behind a new one comes back with its repair.
+    A failure ends its item: what is not reached after a new one comes back with its repair.
     """
     if is_failing(new) and not is_failing(old):
         return

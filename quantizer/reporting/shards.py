@@ -73,7 +73,7 @@ def merge(folders: Sequence[Path]) -> Whole:
         for op, spec in facts.specs.items():
             known = specs.setdefault(op, (folder, spec))
             if known[1] != spec:
-                raise CaseError(f"{folder}: the spec of {op} is another one than in {known[0]}. Run both on one tree.")
+                raise CaseError(f"{folder}: the spec of {op} differs from that in {known[0]}. Run both on one tree.")
         for record in own:
             if not shard.holds(record.id):
                 raise CaseError(f"{folder}: item {record.id!r} is none of shard {shard}. Run the shard again.")

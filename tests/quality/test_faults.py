@@ -53,7 +53,7 @@ def few(session: Session) -> Callable[[str], Subject]:
 
 @pytest.fixture
 def first_kills(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Judge no case behind the first kill: the matrix does, to name every check that finds a fault."""
+    """Judge no case after the first kill: the matrix does, to name every check that finds a fault."""
     monkeypatch.setattr(kills, "WITHIN", 0)
     monkeypatch.setattr(kills, "FURTHER", 0)
 

@@ -336,7 +336,7 @@ def test_names_that_a_list_cannot_hold(tmp_path: Path) -> None:
 
 
 def test_a_failed_write_leaves_the_old_files(tmp_path: Path) -> None:
-    """Neither file changes when one cannot be replaced, and no draft stays behind."""
+    """Neither file changes when one cannot be replaced, and no draft remains."""
     graph = read(REFERENCE / "quant.txt", REFERENCE / "quant.bin")
     (tmp_path / "net.bin").write_bytes(b"old")
     with pytest.raises(FormatError, match=r"net\.txt: cannot be written: "):

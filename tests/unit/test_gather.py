@@ -88,7 +88,7 @@ def test_paired_axes_are_gathered_each_by_itself(
     ("shapes", "attrs", "said"),
     [
         (((3, 4), (2,)), {"axis": 2, "batch_dims": 0}, "axis=2 must lie in"),
-        (((3, 4), (3,)), {"axis": 0, "batch_dims": 1}, "must not lie behind axis=0"),
+        (((3, 4), (3,)), {"axis": 0, "batch_dims": 1}, "must not lie after axis=0"),
         (((3, 4), ()), {"axis": 1, "batch_dims": 1}, "nor leave indices of shape"),
         (((3, 4), (2,)), {"axis": 1, "batch_dims": 1}, "the first 1 axes of indices"),
     ],

@@ -33,7 +33,7 @@ def from_the_start(given):
 
 
 def past_the_end(given):
-    """Clear the element behind the operand where the buffer has one."""
+    """Clear the element after the operand where the buffer has one."""
     x = given["x"]
     made = right(given)
     whole = torch.as_strided(x, (x.untyped_storage().nbytes() // x.element_size(),), (1,), 0)
@@ -81,7 +81,7 @@ def by_address(given):
 
 
 def of_dense_batches(given):
-    """Take slices of the first axis to lie one behind the other."""
+    """Take slices of the first axis to lie one after the other."""
     x = given["x"]
     steps = (x[0].numel() if x.stride(0) == 0 else x.stride(0), *x.stride()[1:])
     return torch.as_strided(x, x.shape, steps, x.storage_offset()) * 2 + given["y"]

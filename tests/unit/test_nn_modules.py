@@ -316,7 +316,7 @@ def test_methods_by_name_then_type_then_for_all_reach_nested_modules() -> None:
     )
     found = methods(made)
     assert found.pop("block.conv.weight") == 0
-    assert found.pop("block.conv.bias") == 1  # a module that is named keeps what is not named in it
+    assert found.pop("block.conv.bias") == 1  # settings of a named module that the call does not name stay as they are
     assert found.pop("block.bn.weight") == 0
     assert {found.pop(f"block.bn.{name}") for name in ("bias", "running_mean", "running_var")} == {1}
     assert {found.pop(key) for key in ("fix.activation", "block.fix.activation", "last.0.activation")} == {0}

@@ -196,7 +196,7 @@ def test_a_stack_shrinks_to_one_part():
     assert len(smallest.data.sets) == 1 and smallest.shapes["x"][0] == 1
 
 
-def test_a_constant_part_is_mistrusted_for_itself():
+def test_a_constant_part_alone_is_judged_again():
     """One random part that is constant is not hidden by others that are not."""
     target, case = _sharp_stack()
     last = list(parts(target.spec, case))[0].output[0][1]

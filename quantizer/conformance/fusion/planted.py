@@ -250,7 +250,7 @@ def _pool_without_padding(graph: Graph) -> Graph:
 
 
 def _factor_after(graph: Graph) -> Graph:
-    """Add the third tensor before the second factor instead of behind it."""
+    """Add the third tensor before the second factor instead of after it."""
     second, total = graph.node("second"), graph.node("sum")
     early = replace(total, name="sum@early", inputs=(second.inputs[0], total.inputs[1]), outputs=("sum@early",))
     after = replace(second, inputs=("sum@early", second.inputs[1]))

@@ -24,7 +24,7 @@ BLOCKS = (4, 8, 16, 32, 64, 256)
 SIZES = tuple(sorted({1, *(size for v in BLOCKS for size in (v - 1, v, v + 1, v + v // 2, 2 * v + 1))}))
 """One less, as many, one more, half as many more (a tail that a block of half the size has not), two blocks and one."""
 FEW = tuple(size for size in SIZES if 4 <= size <= 17)
-"""Sizes of windows, of which no kernel has large ones."""
+"""Sizes of windows, for which no kernel is made for large values."""
 LISTED, COUNTED = (4, 5, 7), (4, 5, 8, 16)
 """Values of an attribute that is a list (strides, paddings), and of one that is a number (groups)."""
 RANKS = (5, 6)

@@ -46,7 +46,7 @@ def supports(spec: Spec, scheme: Scheme, platform: Platform, variant: str) -> st
 
 
 def lower(call: Call, codes: Mapping[str, Tensor], parameters: Parameters, variant: str) -> Lowered:
-    """Return the description of the operator, its constants behind it; the bias is the float32 value of its codes.
+    """Return the description of the operator, its constants after it; the bias is the float32 value of its codes.
 
     Images are stored in the case's axis order, except for averages.
     """

@@ -203,7 +203,7 @@ def _turned(values: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _inside(values: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the same values at an odd offset in a larger buffer, other values before and behind."""
+    """Return the same values at an odd offset in a larger buffer, other values before and after."""
     room = torch.full((values.numel() + 2 * MARGIN,), POISON).to(values.dtype)
     found = room[MARGIN : MARGIN + values.numel()].view(values.shape)
     found.copy_(values)
