@@ -127,7 +127,7 @@ def save(path: Path, runs: list[Run]) -> None:
 
 
 def resume(path: Path, runs: list[Run]) -> None:
-    """Take all runs from a checkpoint; QuantizerError where it is none."""
+    """Take all runs from a checkpoint; QuantizerError if it is not one."""
     try:
         state = torch.load(path, weights_only=True)
         for run in runs:

@@ -23,7 +23,7 @@ MAX_GIVEN = 1 << 18
 MAX_PARTS = 1 << 12
 """Data sets of a stack."""
 FIRST = "1.0.0rc1"
-"""The first release: what files of earlier builds call otherwise is refused by name."""
+"""The first release: names that only earlier builds used are refused."""
 
 Size = Annotated[int, Field(ge=0, le=1 << 24)]
 

@@ -207,7 +207,7 @@ class FixedOutput(Model):
 
 
 CHOICE_NAMES = ("activation_bits", "weight_bits", "operands", "zero_points", "ratios", "product_ratio")
-"""What the predicate of a choice may name beside dimensions and attributes."""
+"""What the predicate of a choice may name besides dimensions and attributes."""
 
 
 class Enclosing(Model):

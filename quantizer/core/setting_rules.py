@@ -145,7 +145,7 @@ def _bits_of_sum(platform: Platform, spec: Spec, scheme: Scheme) -> int:
 
 
 def _boundaries(platform: Platform, specs: Sequence[Spec]) -> Iterator[tuple[Location, str]]:
-    """Real numbers are divided exactly by float32 scales: float64 cannot tell a tie from its neighbour otherwise."""
+    """Real numbers are divided exactly by float32 scales: otherwise float64 cannot tell a tie from its neighbour."""
     if platform.parameters.scale == "float32" or platform.runtime_quantizer.operation != "exact":
         return
     reals = [spec.op for spec in specs if any(item.kind == "real" for item in spec.inputs.values())]

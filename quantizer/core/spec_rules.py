@@ -196,7 +196,7 @@ def _check_operands(spec: Spec) -> Iterator[Finding]:
             if isinstance(item, Input) and item.needs is not None:
                 other = spec.inputs.get(item.needs)
                 if not item.optional or other is None or not other.optional or item.needs == name:
-                    yield Finding((group, name, "needs"), f"must name an optional input beside it, got {item.needs!r}.")
+                    yield Finding((group, name, "needs"), f"must name another optional input, got {item.needs!r}.")
             if (
                 isinstance(item, Input)
                 and item.channel_axis is not None

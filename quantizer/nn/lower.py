@@ -95,7 +95,7 @@ class Builder:
         return first
 
     def moved(self, value: Value, step: Moved) -> Value:
-        """Return *value* with a movement after it: at once where it is codes already."""
+        """Return *value* after a movement: moved at once if it is codes already."""
         if isinstance(value, Coded):
             return self._moved(value, step)
         return replace(value, after=(*value.after, step))

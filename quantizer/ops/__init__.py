@@ -301,7 +301,7 @@ REGISTRY = Registry()
 
 TARGET_NAMES = ("scheme", "platform", "activation_bits", "weight_bits")
 DECLARED_NAMES = (*TARGET_NAMES, "activation")
-"""What `unsupported` may name beside dimensions and attributes; activation: the fused one."""
+"""What `unsupported` may name besides dimensions and attributes; activation: the fused one."""
 _FOLDER = str(Path(__file__).resolve().parent)
 
 
@@ -332,7 +332,7 @@ def operator(
             except SpecError as err:
                 raise PluginError(f"{op}.{found}: unsupported: {err}") from None
             if not str(reason).strip():
-                raise PluginError(f"{op}.{found}: unsupported: {predicate}: says no reason. Give one.")
+                raise PluginError(f"{op}.{found}: unsupported: {predicate}: gives no reason. Add one.")
         if batched and found != "quantized":
             raise PluginError(f"{op}.{found}: batched: must be a quantized function. Leave batched out.")
         where, runs = (

@@ -107,6 +107,6 @@ def _lost(change: CoverageChange) -> str:
         "inconclusive": f"{name} could not be made in {now} {cases}, {before} in the baseline",
         "sharpness": f"{name} allows intervals of {now} codes, {before} in the baseline",
         "reached": f"{name} is no longer reached",
-        "gap": f"{name} is a gap, and was none in the baseline",
+        "gap": f"{name} is a gap, and was not one in the baseline",
     }
     return f"{change.id}: {said[change.what]}."

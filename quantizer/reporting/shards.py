@@ -76,7 +76,7 @@ def merge(folders: Sequence[Path]) -> Whole:
                 raise CaseError(f"{folder}: the spec of {op} differs from that in {known[0]}. Run both on one tree.")
         for record in own:
             if not shard.holds(record.id):
-                raise CaseError(f"{folder}: item {record.id!r} is none of shard {shard}. Run the shard again.")
+                raise CaseError(f"{folder}: item {record.id!r} does not belong to shard {shard}. Run the shard again.")
         records += own
         seconds |= read_timings(folder)
     if not records:

@@ -173,7 +173,7 @@ class _Part:
     head: list[str]
     rows: list[str]
     left_out: int
-    """Rows that cannot fit beside those before them; they are not even laid out."""
+    """Rows that cannot fit next to those before them; they are not even laid out."""
 
 
 def _fitting(sections: Sequence[Section], max_bytes: int) -> list[Sequence[Row]]:

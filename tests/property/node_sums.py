@@ -310,7 +310,7 @@ def attention(d: Draw, op: str) -> Made:
             d.one(bool, np.float32),
         )
     if mask is not None:
-        attrs.pop("is_causal", None)  # engines before onnx 1.22 and ONNX Runtime 1.32 take both otherwise
+        attrs.pop("is_causal", None)  # engines before onnx 1.22 and ONNX Runtime 1.32 treat both differently
     if mask is not None and mask.dtype == bool:
         mask[..., 0] = True  # of rows that see nothing engines made NaN until the standard said zeros
     operands: list[np.ndarray | None] = [q, k, v, mask]

@@ -181,7 +181,7 @@ def test_what_an_engine_does_to_the_run_is_named(judged, pytester, capsys, what)
 
 
 @pytest.mark.parametrize("what", ["refuses where asked again", "another version later"])
-def test_an_engine_that_answers_otherwise_than_before_is_red(judged, pytester, capsys, what):
+def test_an_engine_that_changes_its_answer_is_red(judged, pytester, capsys, what):
     test_an_engine_that_is_wrong_is_red(judged, pytester, capsys, what)
 
 

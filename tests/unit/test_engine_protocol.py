@@ -103,14 +103,14 @@ def test_a_command_that_no_shell_would_read_is_one_error():
         chosen("", "python 'x")
 
 
-def test_a_process_that_greets_otherwise_than_the_first_one_is_not_asked(monkeypatch):
+def test_a_process_with_another_greeting_than_the_first_is_not_asked(monkeypatch):
     worker = Worker("", command=LOYAL, expected=dataclasses.replace(greeted(LOYAL), floats=True))
     with pytest.raises(EngineError, match="the engine's greeting has changed: floats False, was True"):
         worker.run(job())
     assert worker.close() == 0
 
 
-def test_a_process_that_greets_otherwise_than_the_one_before_is_not_asked(tmp_path):
+def test_a_process_with_another_greeting_than_the_one_before_is_not_asked(tmp_path):
     text = "import os\nonce = not os.path.exists('seen')\nopen('seen', 'w').close()\nVERSION = '1' if once else '2'\n"
     file = tmp_path / "other.py"
     file.write_text(text.replace("seen", str(tmp_path / "seen")) + "load = lambda model, options: os._exit(0)\n")
@@ -135,13 +135,13 @@ def test_what_a_worker_has_no_kernel_for_is_refused(mood):
         ({"floats": 1}, "whose floats is neither"),
     ],
 )
-def test_a_greeting_that_is_none_is_one_error(changed, text):
+def test_an_invalid_greeting_is_one_error(changed, text):
     with pytest.raises(FormatError, match=text):
         greeting_of({"protocol": 1, "name": "a", "version": "1", "form": "npz", **changed})
 
 
 @pytest.mark.parametrize("header", [{}, {"replies": []}, {"replies": [{"outputs": -1}]}, {"replies": [{"outputs": 1}]}])
-def test_a_reply_that_is_none_is_one_error(header):
+def test_an_invalid_reply_is_one_error(header):
     with pytest.raises(FormatError, match="no reply|whose number of arrays"):
         replies(Frame(header), [job()])
 

@@ -59,7 +59,7 @@ def test_right_functions_and_those_that_refuse_pass(function):
         (dense, "its operands are not contiguous"),
         (of_rows, "their axes in the reverse order"),
         (from_the_start, "stand inside larger buffers"),
-        (past_the_end, "wrote beside operand 'x'"),
+        (past_the_end, "wrote outside operand 'x'"),
     ],
 )
 def test_the_message_names_what_a_wrong_function_does_not_follow(function, said):

@@ -107,7 +107,7 @@ def test_the_factor_is_an_argument() -> None:
         (
             replace(item(), coverage=("stride=2",)),
             replace(item(), gaps=("stride=2", "tile=1")),
-            ["a: stride=2 is no longer reached.", "a: tile=1 is a gap, and was none in the baseline."],
+            ["a: stride=2 is no longer reached.", "a: tile=1 is a gap, and was not one in the baseline."],
         ),
         (item(), item(cases=12, accuracy=replace(OK, passed=12)), []),
     ],

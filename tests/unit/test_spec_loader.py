@@ -195,7 +195,7 @@ MALFORMED: list[tuple[str, str, list[str]]] = [
         '6:35: dims.n.bins.one: must have min, max or value.',
     ]),
     ('one: {max: 1}', 'one: {max: 1, value: 1}', [
-        '6:35: dims.n.bins.one: has value beside min or max. Keep one of them.',
+        '6:35: dims.n.bins.one: has both value and min or max. Keep one of them.',
     ]),
     ('one: {max: 1}', 'one: {min: 7}', [
         "6:41: dims.n.bins.one.min: 7 is above the domain's max=3: no value reaches this bin.",

@@ -86,8 +86,8 @@ def judge_graph(
 ) -> list[Judged]:
     """Return all comparisons of one case on one platform.
 
-    engine, optimized: a real system without and with its optimizations, on the platform that it computes. rewrites:
-    beside our own, by name.
+    engine, optimized: a real system without and with its optimizations, on the platform that it computes. rewrites: in
+    addition to our own, by name.
     """
     own = composed(build(spec, case), platform)
     found = [*_nodes(own)]

@@ -304,7 +304,7 @@ PLANTS = (
     ),
     Plant("a reshape exchanges the scales of channels", "pad_conv", _with_numbers("w#scale", lambda s: s.flip(0))),
     Plant("operands of a concatenation are exchanged", "concat_scales", _exchanged("join")),
-    Plant("a folded padding does not count in an average", "pad_pool", _pool_without_padding),
+    Plant("a folded padding is not counted in an average", "pad_pool", _pool_without_padding),
     Plant("the padding of an average is all in front", "pad_pool", _padded_in_front),
     Plant("both parts of a split are the second", "split_sum", _reads("sum", 0, "tail")),
     Plant("a part of a split has the scale of the result", "split_sum", _scale_of("head", "sum")),

@@ -246,7 +246,7 @@ def _constant_stems(section: Section) -> list[str]:
         if len(missing) == 1 or (missing and "offset" in found and found & {"size", "shape"}):
             there = ", ".join(f"{stem}_{part}" for part in QUAD if part in found)
             key = f"{stem}_{missing[0]}"
-            raise section.error(key, f"missing beside {there}: write {key}=..., or remove the constant")
+            raise section.error(key, f"missing next to {there}: write {key}=..., or remove the constant")
     return [stem for stem, found in parts.items() if len(found) == len(QUAD)]
 
 

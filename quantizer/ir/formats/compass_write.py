@@ -136,7 +136,7 @@ def _top_lines(where: str, node: Node, tops: Sequence[Tensor], layout: Layout) -
         return found
     if any(p is not None and p.scale.dim() for p in params):
         if len(bounds) < len(tops):
-            raise FormatError(f"{where}: scales per channel beside an output without codes: quantize all outputs.")
+            raise FormatError(f"{where}: scales per channel with an output without codes: quantize all outputs.")
         steps = [scale_of(p).reshape(-1) for p in params if p is not None]
         zeros = [(-p.zero_point).to(torch.int32).reshape(-1) for p in params if p is not None]
         for key, name, columns in ((TOP_SCALE, "float32", steps), (TOP_ZP, "int32", zeros)):

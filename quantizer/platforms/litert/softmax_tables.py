@@ -78,7 +78,7 @@ def of_float32(x: Tensor, parameters: Parameters, axis: int) -> Staged:
     """Add one after the other in float32, multiply by 1 / (sum * scale), round half up."""
     output = parameters.outputs["y"]
     exponentials = _looked_up(x, parameters, axis).float()
-    # in the kernel's order: float32 sums in another order are other numbers
+    # in the kernel's order: float32 sums in another order give other numbers
     total = torch.zeros_like(exponentials.select(axis, 0))
     for part in exponentials.unbind(axis):
         total = total + part

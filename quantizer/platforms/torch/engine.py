@@ -34,7 +34,7 @@ TYPES: Mapping[str, type[np.generic]] = {"value": np.uint8, "index": np.int64, "
 """Kind of an input -> the type that it is fed as."""
 IMAGE = 4
 CHANNELS_FIRST = ("avg_pool2d", "global_avg_pool2d")
-"""Averages round otherwise where channels lie last in memory: they are always provided with channels first."""
+"""Averages round differently where channels are last in memory: they are always provided with channels first."""
 QNNPACK_RATIOS = (2.0**-14, 2.0**8)
 
 

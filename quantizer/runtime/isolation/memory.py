@@ -179,7 +179,7 @@ def _require_same_in(
     for name, (_, room) in placed.items():
         if not torch.equal(before[name], room):
             raise FunctionError(
-                f"wrote beside operand {name!r}, which is part of a larger buffer. Write into no operand."
+                f"wrote outside operand {name!r}, which is part of a larger buffer. Write into no operand."
             )
     if (found := _difference(known, given)) is not None:
         raise FunctionError(f"gave {found} where its operands {layout}. {said}")

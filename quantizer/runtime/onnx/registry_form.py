@@ -318,7 +318,7 @@ class _Tape:
         for operand, other in self.operands:
             if other is value and operand in self.form.live:
                 return self.form.live[operand]
-        raise UnsupportedError("its result is none that an operator made")
+        raise UnsupportedError("its result was not made by an operator")
 
     def renamed(self) -> list[Node]:
         """Return the nodes with the results that are the node's outputs under the outputs' names."""
