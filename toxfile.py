@@ -16,7 +16,7 @@ class SharedInfo(Info):
 
     @contextmanager
     def compare(self, value: Any, section: str, sub_section: str | None = None) -> Generator[tuple[bool, Any | None]]:
-        """Compare *value* with what was written; another name in the same folder is no difference."""
+        """Compare *value* with what was written; another name in the same folder is not a difference."""
         if section == ToxEnv.__name__:
             value = {**value, "name": self._path.parent.name}
         with super().compare(value, section, sub_section) as found:

@@ -350,7 +350,7 @@ def _codes(name: str, shape: tuple[int, ...]) -> torch.Tensor:
 def _ratio(ours: Callable[[], object], theirs: Callable[[], object], repeats: int = 1) -> str:
     """Return the median of per-round ratios: both run in turn, so that drift of the machine cancels.
 
-    Of processor time: one thread runs both, and what another process takes in between is neither's.
+    Processor time: one thread runs both, and time of other processes does not count.
     """
     ratios = []
     for _ in range(ROUNDS + 2):

@@ -245,7 +245,7 @@ def _take_streams(*streams: int) -> None:
 
 
 class Worker:
-    """A worker of xdist that `_with_workers` has forked; of Popen what execnet uses of it."""
+    """A worker of xdist that `_with_workers` has forked, with the part of Popen's interface that execnet uses."""
 
     def __init__(self, nursery: socket.socket) -> None:
         (theirs_in, mine_in), (mine_out, theirs_out) = os.pipe(), os.pipe()

@@ -38,7 +38,7 @@ CONFIGURATIONS: Mapping[str, Mapping[str, str]] = {
     "w4a8 gptq": {**FOUR_BITS, **PER_CHANNEL, "global_calibration": "gptq_zy[8]"},
     "mixed": {**FOUR_BITS, "mixed_precision_auto_search": f"100,{THRESHOLD},L"},
 }
-"""Name -> fields of the cfg beside those that all have."""
+"""Name -> fields of the cfg in addition to the common ones."""
 
 
 @dataclass(frozen=True)

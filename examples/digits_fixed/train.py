@@ -127,7 +127,7 @@ def save(path: Path, runs: list[Run]) -> None:
 
 
 def resume(path: Path, runs: list[Run]) -> None:
-    """Take all runs from a checkpoint; QuantizerError where it is none."""
+    """Take all runs from a checkpoint; QuantizerError if it is not one."""
     try:
         state = torch.load(path, weights_only=True)
         for run in runs:
@@ -136,7 +136,7 @@ def resume(path: Path, runs: list[Run]) -> None:
             run.optimizer.load_state_dict(saved["optimizer"])
             run.losses = [float(loss) for loss in saved["losses"]]
     except Exception as err:
-        raise QuantizerError(f"{path}: is no checkpoint of this example. Name another file, or remove it.") from err
+        raise QuantizerError(f"{path}: is not a checkpoint of this example. Name another file, or remove it.") from err
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -72,7 +72,7 @@ def trained(images: Tensor, labels: Tensor, *, epochs: int, seed: int) -> nn.Seq
 
 
 def exported(model: nn.Module, path: Path) -> None:
-    """Write the network with torch's own exporter, the one that needs no package beside onnx."""
+    """Write the network with torch's own exporter, the one that needs no package besides onnx."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         torch.onnx.export(

@@ -34,7 +34,7 @@ for level in ("ORT_DISABLE_ALL", "ORT_ENABLE_ALL"):
     session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     error[level] = np.abs(session.run(None, {"x": x})[0].astype(np.float64) - place).max()
 print(f"onnxruntime {onnxruntime.__version__}, onnx {onnx.__version__}, numpy {np.__version__}")
-print("expected: at most 0.5 steps from the exact share, beside what float32 loses (under 0.001 steps)")
+print("expected: at most 0.5 steps from the exact share, plus what float32 loses (under 0.001 steps)")
 for level, steps in error.items():
     print(f"got: {level} {steps:.4f} steps")
 wrong = bool(max(error.values()) > 0.501)

@@ -114,7 +114,7 @@ def _new(args: argparse.Namespace) -> int:
 
     if not NAME.fullmatch(args.name):
         raise UnsupportedError(
-            f"{args.name!r}: is no name of an engine. Write small letters, digits and _, a letter first."
+            f"{args.name!r}: is not a name of an engine. Write small letters, digits and _, a letter first."
         )
     if args.form not in (known := bodies()):
         raise UnsupportedError(f"--form={args.form}: no such form.{suggestion(args.form, known, 'Known')}")

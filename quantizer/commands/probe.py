@@ -148,7 +148,7 @@ def _probe(args: argparse.Namespace) -> Probe:
 
 
 def _check_name(path: Path | None, platforms: Container[str]) -> None:
-    """Raise UnsupportedError if the file's name is no name of a new platform."""
+    """Raise UnsupportedError if the file's name is not a name of a new platform."""
     if path is None:
         return
     if path.suffix != ".yaml" or not re.fullmatch(IDENTIFIER, path.stem):

@@ -23,7 +23,7 @@ Array = NDArray[Any]
 
 
 def listed(params: QParams) -> Format | None:
-    """Return the format of codes whose values are no uniform grid; None of integers."""
+    """Return the format of codes whose values are not a uniform grid; None of integers."""
     return format_of(params.dtype.name) if params.dtype.kind == "float" else None
 
 

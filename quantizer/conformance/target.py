@@ -38,7 +38,7 @@ class Target:
 
     @property
     def deal(self) -> tuple[str, str]:
-        """The key by which its generated cases are dealt: targets of one platform with the same kind of grid."""
+        """The key by which its generated cases are distributed: targets of one platform with the same kind of grid."""
         return self.platform.platform, self.scheme.grid
 
     @property

@@ -67,7 +67,7 @@ OWN_ROUNDING: Mapping[Variant, RoundingMode] = {
 }
 """Requantizations that round in a mode of their own, whatever the platform's is."""
 OF_EXACT_SCALES = (
-    "it multiplies by the product of scales, which float64 holds of float32 scales alone. "
+    "it multiplies by the product of scales, which is exact in float64 only for float32 scales. "
     "Write parameters: {scale: float32}, or another requantization."
 )
 RATIO_BITS = 24

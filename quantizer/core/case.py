@@ -135,7 +135,7 @@ class Case:
         return hashlib.sha256(self.to_json().encode()).hexdigest()[:12]
 
     def but(self, **changes: Any) -> Case:
-        """Return this case with some fields changed; TypeError for a name that is no field."""
+        """Return this case with some fields changed; TypeError for a name that is not a field."""
         if not changes.keys() <= self.__dict__.keys():
             return replace(self, **changes)  # which says what is wrong
         other = object.__new__(Case)  # a tenth of the time of `replace`, of which a case needs some twenty

@@ -24,7 +24,7 @@ MAX_GIVEN = 1 << 18
 MAX_PARTS = 1 << 12
 """Data sets of a stack."""
 FIRST = "1.0.0rc1"
-"""The first release: what files of earlier builds call otherwise is refused by name."""
+"""The first release: names that only earlier builds used are refused."""
 
 Size = Annotated[int, Field(ge=0, le=1 << 24)]
 
@@ -59,7 +59,7 @@ class StackModel(Model):
     """The parts of a stored stack."""
 
     axis: Annotated[str, Field(min_length=1, max_length=MAX_TEXT)]
-    """The dimension along which the data sets lie one behind the other."""
+    """The dimension along which the data sets lie one after the other."""
     parts: Annotated[list[Annotated[tuple[str, Seed], Field(strict=False)]], Field(min_length=1, max_length=MAX_PARTS)]
     """Name and seed of each data set."""
 

@@ -88,7 +88,7 @@ class Defect(Model):
     cause: str = ""
     """The faulty place in the system's source, or the faulty instruction, if it could be read or inferred.
 
-    Of entries with one root, it and `upstream` stand in the first."""
+    If entries share one cause, the first entry has this key and `upstream`."""
     upstream: list[str] = []
     """Addresses of reports of it, or of near relatives, where the system is developed."""
     case: str

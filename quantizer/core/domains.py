@@ -265,7 +265,7 @@ def _check_bin(item: Bin, domain: Domain, location: Location) -> Iterator[Findin
     if not item.model_fields_set:
         yield Finding(location, "must have min, max or value.")
     elif item.value is not None and len(item.model_fields_set) > 1:
-        yield Finding(location, "has value beside min or max. Keep one of them.")
+        yield Finding(location, "has both value and min or max. Keep one of them.")
     elif item.value is not None:
         yield from _check_bin_value(item.value, domain, (*location, "value"))
     elif domain.type in ("bool", "enum"):

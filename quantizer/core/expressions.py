@@ -110,7 +110,7 @@ def parse_axes(text: str) -> Expression:
     """Parse "*name", the axes of the shape *name*; SpecError if no name follows the asterisk."""
     inner = parse(text[1:])
     if not isinstance(inner.tree, ast.Name):
-        raise SpecError(f"expression {text!r}: * stands before the name of a shape, as in *batch.")
+        raise SpecError(f"expression {text!r}: * must precede the name of a shape, as in *batch.")
     return Expression(text, inner.tree)
 
 

@@ -51,7 +51,7 @@ class FunctionFacts(Model):
     standing: Literal["judged", "unjudged", "shadowed"]
     """judged: it ran in an item whose checks said pass or fail; shadowed: another version runs wherever it could."""
     by: str = ""
-    """Of a shadowed function: what runs in its place."""
+    """For a shadowed function: what runs in its place."""
 
 
 class ExceptionFacts(Model):

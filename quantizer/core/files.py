@@ -64,7 +64,7 @@ Content = str | Iterable[bytes]
 def replace_files(contents: Mapping[Path, Content], error: type[QuantizerError] = WriteError) -> None:
     """Write each file in one step, replacing the old one; on *error* all files are as before.
 
-    Of several files the last one makes the set whole: it goes first and comes last. A killed process leaves the old
+    The last of several files completes the set: it is removed first and written last. A killed process leaves the old
     set, the new set, or a set without its last file, which every reader refuses. It never leaves files of both.
     Permissions stay; a new file gets the default permissions of the umask. Everything is on the disk before this
     returns. Of a link the file that it names is written; a device, a pipe or our own output is written into, after the

@@ -2,7 +2,7 @@
 
 `code` counts from the value 0, so that of integers a code is its value, and of signed floats it is the sign and the
 magnitude bits of the stored number. The next code is the next value, whatever the format: an interval of codes means
-the same for int8 and for float8. NaN and the infinities are no values. They have codes beyond the last one, by which
+the same for int8 and for float8. NaN and the infinities are not values. They have codes beyond the last one, by which
 nothing is compared.
 
 Sources: IEEE 754; OCP 8-bit floating point (OFP8) and microscaling formats (MX) 1.0, as in ONNX and ml_dtypes.
@@ -169,7 +169,7 @@ def _rounded(place: Fraction, rounding: RoundingMode, *, negative: bool) -> int:
     below = math.floor(place)
     part = place - below
     if rounding == "stochastic":
-        raise GraphError("rounding stochastic: one number has no one code. Use neighbours.")
+        raise GraphError("rounding stochastic: a number has no single right code. Use neighbours.")
     if rounding in ("up", "down", "toward_zero"):
         rises = rounding == "up" or (rounding == "toward_zero" and negative)
         return below + int(rises and part > 0)

@@ -41,7 +41,7 @@ def highest() -> str:
 def asked(level: str, option: str = "--op-isa") -> tuple[str, ...]:
     """Return the levels that *level* names, in their order; empty: the default, or `host` on a processor without it.
 
-    UnsupportedError, which names *option*, for a name that is no level and for a level that this processor lacks.
+    UnsupportedError, which names *option*, for a name that is not a level and for a level that this processor lacks.
     """
     here = offered()
     if not level:

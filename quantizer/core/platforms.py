@@ -207,7 +207,7 @@ class FixedOutput(Model):
 
 
 CHOICE_NAMES = ("activation_bits", "weight_bits", "operands", "zero_points", "ratios", "product_ratio")
-"""What the predicate of a choice may name beside dimensions and attributes."""
+"""What the predicate of a choice may name besides dimensions and attributes."""
 
 
 class Enclosing(Model):
@@ -334,7 +334,7 @@ class Platform(Model):
         return self.kernel_quantizer or self.quantizer
 
     def limit(self, variant: Variant | None) -> Quantizer | None:
-        """Return how the limit of an activation becomes a code that is fused behind *variant*."""
+        """Return how the limit of an activation becomes a code that is fused after *variant*."""
         usual = self.activation_limits.get("default")
         return usual if variant is None else self.activation_limits.get(variant, usual)
 

@@ -19,7 +19,7 @@ from quantizer.core.errors import QuantizerError
 from quantizer.core.wording import shown_path
 
 _MORE = 1 << 20
-"""Bytes that are asked for at once behind the end that a file says it has."""
+"""Bytes that are asked for at once after the end that a file says it has."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Readable:
     most: int
     error: type[QuantizerError]
     hint: str = ""
-    """What to do instead, a sentence; behind every message."""
+    """What to do instead, a sentence; after every message."""
 
     def refused(self, where: str, why: str) -> QuantizerError:
         """Return the error of a file that is not as it must be."""

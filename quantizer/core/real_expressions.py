@@ -104,7 +104,7 @@ def _problem(node: ast.expr) -> str:
     match node:
         case ast.Constant(value=value):
             is_number = type(value) in (int, float) and abs(value) <= MAX_MAGNITUDE  # type: ignore[arg-type]
-            return "" if is_number else f"{value!r} is no number within +-2**62"
+            return "" if is_number else f"{value!r} is not a number within +-2**62"
         case ast.Name(id=name):
             return f"{name} is a function. Call it, as in {name}(x)" if name in WORDS else ""
         case ast.BinOp(left=left, op=op, right=right):

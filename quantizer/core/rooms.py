@@ -153,7 +153,7 @@ class Room:
     skeletons: Mapping[str, str] = field(default_factory=dict)
     """Form of models -> what `quantizer engine new` writes below the head of a worker, as `module:text`."""
     names: tuple[str, ...] = ()
-    """Systems whose names of operators specs may list under `names`, beside those that the package knows."""
+    """Systems whose names of operators specs may list under `names`, besides those that the package knows."""
     flow: Flow | None = None
     """The flow that `pipeline` runs; None: the system has no tools that run a case."""
     exports: Mapping[str, str] = field(default_factory=dict)

@@ -223,7 +223,7 @@ def _bits_of_sum(platform: Platform, spec: Spec, scheme: Scheme) -> int:
 
 
 def _boundaries(platform: Platform, specs: Sequence[Spec]) -> Iterator[tuple[Location, str]]:
-    """Real numbers are divided exactly by float32 scales: float64 cannot tell a tie from its neighbour otherwise."""
+    """Real numbers are divided exactly by float32 scales: otherwise float64 cannot tell a tie from its neighbour."""
     if platform.parameters.scale == "float32" or platform.runtime_quantizer.operation != "exact":
         return
     reals = [spec.op for spec in specs if any(item.kind == "real" for item in spec.inputs.values())]
@@ -264,7 +264,7 @@ def _fixed_outputs(
 
 
 def _enclosing(platform: Platform, specs: Sequence[Spec]) -> Iterator[tuple[Location, str]]:
-    """Of an arithmetic that is enclosed nothing else is known: no setting may say how it rounds."""
+    """Nothing else is known of an enclosed arithmetic: no setting may say how it rounds."""
     if platform.enclosing is None:
         return
     used = {variant for spec in specs for variant in variants_of(platform, spec.quantization.family)}

@@ -19,7 +19,7 @@ def broadcast(*shapes: tuple[int, ...]) -> tuple[int, ...]:
 def place_of(shape: tuple[int, ...], axis: int) -> int:
     """Return *axis* counted from the front; ValueError if the shape has no such axis."""
     if not -len(shape) <= axis < len(shape):
-        raise ValueError(f"{axis} is no axis of a shape of rank {len(shape)}")
+        raise ValueError(f"{axis} is not an axis of a shape of rank {len(shape)}")
     return axis % len(shape)
 
 

@@ -370,7 +370,7 @@ class Spec(Model):
 
     @property
     def activations(self) -> list[str]:
-        """Names of the activations: inputs that are no constants."""
+        """Names of the activations: inputs that are not constants."""
         return [name for name, item in self.inputs.items() if item.role == "activation"]
 
     @property

@@ -163,7 +163,7 @@ def _check_known(
         if kind and name == expression.text:
             yield Finding(location, f"must be {kind}, got {name!r}: no dim and no attr has that name.{hint}")
         else:
-            yield Finding(location, f"name {name!r} is no dim and no attr.{hint}")
+            yield Finding(location, f"name {name!r} is neither a dim nor an attr.{hint}")
 
 
 def _check_domains(spec: Spec) -> Iterator[Finding]:
@@ -179,7 +179,9 @@ def _check_domains(spec: Spec) -> Iterator[Finding]:
     }
     for name in spec.dims:
         if name not in read:
-            text = "is no axis of a required input by itself, so its size cannot be read from shapes. Make it an attr."
+            text = (
+                "is not an axis of a required input by itself, so its size cannot be read from shapes. Make it an attr."
+            )
             yield Finding(("dims", name), text, key=True)
 
 
@@ -194,7 +196,7 @@ def _check_operands(spec: Spec) -> Iterator[Finding]:
             if isinstance(item, Input) and item.needs is not None:
                 other = spec.inputs.get(item.needs)
                 if not item.optional or other is None or not other.optional or item.needs == name:
-                    yield Finding((group, name, "needs"), f"must name an optional input beside it, got {item.needs!r}.")
+                    yield Finding((group, name, "needs"), f"must name another optional input, got {item.needs!r}.")
             if (
                 isinstance(item, Input)
                 and item.channel_axis is not None
@@ -274,7 +276,7 @@ def _check_constraints(spec: Spec) -> Iterator[Finding]:
                 shown = name + (f"!{conversion}" if conversion else "") + (f":{form}" if form else "")
                 yield Finding(location, f"{{{shown}}} must be a plain name, as in {{stride}}.")
             elif name not in known:
-                yield Finding(location, f"{{{name}}} is no dim and no attr.{suggestion(name, known, 'Known')}")
+                yield Finding(location, f"{{{name}}} is neither a dim nor an attr.{suggestion(name, known, 'Known')}")
         if not constraint.error.strip():
             yield Finding(location, "must say what is wrong.")
 

@@ -117,7 +117,7 @@ class Allowed(Model):
     high: ArrayFile
     """The largest code that is right."""
     conclusive: Annotated[int, Field(ge=1, le=MOST_CODES)]
-    """An element whose interval has more codes than this decides nothing: inside it is no pass, outside it fails."""
+    """An element whose interval has more codes than this decides nothing: inside it does not pass, outside it fails."""
     vacuous: Count
     """How many elements decide nothing."""
 

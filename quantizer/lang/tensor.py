@@ -23,7 +23,7 @@ Numbers: TypeAlias = "float | int | Sequence[float] | Sequence[int] | None"
 
 @dataclass(frozen=True)
 class Scalar:
-    """A number with a type, used where a tensor may stand."""
+    """A number with a type, used in place of a tensor."""
 
     value: int | float
     dtype: str = "float32"

@@ -56,7 +56,7 @@ def same(call: Call) -> Value:
 
 
 def rectified(name: str) -> Meaning:
-    """Fuse an activation into the operator that waits for its grid, or add relu behind codes."""
+    """Fuse an activation into the operator that waits for its grid, or add relu after codes."""
 
     def meaning(call: Call) -> Value:
         value: Value = call.args[0]
@@ -67,7 +67,7 @@ def rectified(name: str) -> Meaning:
         x = call.builder.coded(value)
         if name != "relu":
             raise UnsupportedError(
-                f"{call.label}: {name} behind codes has no operator: put it before the Activation_fix."
+                f"{call.label}: {name} after codes has no operator: put it before the Activation_fix."
             )
         return Waiting("relu", call.label, {"x": x}, call.shape, own=x.params)
 

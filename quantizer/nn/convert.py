@@ -36,7 +36,7 @@ def to_graph(
     under FIXED; stochastic rounding becomes rounding to nearest. With scales that are powers of two the codes are
     exactly those of the float forward, as long as its float32 sums are exact (below 2**24 units). order: channels_last
     is that of Compass files. bias: "nearest" rounds what falls between two units of a sum. GraphError or
-    UnsupportedError for a network that has no such graph: an operator without a grid behind it, a float layer, a batch
+    UnsupportedError for a network that has no such graph: an operator without a grid after it, a float layer, a batch
     norm outside ConvBN_fix.
     """
     library = load_library()
@@ -95,7 +95,7 @@ def _value(
     kwargs = fx.node.map_arg(dict(node.kwargs), lambda item: values[item])
     first = args[0] if isinstance(args, tuple) and args else None
     if not isinstance(first, Coded | Waiting | list | tuple):
-        raise UnsupportedError(f"{label}: its first operand is no tensor of activations: it has no operator here.")
+        raise UnsupportedError(f"{label}: its first operand is not a tensor of activations: it has no operator here.")
     return meaning(Call(builder, label, module, _sequence(args), kwargs, node.meta["shape"], nearest))
 
 

@@ -76,7 +76,7 @@ class Builder:
             return value
         if value.own is None:
             what = "the input" if value.op == INPUT else f"the result of {value.op}"
-            raise GraphError(f"{value.label}: {what} has no grid where it is used. Put an Activation_fix behind it.")
+            raise GraphError(f"{value.label}: {what} has no grid where it is used. Put an Activation_fix after it.")
         return self.on_grid(value, value.own, value.label)
 
     def on_grid(self, value: Value, params: QParams, where: str) -> Coded:
@@ -95,7 +95,7 @@ class Builder:
         return first
 
     def moved(self, value: Value, step: Moved) -> Value:
-        """Return *value* with a movement behind it: at once where it is codes already."""
+        """Return *value* after a movement: moved at once if it is codes already."""
         if isinstance(value, Coded):
             return self._moved(value, step)
         return replace(value, after=(*value.after, step))
@@ -117,7 +117,7 @@ class Builder:
         if spec.quantization.family in self.platform.same_as_input and not _same_grid(first, params):
             raise UnsupportedError(
                 f"{value.label}: {value.op} on {self.platform.platform} keeps the grid of its input. Give the "
-                "Activation_fix behind it the same FIXED scale."
+                "Activation_fix after it the same FIXED scale."
             )
         constants = self._with_zero_bias(spec, value)
         shapes = {name: item.shape for name, item in value.operands.items()}
@@ -168,7 +168,7 @@ class Builder:
     def _movement(
         self, coded: Coded, op: str, attrs: Mapping[str, AttrValue], shape: Shape, label: str, *, plain: bool
     ) -> Coded:
-        """Add a node whose output has the grid of its input; *plain*: the output's shape counts as it stands."""
+        """Add a node whose output has the grid of its input; *plain*: the output's shape is used unchanged."""
         spec, params = self.specs[op], coded.params
         provided = parameters(spec, self.platform, {"x": coded.shape}, attrs, {"x": params}, params, {}, "none")
         name = self._tensor(label, shape, params, plain=plain)

@@ -97,11 +97,11 @@ def register_fix_module(cls: type[nn.Module], register_name: str | None = None) 
     """Return the fixed-point form of *cls*, `quantizer.nn.<Name>_fix` (or *register_name*) from now on.
 
     Its constructor takes the keywords `nf_fix_params` and `nf_fix_params_grad` in addition to the arguments of *cls*. A
-    later class of the same name takes its place. FixError if *cls* is no module class, or fixed-point already.
+    later class of the same name takes its place. FixError if *cls* is not a module class, or fixed-point already.
     """
     if not (isinstance(cls, type) and issubclass(cls, nn.Module)):
         raise FixError(
-            f"register_fix_module: {cls!r} is no class of torch modules. Pass a class such as torch.nn.Conv1d."
+            f"register_fix_module: {cls!r} is not a class of torch modules. Pass a class such as torch.nn.Conv1d."
         )
     if issubclass(cls, Fixed):
         raise FixError(f"register_fix_module: {cls.__name__} is a fixed-point module already: use it as it is.")

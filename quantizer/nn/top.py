@@ -63,7 +63,7 @@ class FixTopModule(nn.Module):
     def load_fix_configs(self: nn.Module, cfgs: Mapping[str, Any], grad: bool = False) -> None:
         """Replace configurations, scales included, by *cfgs*: what `get_fix_configs` returns, data_only or not.
 
-        FixError, and nothing changed, for a name that is no module of this one or for an illegal configuration. A
+        FixError, and nothing changed, for a name that is not a module of this one or for an illegal configuration. A
         fixed-point module that *cfgs* does not name keeps its configuration, with a warning.
         """
         plan: list[tuple[Fixed, dict[str, Any]]] = []

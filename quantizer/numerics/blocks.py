@@ -29,7 +29,7 @@ def product_ratio(scale: Tensor, weights: QParams, output: QParams) -> Rescale:
 def sums_of_blocks(
     product: Product, x: Tensor, weight: Tensor, params: QParams, constant: Tensor | None = None
 ) -> Tensor:
-    """Return the exact sum of each block, then *constant* or 0: int64, on an axis behind those of the result.
+    """Return the exact sum of each block, then *constant* or 0: int64, on an axis after those of the result.
 
     *x*, whose last axis is summed, and *weight* are centred codes. A cut tensor has zeros for the blocks of which it
     contains nothing.

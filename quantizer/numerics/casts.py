@@ -19,8 +19,8 @@ FloatOverflow = Literal["saturate", "nan"]
 def cast(x: Tensor, target: DType | str, *, overflow: FloatOverflow = "saturate") -> Tensor:
     """Return float32 *x* rounded half to even to values that *target* holds, as float32; the sign of zero stays.
 
-    *overflow*: what a value becomes whose rounding lies beyond the largest, infinities included. saturate: the largest
-    (torch, ONNX); nan: what the format has for it, infinity or else NaN (ml_dtypes), GraphError if it has neither. NaN
+    *overflow*: the code of a value that rounds beyond the largest, or is infinite. saturate: the largest
+    (torch, ONNX); nan: infinity, or NaN in a format without infinity (ml_dtypes); GraphError if it has neither. NaN
     stays; GraphError in a format without NaN.
     """
     name = str(target)

@@ -1,4 +1,4 @@
-"""The exact sum of products, rounded once: float64 where it decides, integers or fractions beside a breakpoint."""
+"""The exact sum of products, rounded once: float64 where it decides, integers or fractions next to a breakpoint."""
 
 from __future__ import annotations
 

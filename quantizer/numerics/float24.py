@@ -9,7 +9,7 @@ from quantizer.numerics.qparams import Parameters, Staged, Table
 from quantizer.numerics.tables import linspace
 
 FRACTION_BITS = 15
-"""Bits behind the point of a number in [1, 2)."""
+"""Bits after the point of a number in [1, 2)."""
 SEGMENTS = 512
 LN2 = 0.6931471
 FARTHEST = 126.9

@@ -22,7 +22,7 @@ from quantizer.numerics.rounding import round_tensor
 STAGED = ("clip", "leakyrelu", "prelu")
 """Their names."""
 RELAY_BITS = 8
-"""Bits that a clamping keeps behind the code between its two roundings; none for outputs of more bits."""
+"""Bits that a clamping keeps after the code between its two roundings; none for outputs of more bits."""
 SLOPE_BITS, SLOPES = 12, DTYPES["int16"]
 """Binary places, and the format, of slopes that are a constant."""
 HELD = (1 << 47) - 1

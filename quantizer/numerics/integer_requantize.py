@@ -67,7 +67,7 @@ def requantize_integers(
     if mode == "integer_multiplier_shift":
         scaled = shift_right((x - zero) * factor, -places, rounding)
     elif bool((zero != 0).any()):
-        raise GraphError(f"zero_point={zero_point!r}: {mode} takes integers that are no codes: must be 0.")
+        raise GraphError(f"zero_point={zero_point!r}: {mode} takes integers that are not codes: must be 0.")
     else:
         widened = _wrap_int32(x << places.clamp(0, 63))
         high = shift_right(widened * factor, 31, "half_up").clamp(*_INT32)

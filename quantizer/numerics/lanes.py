@@ -13,8 +13,8 @@ LANES = 16
 def softmax(x: Tensor, axis: int) -> Tensor:
     """Return float32 softmax of *x* along *axis*.
 
-    Along the last axis the sum is added in lanes and inverted once; along another one it is added in order and divided
-    by.
+    Along the last axis the sum is added in lanes and the sum is inverted once; along another axis it is added in order,
+    and results are divided by it.
     """
     powers = exp(x - x.amax(dim=axis, keepdim=True))
     if axis % x.dim() == x.dim() - 1:

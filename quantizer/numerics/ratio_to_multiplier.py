@@ -43,7 +43,7 @@ def fixed_point(ratio: Tensor | float, bits: int = 31, *, clamped: bool = True) 
 def q15(ratio: Tensor | float, *, clamped: bool = True) -> tuple[Tensor, Tensor]:
     """Return the 31-bit multiplier rounded half-up to 15 bits and saturated, for accumulators of 64 bits.
 
-    One of 2**14 and more, where *clamped*, has zeros behind its 15 bits, so that it too is shifted right by 1.
+    One of 2**14 and more, where *clamped*, has zeros after its 15 bits, so that it too is shifted right by 1.
     """
     mantissa, shift = fixed_point(ratio, clamped=clamped)
     reduced = torch.where(mantissa < 0x7FFF0000, (mantissa + (1 << 15)) >> 16, 0x7FFF)

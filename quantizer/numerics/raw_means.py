@@ -27,7 +27,7 @@ def averaged(sums: Tensor, counts: Tensor, x: QParams, output: QParams) -> Tenso
 def mean_in_vectors(sums: Tensor, count: int, x: QParams, output: QParams, axis: int) -> Tensor:
     """Return means of raw codes plus a whole constant for both zero points.
 
-    Sixteen channels at a time round twice half up, the channels behind them half away from zero. The constant contains
+    Sixteen channels at a time round twice half up, the channels after them half away from zero. The constant contains
     the input's zero point, rounded in output codes, so a mean may be off by half a code.
     """
     count_, scale = torch.tensor(float(count)), output.scale.float()

@@ -150,7 +150,7 @@ class Registry:
     def find(self, op: str, kind: FunctionKind, platform: Place = None) -> Registration | None:
         """Return the function that runs: the highest version; at equal versions, the platform's before that for all.
 
-        Of two for names of the platform the first name's counts.
+        If two names of the platform have one, the first name's function is used.
         """
         entries, own = self.entries, None
         shared = entries.get((op, kind, None))
@@ -301,7 +301,7 @@ REGISTRY = Registry()
 
 TARGET_NAMES = ("scheme", "platform", "activation_bits", "weight_bits")
 DECLARED_NAMES = (*TARGET_NAMES, "activation")
-"""What `unsupported` may name beside dimensions and attributes; activation: the fused one."""
+"""What `unsupported` may name besides dimensions and attributes; activation: the fused one."""
 _FOLDER = str(Path(__file__).resolve().parent)
 
 
@@ -332,7 +332,7 @@ def operator(
             except SpecError as err:
                 raise PluginError(f"{op}.{found}: unsupported: {err}") from None
             if not str(reason).strip():
-                raise PluginError(f"{op}.{found}: unsupported: {predicate}: says no reason. Give one.")
+                raise PluginError(f"{op}.{found}: unsupported: {predicate}: gives no reason. Add one.")
         if batched and found != "quantized":
             raise PluginError(f"{op}.{found}: batched: must be a quantized function. Leave batched out.")
         where, runs = (
@@ -366,7 +366,7 @@ def _is_own(function: Function) -> bool:
 
 
 def unwrapped(function: Function) -> Function:
-    """Return the function that a plugin wrote, behind its shield."""
+    """Return the function that a plugin wrote, without its shield."""
     found: Function = getattr(function, "__wrapped__", function)
     return found
 

@@ -1,4 +1,4 @@
-"""Constant values around a tensor."""
+"""A tensor padded with a constant."""
 
 from __future__ import annotations
 

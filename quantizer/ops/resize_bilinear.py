@@ -1,4 +1,4 @@
-"""Images of another size, each element a weighted mean of the four around its position."""
+"""Images resized: each output element is a weighted mean of the four inputs around its position."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Images of another size, each element the nearest of the input."""
+"""Images resized: each output element is the nearest input element."""
 
 from __future__ import annotations
 

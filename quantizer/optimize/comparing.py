@@ -125,7 +125,9 @@ def _recorded(path: Path, read: Callable[[Path], T]) -> T:
     except OSError as err:
         raise FormatError(f"{shown_path(path)}: cannot be read: {(err.strerror or str(err)).lower()}.") from None
     except (ValueError, KeyError, RecursionError) as err:
-        raise FormatError(f"{shown_path(path)}: is no file of a recorded run: {err}. Record the run again.") from None
+        raise FormatError(
+            f"{shown_path(path)}: is not a file of a recorded run: {err}. Record the run again."
+        ) from None
 
 
 def _text(path: Path) -> str:

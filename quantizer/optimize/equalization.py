@@ -59,7 +59,7 @@ def _times(graph: Graph, name: str, factor: Tensor, axis: int) -> GraphTensor:
 
 
 def _pairs(graph: Graph) -> Iterator[tuple[Node, Node]]:
-    """Yield (first, second) where one channel goes from one layer to the other, scaled along on its way."""
+    """Yield (first, second): pairs of layers between which each channel is passed on, at most scaled."""
     for node in graph.order:
         if node.op not in FIRST or not owns_constants(graph, node):
             continue

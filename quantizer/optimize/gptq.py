@@ -21,7 +21,7 @@ def gptq(
 
     weights: [rows, columns]. moments: [columns, columns], a multiple of the sum of x x^T. nearest: values [rows] -> the
     nearest on the grid of each row. Source: Frantar et al. 2022, algorithm 1: the error of column q, divided by the
-    diagonal of the inverse's Cholesky factor, is subtracted from the columns behind it along that factor's row. A
+    diagonal of the inverse's Cholesky factor, is subtracted from the columns after it along that factor's row. A
     column that is never used becomes 0.
     """
     values, hessian = weights.to(moments.dtype).clone(), moments.clone()

@@ -22,7 +22,7 @@ MORE = ("mean", "deviation", "absolute_deviation", "histogram")
 def read_statistics(path: Path) -> dict[str, Statistics]:
     """Return the statistics of each tensor in *path*.
 
-    FormatError if it is no archive, an entry is not called `<tensor>/<what>`, or a tensor lacks an end.
+    FormatError if it is not an archive, an entry is not called `<tensor>/<what>`, or a tensor lacks an end.
     """
     found: dict[str, dict[str, Any]] = {}
     for key, values in read_npz(path).items():

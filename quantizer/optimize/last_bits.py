@@ -51,7 +51,7 @@ GELU = {"none": CALL + 3, "tanh": CALL + 8}
 NORMS = {"layer_norm": CALL + 4, "instance_norm": CALL + 4, "group_norm": CALL + 4, "rms_norm": CALL + 4}
 """Root, inverse, product, scaling and shift; the sums before are torch's own, in one order everywhere."""
 LONGEST = 1 << 22
-"""At most this many derivatives are computed: behind a layer with more, no difference is allowed."""
+"""At most this many derivatives are computed: after a layer with more, no difference is allowed."""
 SECOND_ORDER = 1.01
 """What the derivatives may change by over distances of some units in the last place."""
 

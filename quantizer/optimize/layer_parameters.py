@@ -126,7 +126,7 @@ def decide(graph: Graph, layers: Layers) -> Decided:
             tensors |= dict(zip(node.outputs, made.outputs, strict=True))
             continue
         if node.op not in layers.specs:
-            raise UnsupportedError(f"layer {node.name!r}: {node.op}: no operator of ours is that layer.")
+            raise UnsupportedError(f"layer {node.name!r}: {node.op}: no operator here is that layer.")
         provided[node.name] = parameters = _parameters(graph, node, tensors, layers)
         for key, name in layers.specs[node.op].keys_of(node.outputs):
             tensors[name] = parameters.outputs[key]

@@ -87,7 +87,7 @@ class Loader:
         try:
             found = torch.as_tensor(values).float()
         except (TypeError, ValueError, RuntimeError) as err:
-            raise self._error(f"samples of input {name!r} are no numbers: {err}") from None
+            raise self._error(f"samples of input {name!r} are not numbers: {err}") from None
         wanted = self.graph.tensor(name).shape
         if found.dim() != len(wanted) or tuple(found.shape[1:]) != wanted[1:]:
             got, shape = list(found.shape[1:]), list(wanted[1:])

@@ -125,7 +125,7 @@ class _Work:
         yield node.name
 
     def _generations(self) -> dict[str, int]:
-        """Return the length of the longest way to each layer; inputs and constants are 0."""
+        """Return the length of the longest path to each layer; 0 for inputs and constants."""
         sources = source_layers(self.graph)
         found = {node.name: 0 for node in sources.values()}
         for node in self.graph.order:

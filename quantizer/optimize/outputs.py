@@ -41,7 +41,7 @@ def check_output(options: Options) -> None:
     folder = output_folder(options).absolute()
     existing = next(path for path in (folder, *folder.parents) if exists(path))
     if not existing.is_dir() or not os.access(existing, os.W_OK):
-        what = "is no folder" if not existing.is_dir() else "cannot be written"
+        what = "is not a folder" if not existing.is_dir() else "cannot be written"
         raise options.error("output_dir", f"{shown_path(existing)}: {what}. Nothing was written.")
     if (path := overwritten([options.path, *options.files.values()], output_files(options).values())) is not None:
         text = f"{shown_path(path)} would be written, and this run reads it. Name another output_dir or out_ir_name."

@@ -225,7 +225,7 @@ def degraded(graph: Graph, settings: Mapping[str, Settings]) -> Graph:
 
 
 def _scaling_beside(graph: Graph, matmul: Node) -> Node | None:
-    """Return the layer of one factor after a MatMul or before its operands. Layers of shape may stand between."""
+    """Return the layer of one factor after a MatMul or before its operands, past layers that change only shapes."""
     after = graph.consumers.get(matmul.outputs[0], ())
     if len(after) != 1:
         return None

@@ -61,7 +61,7 @@ def parse_per_layer(text: str, kind: Kind) -> PerLayer:
         if found := RANGES.fullmatch(scope):
             for first, last in re.findall(r"\((\d+),(\d+)\)", found[1]):
                 if int(first) > int(last):
-                    raise ValueError(f"({first},{last}) is no range of layers: the first number is above the last")
+                    raise ValueError(f"({first},{last}) is not a range of layers: the first number is above the last")
                 ranges.append((int(first), int(last), value))
         elif found := TYPES.fullmatch(scope):
             types += [(name.lower(), value) for name in found[1].split(",")]

@@ -28,7 +28,7 @@ def groups_of(node: Node, weights: Tensor) -> int:
 def columns_of(node: Node, values: Tensor, weights: Tensor) -> list[Tensor]:
     """Return the matrix that the rows of each group are multiplied with, [columns, samples].
 
-    Of windows there is every place of the first channel, then of the next.
+    Windows are listed by channel: all places of the first, then of the next.
     """
     if node.op == "fully_connected":
         return [values.reshape(-1, values.shape[-1]).t()]

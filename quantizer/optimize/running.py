@@ -171,7 +171,7 @@ class Runner:
             return [_by_scales(graph, node, operands)]
         spec = self.specs.get(node.op)
         if spec is None:
-            raise UnsupportedError(f"layer {node.name!r}: {node.op}: no operator of ours is that layer.")
+            raise UnsupportedError(f"layer {node.name!r}: {node.op}: no operator here is that layer.")
         named = {key: values for key, values in zip(spec.inputs, operands, strict=True) if values is not None}
         node = self._rebatched(spec, node, named, size)
         if isinstance(node.parameters, Parameters):

@@ -20,7 +20,7 @@ from quantizer.optimize.settings import Settings
 SCALED = "compass.scaled"
 """Node.extra of a fully connected layer that has three scales instead of a multiplier, once it is quantized."""
 BY = ("smooth_quant_zy", "awq_zy")
-"""Methods that give what every fully connected layer reads an axis of channels, whether or not they change anything."""
+"""Methods that give the input of every fully connected layer an axis of channels, even if they change nothing."""
 
 
 def products_of_channels(

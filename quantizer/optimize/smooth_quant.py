@@ -1,4 +1,4 @@
-"""SmoothQuant: a normalization's channels give what makes their range wide to the weights behind them."""
+"""SmoothQuant: a normalization's channels give what makes their range wide to the weights after them."""
 
 from __future__ import annotations
 

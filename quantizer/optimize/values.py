@@ -24,7 +24,7 @@ class Kind:
 
 
 def anything(legal: str) -> Kind:
-    """Return the kind of a text that is taken as it stands."""
+    """Return the kind of a text that is used unchanged."""
     return Kind(lambda text: text, legal)
 
 
@@ -89,7 +89,7 @@ def strategy(*, mean: bool) -> Kind:
 
 
 def numbers(pattern: str, legal: str, *, empty: bool = True) -> Kind:
-    """Return the kind of texts of one pattern, taken as they stand."""
+    """Return the kind of texts of one pattern, used unchanged."""
     compiled = re.compile(pattern, re.IGNORECASE)
 
     def parse(text: str) -> Value:

@@ -216,7 +216,7 @@ def part_of(values: Tensor, places: slice, count: int) -> Tensor:
 
 
 def activated(trained: Trained, graph: Graph, node: Node, values: Tensor, output: str | None = None) -> Tensor:
-    """Return a layer's output after the first activation layer behind it; the output itself if there is none."""
+    """Return a layer's output after the first activation layer after it; the output itself if there is none."""
     for reader in graph.consumers.get(output or node.outputs[0], ()):
         if trained.keys[reader.name].type == "Activation":
             return trained.runner.layer(

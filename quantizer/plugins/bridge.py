@@ -85,7 +85,7 @@ class Connection:
         return Staged(made, stages) if stages and isinstance(made, Tensor) else made
 
     def quantize(self, request: Request) -> Parameters:
-        """Run the quantize function behind whatever forward is registered."""
+        """Run the quantize function under whatever forward is registered."""
         return flow.quantize(request, self.layer, self._forward(request), self.function)
 
     def _forward(self, request: Request) -> flow.Forward:

@@ -27,7 +27,7 @@ from quantizer.plugins.layer_parameters import apply, codes_of, file_tensor, pla
 from quantizer.plugins.loading import LAYERS
 
 SCALED = ("weights", "biases")
-"""Constants whose scale and zero point stand in the file."""
+"""Constants whose scale and zero point are in the file."""
 
 
 class LoneLayer(ABC):

@@ -165,5 +165,7 @@ def _spec_folders(module: object, origin: str) -> tuple[Path, ...]:
     folders = tuple(Path(str(item)) for item in (named if isinstance(named, list | tuple) else [named]))
     for folder in folders:
         if not folder.is_dir():
-            raise PluginError(f"plugin {origin}: SPECS names {folder}, which is no folder. Point it at the YAML specs.")
+            raise PluginError(
+                f"plugin {origin}: SPECS names {folder}, which is not a folder. Point it at the YAML specs."
+            )
     return folders

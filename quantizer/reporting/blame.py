@@ -45,7 +45,7 @@ def since(rows: Iterable[tuple[str, str, Figures]]) -> dict[str, Since]:
 
 
 def against(diff: Diff | None) -> dict[str, str]:
-    """Return item -> how its failure stands to the baseline: of new failures; nothing is said without a baseline."""
+    """Return item -> how a new failure compares with the baseline; empty without a baseline."""
     return {} if diff is None else {change.id: "passed in the baseline" for change in diff.new_failures}
 
 

@@ -91,7 +91,7 @@ def _add_diff(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         help="growth of the worst error, in output steps, that is a regression (default: lsb of tox.ini, else none)",
     )
     diff.add_argument(
-        "--filtered", action="store_true", help="RUN was a selection (-k, --op-...): what it leaves out is no loss"
+        "--filtered", action="store_true", help="RUN was a selection (-k, --op-...): what it leaves out is not a loss"
     )
 
 

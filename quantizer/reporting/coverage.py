@@ -28,7 +28,7 @@ def coverage_table(records: Iterable[Record]) -> Section:
 
 
 def platform_table(records: Iterable[Record]) -> Section:
-    """Return operator x platform with the schemes that passed; those that did not are named behind `not`."""
+    """Return operator x platform with the schemes that passed; those that did not are named after `not`."""
     found = _by_platform(records)
     platforms = _platforms(found)
     rows = tuple((op, *(_schemes(found[op].get(name, ())) for name in platforms)) for op in sorted(found))

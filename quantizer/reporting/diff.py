@@ -124,7 +124,7 @@ class Diff:
 
     @property
     def is_empty(self) -> bool:
-        """Return whether nothing changed; what fails in both runs is no change."""
+        """Return whether nothing changed; what fails in both runs is not a change."""
         counts = ("base_items", "run_items", "still_failing")
         return not any(getattr(self, field.name) for field in fields(self) if field.name not in counts)
 
@@ -132,8 +132,8 @@ class Diff:
 def compare(base: Iterable[Record], run: Iterable[Record], *, filtered: bool = False, elsewhere: bool = False) -> Diff:
     """Return the changes from *base* to *run*, item by item; the order of the records does not matter.
 
-    *filtered*: the run was a selection, so items and checks that it leaves out are no change. *elsewhere*: the runs may
-    be of different processors, on which real engines choose different kernels.
+    *filtered*: the run was a selection, so items and checks that it leaves out are not changes. *elsewhere*: the runs
+    may be of different processors, on which real engines choose different kernels.
     """
     before, after = _by_id(base, "the baseline"), _by_id(run, "the run")
     both = [(before[item], after[item]) for item in sorted(before.keys() & after.keys())]
@@ -268,7 +268,7 @@ def _beside_checks(record: Record) -> tuple[object, ...]:
 
 
 def _covered_otherwise(old: Record, new: Record) -> list[str]:
-    """Return the checks that one record has alone, or whose verdicts, inconclusive cases or widths are others."""
+    """Return the checks that one record has alone, or whose verdicts, inconclusive cases or widths differ."""
     known, checks = old.checks, new.checks
     found = [name for name in checks if name not in known]
     for name, was in known.items():
@@ -290,7 +290,7 @@ def _losses(old: Record, new: Record, names: Iterable[str], *, elsewhere: bool) 
     Called the other way round it yields the gains.
 
     An engine on another processor may show defects that it did not show on the first: they are known, not lost.
-    A failure ends its item: what is not reached behind a new one comes back with its repair.
+    A failure ends its item: what is not reached after a new one comes back with its repair.
     """
     if is_failing(new) and not is_failing(old):
         return

@@ -24,7 +24,7 @@ def gate(
     filtered: bool = False,
     elsewhere: bool = False,
 ) -> list[str]:
-    """Return why *run* fails against *base*; *filtered*: it was a selection, so what it leaves out is no loss.
+    """Return why *run* fails against *base*; *filtered*: it was a selection, so what it leaves out is not a loss.
 
     *elsewhere*: the two are not known to be of one processor. *factor*: growth of a graded ratio that is a regression;
     *lsb*: that of the error end to end, in steps of the output.
@@ -39,7 +39,7 @@ def reasons_to_fail(
     """Return the result of `gate` for a comparison that exists already; ValueError for an invalid threshold."""
     unknown = sorted(set(fail_on) - set(FAIL_ON))
     if unknown:
-        raise ValueError(f"fail_on: {unknown[0]!r} is no reason to fail. Choose from {', '.join(FAIL_ON)}.")
+        raise ValueError(f"fail_on: {unknown[0]!r} is not a reason to fail. Choose from {', '.join(FAIL_ON)}.")
     if not (math.isfinite(factor) and factor >= 1):
         raise ValueError(f"factor: must be a number of 1 or more, got {factor}.")
     if not lsb >= 0:
@@ -107,6 +107,6 @@ def _lost(change: CoverageChange) -> str:
         "inconclusive": f"{name} could not be made in {now} {cases}, {before} in the baseline",
         "sharpness": f"{name} allows intervals of {now} codes, {before} in the baseline",
         "reached": f"{name} is no longer reached",
-        "gap": f"{name} is a gap, and was none in the baseline",
+        "gap": f"{name} is a gap, and was not one in the baseline",
     }
     return f"{change.id}: {said[change.what]}."

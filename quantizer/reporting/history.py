@@ -228,7 +228,7 @@ def _opened(file: Path) -> Iterator[sqlite3.Connection]:
         if exists(file):
             with HISTORY.opened(file, str(file)) as stream:
                 if (head := stream.read(len(_SQLITE))) and head != _SQLITE:
-                    raise CaseError(f"{file}: is no SQLite file. It was left as it is; name another.")
+                    raise CaseError(f"{file}: is not a SQLite file. It was left as it is; name another.")
         with closing(sqlite3.connect(file, timeout=WAIT, isolation_level=None)) as database:
             yield database
     except (sqlite3.Error, OSError, UnicodeError, OverflowError) as err:

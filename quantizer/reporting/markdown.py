@@ -76,7 +76,7 @@ def _sections(records: list[Record], limit: int) -> list[Section]:
 
 
 def items_table(title: str, records: Iterable[Record], wanted: Standing) -> Section:
-    """Return the items that stand as *wanted*, with what failed."""
+    """Return the items with status *wanted*, with what failed."""
     columns = (Column("item", code=True), Column("checks", code=True), Column("failure", code=True))
     rows = tuple(
         (record.id, failing_text(record) or record.outcome, record.failure)

@@ -46,7 +46,7 @@ from quantizer.reporting.tally import (
 from quantizer.reporting.terminal import worst_items
 
 WHOLE = 5_000
-"""Value items that a page shows each. Of a larger run it shows failures, changes and the worst, and counts the rest."""
+"""Value items that a page lists. For a larger run it shows failures, changes and the worst, and counts the rest."""
 SHOWN = 4
 """Rows of an operator on the page of a larger run, besides those that fail or changed."""
 MOST = 200
@@ -116,7 +116,7 @@ def render(
     *kills*: operator -> (faults killed, faults with an effect). *facts*: what the run says about itself.
     *as_of*: the day that ages are told by, else that of the run's commit. *run*: where it is, for commands.
     *sinces*: operator -> since when it fails.
-    Of a run of more than `WHOLE` value items the page shows what fails or changed and the worst; the rest is counted.
+    For a run of more than `WHOLE` value items the page shows failures, changes and the worst, and counts the rest.
     """
     everything = sorted(records, key=lambda record: record.id)
     drawn = _drawn(failures, everything, facts, run)
@@ -268,7 +268,7 @@ def _matrix(records: Sequence[Record]) -> dict[str, object]:
 
 
 def _worst_standing(records: Sequence[Record]) -> Standing:
-    """Return how the worst of *records* stands."""
+    """Return the status of the worst of *records*."""
     order: tuple[Standing, ...] = ("failed", "known", "skipped", "passed")
     return min((standing(record) for record in records), key=order.index)
 

@@ -73,10 +73,10 @@ def merge(folders: Sequence[Path]) -> Whole:
         for op, spec in facts.specs.items():
             known = specs.setdefault(op, (folder, spec))
             if known[1] != spec:
-                raise CaseError(f"{folder}: the spec of {op} is another one than in {known[0]}. Run both on one tree.")
+                raise CaseError(f"{folder}: the spec of {op} differs from that in {known[0]}. Run both on one tree.")
         for record in own:
             if not shard.holds(record.id):
-                raise CaseError(f"{folder}: item {record.id!r} is none of shard {shard}. Run the shard again.")
+                raise CaseError(f"{folder}: item {record.id!r} does not belong to shard {shard}. Run the shard again.")
         records += own
         seconds |= read_timings(folder)
     if not records:
@@ -108,7 +108,7 @@ def _functions(every: Sequence[Facts]) -> list[FunctionFacts]:
 def _shard_of(folder: Path) -> tuple[Shard, Facts, list[Record]]:
     records, facts = read_complete_run(folder)
     if not facts.shard:
-        raise CaseError(f"{folder}: is no shard of a run. Name folders that `pytest --op-shard K/N` wrote.")
+        raise CaseError(f"{folder}: is not a shard of a run. Name folders that `pytest --op-shard K/N` wrote.")
     return read_shard(facts.shard, f"{folder}: shard"), facts, records
 
 

@@ -124,7 +124,7 @@ def read_kills(path: Path) -> dict[str, tuple[int, int]]:
                 killed, planted = found.get(pair["op"], (0, 0))
                 found[pair["op"]] = (killed + (pair["outcome"] == "killed"), planted + 1)
     except (KeyError, TypeError):
-        raise CaseError(f"{path}: is no kill matrix. Name what `quantizer faults --json` wrote.") from None
+        raise CaseError(f"{path}: is not a kill matrix. Name what `quantizer faults --json` wrote.") from None
     return found
 
 

@@ -14,7 +14,7 @@ T = TypeVar("T")
 Row = tuple[str, ...]
 
 MAX_BYTES = 1_000_000
-"""Of markdown: below what GitHub accepts as a job summary (1 MiB)."""
+"""Size of markdown: below what GitHub accepts as a job summary (1 MiB)."""
 
 _NARROWEST = 8
 _GAP = 2
@@ -24,7 +24,7 @@ _LONGEST = 300
 
 @dataclass(frozen=True)
 class Column:
-    """One column; in a narrow terminal a long text gives way at its end, a long name in its middle."""
+    """One column; in a narrow terminal a long text is cut at its end, a long name in its middle."""
 
     name: str
     right: bool = False
@@ -173,7 +173,7 @@ class _Part:
     head: list[str]
     rows: list[str]
     left_out: int
-    """Rows that cannot fit beside those before them; they are not even laid out."""
+    """Rows that cannot fit next to those before them; they are not even laid out."""
 
 
 def _fitting(sections: Sequence[Section], max_bytes: int) -> list[Sequence[Row]]:

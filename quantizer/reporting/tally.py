@@ -29,7 +29,7 @@ _STANDING: Mapping[str, Standing] = {"passed": "passed", "xfailed": "known", "sk
 
 
 def standing(record: Record) -> Standing:
-    """Return how an item stands; an outcome that is not known to be harmless is a failure."""
+    """Return the status of an item; an outcome that is not known to be harmless is a failure."""
     return _STANDING.get(record.outcome, "failed")
 
 
@@ -167,7 +167,7 @@ def coverage_gaps(records: Iterable[Record]) -> tuple[Gap, ...]:
 
 @dataclass(frozen=True)
 class Totals:
-    """The sums over a run; those of value items, and the other kinds by how they stand."""
+    """The sums over a run; those of value items, and the other kinds by status."""
 
     items: Mapping[Standing, int]
     cases: int

@@ -43,7 +43,7 @@ def read_thresholds(folder: Path) -> Thresholds:
     found = {place: keys for place, keys in _stated(folder).items() if keys is not None}
     if len(found) > 1:
         first, second = found
-        raise SpecError(f"{second}: thresholds stand in {first} too. State them in one of the two.")
+        raise SpecError(f"{second}: thresholds are also in {first}. State them in one of the two.")
     for place, keys in found.items():
         return _thresholds(keys, place)
     return Thresholds()
@@ -92,7 +92,7 @@ def read_reasons(value: object, where: str) -> frozenset[str]:
         return frozenset()
     for word in words:
         if word not in FAIL_ON:
-            raise SpecError(f"{where}: {word!r} is no reason to fail. Choose from {', '.join(FAIL_ON)}, or none.")
+            raise SpecError(f"{where}: {word!r} is not a reason to fail. Choose from {', '.join(FAIL_ON)}, or none.")
     if not words:
         raise SpecError(f"{where}: names no reason to fail. Choose from {', '.join(FAIL_ON)}, or none.")
     return frozenset(words)

@@ -26,7 +26,7 @@ from quantizer.runtime.torch_executor import TorchExecutor
 
 @dataclass
 class Sums:
-    """The sums behind the measures, added up over batches in float64."""
+    """The sums after the measures, added up over batches in float64."""
 
     signal: float = 0.0
     noise: float = 0.0

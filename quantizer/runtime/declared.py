@@ -76,7 +76,7 @@ def declared_scheme(provided: Provided, platform: Platform) -> Scheme:
 def check_accumulator(provided: Provided, platform: Platform, bits: int, terms: int) -> None:
     """Raise UnsupportedError if a sum of products of possible codes leaves the accumulator of *bits* bits.
 
-    terms: how many products one element adds up, for operands that are no constants.
+    terms: how many products one element adds up, for operands that are not constants.
     """
     if platform.accumulator.overflow == "unbounded" or provided.spec.error_model.kind != "bilinear":
         return

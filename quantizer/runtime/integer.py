@@ -137,7 +137,7 @@ class _Work:
     def _integer(self, node: Node, tensors: dict[str, Tensor]) -> Node:
         """Return the node with the platform's numbers; UnsupportedError or GraphError says why it stays float."""
         if node.name in self.kept:
-            raise UnsupportedError(f"no operator of ours says it: {self.kept[node.name]}")
+            raise UnsupportedError(f"no operator here expresses it: {self.kept[node.name]}")
         spec, name = specs()[node.op], self.platform.platform
         named = self.platform.ops_named_for is not None and self.platform.ops_named_for in spec.names
         if not named and self.platform.ops is not None and node.op not in self.platform.ops:
@@ -225,7 +225,7 @@ class _Work:
         for key, constant in provided.constants.items():
             if spec.inputs[key].role == "bias" and key not in weights and _saturates(constant, floats[key]):
                 raise UnsupportedError(
-                    f"{operands[key]!r} is a bias that leaves {constant.params.dtype} at its sums' scale"
+                    f"{operands[key]!r} is a bias that does not fit {constant.params.dtype} at its sums' scale"
                 )
         for key, constant in provided.constants.items():
             held = operands.get(key)

@@ -30,8 +30,8 @@ def load_onnx_graph(path: Path | str, platform: str = FP32) -> Graph:
 def folded(graph: Graph, platform: str = FP32) -> Graph:
     """Return *graph* with nodes that read constants alone, and make small tensors, replaced by what they make.
 
-    A dequantization stays: without it a constant has no scale, and the operator that reads it is not quantized any
-    more.
+    A dequantization stays: without it a constant has no scale, and the operator that reads it is no longer
+    quantized.
     """
     known = {name: t.data for name, t in graph.tensors.items() if t.data is not None}
     made: dict[str, Tensor] = {}

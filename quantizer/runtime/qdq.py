@@ -107,7 +107,7 @@ def _checked_opset(graph: Graph, name: str, config: TensorQuantizationConfig) ->
     if not isinstance(opset, int) or opset < first:
         raise UnsupportedError(
             f"{name!r}: QDQ of {what} needs opset {first} or later, graph {graph.name!r} has {opset}. "
-            "Convert the model (onnx.version_converter), or quantize it otherwise."
+            "Convert the model (onnx.version_converter), or quantize it in another way."
         )
     return opset
 

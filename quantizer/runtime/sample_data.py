@@ -39,7 +39,9 @@ def read_batches(path: Path, graph: Graph, size: int) -> list[Batch]:
     if missing := [name for name in graph.inputs if name not in arrays]:
         raise GraphError(f"{where}: no array for input {missing[0]!r}.{nearest(missing[0], arrays)}")
     if unknown := [name for name in arrays if name not in graph.inputs]:
-        raise GraphError(f"{where}: array {unknown[0]!r} is no input of the graph.{nearest(unknown[0], graph.inputs)}")
+        raise GraphError(
+            f"{where}: array {unknown[0]!r} is not an input of the graph.{nearest(unknown[0], graph.inputs)}"
+        )
     tensors = {name: _checked(where, graph, name, arrays[name]) for name in graph.inputs}
     counts = {len(values) for values in tensors.values()}
     if len(counts) != 1 or 0 in counts:

@@ -20,9 +20,9 @@ class Spread:
     """Places that the padding crops at the start."""
 
     def tile(self, output: Span) -> tuple[Span, Span, int]:
-        """Return the elements that reach *output*, the places cropped before and after it, and those added behind.
+        """Return the elements that reach *output*, the places cropped before and after it, and those added after.
 
-        An element more is read where a gap between elements would lie at an end. Empty for places behind all elements.
+        An element more is read where a gap between elements would lie at an end. Empty for places after all elements.
         """
         first, end = output[0] + self.before, output[1] + self.before
         low = min(-((self.reach - 1 - first) // self.stride), first // self.stride)

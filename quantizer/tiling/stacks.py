@@ -42,7 +42,7 @@ def _cut_along(spec: Spec, sizes: Sizes, values: Values, axis: str) -> Mapping[s
     size = independent_axes(spec, shapes, attrs).get(axis)
     if size is None:
         raise CaseError(
-            f"data.stack.axis: {axis!r} is no axis of {spec.op} along which outputs do not depend on each other."
+            f"data.stack.axis: {axis!r} is not an axis of {spec.op} along which outputs do not depend on each other."
         )
     longer = part(spec, shapes, attrs, {axis: (0, size + 1)})
     found = {}
@@ -66,7 +66,7 @@ def with_size(shapes: Shapes, places: Mapping[str, int], size: int) -> dict[str,
 def stacked_shapes(
     spec: Spec, shapes: Shapes, attrs: Mapping[str, Any], axis: str, count: int
 ) -> dict[str, Shape] | None:
-    """Return the shapes of *count* data sets one after another along *axis*; None if that is no legal case.
+    """Return the shapes of *count* data sets one after another along *axis*; None if that is not a legal case.
 
     It is one where the axis cuts activations alone, is not that of the channels, and the output grows along it alone.
     """
@@ -107,7 +107,7 @@ class Part:
 def parts(spec: Spec, case: Case) -> Iterator[Part]:
     """Yield the parts of a stack, each as the case that it is alone: with the constants of the whole, its axis untiled.
 
-    Raises CaseError if the case is no stack of its axis.
+    Raises CaseError if the case is not a stack of its axis.
     """
     return (part_at(spec, case, place) for place in range(len(sizes_of_parts(spec, case))))
 

@@ -102,7 +102,7 @@ def drive(count: int, seed: int) -> dict[str, object]:
                     broken.append(
                         {"reader": reader.name, "index": str(index), "what": f"a message of {len(str(err))} characters"}
                     )
-            except BaseException as err:  # noqa: BLE001 - whatever it is, it is no answer to a damaged file
+            except BaseException as err:  # noqa: BLE001 - whatever it is, it is not an answer to a damaged file
                 place = traceback.extract_tb(err.__traceback__)[-1]
                 what = f"{type(err).__name__}: {str(err)[:200]} at {Path(place.filename).name}:{place.lineno}"
                 broken.append({"reader": reader.name, "index": str(index), "what": what})

@@ -187,7 +187,7 @@ def _vectors() -> dict[str, bytes]:
 
 
 def _of_vectors(path: Path) -> None:
-    """Read all of a bundle, judge results that are none, and compare it with itself."""
+    """Read all of a bundle, judge invalid results, and compare it with itself."""
     with opened(path) as one, opened(path) as other:
         for case in one.manifest.cases:
             for operand in case.operands:

@@ -121,7 +121,9 @@ def pool(d: Draw, op: str) -> Made:
     sizes = tuple(d.whole(2, 7) for _ in range(rank))
     attrs = _window(d, rank, sizes)
     if "dilations" in attrs and attrs.get("auto_pad", "VALID") != "VALID":
-        attrs.pop("dilations")  # both engines forget them where they choose pads: fewer places than the standard has
+        attrs.pop(
+            "dilations"
+        )  # both engines ignore them when they choose pads, and so have fewer places than the standard
     opset = {"MaxPool": d.one(10, 12, 22), "AveragePool": d.one(11, 19, 22), "LpPool": d.one(11, 18, 22)}[op]
     if op != "MaxPool" and opset == 11:
         attrs.pop("dilations", None)
@@ -308,7 +310,7 @@ def attention(d: Draw, op: str) -> Made:
             d.one(bool, np.float32),
         )
     if mask is not None:
-        attrs.pop("is_causal", None)  # engines before onnx 1.22 and ONNX Runtime 1.32 take both otherwise
+        attrs.pop("is_causal", None)  # engines before onnx 1.22 and ONNX Runtime 1.32 treat both differently
     if mask is not None and mask.dtype == bool:
         mask[..., 0] = True  # of rows that see nothing engines made NaN until the standard said zeros
     operands: list[np.ndarray | None] = [q, k, v, mask]

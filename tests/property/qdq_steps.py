@@ -152,7 +152,7 @@ def resize(d: Drawn, x: str) -> None:
     if form in ("align_corners", "pytorch_half_pixel") and any(
         s * f != math.floor(s * f) for s, f in zip(sizes, factors, strict=True)
     ):
-        return  # the standard divides by the size before it is cut to a whole one, ONNX Runtime by that after
+        return  # the standard divides by the size before it is truncated, ONNX Runtime by the truncated size
     scales = d.constant(np.array([1, 1, *factors], np.float32))
     d.add("Resize", [x, "", scales], (n, c, *after), mode=mode, coordinate_transformation_mode=form)
 

@@ -57,7 +57,7 @@ class Graph:
         self.nodes.append(helper.make_node("DequantizeLinear", [f"{target}_q", *numbers], [target], **attrs))
 
     def spread(self, shape: tuple[int, ...], scale: float) -> np.ndarray:
-        """Return values of all sizes: ties, ends, what is beyond them, subnormal numbers, and what is no number."""
+        """Return values of all sizes: ties, ends, what is beyond them, subnormal numbers, and NaN."""
         top = LARGEST[self.element]
         ends = (
             0.0,

@@ -146,7 +146,7 @@ def test_any_text_is_a_value_or_refused(text: str) -> None:
 
 
 @given(st.lists(st.text(min_size=1, max_size=6), max_size=4))
-def test_names_are_kept_as_they_stand(names: list[str]) -> None:
+def test_names_are_kept_unchanged(names: list[str]) -> None:
     """A list of names is written such that the same names are read, or refused."""
     try:
         text = format_names(names)

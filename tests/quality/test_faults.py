@@ -53,7 +53,7 @@ def few(session: Session) -> Callable[[str], Subject]:
 
 @pytest.fixture
 def first_kills(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Judge no case behind the first kill, and do not count the cases: the matrix does, to tell both."""
+    """Judge no case after the first kill, and do not count the cases: the matrix does, to tell both."""
     monkeypatch.setattr(kills, "WITHIN", 0)
     monkeypatch.setattr(kills, "FURTHER", 0)
     monkeypatch.setattr(matrix, "number_of_cases", lambda *_: 0)
@@ -241,7 +241,7 @@ def test_a_table_has_no_rounding_in_its_kernel_and_the_reason_is_read_off_the_nu
     assert (place.outcome, place.reason) == (KILLED, "")
 
 
-def test_a_fault_that_lives_on_one_platform_alone_is_no_kill_on_another(session: Session):
+def test_a_fault_that_lives_on_one_platform_alone_is_not_a_kill_on_another(session: Session):
     def on_compass(original):
         def faulty(**named):
             codes = original(**named)

@@ -82,7 +82,7 @@ def failures(platform: Platform, op: str, cases: int) -> list[str]:
 @pytest.mark.parametrize("each", [3, pytest.param(1, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("op", OPS)
 def test_every_combination_is_green_or_refused(op: str, each: int):
-    """Every requantization with every rounding, dealt over the operators, and nightly for each; widths dealt over them."""
+    """Every requantization with every rounding, distributed over the operators, and nightly for each; widths distributed over them."""
     spec, red = SESSION.library.spec(op), []
     combinations = [*enumerate(itertools.product(get_args(Variant), ROUNDINGS))]
     for index, (variant, rounding) in combinations[OPS.index(op) % each :: each]:
@@ -92,7 +92,7 @@ def test_every_combination_is_green_or_refused(op: str, each: int):
     assert red == []
 
 
-def test_what_composes_is_refused_for_no_operator_whose_form_it_has():
+def test_a_combination_is_not_refused_for_an_operator_whose_form_it_has():
     accepted = {
         (variant, op)
         for variant, op in itertools.product(get_args(Variant), OPS)

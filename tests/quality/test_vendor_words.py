@@ -1,4 +1,4 @@
-"""The floors that are everyone's name no system: what one system alone needs stands in its room."""
+"""The floors that are everyone's name no system: what one system alone needs is in its room."""
 
 import re
 from pathlib import Path
@@ -16,12 +16,12 @@ NO_SYSTEM = {
     "torch": "the library that the floors compute with",
     "onnx_reference": "the evaluator of the standard",
 }
-"""Names of rooms, platforms and engines that are no vendor's, each with what it is."""
+"""Names of rooms, platforms and engines that are not a vendor's, each with what it is."""
 FURTHER = (
     "aipu", "zhouyi", "tensorflow", "pytorch", "executorch", "qnnpack", "fbgemm", "onednn", "dnnl", "onnx runtime", "mlas",
     "sophgo", "tpu_", "gemmlowp", "ruy", "cmsis", "ethos", "vela", "qualcomm", "nvidia", "tensorrt",
 )  # fmt: skip
-"""Words that are no name of a room: makers, libraries inside engines, other names of the same systems."""
+"""Words that are not the name of a room: makers, libraries inside engines, other names of the same systems."""
 ALLOWED = (
     (
         "conformance/run/machine_facts.py",
@@ -80,7 +80,7 @@ def test_a_name_is_seen(line):
 
 
 @pytest.mark.parametrize("line", ["import torch", "export", "the order of rows", "float32"])
-def test_other_words_are_none(line):
+def test_other_words_are_not_vendors_words(line):
     assert not found(line, "core/spec.py")
 
 

@@ -1,4 +1,4 @@
-"""docs/ci.md and the composite action: the recipe runs as it stands, and the action runs the same commands."""
+"""docs/ci.md and the composite action: the recipe runs unchanged, and the action runs the same commands."""
 
 import json
 import os
@@ -42,7 +42,7 @@ def shell(vendor, warmed):
         yield run
 
 
-def test_the_recipe_for_any_system_runs_as_it_stands(vendor, shell):
+def test_the_recipe_for_any_system_runs_unchanged(vendor, shell):
     vendor.write()
     assert vendor.run("--op-golden-update", "first goldens").ret == 0
     shutil.move(vendor.root / "reports/out/records.jsonl", vendor.root / "baseline.jsonl")
@@ -129,7 +129,7 @@ def right_records(shell, root, *, again):
 
 @pytest.mark.parametrize("what", KERNELS)
 def test_the_recipe_is_green_for_what_is_right_alone(vendor, shell, what):
-    """One shard of two items instead of three of eight; else the recipe as it stands, in a folder with an older run."""
+    """One shard of two items instead of three of eight; else the recipe unchanged, in a folder with an older run."""
     vendor.write()
     plugin = vendor.root / "my_plugins/double.py"
     text = plugin.read_text()

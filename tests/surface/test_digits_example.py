@@ -63,12 +63,12 @@ def test_an_interrupted_training_goes_on_to_the_same_losses(
     assert losses == whole.splitlines()[:3]
 
 
-def test_a_file_that_is_no_checkpoint_gets_one_line(script: ModuleType, tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_checkpoint_gets_one_line(script: ModuleType, tmp_path: Path) -> None:
     broken = tmp_path / "run.pt"
     broken.write_bytes(b"no checkpoint")
     with pytest.raises(QuantizerError) as caught:
         script.main(["--checkpoint", str(broken)])
-    assert str(caught.value) == f"{broken}: is no checkpoint of this example. Name another file, or remove it."
+    assert str(caught.value) == f"{broken}: is not a checkpoint of this example. Name another file, or remove it."
     assert broken.read_bytes() == b"no checkpoint"
 
 

@@ -24,7 +24,7 @@ def test_a_report_that_cannot_be_written_is_told_and_ends_with_4(vendor):
     assert (vendor.root / "taken").read_text() == "a file"
 
 
-def test_a_seed_that_is_no_number_is_no_seed(vendor):
+def test_a_seed_that_is_not_a_number_is_not_a_seed(vendor):
     """Hypothesis takes any word as a seed."""
     vendor.write()
     assert vendor.run("-k", "a8-ideal", "--op-profile", "dev", "--hypothesis-seed", "abc").ret == 0

@@ -100,7 +100,7 @@ RED = {
     "deep": (
         PIPE,
         "[os.write(n, (9999).to_bytes(4, 'little') + b'[' * 9999) for n in range(3, 64) if is_pipe(n)]",
-        "text is no JSON",
+        "text is not JSON",
     ),
     "huge": (PIPE, "[os.write(n, b'\\xff' * 8) for n in range(3, 64) if is_pipe(n)]", "bytes of text, more than"),
     "answers twice": ("", "calls == 1 and os.fork()", ""),
@@ -181,7 +181,7 @@ def test_what_an_engine_does_to_the_run_is_named(judged, pytester, capsys, what)
 
 
 @pytest.mark.parametrize("what", ["refuses where asked again", "another version later"])
-def test_an_engine_that_answers_otherwise_than_before_is_red(judged, pytester, capsys, what):
+def test_an_engine_that_changes_its_answer_is_red(judged, pytester, capsys, what):
     test_an_engine_that_is_wrong_is_red(judged, pytester, capsys, what)
 
 

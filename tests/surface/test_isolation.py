@@ -200,7 +200,7 @@ def test_a_process_that_a_function_leaves_behind_ends_and_the_run_is_not_whole(v
     assert main(["report", "statement", str(vendor.root / "reports/out"), "-o", str(vendor.root / "s")]) == 2
 
 
-def test_a_run_in_the_process_of_pytest_says_so_and_is_no_statement(vendor, capsys):
+def test_a_run_in_the_process_of_pytest_says_so_and_is_not_a_statement(vendor, capsys):
     write(vendor.root, "fine", text("fine", "", "right"))
     result = vendor.run("-k", "a8-ideal", "--op-in-process")
     assert result.ret == 0

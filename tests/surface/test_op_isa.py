@@ -66,7 +66,7 @@ def test_an_engine_without_a_switch_runs_unpinned_and_the_report_names_the_proce
     ],
 )
 @pytest.mark.parametrize("engine", ["torch", "onnxruntime"])
-def test_a_level_that_is_none_or_not_here_is_a_usage_error(run, pytester, engine, level, text):
+def test_an_unknown_or_missing_level_is_a_usage_error(run, pytester, engine, level, text):
     (pytester.path / "cpuinfo").write_text("flags : sse4_1 avx f16c fma avx2\n")
     pytester.makeconftest(ONLY_AVX2)
     result = run(engine, f"--op-isa={level}")

@@ -84,7 +84,7 @@ def wrong_shards_give_one_error_and_write_nothing(whole, capsys):
 
     says("shard 2 of 3: missing. Name the folder of every shard.", one, three)
     says("is shard 1/3, and so is", one, two, three, one)
-    says("is no shard of a run. Name folders that `pytest --op-shard K/N` wrote.", one, two, whole / "one")
+    says("is not a shard of a run. Name folders that `pytest --op-shard K/N` wrote.", one, two, whole / "one")
     shutil.copytree(two, other)
     spoilt(other, shard="2/4")
     says("is shard 2/4, and", one, other, three)
@@ -115,10 +115,10 @@ def wrong_shards_give_one_error_and_write_nothing(whole, capsys):
         shutil.copy(three / name, two / name)
     says("records.jsonl is not the one that run.json was written with.", one, two, three)
     spoilt(two, items=other_items["items"], digests=other_items["digests"], specs=other_items["specs"])
-    says("is none of shard 2/3. Run the shard again.", one, two, three)
+    says("does not belong to shard 2/3. Run the shard again.", one, two, three)
 
 
-def test_what_is_no_shard_is_a_usage_error(vendor):
+def test_what_is_not_a_shard_is_a_usage_error(vendor):
     vendor.write()
     result = vendor.run("--op-shard=4/3")
     assert result.ret == 4
@@ -131,7 +131,7 @@ def test_a_shard_has_one_form(text):
         read_shard(text, "here")
 
 
-def test_an_empty_shard_is_green_and_a_run_of_empty_ones_is_none(vendor, capsys):
+def test_an_empty_shard_is_green_and_a_run_of_empty_shards_is_refused(vendor, capsys):
     vendor.write()
     empty = next(k for k in range(1, 51) if not Shard(k, 50).holds("double-a8-ideal"))
     assert vendor.run("-k", "a8-ideal", f"--op-shard={empty}/50").ret == 0

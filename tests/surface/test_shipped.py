@@ -63,7 +63,7 @@ def test_a_replacement_that_no_item_judged_is_named(vendor):
     )
 
 
-def test_a_name_that_is_no_shipped_operator_is_refused(vendor):
+def test_a_name_that_is_not_a_shipped_operator_is_refused(vendor):
     vendor.write()
     result = vendor.run("--op-shipped=relo")
     assert result.ret == 4

@@ -77,7 +77,7 @@ def _command(*words: str) -> None:
 def watch_databases(step: Callable[..., int], number: int) -> None:
     """Call *step* at each statement of SQLite and between its steps, which it makes without our `os`.
 
-    Of its end, where it writes the file, nothing can be counted: a timer ends the process there, later each time.
+    Steps at its end, where it writes the file, cannot be counted: a timer ends the process there, later each time.
     """
     connect = sqlite3.connect
 
@@ -198,7 +198,7 @@ def _check_run(folder: Path) -> None:
     except UnfinishedError:
         return  # it says itself that it is not whole
     if facts is None:
-        return  # a folder without run.json is no whole run
+        return  # a folder without run.json is not a whole run
     records = "".join(one.to_json() for one in read_run(folder))
     assert facts.arguments == sha256(records.encode()).hexdigest(), "records and run.json are of two runs"
     summary = json.loads((folder / SUMMARY).read_text())

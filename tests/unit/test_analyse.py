@@ -147,7 +147,7 @@ def archive(path, **arrays):
     ("made", "error", "text"),
     [
         (lambda p: archive(p / "d.npz", y=np.zeros(DATA)), GraphError, "no array for input 'x'"),
-        (lambda p: archive(p / "d.npz", x=np.zeros(DATA), y=np.zeros(3)), GraphError, "'y' is no input"),
+        (lambda p: archive(p / "d.npz", x=np.zeros(DATA), y=np.zeros(3)), GraphError, "'y' is not an input"),
         (lambda p: archive(p / "d.npz", x=np.zeros((2, 3, 8, 9))), GraphError, r"has shape \[2, 3, 8, 9\]"),
         (lambda p: archive(p / "d.npz", x=np.zeros((0, 3, 8, 8))), GraphError, "at least one"),
         (lambda p: archive(p / "d.npz", x=np.full(DATA, np.nan)), GraphError, "NaN"),
@@ -249,7 +249,7 @@ def test_a_seed_that_torch_does_not_take_is_refused(model, seed, capsys):
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x05\x06", b"\x93NUMPY\x01\x00", b"no array at all"])
-def test_bytes_that_are_no_samples_are_refused(tmp_path, content):
+def test_bytes_that_are_not_samples_are_refused(tmp_path, content):
     (tmp_path / "d.npz").write_bytes(content)
     with pytest.raises((FormatError, GraphError)):
         read_batches(tmp_path / "d.npz", from_model(small_network("n")), 4)

@@ -126,7 +126,7 @@ ROWS: list[Row] = [
     line("layer_top_scale=[true]", "scale 'true'"),
     line("layer_top_scale=[1.0,2.0]", "2 entries for the 1 tensors"),
     line("layer_top_scale=[[1.0,2.0]]", "2 scales along axis -1 of shape [1, 8, 8, 4]"),
-    (drop("layer_top_scale"), 6, "layer_top_scale", "missing beside layer_top_zp"),
+    (drop("layer_top_scale"), 6, "layer_top_scale", "missing next to layer_top_zp"),
     line("layer_top_zp=[-128]", "zero point -128: its negative must be one of the codes [-128, 127]"),
     line("layer_top_zp=[-2147483648]", "zero point -2147483648"),
     line("layer_top_zp=[1.5]", "zero point '1.5': must be an integer"),
@@ -136,8 +136,8 @@ ROWS: list[Row] = [
     line("layer_top_range=[3]", "3: must be a pair"),
     line("layer_top_range=[]", "0 entries for the 1 tensors"),
     # constants
-    (drop("weights_shape"), TOP, "weights_shape", "missing beside weights_type, weights_offset, weights_size"),
-    (drop("weights_offset"), TOP, "weights_offset", "missing beside weights_type, weights_size, weights_shape"),
+    (drop("weights_shape"), TOP, "weights_shape", "missing next to weights_type, weights_offset, weights_size"),
+    (drop("weights_offset"), TOP, "weights_offset", "missing next to weights_type, weights_size, weights_shape"),
     line("weights_type=int7x", "no number format 'int7x'"),
     line("weights_size=215", "215 bytes, but shape [6, 3, 3, 4] of int8 takes 216"),
     (edit("weights_shape", "weights_shape=[6,3,3,5]"), ("weights_size", 1), "weights_size", "of int8 takes 270"),
@@ -190,7 +190,7 @@ def test_bytes_that_are_not_utf8(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["absent", "folder", "nul\0", "long" * 99])
-def test_files_that_are_none(tmp_path: Path, name: str) -> None:
+def test_invalid_files(tmp_path: Path, name: str) -> None:
     (tmp_path / "folder").mkdir()
     for files in ((tmp_path / name, REFERENCE / "quant.bin"), (REFERENCE / "quant.txt", tmp_path / name)):
         with pytest.raises(
@@ -296,7 +296,7 @@ UNWRITABLE: list[tuple[Callable[[Graph], Graph], str]] = [
     ),
     (
         _renamed(op="conv2d", extra={}),
-        "layer 'conv3x3': 'conv2d' is no Compass layer: pass the graph through foreign()",
+        "layer 'conv3x3': 'conv2d' is not a Compass layer: pass the graph through foreign()",
     ),
     (_renamed(op="Conv\n"), "layer_type: 'Conv\\n' has a '=', a control character"),
     (_renamed(extra={}), "input 'conv3x3:weights' is a constant without a Compass name"),
@@ -336,7 +336,7 @@ def test_names_that_a_list_cannot_hold(tmp_path: Path) -> None:
 
 
 def test_a_failed_write_leaves_the_old_files(tmp_path: Path) -> None:
-    """Neither file changes when one cannot be replaced, and no draft stays behind."""
+    """Neither file changes when one cannot be replaced, and no draft remains."""
     graph = read(REFERENCE / "quant.txt", REFERENCE / "quant.bin")
     (tmp_path / "net.bin").write_bytes(b"old")
     with pytest.raises(FormatError, match=r"net\.txt: cannot be written: "):

@@ -73,7 +73,7 @@ def test_units_deal_the_examples_to_all_targets() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"targets": 3}', "null"])
-def test_a_plan_that_is_none_is_refused(text: str) -> None:
+def test_an_invalid_plan_is_refused(text: str) -> None:
     with pytest.raises(CaseError, match="not the plan of a campaign"):
         Plan.from_json(text, "here")
 

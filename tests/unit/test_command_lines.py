@@ -48,7 +48,7 @@ def test_an_unknown_option_is_named_whatever_else_is_missing(command, capsys):
 @pytest.mark.parametrize(
     "line", ["campaign --example x", "campaign --examples=x", "compare -- a", "analyse m --seed -1"]
 )
-def test_abbreviations_values_and_positional_words_are_no_unknown_options(line, capsys):
+def test_abbreviations_values_and_positional_words_are_not_unknown_options(line, capsys):
     assert main(line.split()) == 2
     assert "no such option" not in capsys.readouterr().err
 

@@ -161,7 +161,7 @@ def test_the_command_says_what_it_finds(tmp_path: Path, capsys):
     assert "failed: 1 of 2 arrays (1 EQUAL, 1 NOT_SIMILAR)" in capsys.readouterr().out
 
 
-def test_json_is_one_object_without_numbers_that_are_none(tmp_path: Path, capsys):
+def test_json_is_one_object_without_nan(tmp_path: Path, capsys):
     x = np.array([0.0, 1.0], np.float32)
     a, b = save(tmp_path / "a.npz", x=x + np.float32(1)), save(tmp_path / "b.npz", x=x)
     assert main(["compare", a, b, "--json"]) == 1

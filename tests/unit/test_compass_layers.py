@@ -233,7 +233,7 @@ def test_a_quantized_layer_without_biases_is_refused() -> None:
 
 
 @pytest.mark.parametrize("op", ["squeeze", "reduce_max", "reduce_mean"])
-def test_one_axis_may_stand_without_a_list(op: str) -> None:
+def test_one_axis_may_be_written_without_a_list(op: str) -> None:
     """The original provides the number to torch, which takes both; the file stays as it is."""
     seed = next(seed for seed in range(40) if len(drawn_axes(op, seed)) == 1)
     graph = changed(op, seed, axis=drawn_axes(op, seed)[0])

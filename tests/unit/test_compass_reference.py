@@ -87,7 +87,7 @@ NO_NUMBERS = {
     "norm_scale_type",
     "norm_shift_type",
 }
-"""What a quantized layer says beside numbers that a rule chooses; zero points of constants are read as parameters."""
+"""What a quantized layer says besides the numbers that a rule chooses; zero points of constants are read as parameters."""
 load_built_ins()
 
 

@@ -206,7 +206,7 @@ def test_what_was_found_so_far_outlives_a_session_that_is_killed(tmp_path: Path)
     folder.release()
 
 
-def test_a_file_without_a_record_is_no_run(tmp_path: Path) -> None:
+def test_a_file_without_a_record_is_not_a_run(tmp_path: Path) -> None:
     file = tmp_path / "records.jsonl"
     file.touch()
     with pytest.raises(CaseError, match="holds no record"):

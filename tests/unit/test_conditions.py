@@ -137,7 +137,7 @@ def test_operators_that_are_told_a_size_double_it(session, op: str) -> None:
 
 @pytest.mark.parametrize("op", ["conv2d", "conv1d", "max_pool2d"])
 def test_usual_windows_have_an_odd_rest_of_padding_at_either_end(session, op: str) -> None:
-    """Padding before is less than behind, or more, the same along all axes."""
+    """Padding before is less than after, or more, the same along all axes."""
     found = {
         case.attrs["padding"]
         for target in session.all_targets(session.library.spec(op))

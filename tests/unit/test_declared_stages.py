@@ -112,7 +112,7 @@ def verdicts(spec, forward):
         ("silu(x=1)", "only these functions"),
     ],
 )
-def test_what_is_no_expression_of_a_stage_is_refused(text, said):
+def test_what_is_not_an_expression_of_a_stage_is_refused(text, said):
     with pytest.raises(SpecError, match=said.replace("(", r"\(")):
         parse_real(text)
 
@@ -166,7 +166,7 @@ def test_a_failure_shows_the_code_of_each_shown_stage(tmp_path):
                 assert float(shown["real"]) == pytest.approx(code * float(trial.parameters.stages["act"].scale), 1e-5)
 
 
-def test_a_hidden_stage_that_leaves_more_than_two_codes_is_no_pass(tmp_path):
+def test_a_hidden_stage_that_allows_more_than_two_codes_does_not_pass(tmp_path):
     spec = spec_of(tmp_path, bits="4", top="7")
     assert verdicts(spec, right)["arithmetic"].status == "pass"
     hidden = verdicts(spec, lambda **named: right(**named).codes)["arithmetic"]
@@ -184,7 +184,7 @@ def test_formats_of_stages_are_the_declared_ones(tmp_path):
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("value: silu(gate)", "value: silu(gait)", "name 'gait' is no operand"),
+        ("value: silu(gate)", "value: silu(gait)", "name 'gait' is not an operand"),
         ("y: {value: act * up}", "y: {value: act * up, bits: 8}", "the output's format is the scheme's"),
         ("y: {value: act * up}", "y: {value: gate * up}", "no later stage reads it"),
         ("bits: BITS, ", "", "must be given for a stage before the output"),

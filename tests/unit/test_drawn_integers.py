@@ -1,4 +1,4 @@
-"""Cases do not depend on numbers that stand in sources: Hypothesis prefers those of every module that is loaded."""
+"""Cases do not depend on numbers in source files: Hypothesis prefers those of every module that is loaded."""
 
 import hypothesis
 import pytest

@@ -85,7 +85,7 @@ def test_trouble_is_one_line_of_its_case(mood, name, text):
     assert "\n" not in str(caught.value)
 
 
-def test_an_operator_whose_answers_broke_a_limit_three_times_is_not_asked_for_any_more(monkeypatch):
+def test_an_operator_whose_answers_broke_a_limit_three_times_is_no_longer_asked_for(monkeypatch):
     monkeypatch.setenv("LOYAL_MOOD", "hang")
     engine = ExternalEngine(chosen("", " ".join(LOYAL)))
     engine._worker = Worker("", 0.5, command=LOYAL)
@@ -103,14 +103,14 @@ def test_a_command_that_no_shell_would_read_is_one_error():
         chosen("", "python 'x")
 
 
-def test_a_process_that_greets_otherwise_than_the_first_one_is_not_asked(monkeypatch):
+def test_a_process_with_another_greeting_than_the_first_is_not_asked(monkeypatch):
     worker = Worker("", command=LOYAL, expected=dataclasses.replace(greeted(LOYAL), floats=True))
     with pytest.raises(EngineError, match="the engine's greeting has changed: floats False, was True"):
         worker.run(job())
     assert worker.close() == 0
 
 
-def test_a_process_that_greets_otherwise_than_the_one_before_is_not_asked(tmp_path):
+def test_a_process_with_another_greeting_than_the_one_before_is_not_asked(tmp_path):
     text = "import os\nonce = not os.path.exists('seen')\nopen('seen', 'w').close()\nVERSION = '1' if once else '2'\n"
     file = tmp_path / "other.py"
     file.write_text(text.replace("seen", str(tmp_path / "seen")) + "load = lambda model, options: os._exit(0)\n")
@@ -131,17 +131,17 @@ def test_what_a_worker_has_no_kernel_for_is_refused(mood):
     [
         ({"protocol": 2}, "protocol 2, must be 1"),
         ({"name": ["x"]}, "whose name is"),
-        ({"operators": "relu"}, "whose operators are no list"),
+        ({"operators": "relu"}, "whose operators are not a list"),
         ({"floats": 1}, "whose floats is neither"),
     ],
 )
-def test_a_greeting_that_is_none_is_one_error(changed, text):
+def test_an_invalid_greeting_is_one_error(changed, text):
     with pytest.raises(FormatError, match=text):
         greeting_of({"protocol": 1, "name": "a", "version": "1", "form": "npz", **changed})
 
 
 @pytest.mark.parametrize("header", [{}, {"replies": []}, {"replies": [{"outputs": -1}]}, {"replies": [{"outputs": 1}]}])
-def test_a_reply_that_is_none_is_one_error(header):
+def test_an_invalid_reply_is_one_error(header):
     with pytest.raises(FormatError, match="no reply|whose number of arrays"):
         replies(Frame(header), [job()])
 
@@ -205,7 +205,7 @@ def test_a_case_of_an_engine_by_its_command_is_replayed_as_its_failure_prints_it
     assert main(["case", "replay", str(tmp_path / "replay.json"), *words]) == status
 
 
-def test_what_is_no_worker_is_a_usage_error(monkeypatch, tmp_path):
+def test_what_is_not_a_worker_is_a_usage_error(monkeypatch, tmp_path):
     (tmp_path / "none.py").write_text("print('hello')\n")
     with pytest.raises(UnsupportedError, match=r"its name is ''\. Give it a NAME of its own|form '': no such form"):
         chosen("", " ".join(serving(str(tmp_path / "none.py"))))

@@ -154,7 +154,7 @@ def test_an_engine_that_fails_fails_the_case(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize(("step", "text"), [(0.25, "no integer"), (np.nan, "no integer"), (np.inf, "no integer")])
-def test_codes_that_are_no_integers_fail_and_are_not_cast(
+def test_codes_that_are_not_integers_fail_and_are_not_cast(
     monkeypatch: pytest.MonkeyPatch, step: float, text: str
 ) -> None:
     judged, right = trial("add", seed=2), ENGINE._run

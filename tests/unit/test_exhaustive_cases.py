@@ -31,7 +31,7 @@ def target(name):
     "name",
     ["sqrt-a16-ideal", "relu-a8-tflite_ref", "gelu-a4-ideal", "add-a8-ort", "div-a8s-compass", "less-a4-ideal"],
 )
-def test_every_combination_of_codes_stands_once(name):
+def test_every_combination_of_codes_occurs_once(name):
     where = target(name)
     found = exhaustive_cases(where)
     assert len(found) == len(WIDTHS)

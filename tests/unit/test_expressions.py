@@ -84,7 +84,7 @@ ESCAPES = [
 
 
 @pytest.mark.parametrize("text", ESCAPES, ids=range(len(ESCAPES)))
-def test_what_is_no_part_of_the_language_is_refused_when_it_is_read(text: str) -> None:
+def test_what_is_not_a_part_of_the_language_is_refused_when_it_is_read(text: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with pytest.raises(SpecError) as caught:

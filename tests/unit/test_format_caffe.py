@@ -67,7 +67,7 @@ POWERS = 2.0 ** whole(4, seed=8)
 
 
 def padded(x, k, s, p, fill):
-    """Return x with as much behind it as Caffe's last windows need."""
+    """Return x with as much after it as Caffe's last windows need."""
     sizes = []
     for size, a, b, c in zip(x.shape[2:], k, s, p, strict=True):
         count = -(-(size + 2 * c - a) // b) + 1

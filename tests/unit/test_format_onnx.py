@@ -220,7 +220,7 @@ def test_external_data_elsewhere_is_refused(tmp_path, location):
         load(external(location, folder))
 
 
-def test_external_data_in_a_file_whose_name_is_no_text_is_refused(tmp_path):
+def test_external_data_in_a_file_whose_name_is_not_text_is_refused(tmp_path):
     path = external("ABCDEF", tmp_path)
     path.write_bytes(path.read_bytes().replace(b"ABCDEF", b"\xff\xfeCDEF"))
     with pytest.raises(

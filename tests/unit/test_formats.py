@@ -51,7 +51,7 @@ def test_every_code_stands_for_the_value_of_its_bits(name):
 
 
 @pytest.mark.parametrize("name", LISTED)
-def test_all_other_bits_are_zero_of_the_other_sign_infinity_or_nan(name):
+def test_all_other_bits_are_negative_zero_infinity_or_nan(name):
     form = format_of(name)
     used = {to_bits(form, code) for code in range(form.first, form.last + 1)}
     kind = np.uint16 if form.storage_bits == 16 else np.uint8

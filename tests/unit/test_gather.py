@@ -88,7 +88,7 @@ def test_paired_axes_are_gathered_each_by_itself(
     ("shapes", "attrs", "said"),
     [
         (((3, 4), (2,)), {"axis": 2, "batch_dims": 0}, "axis=2 must lie in"),
-        (((3, 4), (3,)), {"axis": 0, "batch_dims": 1}, "must not lie behind axis=0"),
+        (((3, 4), (3,)), {"axis": 0, "batch_dims": 1}, "must not lie after axis=0"),
         (((3, 4), ()), {"axis": 1, "batch_dims": 1}, "nor leave indices of shape"),
         (((3, 4), (2,)), {"axis": 1, "batch_dims": 1}, "the first 1 axes of indices"),
     ],
@@ -150,11 +150,15 @@ def test_indices_fill_their_domain_whatever_the_data_set(data: str, platform: st
         ('    domain: ["-shape[axis]", "shape[axis] - 1"]\n', "", "inputs.indices.domain: must be given for an index"),
         ('"shape[axis] - 1"]', ".inf]", "inputs.indices.domain: must be given for an index"),
         ('"-shape[axis]", "shape[axis] - 1"', "3, 2", "must be .smallest, largest., got"),
-        ('"-shape[axis]"', '"-shape[axes]"', "name 'axes' is no dim and no attr"),
+        ('"-shape[axis]"', '"-shape[axes]"', "name 'axes' is neither a dim nor an attr"),
         ('"-shape[axis]"', '"-shape[axis] / 2"', "must be an integer"),
         ("kind: index\n", "kind: index\n    role: weight\n", "inputs.indices.role: must be activation for an index"),
         ("      indices: >-", "      index: >-", "input_axis.index: no such input"),
-        ("i if i < batch_dims else i - axis", "j if i < batch_dims else i - axis", "name 'j' is no dim and no attr"),
+        (
+            "i if i < batch_dims else i - axis",
+            "j if i < batch_dims else i - axis",
+            "name 'j' is neither a dim nor an attr",
+        ),
     ],
 )
 def test_what_a_spec_says_of_an_index_is_checked(tmp_path: Path, old: str, new: str, said: str) -> None:

@@ -153,7 +153,7 @@ AIMED = [op for op, spec in SESSION.library.specs.items() if set(DIRECTED) & set
 @pytest.mark.parametrize("each", [4, pytest.param(1, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("op", AIMED)
 def test_directed_data_sets_hit_their_aim(op, each):
-    """Four of 24 cases at least; behind the fourth no more are asked."""
+    """Four of 24 cases at least; after the fourth no more are asked."""
     for target, data in itertools.product(targets_of(op)[::each], DIRECTED):
         if data not in target.spec.data:
             continue

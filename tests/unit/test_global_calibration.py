@@ -29,7 +29,7 @@ CONV = {"stride": (1, 1), "padding": (1, 1, 1, 1), "dilation": (1, 1), "groups":
 F32 = DTYPES["float32"]
 UNIT = 2.0**-24
 ROUNDINGS = 3 * int(DEFAULTS["equalization"]["rounds"]) + 1
-"""Of a pair of layers that share a factor, each round: its inverse and a product before, a product behind; one for float64's own."""
+"""Of a pair of layers that share a factor, each round: its inverse and a product before, a product after; one for float64's own."""
 
 
 class Network:

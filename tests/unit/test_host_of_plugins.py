@@ -118,7 +118,7 @@ def test_a_tensor_is_what_its_memory_holds(host, monkeypatch):
         host.call(0, (), {"x": 1})
 
 
-def test_what_a_process_prints_or_raises_is_no_command(host, monkeypatch):
+def test_what_a_process_prints_or_raises_is_not_a_command(host, monkeypatch):
     entry = host._child.served._functions[0]
     monkeypatch.setattr(host._child, "said", lambda: "::error::printed\n\x1b[2Jcleared")
 

@@ -69,7 +69,7 @@ def test_a_file_that_a_run_is_judged_by_or_imports_is_seen(seen, tmp_path, what)
 
 
 @pytest.mark.parametrize("name", OTHER)
-def test_what_a_run_writes_by_itself_is_no_change(seen, tmp_path, name):
+def test_what_a_run_writes_by_itself_is_not_a_change(seen, tmp_path, name):
     (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / name).write_text("x")
     assert seen.changed() is None

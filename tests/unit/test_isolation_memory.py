@@ -33,7 +33,7 @@ def from_the_start(given):
 
 
 def past_the_end(given):
-    """Clear the element behind the operand where the buffer has one."""
+    """Clear the element after the operand where the buffer has one."""
     x = given["x"]
     made = right(given)
     whole = torch.as_strided(x, (x.untyped_storage().nbytes() // x.element_size(),), (1,), 0)
@@ -59,7 +59,7 @@ def test_right_functions_and_those_that_refuse_pass(function):
         (dense, "its operands are not contiguous"),
         (of_rows, "their axes in the reverse order"),
         (from_the_start, "stand inside larger buffers"),
-        (past_the_end, "wrote beside operand 'x'"),
+        (past_the_end, "wrote outside operand 'x'"),
     ],
 )
 def test_the_message_names_what_a_wrong_function_does_not_follow(function, said):
@@ -81,7 +81,7 @@ def by_address(given):
 
 
 def of_dense_batches(given):
-    """Take slices of the first axis to lie one behind the other."""
+    """Take slices of the first axis to lie one after the other."""
     x = given["x"]
     steps = (x[0].numel() if x.stride(0) == 0 else x.stride(0), *x.stride()[1:])
     return torch.as_strided(x, x.shape, steps, x.storage_offset()) * 2 + given["y"]

@@ -84,7 +84,7 @@ def test_parameters_name_their_platform_and_leave_foreign_objects_where_they_are
 @pytest.mark.parametrize(
     "bad", [torch.ones(2).to("meta"), torch.eye(3).to_sparse(), torch.ones(2, dtype=torch.complex64)]
 )
-def test_a_tensor_that_is_none_of_ours_is_refused(bad):
+def test_a_tensor_of_another_kind_is_refused(bad):
     with pytest.raises(FunctionError, match="tensors are dense, on the CPU"):
         crossed(bad)
 
@@ -124,7 +124,7 @@ def framed(header, body=b""):
     ],
     ids=lambda raw: f"{zlib.crc32(raw):08x}",
 )
-def test_what_is_no_message_is_refused_before_it_is_read(raw):
+def test_what_is_not_a_message_is_refused_before_it_is_read(raw):
     with pytest.raises(FormatError):
         receive(io.BytesIO(raw))
 

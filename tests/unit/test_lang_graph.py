@@ -269,7 +269,7 @@ def test_requant_fp_to_int_multiplies_by_the_reciprocal() -> None:
     assert got.tolist() == [-1, 2, 4, 6, 127]
 
 
-def test_matmulrq_shifts_the_other_way_than_requant_int() -> None:
+def test_matmulrq_shifts_in_the_opposite_direction_of_requant_int() -> None:
     codes = Draw("rq").array([2, 4], "int8")
     with Graph("g") as graph:
         x = Tensor([2, 4], name="x", dtype="int8")

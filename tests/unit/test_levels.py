@@ -88,7 +88,7 @@ def test_the_default_is_a_level_that_machines_of_ci_have(machine) -> None:
         ),
     ],
 )
-def test_a_level_that_is_none_or_not_here_is_one_error(machine, level, text) -> None:
+def test_an_unknown_or_missing_level_is_one_error(machine, level, text) -> None:
     machine(*EPYC)
     with pytest.raises(UnsupportedError, match=text):
         levels.asked(level)

@@ -1,4 +1,4 @@
-"""LiteRT's kernels beside products agree bit for bit with our functions of its three platforms, beyond the specs' domains too."""
+"""LiteRT's kernels other than products agree bit for bit with our functions of its three platforms, beyond the specs' domains too."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ def test_codes_are_those_of_the_kernel_and_the_judge_passes_them(item: str, powe
 
 
 def test_a_channel_depends_on_how_many_there_are() -> None:
-    """Ties of negative sums: half up in whole eights of channels, away from zero behind them."""
+    """Ties of negative sums: half up in whole eights of channels, away from zero after them."""
     found = {o: _biased("depthwise_conv2d", "tflite_builtin", o, -6).tolist() for o in (7, 8, 11)}
     assert found[7] == [-2] * 7
     assert found[8] == [-1] * 8

@@ -1,4 +1,4 @@
-"""machine.json: what another machine would have otherwise lies beside the records, and baselines are compared with it."""
+"""machine.json: facts that differ on other machines are stored next to the records, and baselines are compared with them."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ def test_shuffled_channels_are_those_of_torch(groups: int) -> None:
 
 
 def test_every_slice_of_a_short_axis_is_that_of_python() -> None:
-    """All ends from far before to far behind, all strides; what would be empty is refused by the spec."""
+    """All ends from far before to far after, all strides; what would be empty is refused by the spec."""
     x, spec = torch.arange(4), LIBRARY.spec("slice")
     parameters = default_parameters(
         Request(

@@ -15,7 +15,7 @@ from quantizer.optimize.work import Work
 
 
 def net(folder: Path, *, relu: bool = True) -> Network:
-    """Conv, and behind it a rectifier or not; a normalization whose outputs are small beside what it reads."""
+    """Conv, and after it a rectifier or not; a normalization whose outputs are small beside what it reads."""
     made = Network(folder, 20 * drawn(16, 4, 4, 3))
     made.add("conv2d", (1, 4, 4, 6), drawn(6, 3, 3, 3, seed=2), drawn(6, seed=3), attrs=CONV)
     if relu:

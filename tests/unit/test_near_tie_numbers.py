@@ -1,4 +1,4 @@
-"""A number beside a tie has one right code where the platform declares the float32 operations that give it."""
+"""A number next to a tie has one right code where the platform declares the float32 operations that give it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sums of products next to ties: they hit their aim, right functions pass, and kernels that round otherwise fail."""
+"""Sums of products next to ties: they hit their aim, right functions pass, and kernels that round differently fail."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_cases_hit_their_aim_and_right_functions_pass(op, platform):
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
 @pytest.mark.parametrize("platform", PLATFORMS)
 @pytest.mark.parametrize("op", OPS)
-def test_a_kernel_that_rounds_otherwise_fails_where_that_has_an_effect(op, platform, fault):
+def test_a_kernel_with_another_rounding_fails_where_that_has_an_effect(op, platform, fault):
     where = target(op, platform)
     if not any(has_effect(fault, trial.parameters) for trial in trials(where)):
         with REGISTRY.overridden(op, "quantized", planted(fault, op), platform):

@@ -316,7 +316,7 @@ def test_methods_by_name_then_type_then_for_all_reach_nested_modules() -> None:
     )
     found = methods(made)
     assert found.pop("block.conv.weight") == 0
-    assert found.pop("block.conv.bias") == 1  # a module that is named keeps what is not named in it
+    assert found.pop("block.conv.bias") == 1  # settings of a named module that the call does not name stay as they are
     assert found.pop("block.bn.weight") == 0
     assert {found.pop(f"block.bn.{name}") for name in ("bias", "running_mean", "running_var")} == {1}
     assert {found.pop(key) for key in ("fix.activation", "block.fix.activation", "last.0.activation")} == {0}
@@ -369,7 +369,7 @@ def test_constructors_refuse_what_they_cannot_configure() -> None:
         qnn.Linear_fix(2, 2, nf_fix_params={"weight": {"bits": 8}})
     with pytest.raises(FixError, match="gradient of 'running_mean'"):
         qnn.BatchNorm1d_fix(2, nf_fix_params={}, nf_fix_params_grad={"running_mean": {}})
-    with pytest.raises(FixError, match="is no class of torch modules"):
+    with pytest.raises(FixError, match="is not a class of torch modules"):
         qnn.register_fix_module(F.relu)  # type: ignore[arg-type]
     with pytest.raises(FixError, match="is a fixed-point module already"):
         qnn.register_fix_module(qnn.Linear_fix)

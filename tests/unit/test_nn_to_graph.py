@@ -228,7 +228,7 @@ def _linear(**keys: Any) -> nn.Module:
     ("net", "message"),
     [
         (Plain(lambda m, x: m.fix0(x) + 1.0), "adds 1.0: both operands must be activations"),
-        (Plain(lambda m, x: m.fc(x), fc=_linear()), "the input has no grid where it is used. Put an Activation_fix behind it"),
+        (Plain(lambda m, x: m.fc(x), fc=_linear()), "the input has no grid where it is used. Put an Activation_fix after it"),
         (Plain(lambda m, x: m.fc(m.fix0(x)), fc=_linear()), "fc: the result of fully_connected has no grid"),
         (Plain(lambda m, x: m.fix1(m.fc(m.fix0(x))), fc=nn.Linear(4, 4)), "fc: Linear is float. Use Linear_fix"),
         (Plain(lambda m, x: m.fix1(m.bn(m.fix0(x))), bn=qnn.BatchNorm1d_fix(4, nf_fix_params={})), "Fold it: use ConvBN_fix"),

@@ -288,7 +288,7 @@ def test_an_operator_without_such_numbers_refuses_a_stored_case_of_them():
         target_of(LIBRARY, case.but(op="sigmoid"), "here")
 
 
-def test_parameters_per_block_are_no_parameters_per_channel():
+def test_parameters_per_block_are_not_parameters_per_channel():
     params = wide("fully_connected").parameters.constants["weight"].params
     with pytest.raises(GraphError, match="parameters per block: this arithmetic knows one scale"):
         params.along(params.scale, 2)

@@ -191,7 +191,7 @@ def test_integer_matrix_product_is_used_and_exact(kind: str, data: str, monkeypa
     assert set(chosen) == {"int_mm"}
 
 
-def test_plus_128_is_no_int8() -> None:
+def test_plus_128_is_not_an_int8() -> None:
     x = torch.full((128, 512), 128)
     assert set(linear(x, x // 128).flatten().tolist()) == {512 * 128}
 
@@ -320,7 +320,7 @@ def test_misuse_is_named(call: Any, message: str) -> None:
         call()
 
 
-def test_a_convolution_of_many_images_is_no_winograd(monkeypatch) -> None:
+def test_a_convolution_of_many_images_does_not_use_winograd(monkeypatch) -> None:
     """NNPACK's transforms miss sums of products that float32 holds exactly."""
     monkeypatch.setattr(torch.backends.mkldnn, "enabled", False)
     x = torch.randint(-128, 128, (16, 8, 8, 8), generator=torch.Generator().manual_seed(1)).float()

@@ -110,7 +110,7 @@ def test_an_onnx_file_goes_through_the_flow(
     assert {t.dtype.name for t in codes.tensors.values() if t.name == "c#last"} <= {"int8", "uint8"}
 
 
-def test_a_shape_that_is_none_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_shape_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     onnx.save(network("n"), tmp_path / "net.onnx")
     files = ["--text", str(tmp_path / "f.txt"), "--bin", str(tmp_path / "f.bin")]
     assert main(["onnx", "compass", str(tmp_path / "net.onnx"), *files, "--shape", "x=1,-3"]) == 2

@@ -236,7 +236,7 @@ def test_asymmetric_weights_are_a_scheme_that_graphs_may_bring():
     assert "'v' has weights of uint8" in why
 
 
-def test_what_is_no_number_has_the_smallest_code():
+def test_what_is_not_a_number_has_the_smallest_code():
     """As ONNX Runtime has it, whatever the format."""
     nodes, constants = with_weight("Div", [0, 5, 0], (1.0, 0, "int8"), (1.0, 0, "int8"), (1.0, 7, "int8"))
     made, x = model(nodes, constants, [3]), np.array([0, 10, 5], np.float32)

@@ -67,7 +67,7 @@ def test_an_operator_without_a_spec_leaves_the_rest_on_integers():
     weight = np.arange(-9, 9, dtype=np.int8).reshape(6, 3)
     executor = agrees(model(nodes, {"wc": weight}), ["Shrink"])
     assert [n.op for n in executor.graph.order if n.parameters is not None] == ["fully_connected"]
-    assert "no operator of ours says it" in executor.reasons["Shrink_0"]
+    assert "no operator here expresses it" in executor.reasons["Shrink_0"]
 
 
 def test_a_graph_without_any_integer_function_runs_in_float():

@@ -33,7 +33,7 @@ def one_node(op, operands, opset=22, types=(), **attrs):
 
 
 def agrees(op, *operands, opset=22, types=(), rtol=2e-6, atol=1e-7, **attrs):
-    """Assert that a node has ONNX Runtime's results: shape, type, infinities and what is no number exactly."""
+    """Assert that a node has ONNX Runtime's results: shape, type, infinities and NaN exactly."""
     model, fed = one_node(op, operands, opset, types, **attrs)
     try:
         expected = runtime(model, fed)
@@ -50,7 +50,7 @@ def agrees(op, *operands, opset=22, types=(), rtol=2e-6, atol=1e-7, **attrs):
 
 @pytest.mark.parametrize("op", ["HardSwish", "Gelu", "Sign", "Mish", "Softplus", "Elu", "Erf", "Sigmoid"])
 def test_functions_of_one_element_at_the_ends_of_float32(op):
-    """HardSwish overflowed at 1e38, Gelu gave NaN at infinity, and Sign 0 for what is no number."""
+    """HardSwish overflowed at 1e38, Gelu gave NaN at infinity, and Sign 0 for NaN."""
     agrees(op, ENDS)
     agrees(op, ENDS[:1].reshape(()))
 

@@ -62,7 +62,7 @@ def test_recorded_files_are_read(path: Path) -> None:
         ("activation_bits = 7", ["opt.cfg:4: activation_bits", "'7' must be an integer from 8 to 16", "Default: '8'"]),
         ("activation_bits = 8.0", ["must be an integer"]),
         ("weight_bits = 8 & <[(1,2]:16>", ["must be [(first,last)]", "For some layers"]),
-        ("weight_bits = 8 & <[(2,1)]:16>", ["(2,1) is no range"]),
+        ("weight_bits = 8 & <[(2,1)]:16>", ["(2,1) is not a range"]),
         ("weight_bits = 8 & <[Convolution]:99>", ["'99' must be an integer from 4 to 16"]),
         ("weight_bits = 8 & <{(a+)+}:16>", ["no nested repetitions"]),
         ("weight_bits = 8 & <{(}:16>", ["no pattern"]),
@@ -239,7 +239,7 @@ def test_mistakes_in_opt_config(tmp_path: Path, content: object, words: list[str
     assert all(word in str(caught.value) for word in words), str(caught.value)
 
 
-def test_opt_config_that_is_no_json(tmp_path: Path) -> None:
+def test_opt_config_that_is_not_json(tmp_path: Path) -> None:
     path = tmp_path / "oc.json"
     for text in ("{", "[" * 100_000):
         path.write_text(text)

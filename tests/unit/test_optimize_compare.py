@@ -141,7 +141,7 @@ def test_the_table_shows_what_differs(tmp_path: Path) -> None:
         (
             "conv3x3_opt_template.json",
             b"[1]",
-            "conv3x3_opt_template.json: is no file of a recorded run: no object of layers",
+            "conv3x3_opt_template.json: is not a file of a recorded run: no object of layers",
         ),
         ("conv3x3_opt_template.json", b'{"conv": 1}', "no object of layers, each an object of keys"),
         ("ref.npz", b"PK no archive", "ref.npz: is not a valid .npz archive"),

@@ -278,7 +278,7 @@ def test_an_output_that_cannot_be_written(
 ) -> None:
     Path("out").touch()
     assert run() == 2
-    assert "output_dir: out: is no folder. Nothing was written." in capsys.readouterr().err
+    assert "output_dir: out: is not a folder. Nothing was written." in capsys.readouterr().err
     Path("out").unlink()
     monkeypatch.setattr("os.access", lambda *_: False)
     assert run() == 2
@@ -344,7 +344,7 @@ def test_a_cfg_that_the_output_would_replace_is_refused(run: Any, capsys: pytest
     assert "output_dir: out/opt.txt would be written, and this run reads it" in capsys.readouterr().err
 
 
-def test_samples_of_a_recipe_are_no_file(run: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_samples_of_a_recipe_are_not_files(run: Any, capsys: pytest.CaptureFixture[str]) -> None:
     recipe = "8x8x4,count=4,seed=1"
     for name in ("RandomDataset", "randomdataset"):
         assert run(f"dataset = {name}", f"calibration_data = {recipe}", f"data = {recipe}") == 0

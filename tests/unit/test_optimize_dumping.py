@@ -1,4 +1,4 @@
-"""Tensors that a run writes as .npy: types that numpy does not have, and names that become one."""
+"""Tensors that a run writes as .npy: types that numpy does not have, and different names that give the same file name."""
 
 from __future__ import annotations
 

@@ -393,7 +393,7 @@ def test_an_activation_as_a_layer_type_of_its_own(tmp_path: Path, kind: str, met
 def test_lines_have_the_order_of_the_original(
     tmp_path: Path, kind: str, lines: str, cfg: dict[str, object], wanted: str
 ) -> None:
-    """What the quantization adds stands behind what the layer said, number by number as the original sets them."""
+    """What the quantization adds comes after the layer's own lines, number by number as the original sets them."""
     own, _ = layer_of(optimized(tmp_path, kind, random(1, 6, 10), lines, **cfg))
     said = [line.partition("=")[0] for line in lines.splitlines()]
     assert list(own) == [

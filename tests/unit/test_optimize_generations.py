@@ -1,4 +1,4 @@
-"""Layers stand in the file by generation, as in the original: after everything on the longest way to them."""
+"""Layers are written by generation, as in the original: after every layer on the longest path to them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Layers beside the recorded ones: products of transposed operands, and the rectifier that is cut at 6."""
+"""Layers other than the recorded ones: products of transposed operands, and the rectifier that is cut at 6."""
 
 from __future__ import annotations
 

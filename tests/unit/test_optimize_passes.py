@@ -37,7 +37,7 @@ shape=[1,40]
 
 
 def quantized(tmp_path: Path, *lines: str) -> Work:
-    """Return the work of the recorded softmax with a layer behind it."""
+    """Return the work of the recorded softmax with a layer after it."""
     text = (SOURCE / "float.txt").read_text().replace("layer_number=2", "layer_number=3")
     text = text.replace("output_tensors=[softmax_out]", "output_tensors=[flat_out]")
     (tmp_path / "float.txt").write_text(text.rstrip() + "\n" + FOLLOWED)

@@ -53,7 +53,7 @@ def points(first: float, last: float, count: int) -> Array:
 
 
 def read(table: Array, place: Array, rest: int) -> Array:
-    """Return entries on the chord between two, cut down; the last entry stands twice."""
+    """Return entries on the chord between two, cut down; the last entry occurs twice."""
     padded, index = np.append(table, table[-1]), place >> rest
     return padded[index] + ((padded[index + 1] - padded[index]) * (place & ((1 << rest) - 1)) >> rest)
 

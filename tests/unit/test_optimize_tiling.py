@@ -215,6 +215,6 @@ def test_the_written_tiles_read_back_have_their_codes(tmp_path: Path) -> None:
     assert set(json.loads(template_of(work))) == {"x", "y0", "y1", "y2", "y3", "y4"}
 
 
-def test_layers_that_are_no_chain_are_refused(tmp_path: Path) -> None:
+def test_layers_that_are_not_a_chain_are_refused(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match=r"featuremap_tiling_param: layers 4 to 5 \(y3, y4\) are neither a chain"):
         chain(tmp_path).quantized("featuremap_tiling_param = [(4,5,2,2)]")

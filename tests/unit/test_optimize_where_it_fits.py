@@ -306,7 +306,7 @@ def test_ends_of_weights_may_be_one_for_all_or_one_for_each_slice(tmp_path: Path
     assert [with_ranges(tmp_path, text).params["weights_scale"] for text in texts] == [63.5] * 3
 
 
-def test_a_range_of_real_values_does_not_stand_beside_codes(tmp_path: Path) -> None:
+def test_a_range_of_real_values_is_not_written_next_to_codes(tmp_path: Path) -> None:
     """Its whole numbers were read as the ends of the codes, which saturate there."""
     made = with_ranges(tmp_path, "layer_top_range=[[-64,64]]")
     assert (made.scale("y0"), made.ends("y0")) == (np.float32(127.5 / 64), (-128, 127))

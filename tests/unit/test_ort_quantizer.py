@@ -137,7 +137,7 @@ class OneSample(CalibrationDataReader):
 
 
 def float_model(trial: Trial) -> onnx.ModelProto:
-    """Return the float model of one operator; behind an identity where the quantizer takes quantized inputs only."""
+    """Return the float model of one operator; after an identity where the quantizer takes quantized inputs only."""
     op = trial.spec.op
     tensors = {name: values.numpy() for name, values in trial.tensors.items()}
     feeds = {name: values for name, values in tensors.items() if name in trial.spec.activations}

@@ -208,7 +208,7 @@ def last_bits(bits):
 
 
 def scaled(by):
-    """Multiply the multiplier: it is no integer any more."""
+    """Multiply the multiplier: it is no longer an integer."""
     return lambda rescale: replace(rescale, mantissa=rescale.mantissa * by)
 
 
@@ -222,7 +222,7 @@ def scaled(by):
     ],
 )
 def test_a_multiplier_of_the_platforms_kind_is_as_near_as_the_platforms(op, platform, change):
-    """The shipped forward multiplies by it, so that no other check sees more than a code beside a tie."""
+    """The shipped forward multiplies by it, so that no other check sees more than a code next to a tie."""
     rule = REGISTRY.built_in(op, "quantize", platform)
     own = default_parameters if rule is None else rule.function
 

@@ -297,7 +297,7 @@ def test_an_entry_point_registers_under_its_distribution_and_brings_specs(tmp_pa
         ("x = (\n", "vendor_ops", r"__init__\.py:1: SyntaxError"),
         ("", "vendor_oops", "ModuleNotFoundError.*vendor_oops"),
         ("", "vendor_ops:nothing", "AttributeError.*nothing"),
-        ("SPECS = 'nowhere'", "vendor_ops", "SPECS names nowhere, which is no folder"),
+        ("SPECS = 'nowhere'", "vendor_ops", "SPECS names nowhere, which is not a folder"),
     ],
 )
 def test_a_failing_entry_point_names_distribution_place_and_exception(tmp_path, monkeypatch, code, entry, said):

@@ -165,7 +165,7 @@ def test_dispatchers():
 
 @pytest.mark.parametrize("kind", ["DOUBLE", "FLOAT16", "INT64"])
 def test_a_part_of_another_format_stays_as_it_is(kind):
-    """Configurations quantize float32: a sum in float64 beside it is none of theirs."""
+    """Configurations quantize float32: they do not apply to a sum in float64 next to it."""
     nodes = [
         helper.make_node("Cast", ["x"], ["d"], to=TensorProto.DataType.Value(kind)),
         helper.make_node("Add", ["d", "d"], ["s"], name="other"),

@@ -116,7 +116,7 @@ def test_a_pickle_whose_key_would_be_written_for_ever_is_refused_at_once(tmp_pat
     body = b"\x80\x04}" + key[2:] + b"K\x01s."
     (tmp_path / "d.npy").write_bytes(prefix + body)
     assert (tmp_path / "d.npy").stat().st_size < 700
-    with pytest.raises(FormatError, match="a key is no text but a tuple"):
+    with pytest.raises(FormatError, match="a key is not text but a tuple"):
         read_arrays(tmp_path / "d.npy")
 
 
@@ -227,7 +227,7 @@ def test_a_time_with_more_digits_than_a_float_has_is_one_error(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["[]", '{"a": 1}', '{"a": {"outcome": 1}}'])
-def test_outcomes_of_the_gallery_that_are_no_texts_are_one_error(tmp_path, text):
+def test_outcomes_of_the_gallery_that_are_not_texts_are_one_error(tmp_path, text):
     from quantizer.conformance.defects.gallery import read_outcomes
 
     (tmp_path / "outcomes.json").write_text(text)

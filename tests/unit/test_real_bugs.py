@@ -69,7 +69,7 @@ def test_every_stored_report_can_be_planted(session) -> None:
     ],
 )
 def test_what_cannot_be_read_is_named_with_its_line(tmp_path: Path, row: object, said: str) -> None:
-    """File and line stand before what is wrong."""
+    """File and line precede what is wrong."""
     with pytest.raises(CaseError, match="x.jsonl:1") as err:
         read_reports(_written(tmp_path, row))
     assert said in str(err.value)

@@ -1,6 +1,6 @@
 """The flow against the errors noted of further runs of the original, whose IRs are not recorded.
 
-Of each run two numbers are known: the largest error of the first two calibration samples, in the output's unit and in codes. Inputs
+Two numbers are known for each run: the largest error of the first two calibration samples, in the output's unit and in codes. Inputs
 are those of the recorded runs, `RandomState(100)`; weights too come from the seeds that the recorded ones come from. A code that is one
 off where the error is largest, another scale, or another order of operations shows.
 """

@@ -112,7 +112,7 @@ def test_a_file_of_a_later_version_is_refused_by_its_version(frozen: Path, kind:
     try:
         assert read(str(frozen / name)) == 2
         said = capsys.readouterr().err
-    except Exception as err:  # noqa: BLE001  a reader that is no command
+    except Exception as err:  # noqa: BLE001  a reader that is not a command
         said = str(err)
     assert re.search(r"version 99[ ,].*Use the (one|quantizer) that wrote it", said), said
     assert "a_new_key" not in said
@@ -158,6 +158,6 @@ def test_counts_under_words_of_builds_before_the_first_release_are_refused_in_a_
     assert str(record.value) == str(entry.value) == text
 
 
-def test_the_name_that_those_files_are_known_by_is_no_name_of_an_engine() -> None:
+def test_the_name_that_those_files_are_known_by_is_not_a_name_of_an_engine() -> None:
     with pytest.raises(PluginError, match="engine 'own'.*Choose another name"):
         Engine("own", "npz", "", (), {}, extra="")

@@ -41,7 +41,7 @@ def parsed(command: str) -> dict[str, str]:
     return named | {"level": found["level"], "data": plain(found["data"], data)}
 
 
-def test_a_failure_stands_on_the_line_that_states_what_failed() -> None:
+def test_a_failure_is_annotated_on_the_line_that_states_what_failed() -> None:
     run = [
         failing("conv2d-w8a8-ort", failure="100% wrong: a, b"),
         failing("relu-a8-ort", "relu", "tiled"),

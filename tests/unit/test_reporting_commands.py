@@ -126,7 +126,7 @@ def test_a_broken_line_is_one_line_and_status_2(base: Path, tmp_path: Path, caps
 @pytest.mark.parametrize(
     ("argv", "says"),
     [
-        (["--fail-on", "speed"], "argument --fail-on: 'speed' is no reason to fail. Choose from new-failure,"),
+        (["--fail-on", "speed"], "argument --fail-on: 'speed' is not a reason to fail. Choose from new-failure,"),
         (["--fail-on", ","], "argument --fail-on: names no reason to fail."),
         (["--factor", "0.5"], "argument --factor: must be a number of 1 or more, got '0.5'."),
         (["--factor", "nan"], "argument --factor: must be a number of 1 or more, got 'nan'."),

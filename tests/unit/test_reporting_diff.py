@@ -127,7 +127,7 @@ def test_coverage_that_is_lost(old: Record, new: Record, lost: list[tuple[str, s
     assert losses(old, new) == lost
 
 
-def test_what_is_not_reached_behind_a_new_failure_is_no_loss_of_its_own() -> None:
+def test_what_is_not_reached_behind_a_new_failure_is_not_counted_as_a_loss() -> None:
     whole = replace(item(tiled=OK), coverage=("p", "q"))
     cut_off = item(outcome="failed", cases=2, accuracy=BAD)
     assert not change(whole, cut_off).lost

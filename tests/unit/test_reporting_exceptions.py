@@ -68,7 +68,7 @@ def test_page_and_markdown_list_them(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "must be a day such as 2027-01-31" in capsys.readouterr().err
 
 
-def test_a_declared_exception_is_no_gap() -> None:
+def test_a_declared_exception_is_not_a_gap() -> None:
     assert [item_gaps(record) for record in MET] == [
         (("accuracy", "a gap: not a defect's id"),),
         (("tiled", "stuck: a gap, no defect"),),

@@ -107,7 +107,7 @@ def test_the_factor_is_an_argument() -> None:
         (
             replace(item(), coverage=("stride=2",)),
             replace(item(), gaps=("stride=2", "tile=1")),
-            ["a: stride=2 is no longer reached.", "a: tile=1 is a gap, and was none in the baseline."],
+            ["a: stride=2 is no longer reached.", "a: tile=1 is a gap, and was not one in the baseline."],
         ),
         (item(), item(cases=12, accuracy=replace(OK, passed=12)), []),
     ],
@@ -142,7 +142,9 @@ def test_an_empty_run_never_passes(word: str) -> None:
 
 
 def test_what_cannot_be_asked_is_an_error() -> None:
-    with pytest.raises(ValueError, match=r"fail_on: 'speed' is no reason to fail. Choose from new-failure, regression"):
+    with pytest.raises(
+        ValueError, match=r"fail_on: 'speed' is not a reason to fail. Choose from new-failure, regression"
+    ):
         gate([], [], {"speed"})
     for factor in (0.9, math.nan, math.inf):
         with pytest.raises(ValueError, match="factor: must be a number of 1 or more"):

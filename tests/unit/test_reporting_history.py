@@ -98,7 +98,7 @@ def test_a_damaged_file_is_refused_and_left_as_it_is(file, place):
 def test_a_file_of_something_else_is_refused(tmp_path, file):
     text = tmp_path / "notes.txt"
     text.write_text("notes")
-    with pytest.raises(CaseError, match="is no SQLite file"):
+    with pytest.raises(CaseError, match="is not a SQLite file"):
         append(text, "r", {"add": FIGURES})
     with sqlite3.connect(file) as database:
         database.execute("CREATE TABLE other (x)")

@@ -235,7 +235,7 @@ def test_a_damaged_replay_file_is_named(tmp_path, damage):
         render([record("add-a8-ideal", outcome="failed", checks=BROKEN)], title="a run", failures=tmp_path)
 
 
-def test_the_diff_stands_on_the_page_with_its_factor():
+def test_the_page_shows_the_diff_with_its_factor():
     grown = record("add-a8-ideal", checks={"accuracy": CheckRecord(passed=9, ratio=0.7)})
     text = render([grown], title="a run", diff=compare([RUN[0]], [grown]))
     assert "1 error grown" in text

@@ -81,7 +81,11 @@ def test_two_places_are_refused(tmp_path: Path) -> None:
         ("tox.ini", "[quantizer]\nfactr = 2\n", r"tox.ini: \[quantizer\]: factr: no such key. Did you mean 'factor'"),
         ("tox.ini", "[quantizer]\nfactor = 0.5\n", "factor: must be a number of 1 or more, got '0.5'"),
         ("tox.ini", "[quantizer]\nlsb = x\n", "lsb: must be a number of 0 or more, got 'x'"),
-        ("tox.ini", "[quantizer]\nfail_on = speed\n", "fail_on: 'speed' is no reason to fail. Choose from new-failure"),
+        (
+            "tox.ini",
+            "[quantizer]\nfail_on = speed\n",
+            "fail_on: 'speed' is not a reason to fail. Choose from new-failure",
+        ),
         ("tox.ini", "[quantizer]\nfail_on =\n", "fail_on: names no reason to fail"),
         ("tox.ini", "[quantizer\n", r"tox.ini: thresholds cannot be read: File contains no section headers"),
         ("pyproject.toml", "[tool.quantizer]\nlsb = true\n", "lsb: must be a number of 0 or more, got True"),

@@ -1,4 +1,4 @@
-"""Shrinking: what is left is a legal graph, and nothing of what was taken away stays behind."""
+"""Shrinking: what is left is a legal graph, and nothing of what was removed remains."""
 
 from pathlib import Path
 

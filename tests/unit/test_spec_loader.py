@@ -195,7 +195,7 @@ MALFORMED: list[tuple[str, str, list[str]]] = [
         '6:35: dims.n.bins.one: must have min, max or value.',
     ]),
     ('one: {max: 1}', 'one: {max: 1, value: 1}', [
-        '6:35: dims.n.bins.one: has value beside min or max. Keep one of them.',
+        '6:35: dims.n.bins.one: has both value and min or max. Keep one of them.',
     ]),
     ('one: {max: 1}', 'one: {min: 7}', [
         "6:41: dims.n.bins.one.min: 7 is above the domain's max=3: no value reaches this bin.",
@@ -277,12 +277,12 @@ MALFORMED: list[tuple[str, str, list[str]]] = [
         '14:3: attrs.lambda: is a word of the language. Choose another name.',
     ]),
     ('x: {axes: [n, c, h]}', 'x: {axes: [n, c, hh]}', [
-        '8:3: dims.h: is no axis of a required input by itself, so its size cannot be read from shapes. Make it an attr.',
-        "17:20: inputs.x.axes.2: name 'hh' is no dim and no attr. Did you mean 'h'?",
+        '8:3: dims.h: is not an axis of a required input by itself, so its size cannot be read from shapes. Make it an attr.',
+        "17:20: inputs.x.axes.2: name 'hh' is neither a dim nor an attr. Did you mean 'h'?",
         "30:26: tiling.oh.axis: no such axis of an input. Did you mean 'hh'?",
     ]),
     ('x: {axes: [n, c, h]}', 'x: {axes: [n, c, h + 1]}', [
-        '8:3: dims.h: is no axis of a required input by itself, so its size cannot be read from shapes. Make it an attr.',
+        '8:3: dims.h: is not an axis of a required input by itself, so its size cannot be read from shapes. Make it an attr.',
         '30:26: tiling.oh.axis: no such axis of an input. Known: n, c.',
     ]),
     ('x: {axes: [n, c, h]}', 'x: {axes: [n, c, h], role: weight}', [
@@ -317,7 +317,7 @@ MALFORMED: list[tuple[str, str, list[str]]] = [
         '26:36: error_model.terms: kernel / 2 must be an integer, got 0.5 with the smallest values of the domains (kernel=1).',
     ]),
     ('terms: kernel', 'terms: kernl', [
-        "26:36: error_model.terms: name 'kernl' is no dim and no attr. Did you mean 'kernel'?",
+        "26:36: error_model.terms: name 'kernl' is neither a dim nor an attr. Did you mean 'kernel'?",
     ]),
     ('require: c % groups == 0', 'require: 4 % 2 == 0', [
         '24:15: constraints.0.require: names no dim and no attr, so it says nothing about a graph.',
@@ -332,7 +332,7 @@ MALFORMED: list[tuple[str, str, list[str]]] = [
         '24:15: constraints.0.require: c % 2 == 0 is false with the smallest values of the domains (c=1). Narrow a domain so that it always holds.',
     ]),
     ('groups={groups} must', 'groups={group} must', [
-        "24:39: constraints.0.error: {group} is no dim and no attr. Did you mean 'groups'?",
+        "24:39: constraints.0.error: {group} is neither a dim nor an attr. Did you mean 'groups'?",
     ]),
     ('groups={groups} must', 'groups={groups[0]} must', [
         '24:39: constraints.0.error: {groups[0]} must be a plain name, as in {stride}.',
@@ -362,7 +362,7 @@ MALFORMED: list[tuple[str, str, list[str]]] = [
         '29:26: tiling.n.axis: does not apply to rule independent. Remove it.',
     ]),
     ('  n: {rule: independent}', '  n: {rule: independent, when: i > 1}', [
-        "29:32: tiling.n.when: name 'i' is no dim and no attr. Known: n, c, h, kernel, padding, groups, mode, exact, slope.",
+        "29:32: tiling.n.when: name 'i' is neither a dim nor an attr. Known: n, c, h, kernel, padding, groups, mode, exact, slope.",
     ]),
     ('stride: 1, window: kernel, ', 'window: kernel, ', [
         '30:7: tiling.oh.stride: must be given for rule halo.',
@@ -464,7 +464,7 @@ MALFORMED: list[tuple[str, str, list[str]]] = [
         "44:25: formats.compass.derived.channels: expression 'c *': invalid syntax.",
     ]),
     ('channels: c', 'channels: channels', [
-        "44:25: formats.compass.derived.channels: name 'channels' is no dim and no attr. Known: n, c, h, kernel, padding, groups, mode, exact, slope.",
+        "44:25: formats.compass.derived.channels: name 'channels' is neither a dim nor an attr. Known: n, c, h, kernel, padding, groups, mode, exact, slope.",
     ]),
 ]  # fmt: skip
 """What is replaced, by what, and the messages: `line:column: location: value and rule`; `...` leaves out the end."""

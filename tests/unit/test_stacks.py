@@ -107,7 +107,7 @@ def test_a_stack_is_read_back_from_its_text():
     assert "stack" not in plain.to_json()
 
 
-def test_a_stack_that_is_none_is_refused():
+def test_an_invalid_stack_is_refused():
     target, case = stacks_of("softmax", 1)[0]
     for stack in (
         Stack("n", case.data.stack.parts),
@@ -172,7 +172,7 @@ def test_a_fault_in_one_part_is_named_by_that_part_alone():
     assert len(found) == len(case.data.sets)
 
 
-def test_a_fault_that_only_the_stack_shows_is_the_stack_s():
+def test_a_fault_that_only_the_stack_shows_is_counted_for_the_stack():
     target, case = _sharp_stack()
     size = case.shapes["x"][0]
 
@@ -196,7 +196,7 @@ def test_a_stack_shrinks_to_one_part():
     assert len(smallest.data.sets) == 1 and smallest.shapes["x"][0] == 1
 
 
-def test_a_constant_part_is_mistrusted_for_itself():
+def test_a_constant_part_alone_is_judged_again():
     """One random part that is constant is not hidden by others that are not."""
     target, case = _sharp_stack()
     last = list(parts(target.spec, case))[0].output[0][1]

@@ -131,7 +131,7 @@ def test_the_dialect_refuses_a_wrong_kind_and_a_missing_attribute(op):
 
 
 def _only(attrs, key, op):
-    """The attribute *key* beside those that must be there."""
+    """The attribute *key* in addition to the required ones."""
     return {k: v for k, v in attrs.items() if k == key or TOP_OPS[op].attributes[k].required}
 
 

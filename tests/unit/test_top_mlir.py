@@ -132,7 +132,7 @@ def test_scales_of_a_convolution_that_tpulang_put_on_axis_1_are_those_of_its_out
     assert same(graph, from_bytes(theirs, arrays(weights))) is None
 
 
-def test_weights_stand_where_they_are_first_read_and_a_constant_may_be_an_output():
+def test_weights_are_written_where_they_are_first_read_and_a_constant_may_be_an_output():
     rng = random.Random(1)
     held = {name: constant(rng, name, (2,)) for name in ("c", "a", "b", "unused")}
     made = {name: tensor(name, (2,)) for name in ("u", "v")}
@@ -235,7 +235,7 @@ def test_what_the_text_cannot_hold_is_refused(message):
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "..", "a\\b", "a\nb", "x" * 201])
-def test_a_name_that_is_no_files_name_is_refused(name):
+def test_a_name_that_is_not_a_files_name_is_refused(name):
     with pytest.raises(UnsupportedError, match="must be a file's name"):
         to_bytes(convolution(), name, "TOP_F32")
     with pytest.raises(UnsupportedError, match="must be one of TOP_F32, TOP_QUANTIZED"):
@@ -277,7 +277,7 @@ UNREADABLE = {
     "top.Weight 'w': has scale: only numbers of the archive are read": (
         '"top.Weight"() : () -> tensor<8x3', '^"top.Weight"() {scale = [1.0]} : () -> tensor<8x3'),
     "must be a name, got '['": ("attributes {", "attributes {^["),
-    "'\\x01do_preprocess = fal' is no token of MLIR": ("{do_preprocess", "{^\x01do_preprocess"),
+    "'\\x01do_preprocess = fal' is not a token of MLIR": ("{do_preprocess", "{^\x01do_preprocess"),
     "the '>' of this '<' is missing": ("tensor<8xf32> loc", "tensor^<8xf32 loc"),
     "a number of 500 characters: at most 400": ("group = 1", f"group = ^{'1' * 500}"),
     "values are nested deeper than 16": ("[0, 0, 0, 0]", f"{'[' * 17}^["),
@@ -337,7 +337,7 @@ def test_a_wrong_quantized_type_is_refused(message):
     assert message in str(caught.value)
 
 
-def test_location_aliases_may_stand_before_or_after():
+def test_location_aliases_may_come_before_or_after():
     graph = convolution()
     weights = arrays(to_bytes(graph, "Conv", "TOP_F32")[1])
     names = ("x", "w", "b", "conv0", "y")

@@ -133,7 +133,7 @@ def test_a_case_without_intervals_says_why_and_is_never_a_pass(tmp_path, capsys)
     assert (record.outcome, record.checks["arithmetic"].inconclusive) == ("skipped", 6)
 
 
-def test_an_interval_that_follows_from_the_codes_themselves_is_none(monkeypatch, relu):
+def test_an_interval_that_follows_from_the_codes_themselves_does_not_count(monkeypatch, relu):
     from quantizer.conformance.trials.elements import judge_codes
     from quantizer.conformance.vectors import intervals as module
 
@@ -144,7 +144,7 @@ def test_an_interval_that_follows_from_the_codes_themselves_is_none(monkeypatch,
     assert intervals(trial) == "the interval depends on the codes that are judged"
 
 
-def test_every_code_allowed_is_no_interval(monkeypatch, relu):
+def test_every_code_allowed_is_not_an_interval(monkeypatch, relu):
     from quantizer.conformance.trials.elements import judge_codes
     from quantizer.conformance.vectors import intervals as module
 
@@ -185,7 +185,7 @@ def test_a_file_that_is_not_the_one_of_the_manifest_is_an_error(relu, tmp_path, 
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x05\x06", b"no zip"])
-def test_what_is_no_zip_is_an_error(content, tmp_path):
+def test_what_is_not_a_zip_is_an_error(content, tmp_path):
     (tmp_path / "bundle.zip").write_bytes(content)
     with pytest.raises(CaseError, match=r"bundle\.zip"), opened(tmp_path / "bundle.zip"):
         pass

@@ -110,7 +110,7 @@ class Tally:
             )
 
     def broke(self, why: str) -> None:
-        """Count an error that came before there was a case."""
+        """Count an error raised before a case was made."""
         first = why.splitlines()[0]
         name = self._content["target"]
         self._failures.append({"cause": f"{name}: {first}", "check": "run", "finding": first, "case": ""})

@@ -48,7 +48,7 @@ class Declared:
     wraps: bool = False
     """A shift to the left wraps in 32 bits."""
     vector: int = 0
-    """Channels behind the last whole group of this size round half away."""
+    """Channels after the last whole group of this size round half away."""
     twice: bool = False
     """A first rounding of the platform comes before, where it declares one."""
 

@@ -26,7 +26,7 @@ CHECK = "arithmetic"
 WIDEST = 2
 """An element whose interval has more codes is inconclusive."""
 INCONCLUSIVE_SHARE = 0.05
-"""Where more of the elements are inconclusive, the case is no pass."""
+"""Where more of the elements are inconclusive, the case does not pass."""
 
 
 @dataclass(frozen=True)

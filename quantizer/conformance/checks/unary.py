@@ -81,7 +81,7 @@ def function_of_multiple(trial: Trial) -> tuple[Array, Array]:
     """Return f of the rescaled centred codes, and the error before the last rounding, both in output codes.
 
     leaky_rectifier: the slope is a whole number of declared places (provided, or of the activation's bits), and the
-    product of the negative side is rounded to a centred code. clamping: 8 bits behind the output's code are rounded
+    product of the negative side is rounded to a centred code. clamping: 8 bits after the output's code are rounded
     first; bounds are those that were provided.
     """
     family, bits, numbers = (

@@ -184,14 +184,14 @@ def _short(address: str) -> str:
 
 
 def _without_engine(known: Sequence[Entry]) -> list[str]:
-    """Return the entries of systems that are no engine here: each has its stored case."""
+    """Return the entries of systems that are not an engine here: each has its stored case."""
     left = [entry for entry in known if not entry.script]
     if not left:
         return []
     lines = [
         "## Systems without an engine here",
         "",
-        "These defects are those of platforms whose system is no engine of this package. Our functions of the "
+        "These defects are those of platforms whose system is not an engine of this package. Our functions of the "
         "platform compute them, and their",
         "stored cases must fail as declared.",
         "",

@@ -19,7 +19,7 @@ from quantizer.tiling.windows import tileable_axes
 Fails = Callable[[Case], bool]
 MAX_RUNS = 400
 MAX_KEPT = 2048
-"""Elements that a stored case lists: one with more is no smaller to a reader than all of its data."""
+"""Elements that a stored case lists: with more, a list is no easier to read than all of its data."""
 
 
 class _Budget:

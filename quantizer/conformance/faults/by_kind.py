@@ -50,7 +50,7 @@ def shifts(by: int) -> Change:
 
     def changed(p: Parameters) -> Parameters:
         if p.rescale is not None:
-            held = bool((p.rescale.shift != 0).any())  # a float multiplier has none
+            held = bool((p.rescale.shift != 0).any())  # a float multiplier has no integer part to change
             pairs = {name: (multiplier, shift + by) for name, (multiplier, shift) in p.rescale.pairs.items()}
             return replace(p, rescale=replace(p.rescale, shift=p.rescale.shift + by * held, pairs=pairs))
         names = {shift for name, shift in MULTIPLIERS.items() if name in p.numbers}
@@ -60,7 +60,7 @@ def shifts(by: int) -> Change:
 
 
 def slope(by: int) -> Change:
-    """Add to the slope; where it stands in a multiplier, *by* in the last of its leading nine bits."""
+    """Add to the slope; where it is part of a multiplier, add *by* to the last of its leading nine bits."""
 
     def changed(p: Parameters) -> Parameters:
         own = {name: value + by * _last_of_nine(name, value) for name, value in p.numbers.items() if name in SLOPES}

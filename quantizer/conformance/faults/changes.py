@@ -61,7 +61,7 @@ def rounding_mode(mode: RoundingMode) -> Wrap:
 
 
 def quantizer_change(**changes: str) -> Wrap:
-    """Bring real numbers to codes in another way."""
+    """Quantize real numbers in another way."""
 
     def changed(p: Parameters) -> Parameters:
         own = p.platform.runtime_quantizer.model_copy(update=changes)

@@ -23,7 +23,7 @@ EXTRA_BITS = 2
 
 
 def double_rounding(original: Function) -> Function:
-    """Round to two bits behind the code first, then to the code."""
+    """Round to two bits after the code first, then to the code."""
 
     def faulty(*operands: Tensor, parameters: Parameters, **named: Any) -> Tensor | Staged:
         if parameters.rescale is None:

@@ -131,7 +131,7 @@ def other_sign(params: QParams) -> QParams:
 
 
 def quantizer(**changes: Any) -> Wrap:
-    """Make the quantize rule bring constants to codes in another way."""
+    """Make the rule quantize constants in another way."""
     return asked(
         lambda q: replace(
             q, platform=q.platform.model_copy(update={"quantizer": q.platform.quantizer.model_copy(update=changes)})

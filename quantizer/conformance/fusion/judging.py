@@ -86,8 +86,8 @@ def judge_graph(
 ) -> list[Judged]:
     """Return all comparisons of one case on one platform.
 
-    engine, optimized: a real system without and with its optimizations, on the platform that it computes. rewrites:
-    beside our own, by name.
+    engine, optimized: a real system without and with its optimizations, on the platform that it computes. rewrites: in
+    addition to our own, by name.
     """
     own = composed(build(spec, case), platform)
     found = [*_nodes(own)]
@@ -154,7 +154,8 @@ def judge_optimized(built: Built, engine: Session, optimized: Session) -> Verdic
 
     A part's enclosure is the float64 result on the operands of the plain run, widened by the float32 error. Where it
     allows two
-    codes somewhere, an optimized run may have either there, and anything behind it: nothing is judged.
+    codes at some element, an optimized run may have either code there, and later results may differ in any way: nothing
+    is judged.
     """
     parts, names = parts_of(built.graph), list(built.graph.outputs)
     try:
@@ -181,7 +182,7 @@ def _excused_optimized(
 ) -> Verdict:
     """Return a difference of an optimized run as declared defects if these account for all of it, else unchanged.
 
-    A defect of a node accounts for outputs behind the node. A defect of a fused kernel accounts for a difference that
+    A defect of a node accounts for outputs after the node. A defect of a fused kernel accounts for a difference that
     disappears when the node's results are outputs, so that nothing is fused across them.
     """
     system = chosen(engine.name)

@@ -250,7 +250,7 @@ def _pool_without_padding(graph: Graph) -> Graph:
 
 
 def _factor_after(graph: Graph) -> Graph:
-    """Add the third tensor before the second factor instead of behind it."""
+    """Add the third tensor before the second factor instead of after it."""
     second, total = graph.node("second"), graph.node("sum")
     early = replace(total, name="sum@early", inputs=(second.inputs[0], total.inputs[1]), outputs=("sum@early",))
     after = replace(second, inputs=("sum@early", second.inputs[1]))
@@ -268,7 +268,7 @@ PLANTS = (
     Plant("the bias has the scale of the other operand", "conv_relu_add", _bias_by("conv", "z")),
     Plant("the bias has the scale of the result", "linear_relu_add", _bias_by("linear", "relu")),
     Plant("zeros around an image are the code 0", "pad_conv", _padded_with_code_zero),
-    Plant("the relu stands before the sum", "add_relu", _relu_before_sum),
+    Plant("the relu comes before the sum", "add_relu", _relu_before_sum),
     Plant("the second reader sees the clamped sum", "conv_relu_shared", _reads("sum", 1, "relu")),
     Plant("operands of a concatenation have one scale", "concat_scales", _scale_of("z", "conv")),
     Plant("an average keeps its operand's scale", "pool_requantize", _scale_of("pool", "z")),
@@ -304,7 +304,7 @@ PLANTS = (
     ),
     Plant("a reshape exchanges the scales of channels", "pad_conv", _with_numbers("w#scale", lambda s: s.flip(0))),
     Plant("operands of a concatenation are exchanged", "concat_scales", _exchanged("join")),
-    Plant("a folded padding does not count in an average", "pad_pool", _pool_without_padding),
+    Plant("a folded padding is not counted in an average", "pad_pool", _pool_without_padding),
     Plant("the padding of an average is all in front", "pad_pool", _padded_in_front),
     Plant("both parts of a split are the second", "split_sum", _reads("sum", 0, "tail")),
     Plant("a part of a split has the scale of the result", "split_sum", _scale_of("head", "sum")),
@@ -312,6 +312,6 @@ PLANTS = (
     Plant("a clip narrower than the codes is left to them", "conv_clip", _clipped("clip", lambda _: -WIDE, WIDE)),
     Plant("a clip is fused as a relu", "conv_clip", _clipped("clip", lambda _: 0.0, WIDE)),
     Plant("the first of two constant factors is lost", "scaled_twice", _reads("second", 0, "x#quantized")),
-    Plant("the shift of a batch normalization stands before its factor", "scaled_twice", _factor_after),
+    Plant("the shift of a batch normalization comes before its factor", "scaled_twice", _factor_after),
     Plant("two constant factors are folded into one without codes", "scaled_twice", _unrounded("first", "second")),
 )

@@ -59,7 +59,7 @@ def quantized_twice(graph: Graph) -> Graph:
 
 
 def _used(graph: Graph) -> Graph:
-    """Return *graph* without dequantizations that nothing reads any more."""
+    """Return *graph* without dequantizations that nothing reads."""
     read = {name for node in graph.nodes for name in node.reads} | set(graph.outputs)
     return graph.with_(nodes=tuple(n for n in graph.nodes if n.op != DEQUANTIZE or n.outputs[0] in read))
 

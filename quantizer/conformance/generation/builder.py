@@ -42,7 +42,7 @@ SEARCHED = 256
 """Structures that are looked through for a bin, before it is inconclusive."""
 SEED_BITS = 32
 MOST_PLACES = 126
-"""Binary places of the steps of products: more leave float32, as do their ranges."""
+"""Binary places of the steps of products: with more, products and ranges are no longer exact in float32."""
 BY_STEP = ("ties", "near_ties")
 """Data sets whose output range follows from the unit of the accumulator."""
 UNIT = 2.0**-7

@@ -102,7 +102,7 @@ def _in_turns(of: Sequence[Unit]) -> list[Unit]:
 
 
 def _pairs(known: Sequence[Sequence[Unit]], kind: int, turn: int, number: int) -> Iterator[dict[str, Unit]]:
-    """Yield a condition of *kind* beside one of another name, then alone; then those of the kinds after it."""
+    """Yield a condition of *kind* together with one of another name, then alone; then those of the later kinds."""
     for step in range(TRIES):
         of = known[(kind + step) % len(known)]
         unit = of[(turn + step // len(known)) % len(of)]

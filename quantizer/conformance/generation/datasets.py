@@ -139,9 +139,9 @@ def _fill(target: Target, case: Case, asked: Sequence[str] | None = None) -> dic
 def _every_code(target: Target, case: Case, name: str) -> Array:
     """Return the values of all codes one after the other, or of evenly spaced codes from first to last.
 
-    Of many more codes than elements, those too where kernels change their ways: `landmarks`. Where several activations
-    have elements for every combination of their codes, each goes on when those before it have gone through all of
-    theirs.
+    If there are many more codes than elements, the codes at which kernels change branches are added: `landmarks`. Where
+    several activations have elements for every combination of their codes, each takes its next code after the
+    activations before it have gone through all of theirs.
     """
     if target.spec.inputs[name].role != "activation":
         return random(site_of(target, case, name))

@@ -42,7 +42,7 @@ RESTS: Mapping[str, tuple[int, ...]] = {"batch": (17, 20, 24, 33), "outputs": (1
 FAR = 2.0**6
 """Factor of the output's range for ties past the whole numbers of float32."""
 OF_BLOCKS = 3
-"""Times as many cases of a target whose weights have blocks: three depths, beside whole blocks."""
+"""Times as many cases of a target whose weights have blocks: three depths that are not whole blocks."""
 
 
 def deep(target: Target) -> list[Case]:
@@ -59,7 +59,7 @@ def deep(target: Target) -> list[Case]:
 
 
 def _depth(spec: Spec) -> str | None:
-    """Return the dimension along which products are added up that is no place of a window; the last one drawn."""
+    """Return the dimension along which products are added up that is not a place of a window; the last one drawn."""
     terms = spec.error_model.terms
     if spec.error_model.kind != "bilinear" or terms is None:
         return None

@@ -391,8 +391,8 @@ def _solved_product(target: Target, case: Case, tensors: Mapping[str, Array]) ->
     """Return operands whose first product lies one unit away from a tie, beyond float32, where half_even would err.
 
     The next one along b is a tie itself. The first code of a is large and odd, so that a code of b with any remainder
-    modulo the output's step exists; the others of its row are zero where products are added, and the same where they
-    stand alone. Without the output's range, both are as large as they can be.
+    modulo the output's step exists; the others of its row are zero where products are added, and the
+    same elsewhere. Without the output's range, both are as large as they can be.
     """
     (a, b), seed = target.spec.activations, case.data.seed
     scales = [float(activation_of(target, case, name).scale) for name in (a, b)]

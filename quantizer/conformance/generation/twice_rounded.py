@@ -25,7 +25,7 @@ KINDS = ("linear", "selection", "mean", "bilinear")
 def twice_rounded(target: Target) -> list[Case]:
     """Return cases in which the first rounding of the platform moves a sum over a tie of the second one.
 
-    A sum does so within half a unit of the first rounding beside a tie, so that random data seldom do, and a kernel
+    A sum does so within half a unit of the first rounding next to a tie, so that random data seldom do, and a kernel
     that rounds once would pass. Nothing for platforms that round once.
     """
     platform = target.platform

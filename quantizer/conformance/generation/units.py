@@ -24,7 +24,7 @@ BLOCKS = (4, 8, 16, 32, 64, 256)
 SIZES = tuple(sorted({1, *(size for v in BLOCKS for size in (v - 1, v, v + 1, v + v // 2, 2 * v + 1))}))
 """One less, as many, one more, half as many more (a tail that a block of half the size has not), two blocks and one."""
 FEW = tuple(size for size in SIZES if 4 <= size <= 17)
-"""Sizes of windows, of which no kernel has large ones."""
+"""Sizes of windows, for which no kernel is made for large values."""
 LISTED, COUNTED = (4, 5, 7), (4, 5, 8, 16)
 """Values of an attribute that is a list (strides, paddings), and of one that is a number (groups)."""
 RANKS = (5, 6)
@@ -57,7 +57,7 @@ class Unit:
     is_full: bool = False
     """The size is that of a sum which an accumulator ends at: the data must be as large as they can be."""
     is_blocks: bool = False
-    """The size is beside whole blocks of weights that have a scale together."""
+    """The size is not a whole number of blocks of weights that share a scale."""
 
     @property
     def kind(self) -> tuple[str, int | None, bool, bool]:
@@ -107,7 +107,7 @@ def _of_size(target: Target, name: str, domain: Domain) -> Iterator[Unit]:
 
 
 def beside_blocks(target: Target, name: str) -> list[int]:
-    """Return sizes beside whole blocks of weights along the axis of the sum; none without blocks."""
+    """Return sizes next to whole numbers of blocks of weights along the axis of the sum; none without blocks."""
     block = target.scheme.weight.block if target.scheme.weight is not None else None
     terms = target.spec.error_model.terms
     if block is None or terms is None or name not in terms.names:
@@ -237,7 +237,7 @@ def batch_of(spec: Spec) -> str:
 
 
 class _Lean:
-    """Another chooser's choices, sizes at most a little above their least.
+    """The choices of another source, with sizes close to their smallest values.
 
     Half of the cases have one value for all entries of a list, and for all sizes that have one domain: as networks have
     them. Half have the defaults of real attributes to the last bit. Half have as many axes as a shape may have, so that

@@ -22,7 +22,7 @@ from quantizer.core.spec import Spec
 
 DOUBLE = (2, 1)
 OTHERS = ((1, 2), (3, 2), (4, 1), (2, 3), (3, 10), (5, 3), (3, 4))
-"""Places of the output over those of the input, along both axes or along one. 3 of 10 lie on ties, and beside them."""
+"""Places of the output over those of the input, along both axes or along one. 3 of 10 lie on ties or next to them."""
 ASKED = "size"
 """The attribute: how many places the output has along each of the input's last axes."""
 KEPT = 3

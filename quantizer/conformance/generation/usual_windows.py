@@ -42,7 +42,7 @@ DILATED = (
 )
 """Kernel, stride, padding before and after, and dilation, the same along all axes.
 
-An even image under an odd kernel and a stride has an odd rest of padding: behind it, or before it. DILATED is for
+An even image under an odd kernel and a stride has an odd rest of padding: after it, or before it. DILATED is for
 operators that have a dilation.
 """
 CHANNELS = ((3,), (1, 4))

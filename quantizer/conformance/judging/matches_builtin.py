@@ -60,7 +60,7 @@ def _tiled_alike(trial: Trial, forward: Function) -> bool:
         wanted = stitched(own, tiles(trial.spec, trial.case.shapes, trial.case.attrs, trial.case.tiles))
     try:
         return np.array_equal(tiled_codes(trial, planned(trial, trial.case.tiles)), wanted)
-    except Exception:  # noqa: BLE001 - tiles that raise are no defect of the real system
+    except Exception:  # noqa: BLE001 - tiles that raise are not a defect of the real system
         return False
 
 

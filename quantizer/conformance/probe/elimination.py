@@ -81,7 +81,7 @@ class Found:
     answers: list[tuple[Question, Array]] = field(default_factory=list, repr=False)
     """A question and the engine's codes for it."""
     far: bool = False
-    """Whether no hypothesis explains results far beyond the codes; the class is then that of all others."""
+    """Whether no hypothesis explains results far beyond the codes; the class is then that of the other results."""
     before: list[Hypothesis] = field(default_factory=list)
     """The hypotheses that explain all sums within 15 bits, if none explains larger ones."""
 

@@ -20,7 +20,7 @@ ROWS = "the rows of the covering array"
 
 
 def integers(low: int, high: int) -> st.SearchStrategy[int]:
-    """Return Hypothesis's integers from *low* to *high*, whatever stands in the sources that are loaded."""
+    """Return Hypothesis's integers from *low* to *high*, independent of the source files that are loaded."""
     return st.integers(APART + low, APART + high).map(lambda drawn: drawn - APART)
 
 

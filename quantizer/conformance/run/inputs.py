@@ -29,7 +29,7 @@ SETTINGS = ("tox.ini", "pyproject.toml", "pytest.ini", ".pytest.ini", "setup.cfg
 STARTED = ("*.pth", "sitecustomize.py", "usercustomize.py", "*-info/entry_points.txt", "quantizer_conformance.py")
 """Files in folders of packages that Python and pytest run before a program starts."""
 IMPORTED = ("*.py", "*/__init__.py")
-"""What could stand in a module's place, in a folder that pytest puts on the path (that of a conftest.py)."""
+"""What could replace a module, in a folder that pytest puts on the path (that of a conftest.py)."""
 SETTLED = 60.0
 """Seconds after which no other process of this run writes a compiled file anew."""
 SUFFIXES = (".yaml", ".jsonl", ".py")

@@ -51,7 +51,7 @@ class ShippedSpecs:
         node.workerinput[KEY] = self.names()
 
     def pytest_sessionstart(self) -> None:
-        """Refuse a name that is no shipped operator, before anything is collected."""
+        """Refuse a name that is not a shipped operator, before anything is collected."""
         self._paths()
 
     def _paths(self) -> list[Path]:

@@ -52,7 +52,7 @@ class SpecFile(pytest.File):
     """One spec: an item for each scheme x platform, and one each for spec, golden, reject and regressions."""
 
     platforms: set[str] | None = None
-    """Of a shipped spec: where cases are wanted, beside regressions; None: every item."""
+    """Of a shipped spec: where cases are wanted, in addition to regressions; None: every item."""
     shipped: bool = False
     """Whether `--op-shipped` asks for it, and the run's own root does not hold it."""
 

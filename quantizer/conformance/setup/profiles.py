@@ -32,7 +32,7 @@ class Profile:
             max_examples=self.examples,
             database=DirectoryBasedExampleDatabase(".hypothesis/examples"),
             deadline=None,
-            suppress_health_check=[HealthCheck.too_slow],  # what slows a machine down is no fault of the operator
+            suppress_health_check=[HealthCheck.too_slow],  # what slows a machine down is not a fault of the operator
             phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.target],
             print_blob=False,
         )

@@ -57,7 +57,7 @@ def with_xfails(library: Library, file: Path) -> Library:
 
 
 def read_xfails(file: Path) -> Xfails:
-    """Read the entries of *file* as they stand; `with_xfails` judges them."""
+    """Read the entries of *file* without checks; `with_xfails` judges them."""
     return read_file(file, Xfails, lambda _: [])[0]
 
 
@@ -89,7 +89,7 @@ def _problems(found: Xfails, library: Library, folder: Path, today: str) -> Iter
                 place, f"{entry.id!r} expired on {entry.expires}, {entry.owner} owns it. Mend it or extend it."
             )
         if entry.since and entry.since > entry.expires:
-            yield Finding(("xfails", index, "since"), f"{entry.since} lies behind the expiry, {entry.expires}.")
+            yield Finding(("xfails", index, "since"), f"{entry.since} lies after the expiry, {entry.expires}.")
         if not is_file(folder / entry.case):
             yield Finding(
                 ("xfails", index, "case"), f"no such file: {entry.case}. Keep the replay file of the failure."

@@ -165,7 +165,7 @@ class Trial:
 
     @cached_property
     def refusal(self) -> str | None:
-        """Why the case does not run: a plugin declares so, or a real engine has no way to; None if it runs."""
+        """Why the case does not run: a plugin declares so, or a real engine cannot express it; None if it runs."""
         if self.unsupported is not None:
             return self.unsupported
         try:
@@ -354,7 +354,7 @@ class Trial:
     def magnitude(self, operands: Mapping[str, Tensor]) -> Array:
         """Return the sum of |terms| of a linear or bilinear operator: the reference on absolute values.
 
-        Of a sum of operands, each operand's part is taken alone, so that `a - b` counts |a| + |b|.
+        For a sum of operands, each operand's part is counted separately, so that `a - b` counts |a| + |b|.
         """
         pointing = {name for name, item in self.spec.inputs.items() if item.kind == "index"}
         absolute = {name: values if name in pointing else values.abs() for name, values in operands.items()}

@@ -37,8 +37,9 @@ def intervals(trial: Trial) -> Intervals | str:
     """Return the interval that check `arithmetic` allows for each output element, or the reason why there is none.
 
     The package's own codes are judged with their stages hidden, like those of a function that returns files alone. An
-    interval that changes with the codes that are judged, as where one hidden number is inferred from them, is
-    none: a bundle says what is right before anything runs. A case whose own codes do not pass has no interval either.
+    interval that changes with the codes that are judged, as where one hidden number is inferred from them, does
+    not count: a bundle says what is right before anything runs. A case whose own codes do not pass has no interval
+    either.
     """
     codes = trial.outcome.codes
     verdict, found = _judged(trial, codes)

@@ -45,7 +45,7 @@ def judge(bundle: Bundle, results: Path) -> Iterator[Judged]:
     """Yield the verdict on each case, in the order of the bundle; CaseError if *results* is not a folder."""
     if not is_folder(results):
         raise CaseError(
-            f"{shown_path(results)}: is no folder. Name the folder that holds a file CASE.bin for each case."
+            f"{shown_path(results)}: is not a folder. Name the folder that holds a file CASE.bin for each case."
         )
     for vector in bundle.manifest.cases:
         yield _judged(bundle, vector, results / f"{vector.id}.bin")

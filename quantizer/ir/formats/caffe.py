@@ -90,7 +90,7 @@ def _text(path: Path, where: str) -> Any:
         _refuse_unsupported(readable, where)
         raise FormatError(f"{where}: {str(err).replace('quantizer_caffe.', '')}") from None
     except RecursionError:
-        raise FormatError(f"{where}: nested too deeply: this is no prototxt.") from None
+        raise FormatError(f"{where}: nested too deeply: this is not a prototxt.") from None
     _upgrade(net, where)
     _refuse_unsupported(net, where)
     return net

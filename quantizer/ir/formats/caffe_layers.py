@@ -293,7 +293,7 @@ def right_aligned(blob: Array, axes: int) -> Array:
     """Return a legacy blob (num, channels, height, width) with as many axes as its layer says: the last ones.
 
     Source: Blob::ShapeEquals of Caffe, which reads a blob of fewer axes as one with ones before them. A blob with one
-    size above 1 is of one axis wherever that size stands: writers of such files put it anywhere.
+    size above 1 is of one axis wherever that size is: writers of such files put it anywhere.
     """
     if blob.ndim != LEGACY or axes >= LEGACY:
         return blob

@@ -200,7 +200,7 @@ def flatten(writer: Writer, layer: Any, _: list[Array]) -> None:
     param, rank = layer.flatten_param, writer.ranks[x]
     first, last = axis_of(param, min(1, rank - 1), rank), axis_of(param, -1, rank, "end_axis")
     if first > last:
-        raise FormatError(f"axis={first} behind end_axis={last}: must not be.")
+        raise FormatError(f"axis={first} after end_axis={last}: must not be.")
     kept = [0] * first + [-1]
     if last == rank - 1:
         writer.make(layer, "Reshape", [x, _axes(writer, layer, "shape", kept)], first + 1)
@@ -222,7 +222,7 @@ def reshape(writer: Writer, layer: Any, _: list[Array]) -> None:
     count = said(param, "num_axes", -1)
     if not 0 <= first <= rank or (count != -1 and first + count not in (rank, first + len(sizes))):
         raise UnsupportedError(
-            f"axis={param.axis}, num_axes={count} of {rank} axes: axes behind must keep their places."
+            f"axis={param.axis}, num_axes={count} of {rank} axes: axes after must keep their places."
         )
     behind = 0 if count == -1 else rank - first - count
     shape = [0] * first + sizes + [0] * behind

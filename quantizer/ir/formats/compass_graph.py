@@ -86,7 +86,7 @@ def parse_graph(sections: Sequence[Section], blob: Blob) -> Graph:
     for start, end in zip(starts, ends[1:], strict=True):
         body = _graph(sections[start], SUBGRAPH, sections[start + 1 : end], blob, graph.tensors)
         if body.name in bodies:
-            raise sections[start].error("subgraph_name", f"{body.name!r} stands twice: rename one")
+            raise sections[start].error("subgraph_name", f"{body.name!r} occurs twice: rename one")
         bodies[body.name] = body
     blob.check_overlaps()
     return replace(graph, subgraphs=bodies)
@@ -246,7 +246,7 @@ def _constant_stems(section: Section) -> list[str]:
         if len(missing) == 1 or (missing and "offset" in found and found & {"size", "shape"}):
             there = ", ".join(f"{stem}_{part}" for part in QUAD if part in found)
             key = f"{stem}_{missing[0]}"
-            raise section.error(key, f"missing beside {there}: write {key}=..., or remove the constant")
+            raise section.error(key, f"missing next to {there}: write {key}=..., or remove the constant")
     return [stem for stem, found in parts.items() if len(found) == len(QUAD)]
 
 

@@ -127,7 +127,7 @@ def quantized_tops(
     scales, zeros = (_per_output(section, key, len(tops), stored) for key in (TOP_SCALE, TOP_ZP))
     pairs = _ranges(section, len(tops)) if TOP_RANGE in section else None
     if scales is None and zeros is not None:
-        raise section.error(TOP_SCALE, "missing beside layer_top_zp: write layer_top_scale=[...]")
+        raise section.error(TOP_SCALE, "missing next to layer_top_zp: write layer_top_scale=[...]")
     absorbed = scales is not None and all(top.dtype.is_integer for top in tops)
     if pairs is not None:
         whole = [(lo, hi) for lo, hi in pairs if isinstance(lo, int) and isinstance(hi, int)]

@@ -45,7 +45,7 @@ def parse_value(text: str) -> AttrValue:
 
 
 def parse_names(text: str) -> tuple[str, ...]:
-    """Return the names of a flat list as they stand: a tensor may be called `1` or `true`."""
+    """Return the names of a flat list, unchanged: a tensor may be called `1` or `true`."""
     names = _parse_list(text, leaf=str) if text.startswith("[") else None
     if not isinstance(names, tuple) or not all(isinstance(name, str) for name in names):
         raise ValueError(f"got {text[:60]!r}: write a list of names like [a,b]")
@@ -197,7 +197,7 @@ class Section:
         return FormatError(f"{self.path}:{line}: {key}: {what}.")
 
     def text(self, key: str) -> str:
-        """Return the value of a required key as it stands."""
+        """Return the value of a required key, unchanged."""
         if key not in self.entries:
             raise self.error(key, f"missing in the section that starts here: write {key}=...")
         if not self.entries[key].text:
@@ -284,7 +284,7 @@ def sections_of(content: str, name: str) -> list[Section]:
 
 
 def check_file(name: str) -> None:
-    """Raise FormatError if *name* is no regular file."""
+    """Raise FormatError if *name* is not a regular file."""
     if not is_file(Path(name)):
         reason = "not a file" if is_folder(Path(name)) else "no such file"
         raise FormatError(f"{name}: {reason}: name a file that exists.")
@@ -309,7 +309,7 @@ def _add(entries: dict[str, Entry], path: str, line: str, number: int) -> None:
 
 
 def _problem(entries: Mapping[str, Entry], line: str, key: str, equals: str, text: str) -> str:
-    """Return why *line*, without outer spaces, is no further entry, or nothing."""
+    """Return why *line*, without outer spaces, is not a further entry, or nothing."""
     if control := _CONTROL.search(line):
         return f"{line[:60]!r}: control character {control[0]!r}: remove it."
     if not equals:
@@ -322,5 +322,5 @@ def _problem(entries: Mapping[str, Entry], line: str, key: str, equals: str, tex
         return f"{key[:60]}: {text[:60]!r} holds a second '=': a line has exactly one."
     if key in entries:
         first = entries[key].line
-        return f"{key[:60]}: already on line {first}: a key stands once in a section; a blank line ends one."
+        return f"{key[:60]}: already on line {first}: a key may occur once in a section; a blank line ends a section."
     return ""

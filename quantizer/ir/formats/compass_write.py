@@ -108,7 +108,7 @@ def _constant_keys(graph: Graph, node: Node) -> tuple[str, ...]:
     where = f"layer {node.name!r}"
     keys = cast("tuple[str, ...] | None", node.extra.get(CONSTANTS))
     if keys is None and node.op == node.op.lower():
-        raise FormatError(f"{where}: {node.op!r} is no Compass layer: pass the graph through foreign() first.")
+        raise FormatError(f"{where}: {node.op!r} is not a Compass layer: pass the graph through foreign() first.")
     keys = keys or ()
     count = len(node.inputs) - len(keys)
     for name in node.inputs:
@@ -136,7 +136,7 @@ def _top_lines(where: str, node: Node, tops: Sequence[Tensor], layout: Layout) -
         return found
     if any(p is not None and p.scale.dim() for p in params):
         if len(bounds) < len(tops):
-            raise FormatError(f"{where}: scales per channel beside an output without codes: quantize all outputs.")
+            raise FormatError(f"{where}: scales per channel with an output without codes: quantize all outputs.")
         steps = [scale_of(p).reshape(-1) for p in params if p is not None]
         zeros = [(-p.zero_point).to(torch.int32).reshape(-1) for p in params if p is not None]
         for key, name, columns in ((TOP_SCALE, "float32", steps), (TOP_ZP, "int32", zeros)):
@@ -184,7 +184,7 @@ def _value(where: str, value: object) -> str:
 
 
 def _text(where: str, text: str) -> str:
-    """Return *text* for a line that is read as it stands."""
+    """Return *text* for a line that is read unchanged."""
     try:
         check_text(text)
     except ValueError as err:

@@ -17,7 +17,7 @@ from quantizer.core.spec import Spec
 from quantizer.ir.graph import Graph
 
 NAMES = ("compass", "onnx", "tflite", "torch", "tosa", "tpulang")
-"""The systems whose names of operators a spec may list under `names`, beside those of rooms."""
+"""The systems whose names of operators a spec may list under `names`, besides those of rooms."""
 
 
 class LayerFile(Protocol):

@@ -82,7 +82,7 @@ def _text(attribute: Attribute, value: AttrValue) -> str:
 
 
 def string_text(value: str) -> str:
-    """Return the MLIR string of *value*; ValueError if it is no Unicode text."""
+    """Return the MLIR string of *value*; ValueError if it is not Unicode text."""
     value.encode("utf-8")
     return quoted(value)
 
@@ -118,14 +118,14 @@ def _entry(pair: object) -> str:
 
 
 def read_dictionary(cursor: Cursor, depth: int = 0) -> dict[str, Literal]:
-    """Return the entries between braces; FormatError if a name stands twice."""
+    """Return the entries between braces; FormatError if a name occurs twice."""
     found: dict[str, Literal] = {}
     cursor.expect("{")
     while not cursor.at("}"):
         token = cursor.token
         name = cursor.label(cursor.next()) if token.kind == "string" else cursor.expect_kind("word", "a name").text
         if name in found:
-            cursor.fail(f"attribute {name!r} stands twice", token.at)
+            cursor.fail(f"attribute {name!r} occurs twice", token.at)
         if not cursor.skip("="):
             cursor.fail(f"attribute {name!r}: must be followed by '=' and a value, got {cursor.shown()}")
         found[name] = read_literal(cursor, depth)
@@ -181,7 +181,7 @@ def _float(cursor: Cursor, kind: str, text: str, at: int, *, is_hex: bool) -> fl
         cursor.fail(f"{text[:40]}: more bits than {kind} has", at)
     value = float(struct.unpack(packing, struct.pack(bits, int(text, 16)))[0]) if is_hex else float(text)
     if math.isnan(value) or (math.isinf(value) and not is_hex):
-        cursor.fail(f"{text[:40]} is no number that {kind} holds", at)
+        cursor.fail(f"{text[:40]} is not a number that {kind} holds", at)
     try:
         return float(struct.unpack(packing, struct.pack(packing, value))[0])
     except OverflowError:

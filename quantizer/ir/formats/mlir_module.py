@@ -18,7 +18,7 @@ _ALIAS = re.compile(r"^#loc[0-9]*[ \t]*=", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Operation:
-    """One operation as it stands: values by name, names of its location."""
+    """One operation as written: values by name, names of its location."""
 
     op: str
     results: tuple[str, ...]
@@ -190,7 +190,7 @@ def _read_attributes(cursor: Cursor) -> dict[str, Literal]:
     if cursor.at("{"):
         for name, literal in read_dictionary(cursor).items():
             if name in attrs:
-                cursor.fail(f"attribute {name!r} stands twice", literal.at)
+                cursor.fail(f"attribute {name!r} occurs twice", literal.at)
             attrs[name] = literal
     return attrs
 

@@ -38,7 +38,7 @@ _PLAIN = {"n": b"\n", "t": b"\t", '"': b'"', "\\": b"\\"}
 
 @dataclass(frozen=True)
 class Token:
-    """One token: what it is, as it stands, and where it begins."""
+    """One token: its kind, its text, and where it begins."""
 
     kind: str
     text: str
@@ -97,7 +97,7 @@ class Cursor:
             return
         found = _TOKENS.match(self.text, at)
         if found is None or found.lastgroup is None:
-            self.fail(f"{self.text[at : at + 20]!r} is no token of MLIR", at)
+            self.fail(f"{self.text[at : at + 20]!r} is not a token of MLIR", at)
         self.token, self._end = Token(found.lastgroup, found[0], at), found.end()
 
     def next(self) -> Token:
@@ -111,14 +111,14 @@ class Cursor:
         return self.token.text == text and self.token.kind in ("word", "mark", "arrow")
 
     def skip(self, text: str) -> bool:
-        """Move over the word or mark *text* where it stands here; return whether it did."""
+        """Move over the word or mark *text* if it comes next; return whether it did."""
         if self.at(text):
             self._step()
             return True
         return False
 
     def expect(self, text: str) -> Token:
-        """Move over the word or mark *text*; FormatError if something else stands here."""
+        """Move over the word or mark *text*; FormatError if something else comes next."""
         if not self.at(text):
             self.fail(f"must be {text!r}, got {self.shown()}")
         return self.next()
@@ -142,7 +142,9 @@ class Cursor:
             if mark:
                 return _PLAIN[mark].decode()
             if not code:
-                self.fail(f'{found[0]!r} is no escape: write \\n, \\t, \\", \\\\ or two hexadecimal digits', token.at)
+                self.fail(
+                    f'{found[0]!r} is not an escape: write \\n, \\t, \\", \\\\ or two hexadecimal digits', token.at
+                )
             return chr(0xDC00 + int(code, 16))
 
         text = _ESCAPE.sub(plain, body)

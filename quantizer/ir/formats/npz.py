@@ -49,7 +49,7 @@ BAD_HEADERS = (
     RecursionError,
     MemoryError,
 )
-"""What numpy raises for headers that are no literals, or literals of something else."""
+"""What numpy raises for headers that are not literals, or literals of something else."""
 DAMAGED = (
     zipfile.BadZipFile,
     zlib.error,
@@ -115,8 +115,8 @@ def _entry(name: str) -> zipfile.ZipInfo:
 def read_npz(path: str | os.PathLike[str], *, largest: int | None = None, texts: bool = False) -> dict[str, Array]:
     """Return the arrays of the archive at *path* by name, in its order, each of the machine's own order of bytes.
 
-    FormatError if it is no archive of arrays of numbers, or *texts*, is damaged, names one twice, or holds more than
-    *largest* bytes (LARGEST): before as many are read.
+    FormatError if it is not an archive of arrays of numbers, or *texts*, is damaged, names one twice, or holds more
+    than *largest* bytes (LARGEST): before as many are read.
     """
     where = os.fspath(path)
     found: dict[str, Array] = {}
@@ -126,7 +126,7 @@ def read_npz(path: str | os.PathLike[str], *, largest: int | None = None, texts:
             for entry in _entries(where, archive, LARGEST if largest is None else largest, held):
                 name = entry.filename.removesuffix(".npy")
                 if name in found:
-                    raise FormatError(f"{where}: array {name!r} stands twice: every array needs a name of its own.")
+                    raise FormatError(f"{where}: array {name!r} occurs twice: give every array its own name.")
                 with archive.open(entry) as file:
                     found[name] = _array(f"{where}: array {name!r}", file, entry.file_size, texts=texts)
     except FormatError:

@@ -164,7 +164,7 @@ def _concat(work: _Work, node: onnx.NodeProto) -> Nodes:
     attrs, raw = _attributes(work, node), f"{_label(node)}#float"
     y_scale, y_zero, *rest = node.input
     if not rest or len(rest) % 3:
-        raise work.refuse(node, f"{len(rest)} operands behind the result's: must be three for each tensor.")
+        raise work.refuse(node, f"{len(rest)} operands after the result's: must be three for each tensor.")
     made = [work.dequantized(node, f"x{i // 3}", rest[i : i + 3]) for i in range(0, len(rest), 3)]
     join = helper.make_node("Concat", [name for name, _ in made], [raw], name=_label(node), **attrs)
     return [*(before for _, before in made), join, work.quantized(node, raw, y_scale, y_zero)]

@@ -135,7 +135,7 @@ class KindConstraint(AttrConstraint[Attribute]):
     attribute: top_ops.Attribute
 
     def verify(self, attr: Attribute, constraint_context: object) -> None:  # noqa: ARG002
-        """Raise VerifyException for an attribute of another kind, or a text that is no choice."""
+        """Raise VerifyException for an attribute of another kind, or a text that is not a choice."""
         kind, choices = self.attribute.kind, self.attribute.choices
         if not _is(kind, attr) or (choices and attr.data not in choices):
             wanted = f"one of {', '.join(choices)}" if choices else WANTED[kind]

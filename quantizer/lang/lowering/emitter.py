@@ -16,7 +16,7 @@ from quantizer.runtime.onnx import FAMILIES
 from quantizer.runtime.onnx.kernels import KERNELS, Context
 
 OPSET = 21
-"""Of every graph that is emitted: the first one whose DequantizeLinear reads 16-bit codes."""
+"""The opset of every emitted graph: the first one whose DequantizeLinear reads 16-bit codes."""
 READ_WHOLE = {
     "Reshape": (1,), "Expand": (1,), "Tile": (1,), "Slice": (1, 2, 3, 4), "Pad": (1, 2, 3), "Squeeze": (1,),
     "Unsqueeze": (1,), "Split": (1,), "TopK": (1,), "Resize": (1, 2, 3), "Clip": (1, 2), "CumSum": (1,),

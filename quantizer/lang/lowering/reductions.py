@@ -1,4 +1,4 @@
-"""Reductions, the places of extremes, order."""
+"""Reductions, positions of extremes, sorting."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def _tensors(name: str) -> Compare:
         return compared(MODES[name], tensor_i0, tensor_i1, scale, zero_point, out_name)
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"Return 1 where {MODES[name]} holds of two tensors of one type, 0 elsewhere."
+    function.__doc__ = f"Return 1 where {MODES[name]} holds for two tensors of one type, 0 elsewhere."
     return operator("compare")(function)
 
 
@@ -98,7 +98,7 @@ def _number(name: str) -> CompareConst:
         return graph.add("top.CompareConst", [tensor_i0], attrs, result, out_name=out_name)[0]
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"Return 1 where {MODES[name[:2]]} holds of a tensor and a real number, 0 elsewhere."
+    function.__doc__ = f"Return 1 where {MODES[name[:2]]} holds for a tensor and a real number, 0 elsewhere."
     return operator("compare")(function)
 
 

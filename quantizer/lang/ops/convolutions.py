@@ -274,7 +274,7 @@ def conv_quant(
 ) -> Tensor:
     """Requantize the sums of conv_int: times input_scale * weight_scale / output_scale, as a multiplier of 31 bits.
 
-    As requant_int's mode 0, which rounds half up at 2**31 and half away from zero behind it: what tpu-mlir lowers it
+    As requant_int's mode 0, which rounds half up at 2**31 and half away from zero after it: what tpu-mlir lowers it
     to. weight_scale and weight_zp may be one for each filter.
     """
     _integers(2, input, weight, bias)

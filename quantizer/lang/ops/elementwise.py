@@ -40,7 +40,9 @@ def _result_type(
     kinds = [item.dtype for item in (t0, t1) if isinstance(item, Tensor)]
     if any(kind in a.FLOATS for kind in kinds) or "float" in t0.dtype + t1.dtype:
         if t0.dtype != t1.dtype:
-            raise LangError(f"operands of {t0.dtype} and {t1.dtype}: floats must be of one type, beside floats only.")
+            raise LangError(
+                f"operands of {t0.dtype} and {t1.dtype}: floats must be of one type and combined with floats only."
+            )
         return str(a.one_of("out_dtype", out_dtype or t0.dtype, (t0.dtype,)))
     whole = [kind for kind in allowed if "int" in kind and not (signed and kind.startswith("uint"))]
     default = kinds[0] if kinds[0].startswith("int") else kinds[-1]

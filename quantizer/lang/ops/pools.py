@@ -104,7 +104,7 @@ def maxpool2d_with_mask(
 ) -> tuple[Tensor, Tensor]:
     """Return the largest of each window of float32, and as int32 its place in its own image, rows first.
 
-    The mask is named mask_name, else as the result with `_mask` behind it.
+    The mask is named mask_name, else as the result with `_mask` after it.
     """
     a.tensor("input", input, ("float32",), 4)
     attrs = _window(2, kernel, stride, pad, ceil_mode)

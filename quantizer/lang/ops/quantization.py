@@ -205,7 +205,7 @@ def requant_fp(
 ) -> Tensor:
     """Return saturate(round(float32(x) * scale + offset)), in float32; scale and offset one number or one a channel.
 
-    The result's zero point is the first offset, none where that is no code. half_up is written as down with offset +
+    The result's zero point is the first offset, none where that is not a code. half_up is written as down with offset +
     0.5, half_down as up with offset - 0.5, as the original does.
     """
     a.tensor("tensor_i", tensor_i, ("float32", "float16", "int32", "int16", *a.CODES))

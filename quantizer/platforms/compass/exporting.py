@@ -40,7 +40,7 @@ class Written(TypedDict):
 def written_case(trial: Trial) -> Written:
     """Return the files of a case that the flow reads; UnsupportedError if Compass IR or a cfg cannot hold it.
 
-    Calibrated ranges stand in the IR (layer_top_range), and the cfg takes them from there (in_ir).
+    Calibrated ranges are in the IR (layer_top_range), and the cfg takes them from there (in_ir).
     """
     if FORMAT not in trial.spec.formats:
         raise UnsupportedError("no file format holds this operator")

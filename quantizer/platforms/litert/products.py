@@ -55,7 +55,7 @@ def depthwise_convolution(
 def transposed_convolution(
     call: Call, codes: Mapping[str, Tensor], parameters: Parameters | None, variant: str
 ) -> Lowered:
-    """Return TRANSPOSE_CONV, its weights [o, kh, kw, c] spread to dilation and groups by zeros, and cropped behind it.
+    """Return TRANSPOSE_CONV, its weights [o, kh, kw, c] spread to dilation and groups by zeros, and cropped after it.
 
     Its own crop is that of padding SAME, taken where it is the case's and no stride is beyond the kernel; rows after
     the last window, which see the bias alone, are part of its output's shape.
@@ -64,7 +64,7 @@ def transposed_convolution(
     x, weight = codes["x"].numpy(), _spread(codes["weight"].numpy(), attrs["dilation"], attrs["groups"])
     stride, crop, output = attrs["stride"], attrs["padding"], _output(parameters)
     if any(extra >= step for extra, step in zip(attrs["output_padding"], stride, strict=True)):
-        raise RefusedError("TRANSPOSE_CONV adds fewer rows behind its last window than its stride")
+        raise RefusedError("TRANSPOSE_CONV adds fewer rows after its last window than its stride")
     n, o, *size = infer_shapes(call.spec, {name: tuple(c.shape) for name, c in codes.items()}, attrs)["y"]
     axes = zip(x.shape[2:], weight.shape[2:], stride, size, crop[:2], crop[2:], strict=True)
     own = any(crop) and all(_is_own_crop(*axis) for axis in axes)

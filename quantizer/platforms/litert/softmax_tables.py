@@ -78,7 +78,7 @@ def of_float32(x: Tensor, parameters: Parameters, axis: int) -> Staged:
     """Add one after the other in float32, multiply by 1 / (sum * scale), round half up."""
     output = parameters.outputs["y"]
     exponentials = _looked_up(x, parameters, axis).float()
-    # in the kernel's order: float32 sums in another order are other numbers
+    # in the kernel's order: float32 sums in another order give other numbers
     total = torch.zeros_like(exponentials.select(axis, 0))
     for part in exponentials.unbind(axis):
         total = total + part
@@ -90,7 +90,7 @@ def of_float32(x: Tensor, parameters: Parameters, axis: int) -> Staged:
 def wide(request: Request) -> Parameters:
     """Provide tables of 513 entries: `exp` on [-10, 0], `reciprocal` 1 / (1 + x) on [0, 1]; 2**15 is 1.
 
-    `input_multiplier` and `input_shift` bring a distance to 2**16 - 1 steps for 10.
+    `input_multiplier` and `input_shift` scale a distance so that 10 becomes 2**16 - 1 steps.
     """
     parameters = default_parameters(request)
     mantissa, shift = fixed_point(parameters.inputs["x"].scale / (REACH / 65535.0))

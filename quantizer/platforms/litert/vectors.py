@@ -32,8 +32,8 @@ SCALAR_VECTORS: Mapping[Narrowing, int] = {"wraps": 8, "saturates": 16}
 def narrowed_sum(terms: Mapping[str, Tensor], parameters: Parameters, shapes: Sequence[tuple[int, ...]]) -> Tensor:
     """Return codes of a sum as LiteRT's optimized ADD does: in 8-bit vectors, 16-bit numbers wrap before saturation.
 
-    A sum of more than 32,767 output codes becomes one of the other sign, in whole vectors alone. These round operands
-    otherwise too (`_summed_in_vectors`).
+    A sum of more than 32,767 output codes becomes one of the other sign, in whole vectors alone. These also round
+    operands in another way (`_summed_in_vectors`).
     """
     if parameters.outputs["y"].dtype.bits > NARROW_BITS:
         return requantize_terms(terms, parameters)

@@ -19,7 +19,7 @@ def softmax(x: Tensor, *, parameters: Parameters, axis: int) -> Staged:
     """
     output = parameters.outputs["y"]
     exponentials = parameters.tables["exp"].entries[x.amax(dim=axis, keepdim=True) - x].float()
-    # in the kernel's order: float32 sums in another order are other numbers
+    # in the kernel's order: float32 sums in another order give other numbers
     total = torch.zeros_like(exponentials.select(axis, 0))
     for part in exponentials.unbind(axis):
         total = total + part

@@ -10,7 +10,7 @@ from quantizer.runtime.engines.scripts import Source, feeds_text
 
 
 def script(job: Job, known: Mapping[str, Array]) -> Source:
-    """Return how a script builds the model and runs it as it stands, without optimizations."""
+    """Return how a script builds the model and runs it unchanged, without optimizations."""
     return Source(
         (IMPORTS[0], "import onnxruntime", IMPORTS[1]),
         ("onnxruntime {onnxruntime.__version__}", "onnx {onnx.__version__}"),

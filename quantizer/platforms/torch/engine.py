@@ -34,7 +34,7 @@ TYPES: Mapping[str, type[np.generic]] = {"value": np.uint8, "index": np.int64, "
 """Kind of an input -> the type that it is fed as."""
 IMAGE = 4
 CHANNELS_FIRST = ("avg_pool2d", "global_avg_pool2d")
-"""Averages round otherwise where channels lie last in memory: they are always provided with channels first."""
+"""Averages round differently where channels are last in memory: they are always provided with channels first."""
 QNNPACK_RATIOS = (2.0**-14, 2.0**8)
 
 
@@ -46,7 +46,7 @@ def supports(spec: Spec, scheme: Scheme, platform: Platform, variant: str) -> st
 
 
 def lower(call: Call, codes: Mapping[str, Tensor], parameters: Parameters, variant: str) -> Lowered:
-    """Return the description of the operator, its constants behind it; the bias is the float32 value of its codes.
+    """Return the description of the operator, its constants after it; the bias is the float32 value of its codes.
 
     Images are stored in the case's axis order, except for averages.
     """

@@ -55,7 +55,7 @@ def convolve(
     """Return the graph of a convolution of any kind, what it gives (or its sums), and how that is permuted.
 
     A 1-d convolution becomes a 2-d one of unit height, as in TensorFlow Lite's and PyTorch's converters; each group
-    becomes a convolution, and their results are joined behind RESCALE. Filters of a dilated transposed one have zeros
+    becomes a convolution, and their results are joined after RESCALE. Filters of a dilated transposed one have zeros
     between taps.
     """
     op, attrs = call.spec.op, dict[str, Any](call.attrs)
@@ -133,7 +133,7 @@ def used(
         kept[axis + 1] = size - max(0, rest - after)
         if kept[axis + 1] < 1:
             raise RefusedError(
-                f"no window reaches the input along axis {axis}: TOSA allows no rest behind the last window"
+                f"no window reaches the input along axis {axis}: TOSA allows no rest after the last window"
             )
         pads += [before, max(0, after - rest)]
         sizes.append(free // step + 1)
@@ -172,7 +172,7 @@ def _spaced(weight: Array, dilation: Sequence[int]) -> Array:
 
 
 def rescaled(graph: TosaGraph, parts: Sequence[Value], parameters: Parameters) -> list[Value]:
-    """Bring sums to codes of the output; multipliers per channel are dealt to *parts* one after the other."""
+    """Bring sums to codes of the output; multipliers per channel are distributed over *parts* in turn."""
     ratio, output = parameters.rescale, parameters.outputs["y"]
     assert ratio is not None
     mantissa, shift = ratio.mantissa.reshape(-1).tolist(), ratio.shift.reshape(-1).tolist()

@@ -28,7 +28,7 @@ class PyGraph:
         self._taken = taken
 
     def get_valid_tensor_name(self, prefix: str) -> str:
-        """Return *prefix*, with a number behind it where a tensor of that name exists."""
+        """Return *prefix*, with a number after it where a tensor of that name exists."""
         name, number = prefix, 0
         while name in self._taken:
             number += 1

@@ -28,7 +28,7 @@ from quantizer.runtime.engines.process import OverLimitError, Worker
 from quantizer.runtime.engines.protocol import Call
 
 STOPPED = 3
-"""So many answers on an operator may break a limit; then it is not asked for any more."""
+"""Answers on one operator that may break a limit; after that the engine is not asked for the operator."""
 
 
 class ExternalEngine:
@@ -117,7 +117,7 @@ class ExternalEngine:
         op = call.spec.op
         if self._stopped[op] >= STOPPED:
             raise EngineError(
-                f"the engine is not asked for {op} any more: {STOPPED} cases broke a limit, the last: {self._last}"
+                f"the engine is no longer asked for {op}: {STOPPED} cases broke a limit, the last: {self._last}"
             )
         try:
             return np.array(lowered.result(self._worker.run(lowered.job)), order="C")

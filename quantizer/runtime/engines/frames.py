@@ -73,7 +73,7 @@ def replies(frame: Frame, jobs: Sequence[Job]) -> list[Reply]:
     """Return the reply to each of *jobs*; FormatError if *frame* holds another number of them or an invalid reply."""
     listed = frame.header.get("replies")
     if not isinstance(listed, list) or len(listed) != len(jobs) or not all(map(_is_reply, listed)):
-        raise FormatError("a message that is no reply")
+        raise FormatError("a message that is not a reply")
     if sum(item["outputs"] for item in listed) != len(frame.arrays):
         raise FormatError("a reply whose number of arrays is not the declared one")
     left = iter(frame.arrays)
@@ -162,9 +162,9 @@ def _header(text: bytes) -> dict[str, Any]:
     try:
         header = json.loads(text)
     except (ValueError, RecursionError):
-        raise FormatError("a message whose text is no JSON") from None
+        raise FormatError("a message whose text is not JSON") from None
     if not isinstance(header, dict):
-        raise FormatError("a message whose text is no JSON object")
+        raise FormatError("a message whose text is not a JSON object")
     return header
 
 

@@ -59,7 +59,7 @@ def greeting_of(header: Mapping[str, Any]) -> Greeting:
             or len(names) > MOST
             or not all(isinstance(n, str) and NAME.fullmatch(n) for n in names)
         ):
-            raise FormatError(f"a greeting whose {key} are no list of names")
+            raise FormatError(f"a greeting whose {key} are not a list of names")
     if not isinstance(floats := header.get("floats", False), bool):
         raise FormatError("a greeting whose floats is neither true nor false")
     return Greeting(**words, operators=tuple(lists["operators"]), formats=tuple(lists["formats"]), floats=floats)

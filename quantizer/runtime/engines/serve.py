@@ -9,7 +9,7 @@ and, unless it is part of this package, the constants of its greeting: NAME, VER
 DEVICE, ISA, OPERATORS (names of quantizer's operators; absent: all that the form can express), FLOATS (whether it runs
 float models too).
 
-Messages have a length of 4 bytes (little endian) before their JSON text; behind it come models, then arrays, as the
+Messages have a length of 4 bytes (little endian) before their JSON text; after it come models, then arrays, as the
 text lists them. docs/engines.md describes each field.
 """
 

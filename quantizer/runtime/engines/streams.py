@@ -37,7 +37,7 @@ class Answers:
         threading.Thread(target=_take, args=(process.stdout, self._parts, over), daemon=True).start()
 
     def read(self, size: int) -> bytes:
-        """Return *size* bytes; fewer where the pipe ended, or no one waits for it any more."""
+        """Return *size* bytes; fewer where the pipe ended, or nobody waits for it."""
         while len(self._rest) < size and not self._ended:
             part = self._next()
             self._ended = not part

@@ -25,7 +25,7 @@ from quantizer.runtime.isolation.launch import launch
 from quantizer.runtime.isolation.wire import Opaque, Reader, Writer, write_model
 
 HANGS = 3
-"""So often a function may fail to answer; then it is not called any more."""
+"""Calls that a function may leave unanswered; after that it is not called."""
 RECENT = 256
 """Specs, schemes and platforms that are known by their address."""
 PROBES = {"writes": "wrote into operand 'x'", "keeps": "other codes"}
@@ -112,13 +112,13 @@ class Host:
     def _called(self, asked: Mapping[str, Any], args: Sequence[Any], named: Mapping[str, Any]) -> Any:
         function = asked["function"]
         if self._hangs.get(function, 0) >= HANGS:
-            raise EngineError(f"it was not called any more: {HANGS} calls before did not end in time")
+            raise EngineError(f"it was not called again: {HANGS} earlier calls did not end in time")
         self._revive()
         writer = Writer(self._number, _refuse)
         body = {"args": writer.write(tuple(args)), "named": writer.write(dict(named)), "pinned": is_within()}
         # The same call ended a process before: other checks of the case must not each wait for the next death.
         if self._fatal and (why := self._fatal.get(_digest(function, body, writer))) is not None:
-            raise EngineError(why)  # before anything is taken out of here that the process is told once
+            raise EngineError(why)  # first: later values may be left out because the process already has them
         drop, self._dropped = self._dropped, []
         header = {**asked, **body, "define": self._new_models(), "drop": drop}
         try:

@@ -179,7 +179,7 @@ def _require_same_in(
     for name, (_, room) in placed.items():
         if not torch.equal(before[name], room):
             raise FunctionError(
-                f"wrote beside operand {name!r}, which is part of a larger buffer. Write into no operand."
+                f"wrote outside operand {name!r}, which is part of a larger buffer. Write into no operand."
             )
     if (found := _difference(known, given)) is not None:
         raise FunctionError(f"gave {found} where its operands {layout}. {said}")
@@ -203,7 +203,7 @@ def _turned(values: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _inside(values: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the same values at an odd offset in a larger buffer, other values before and behind."""
+    """Return the same values at an odd offset in a larger buffer, other values before and after."""
     room = torch.full((values.numel() + 2 * MARGIN,), POISON).to(values.dtype)
     found = room[MARGIN : MARGIN + values.numel()].view(values.shape)
     found.copy_(values)

@@ -124,7 +124,7 @@ def described(host: Host, functions: Sequence[Mapping[str, Any]]) -> list[Regist
     for number, told in zip(host.describe(functions), functions, strict=True):
         origin = str(told["origin"])
         if origin in ("", BUILT_IN, OVERRIDE) or told["kind"] not in KINDS:
-            raise PluginError(f"{told['op']}.{told['kind']} ({origin}): is no function of a plugin.")
+            raise PluginError(f"{told['op']}.{told['kind']} ({origin}): is not a function of a plugin.")
         stand_in = StandIn(host, number, str(told["kind"]), told["accepts"])
         found.append(
             Registration(

@@ -136,7 +136,7 @@ class Served:
             )
 
     def _flow(self, header: Mapping[str, Any], frame: Frame) -> Frame:
-        """Call a function of ours that calls functions of plugins."""
+        """Call one of our functions that calls functions of plugins."""
         return self._called(loaded(header["function"]), header, frame)
 
     def _probe(self, header: Mapping[str, Any], frame: Frame) -> Frame:

@@ -1,4 +1,4 @@
-"""A model cut into parts at its edges: an operator with the quantizations around it, and the clip right behind it."""
+"""A model cut into parts at its edges: an operator with the quantizations around it, and the clip right after it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ALONE = "@alone"
 
 @dataclass(frozen=True)
 class Part:
-    """Nodes between edges: dequantizations of operands, one operator, clips behind it, quantizations of the result."""
+    """Nodes between edges: dequantizations of operands, one operator, clips after it, quantizations of the result."""
 
     name: str
     op: str

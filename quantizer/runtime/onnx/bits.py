@@ -40,7 +40,8 @@ _bitwise("BitwiseNot", np.bitwise_not)
 def bit_shift(x: Tensor, y: Tensor, *, direction: str) -> Tensor:
     """Shift bits by y places; bits beyond either end are lost.
 
-    Right keeps the sign. Of y below 0 or not below the width nothing is left: 0, to the right -1 of a negative number.
+    Right keeps the sign. Where y is below 0 or at least the width, the result is 0; a right shift of a negative number
+    gives -1.
     """
     _integers("BitShift", x, y)
     if direction not in ("LEFT", "RIGHT"):
@@ -73,7 +74,9 @@ def bit_cast(x: Tensor, *, to: DType) -> Tensor:
         or x.dtype not in _WHOLE
         or kind not in _WHOLE
     ):
-        raise UnsupportedError(f"BitCast of {x.dtype} to {to.name}: must be whole bytes, as many as before.")
+        raise UnsupportedError(
+            f"BitCast of {x.dtype} to {to.name}: both types must have the same size, in whole bytes."
+        )
     return x.contiguous().view(SIGNED[x.dtype.itemsize]).view(kind)
 
 

@@ -56,7 +56,7 @@ def reshaped(x: Tensor, wanted: Sequence[int], *, allow_zero: bool) -> tuple[int
         rest = math.prod(size for size in sizes if size != -1)
         sizes[sizes.index(-1)] = x.numel() // rest if rest else 0
     if min(sizes, default=0) < 0 or math.prod(sizes) != x.numel():
-        raise UnsupportedError(f"Reshape of {list(x.shape)} to {list(wanted)}: the number of elements must stay.")
+        raise UnsupportedError(f"Reshape of {list(x.shape)} to {list(wanted)}: the number of elements must not change.")
     return tuple(sizes)
 
 

@@ -327,5 +327,5 @@ def qlinear_matmul(
     if y_zero.dtype == torch.int8:
         beyond = (sums * (left * right).double() / y_scale.double() + y_zero.double()).abs() > 127
         if bool(beyond.any()):
-            raise UnsupportedError("QLinearMatMul: an int8 result beyond its codes: use uint8, or a wider scale.")
+            raise UnsupportedError("QLinearMatMul: an int8 result exceeds its codes: use uint8, or a larger scale.")
     return codes

@@ -25,7 +25,7 @@ def axes_given(op: str, x: Tensor, axes: Any, noop: int) -> tuple[int, ...] | No
 
 
 NARROW = {"ReduceL2": (torch.float16, torch.bfloat16)}
-"""Formats in which the registry's operator would leave the range on the way, or lose digits."""
+"""Formats in which the registry's operator would overflow in between, or lose digits."""
 
 
 def _reduction(name: str, function: Reduce, alone: Callable[[Tensor], Tensor], ours: str | None = None) -> None:

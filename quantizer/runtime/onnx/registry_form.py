@@ -318,7 +318,7 @@ class _Tape:
         for operand, other in self.operands:
             if other is value and operand in self.form.live:
                 return self.form.live[operand]
-        raise UnsupportedError("its result is none that an operator made")
+        raise UnsupportedError("its result was not made by an operator")
 
     def renamed(self) -> list[Node]:
         """Return the nodes with the results that are the node's outputs under the outputs' names."""
@@ -342,7 +342,7 @@ def _kernel(node: Node) -> Kernel | None:
 
 
 def _ours(node: Node, operands: Sequence[Tensor | None], ctx: Context, run: _Tape) -> Any:
-    """Return the results of a node, made by *run* alone; None if it is no operator of the registry."""
+    """Return the results of a node, made by *run* alone; None if it is not an operator of the registry."""
     several = composed.COMPOSED.get(node.op)
     found = None if several is None else several(run, *operands, **node.attrs, **special(several, node, ctx))
     kernel = _kernel(node)

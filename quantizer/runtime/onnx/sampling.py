@@ -161,7 +161,7 @@ def col2im(
 
 @kernel("CenterCropPad")
 def center_crop_pad(x: Tensor, shape: Tensor, *, axes: Sequence[int] | None = None) -> Tensor:
-    """The middle of each axis, or zeros around it; of an odd rest the larger part is behind."""
+    """The middle of each axis, or zeros around it; if the rest is odd, the larger part comes last."""
     wanted = whole(shape)
     along = [axis_of("CenterCropPad", axis, x.dim()) for axis in (range(x.dim()) if axes is None else axes)]
     if len(wanted) != len(along):

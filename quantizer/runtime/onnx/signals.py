@@ -1,4 +1,4 @@
-"""Spectra: Fourier transforms whole and in frames, the windows before them, and the bands behind them."""
+"""Spectra: Fourier transforms whole and in frames, the windows before them, and the bands after them."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def dropout(
 ) -> Tensor | tuple[Tensor, ...]:
     """Return the operand unchanged and a mask of ones; refused for a model that asks for dropout at inference."""
     if scalar(training, 0) and scalar(chance, 0.5) != 0:
-        raise UnsupportedError("Dropout: training_mode: its random numbers are no part of the standard.")
+        raise UnsupportedError("Dropout: training_mode: its random numbers are not part of the standard.")
     return x if made == 1 else (x, torch.ones(x.shape, dtype=torch.bool))
 
 

@@ -20,7 +20,7 @@ FLOAT = DTYPES["float32"]
 WIDE = DTYPES["float64"]
 """Of the scales of a bias that QLinearConv adds up in integers."""
 MOVED = ("Flatten", "MaxPool", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
-"""Operators that may stand between the codes themselves."""
+"""Operators that may lie between the codes themselves."""
 DEFAULT_AXIS = 1
 EXACT_BITS = 16
 """Codes of as many bits come back to the bit from the float32 that they stand for."""
@@ -46,10 +46,10 @@ class Unfolded:
 def unfolded(graph: Graph) -> Unfolded:
     """Return the float graph inside a QDQ or QLinear model.
 
-    A constant that is quantized becomes the values of its codes. One whose codes have no parameters of ours, of blocks
-    or of floats of 8 bits, becomes plain values. A quantization that our parameters cannot express stays a node:
-    computed scales, floats of 8 bits, blocks, types other than float32. Where codes are read otherwise than by their
-    own parameters, a QuantizeLinear makes them.
+    A constant that is quantized becomes the values of its codes. One whose codes have no parameters that we have, of
+    blocks or of floats of 8 bits, becomes plain values. A quantization that our parameters cannot express stays a node:
+    computed scales, floats of 8 bits, blocks, types other than float32. Where codes are read with other parameters than
+    their own, a QuantizeLinear makes them.
     """
     work = _Work(_without_qlinear(graph))
     for node in work.source.order:
@@ -187,7 +187,7 @@ class _Work:
         )
 
     def _copied(self, name: str, codes: str) -> str:
-        """Return a copy of a tensor, which is quantized while the tensor itself is not, or otherwise."""
+        """Return a copy of a tensor: quantized if the tensor is not, else not."""
         tensor = self.tensors[name]
         if not tensor.ranked:
             raise UnsupportedError(f"{name!r} is quantized and is read as it is too: its number of axes must be known.")
@@ -205,7 +205,7 @@ class _Work:
             self.values[made] = self.codes[codes][0]
 
     def _take_plain(self, node: Node) -> None:
-        """Make a constant of codes that have no parameters of ours."""
+        """Make a constant of codes whose parameters have no form here."""
         values = [None if name is None else self.source.tensor(name).data for name in node.inputs]
         data = KERNELS["DequantizeLinear"](node, values, Context(self.source, torch.device("cpu")))
         assert isinstance(data, torch.Tensor)
@@ -213,7 +213,7 @@ class _Work:
         self.tensors[made.name] = replace(made, shape=tuple(data.shape), data=data, ranked=True, qparams=None)
 
     def _is_plain(self, node: Node) -> bool:
-        """Return whether a DequantizeLinear makes a constant of codes that have no parameters of ours."""
+        """Return whether a DequantizeLinear makes a constant of codes whose parameters have no form here."""
         constant = all(name is None or self.source.tensor(name).data is not None for name in node.inputs)
         return constant and not self._has_parameters(node)
 
@@ -242,7 +242,7 @@ class _Work:
         if scale is None or scale.data is None or (zero is not None and zero.data is None):
             raise UnsupportedError(f"{place}: scale and zero point are computed: must be constants.")
         if node.attrs.get("block_size"):
-            raise UnsupportedError(f"{place}: block_size: parameters of blocks have no codes of ours.")
+            raise UnsupportedError(f"{place}: block_size: parameters of blocks have no codes here.")
         held = self.source.tensor(node.outputs[0] if node.op == "QuantizeLinear" else str(node.inputs[0]))
         dtype = held.dtype if zero is None else zero.dtype
         if not dtype.is_integer:

@@ -179,7 +179,7 @@ class _Model:
         return self.node("DequantizeLinear", [made, *self._parameters(name, params, kind)], _axis(params))
 
     def quantized(self, name: str, params: QParams) -> str:
-        """Add a QuantizeLinear behind *name*."""
+        """Add a QuantizeLinear after *name*."""
         return self.node("QuantizeLinear", [name, *self._parameters("y", params, _format(params))], _axis(params))
 
     def lowered(self, result: str, kind: str, shape: tuple[int, ...]) -> Lowered:
