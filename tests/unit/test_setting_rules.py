@@ -103,7 +103,12 @@ def linted(folder: Path, **keys: str) -> list[str]:
             "sums of 44 bits; times a multiplier of 31 bits they leave 64 bits",
         ),
         (
-            {"ops": "[sub]", "rounding": "half_away", "requantize": "{default: q31_double}", "multiplier": "{left_shift: 24}"},
+            {
+                "ops": "[sub]",
+                "rounding": "half_away",
+                "requantize": "{default: q31_double}",
+                "multiplier": "{left_shift: 24}",
+            },
             "requantize.default",
             "operands of 34 bits after their shift",
         ),

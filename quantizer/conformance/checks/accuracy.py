@@ -123,9 +123,7 @@ def _with_limit(trial: Trial, inner: Interval, allowed: Interval) -> Interval:
         return allowed
     scale, zero = float(trial.output.scale), int(trial.output.zero_point)
     end = scale * (expected_parameters.limit_code(most, scale, zero, rule) - zero)
-    return Interval(
-        np.minimum(allowed.lo, end), np.where(inner.hi >= most, np.maximum(allowed.hi, end), allowed.hi)
-    )
+    return Interval(np.minimum(allowed.lo, end), np.where(inner.hi >= most, np.maximum(allowed.hi, end), allowed.hi))
 
 
 def _limit_error(trial: Trial) -> float:
