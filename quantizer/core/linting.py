@@ -134,7 +134,7 @@ def _refused(library: Library, files: Sequence[Path]) -> Iterator[str]:
     """Yield a message for each operator that built-in functions cannot compute on a platform of *files*.
 
     A room from outside may bring its own functions and oracles. So only a generic requantization is refused there, in
-    families without an oracle.
+    families whose oracle states no numbers: the built-in rule provides these.
     """
     for file in files:
         platform = library.platforms.get(file.stem)
@@ -143,7 +143,9 @@ def _refused(library: Library, files: Sequence[Path]) -> Iterator[str]:
         specs, room = list(library.specs.values()), room_of(platform.platform)
         if room is not None:
             judged = {
-                oracle.family for oracle in room.oracles if platform.platform in (oracle.platforms or room.platforms)
+                oracle.family
+                for oracle in room.oracles
+                if oracle.numbers and platform.platform in (oracle.platforms or room.platforms)
             }
             specs = [spec for spec in specs if spec.quantization.family not in judged]
         positions = library.platform_positions[platform.platform]

@@ -62,7 +62,7 @@ def _signs(platform: Platform, schemes: Sequence[Scheme]) -> Iterator[tuple[Loca
     elif platform.parameters.zero_point == "negated" and not any("parameters" in d.checks for d in platform.defects):
         asymmetric = next((scheme.name for scheme in schemes if not _is_symmetric(platform, scheme)), None)
         if asymmetric is not None:
-            text = f"negated: clamped one short of the smallest code, so [0, max] loses a step (scheme {asymmetric!r})"
+            text = f"negated: one short of the smallest code, so that [0, max] loses a step (scheme {asymmetric!r})"
             yield ("parameters", "zero_point"), f"{text}. Write range, or declare a defect with checks: [parameters]."
 
 
@@ -169,23 +169,17 @@ def _room_for_products(
         if (scheme.weight is not None) != spec.has_weights or (families is not None and family not in families):
             continue
         for variant in sorted(variants_of(platform, family) & INTEGER_BITS.keys()):
-            held, place = _factor(platform, spec, scheme, variant), ("requantize", family)
-            bits = _multiplier_bits(platform, scheme, variant)
+            held, bits = _factor(platform, spec, scheme, variant), _multiplier_bits(platform, scheme, variant)
             if held is None or held + bits <= PRODUCT_BITS or variant in said:
                 continue
             said.add(variant)
             if spec.error_model.kind == "bilinear":
-                what, write = (
-                    f"sums of {held} bits",
-                    "accumulator: {bits: 32, overflow: wrap} or saturate, fewer multiplier bits,",
-                )
+                what, write = f"sums of {held} bits", "accumulator: {bits: 32, overflow: wrap}, or fewer bits"
             else:
                 what, write = f"operands of {held} bits after their shift", "a smaller left_shift or sum_shift"
+            place = family if family in platform.requantize else "default"
             text = f"{spec.op} under {scheme.name!r} has {what}; times a multiplier of {bits} bits they leave 64 bits."
-            yield (
-                place if family in platform.requantize else ("requantize", "default"),
-                f"{text} Write {write} or exact.",
-            )
+            yield ("requantize", place), f"{text} Write {write}, or exact."
 
 
 def _factor(platform: Platform, spec: Spec, scheme: Scheme, variant: Variant) -> int | None:

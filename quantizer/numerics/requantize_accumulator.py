@@ -126,6 +126,9 @@ def requantize_mean(sums: Tensor, counts: Tensor | int, parameters: Parameters) 
         case "q31_mean_in_16_lanes":
             (x,) = parameters.inputs.values()
             return mean_in_vectors(sums, int(counts.max()), x, out, -1 if rescale.axis is None else rescale.axis)
+        case "f32_even_zpin":  # one product, then the zero point; a sum of operands would fold their zero points
+            (factor,) = rescale.factors.values()
+            return requantize(sums, replace(rescale, mantissa=torch.tensor(factor, dtype=torch.float64)), out)
         case "f32_mean_of_codes_half_even":
             return requantize_reduction(sums, int(counts.max()), parameters)
         case "q31_folded":

@@ -202,6 +202,7 @@ def fails_alone(
         ("layer_norm", {"requantize": {"default": "multiplier_shift"}, "multiplier": {"bits": 15}}),
         ("resize_bilinear", {"requantize": {"default": "multiplier_shift"}, "multiplier": {"bits": 15}}),
         ("reduce_l2", {"accumulator": {"bits": 20, "overflow": "saturate"}}),
+        ("reduce_mean", {"requantize": {"default": "f32_even_zpin"}}),
         ("pad", {"full_range_outputs": ["pad"]}),
         ("quantize", {"quantizer": {"rounding": "up"}, "enclosing": {"format": "float32"}}),
         ("quantize", {"shared_parameters": ["boundary"]}),

@@ -1,7 +1,9 @@
 """Where a platform's room has an oracle of a family, the codes that it gives are the only right ones."""
 
 from dataclasses import replace
+from fractions import Fraction
 
+import numpy as np
 import pytest
 from plugin_sandbox import failing, sandbox, target
 
@@ -67,3 +69,39 @@ def nothing(asked):  # noqa: ARG001 - as an oracle is called
 
 def ten(asked):  # noqa: ARG001 - as an oracle is called
     return 10.0
+
+
+@pytest.mark.parametrize(("op", "scheme"), [("conv2d", "w8a8"), ("avg_pool2d", "a8")])
+def test_an_oracle_is_given_the_exact_sums(monkeypatch, op, scheme):
+    """With them it states a chip's own requantization, here the exact one, in a line."""
+    family = load_library().specs[op].quantization.family
+    monkeypatch.setattr(room_oracles, "oracle_of", lambda *_: Oracle(family, f"{__name__}:rounded"))
+    assert failing(target(load_library(), op, scheme, "ideal"), 3) == {}
+    own = REGISTRY.get(op, "quantized", "ideal")
+
+    def beside(*operands, parameters, **attributes):
+        return (own(*operands, parameters=parameters, **attributes) - 1).clamp_min(parameters.outputs["y"].qmin)
+
+    with REGISTRY.overridden(op, "quantized", beside, "ideal"):
+        assert "arithmetic" in failing(target(load_library(), op, scheme, "ideal"), 3)
+
+
+def rounded(asked):
+    products = [Fraction(float(asked.grids["x"].scale)) / Fraction(float(asked.output.scale))]
+    if "weight" in asked.grids:
+        weights = np.broadcast_to(asked.grids["weight"].scale, asked.shape[1])
+        products = [products[0] * Fraction(float(scale)) for scale in weights]
+    codes = np.empty(asked.shape, np.int64)
+    for place in np.ndindex(*asked.shape):
+        ratio = products[place[1] % len(products)]
+        codes[place] = round(int(asked.sums[place]) * ratio / int(asked.terms[place]))
+    return codes + int(asked.output.zero_point)
+
+
+def test_an_operator_without_sums_says_so(monkeypatch):
+    monkeypatch.setattr(room_oracles, "oracle_of", lambda *_: Oracle("softmax", f"{__name__}:of_sums"))
+    assert "has no sums of products and no windows" in failing(softmax(), 1)["arithmetic"][0].reason
+
+
+def of_sums(asked):
+    return asked.sums

@@ -196,7 +196,18 @@ multiplier: {{bits: 15, {shift}}}
             "",
             ["avg_pool2d: multiplier_shift has no rule for a pooling. Write one of exact"],
         ),
-        ("avg_pool2d, relu", "max_shift: 31", 'Oracle("average_pooling", "chip.oracle:mean"),', []),
+        (
+            "avg_pool2d, relu",
+            "max_shift: 31",
+            'Oracle("average_pooling", "chip.oracle:mean"),',
+            ["avg_pool2d: multiplier_shift has no rule for a pooling. Write one of exact"],
+        ),
+        (
+            "avg_pool2d, relu",
+            "max_shift: 31",
+            'Oracle("average_pooling", "chip.oracle:mean", numbers="chip.oracle:numbers"),',
+            [],
+        ),
         ("relu", "shifts: [1, 31]", "", ["shifts is for fixed-point multipliers, got [1, 31]. Write max_shift."]),
     ],
 )

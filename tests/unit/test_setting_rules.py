@@ -95,7 +95,7 @@ def linted(folder: Path, **keys: str) -> list[str]:
         (
             {"parameters": "{zero_point: negated}"},
             "parameters.zero_point",
-            "so [0, max] loses a step (scheme 'w8a8'). Write range, or declare a defect",
+            "so that [0, max] loses a step (scheme 'w8a8'). Write range, or declare a defect",
         ),
         (
             {"ops": "[matmul]", "schemes": "[a16]", "requantize": "{default: q31_single}", "multiplier": "{}"},
