@@ -46,6 +46,7 @@ y = np.array(extractor.extract('y')[1]).reshape([2, 128])
 print("float   ", y.ravel()[:8])
 got = np.clip(np.rint(y / np.float32(s_y)) + z_y, -128, 127)
 got = got.astype(np.int64)
+assert got.shape == expected.shape, f"shape {got.shape}, right is {expected.shape}"
 wrong = np.abs(got - np.clip(steps + z_y, -128, 127)) > 0.501
 at = np.flatnonzero(wrong)[:8]
 print("at element ", at.tolist())

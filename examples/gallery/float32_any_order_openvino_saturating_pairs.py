@@ -60,6 +60,7 @@ config = {"INFERENCE_NUM_THREADS": 1, "INFERENCE_PRECISION_HINT": "f32"}
 compiled = core.compile_model(core.read_model(model, b""), "CPU", config)
 got = next(iter(compiled({"x": x}).values()))
 got = got.astype(np.int64)
+assert got.shape == expected.shape, f"shape {got.shape}, right is {expected.shape}"
 wrong = np.abs(got - np.clip(steps + z_y, -128, 127)) > 0.501
 print("got     ", got.ravel().tolist())
 print("differs" if wrong.any() else "agrees")

@@ -50,6 +50,7 @@ onnx.save(made, path)
 session = tract.onnx().load(path).into_model().into_runnable()
 got = session.run([x])[0].to_numpy()
 got = got.astype(np.int64)
+assert got.shape == expected.shape, f"shape {got.shape}, right is {expected.shape}"
 wrong = np.abs(got - np.clip(steps + z_y, -128, 127)) > 0.501
 print("got     ", got.ravel().tolist())
 print("differs" if wrong.any() else "agrees")

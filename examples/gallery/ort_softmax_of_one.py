@@ -49,6 +49,7 @@ options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABL
 session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 got = session.run(None, {"x": x})[0]
 got = got.astype(np.int64)
+assert got.shape == expected.shape, f"shape {got.shape}, right is {expected.shape}"
 wrong = np.abs(got - np.clip(steps + z_y, 0, 255)) > 0.501
 print("got     ", got.ravel().tolist())
 print("differs" if wrong.any() else "agrees")

@@ -48,6 +48,7 @@ for _ in range(20):  # what is read may change from run to run
     interpreter.invoke()
     got = interpreter.get_tensor(interpreter.get_output_details()[0]["index"])
     got = got.astype(np.int64)
+    assert got.shape == expected.shape, f"shape {got.shape}, right is {expected.shape}"
     wrong = np.abs(got - np.clip(steps + z_y, -32768, 32767)) > 0.501
     if wrong.any():
         break

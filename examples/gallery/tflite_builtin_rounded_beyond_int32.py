@@ -47,6 +47,7 @@ for detail in interpreter.get_input_details():
 interpreter.invoke()
 got = interpreter.get_tensor(interpreter.get_output_details()[0]["index"])
 got = got.astype(np.int64)
+assert got.shape == expected.shape, f"shape {got.shape}, right is {expected.shape}"
 wrong = np.abs(got - np.clip(steps + z_y, -32768, 32767)) > 0.501
 print("got     ", got.ravel().tolist())
 print("differs" if wrong.any() else "agrees")

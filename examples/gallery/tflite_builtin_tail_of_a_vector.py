@@ -54,6 +54,7 @@ for detail in interpreter.get_input_details():
 interpreter.invoke()
 got = interpreter.get_tensor(interpreter.get_output_details()[0]["index"])
 got = got.reshape([1, 8, 1, 1]).astype(np.int64)
+assert got.shape == expected.shape, f"shape {got.shape}, right is {expected.shape}"
 wrong = got != expected
 print("got     ", got.ravel().tolist())
 print("differs" if wrong.any() else "agrees")

@@ -35,6 +35,7 @@ for place, values in enumerate([x]):
 interpreter.invoke()
 got = interpreter.get_output(0)
 got = got.astype(np.int64)
+assert got.shape == expected.shape, f"shape {got.shape}, right is {expected.shape}"
 wrong = np.abs(got - np.clip(steps + z_y, -128, 127)) > 0.501
 print("got     ", got.ravel().tolist())
 print("differs" if wrong.any() else "agrees")

@@ -37,6 +37,7 @@ for place, values in enumerate([x]):
 interpreter.invoke()
 got = interpreter.get_output(0)
 got = got.astype(np.int64)
+assert got.shape == expected.shape, f"shape {got.shape}, right is {expected.shape}"
 wrong = np.abs(got - np.clip(steps + z_y, -128, 127)) > 0.501
 at = np.flatnonzero(wrong)[:8]
 print("at element ", at.tolist())

@@ -41,6 +41,7 @@ for place, values in enumerate([x]):
 interpreter.invoke()
 got = interpreter.get_output(0)
 got = got.astype(np.int64)
+assert got.shape == expected.shape, f"shape {got.shape}, right is {expected.shape}"
 wrong = got != expected
 at = np.flatnonzero(wrong)[:8]
 print("at element ", at.tolist())

@@ -31,6 +31,7 @@ x_q = torch._make_per_tensor_quantized_tensor(torch.from_numpy(x), 0.01155981887
 y = torch.nn.functional.adaptive_avg_pool2d(x_q, (1, 1))
 got = y.int_repr().numpy()
 got = got.astype(np.int64)
+assert got.shape == expected.shape, f"shape {got.shape}, right is {expected.shape}"
 wrong = got != expected
 print("got     ", got.ravel().tolist())
 print("differs" if wrong.any() else "agrees")

@@ -34,6 +34,7 @@ x_q = torch._make_per_tensor_quantized_tensor(torch.from_numpy(x), 0.00784313771
 y = torch.nn.functional.max_pool2d(x_q, [2, 2], [1, 1], [1, 1], ceil_mode=False)
 got = y.int_repr().numpy()
 got = got.astype(np.int64)
+assert got.shape == expected.shape, f"shape {got.shape}, right is {expected.shape}"
 wrong = np.abs(got - np.clip(steps + z_y, 0, 255)) > 0.501
 print("got     ", got.ravel().tolist())
 print("differs" if wrong.any() else "agrees")

@@ -40,6 +40,7 @@ b_q = torch._make_per_tensor_quantized_tensor(torch.from_numpy(b), 1.0, 75)
 y = Q.add(a_q, b_q, 4.0, 121)
 got = y.int_repr().numpy()
 got = got.astype(np.int64)
+assert got.shape == expected.shape, f"shape {got.shape}, right is {expected.shape}"
 wrong = got != expected
 at = np.flatnonzero(wrong)[:8]
 print("at element ", at.tolist())

@@ -45,6 +45,7 @@ packed = Q.conv2d_prepack(w_q, bias_f, [1, 1], [1, 1], [1, 1], 8)
 y = Q.conv2d(x_q, packed, 0.0313725508749485, 128)
 got = y.int_repr().numpy()
 got = got.astype(np.int64)
+assert got.shape == expected.shape, f"shape {got.shape}, right is {expected.shape}"
 wrong = np.abs(got - np.clip(steps + z_y, 0, 255)) > 0.501
 print("got     ", got.ravel().tolist())
 print("differs" if wrong.any() else "agrees")

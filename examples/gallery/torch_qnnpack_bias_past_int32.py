@@ -38,6 +38,7 @@ packed = Q.conv2d_prepack(w_q, bias_f, [1, 2], [0, 0], [1, 1], 1)
 y = Q.conv2d(torch.nn.functional.pad(x_q, [1, 0, 0, 0], value=0.0), packed, 0.0014016071800142527, 0)
 got = y.int_repr().numpy()
 got = got.astype(np.int64)
+assert got.shape == expected.shape, f"shape {got.shape}, right is {expected.shape}"
 wrong = np.abs(got - np.clip(steps + z_y, 0, 255)) > 0.501
 print("got     ", got.ravel().tolist())
 print("differs" if wrong.any() else "agrees")

@@ -28,6 +28,7 @@ x_q = torch._make_per_tensor_quantized_tensor(torch.from_numpy(x), 0.00718443607
 y = x_q.mean([0, 1, 2], keepdim=True)
 got = y.int_repr().numpy()
 got = got.astype(np.int64)
+assert got.shape == expected.shape, f"shape {got.shape}, right is {expected.shape}"
 wrong = got != expected
 print("got     ", got.ravel().tolist())
 print("differs" if wrong.any() else "agrees")

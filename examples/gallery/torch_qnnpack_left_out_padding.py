@@ -33,6 +33,7 @@ x_q = torch._make_per_tensor_quantized_tensor(torch.from_numpy(x), 0.00392156885
 y = torch.nn.functional.avg_pool2d(x_q, [2, 2], [1, 1], [1, 1], False, False)
 got = y.int_repr().numpy()
 got = got.astype(np.int64)
+assert got.shape == expected.shape, f"shape {got.shape}, right is {expected.shape}"
 wrong = np.abs(got - np.clip(steps + z_y, 0, 255)) > 0.501
 print("got     ", got.ravel().tolist())
 print("differs" if wrong.any() else "agrees")

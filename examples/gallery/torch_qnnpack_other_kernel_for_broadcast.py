@@ -33,6 +33,7 @@ b_q = torch._make_per_tensor_quantized_tensor(torch.from_numpy(b), 0.125, 161)
 y = Q.add(a_q, b_q, 1.0, 128)
 got = y.int_repr().numpy()
 got = got.astype(np.int64)
+assert got.shape == expected.shape, f"shape {got.shape}, right is {expected.shape}"
 wrong = got != expected
 print("got     ", got.ravel().tolist())
 print("differs" if wrong.any() else "agrees")

@@ -36,6 +36,7 @@ x_q = torch._make_per_tensor_quantized_tensor(torch.from_numpy(x), 4.0, 146)
 y = Q.leaky_relu(x_q, 0.0, False, 16.0, 125)
 got = y.int_repr().numpy()
 got = got.astype(np.int64)
+assert got.shape == expected.shape, f"shape {got.shape}, right is {expected.shape}"
 wrong = got != expected
 at = np.flatnonzero(wrong)[:8]
 print("at element ", at.tolist())

@@ -35,6 +35,7 @@ x_q = torch._make_per_tensor_quantized_tensor(torch.from_numpy(x), 0.25, 164)
 y = Q.leaky_relu(x_q, 0.7734375, False, 2.0, 121)
 got = y.int_repr().numpy()
 got = got.astype(np.int64)
+assert got.shape == expected.shape, f"shape {got.shape}, right is {expected.shape}"
 wrong = got != expected
 at = np.flatnonzero(wrong)[:8]
 print("at element ", at.tolist())

@@ -62,6 +62,7 @@ packed = Q.conv2d_prepack(w_q, bias_f, [1, 2], [0, 0], [1, 1], 8)
 y = Q.conv2d(x_q, packed, 0.01568627543747425, 128)
 got = y.int_repr().numpy()
 got = got.astype(np.int64)
+assert got.shape == expected.shape, f"shape {got.shape}, right is {expected.shape}"
 wrong = np.abs(got - np.clip(steps + z_y, 0, 255)) > 0.501
 at = np.flatnonzero(wrong)[:8]
 print("at element ", at.tolist())

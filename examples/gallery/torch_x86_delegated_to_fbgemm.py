@@ -50,6 +50,7 @@ packed = Q.conv2d_prepack(w_q, bias_f, [1, 1], [0, 0], [1, 1], 1)
 y = Q.conv2d(x_q, packed, 128.0, 128)
 got = y.int_repr().numpy()
 got = got.astype(np.int64)
+assert got.shape == expected.shape, f"shape {got.shape}, right is {expected.shape}"
 wrong = got != expected
 at = np.flatnonzero(wrong)[:8]
 print("at element ", at.tolist())

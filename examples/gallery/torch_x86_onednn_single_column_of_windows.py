@@ -58,6 +58,7 @@ packed = Q.conv2d_prepack(w_q, bias_f, [1, 3], [0, 1], [1, 1], 7)
 y = Q.conv2d(torch.nn.functional.pad(x_q, [0, 0, 0, 1], value=0.0), packed, 0.003085501492023468, 118)
 got = y.int_repr().numpy()
 got = got.astype(np.int64)
+assert got.shape == expected.shape, f"shape {got.shape}, right is {expected.shape}"
 wrong = np.abs(got - np.clip(steps + z_y, 0, 255)) > 0.501
 at = np.flatnonzero(wrong)[:8]
 print("at element ", at.tolist())

@@ -48,6 +48,7 @@ for _ in range(20):  # what is read may change from run to run
     y = Q.conv2d(x_q, packed, 0.0470588244497776, 170)
     got = y.int_repr().numpy()
     got = got.astype(np.int64)
+    assert got.shape == expected.shape, f"shape {got.shape}, right is {expected.shape}"
     wrong = np.abs(got - np.clip(steps + z_y, 0, 255)) > 0.501
     if wrong.any():
         break

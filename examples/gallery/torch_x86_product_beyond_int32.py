@@ -37,6 +37,7 @@ b_q = torch._make_per_tensor_quantized_tensor(torch.from_numpy(b), 1.0, 128)
 y = Q.mul(a_q, b_q, 7.84313769486289e-09, 127)
 got = y.int_repr().numpy()
 got = got.astype(np.int64)
+assert got.shape == expected.shape, f"shape {got.shape}, right is {expected.shape}"
 wrong = np.abs(got - np.clip(steps + z_y, 0, 255)) > 0.501
 at = np.flatnonzero(wrong)[:8]
 print("at element ", at.tolist())

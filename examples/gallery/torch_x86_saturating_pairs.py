@@ -43,6 +43,7 @@ packed = Q.conv1d_prepack(w_q, bias_f, [1], [0], [1], 1)
 y = Q.conv1d(x_q, packed, 0.08158654719591141, 117)
 got = y.int_repr().numpy()
 got = got.astype(np.int64)
+assert got.shape == expected.shape, f"shape {got.shape}, right is {expected.shape}"
 wrong = np.abs(got - np.clip(steps + z_y, 0, 255)) > 0.501
 print("got     ", got.ravel().tolist())
 print("differs" if wrong.any() else "agrees")

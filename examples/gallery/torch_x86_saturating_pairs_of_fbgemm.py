@@ -44,6 +44,7 @@ packed = Q.linear_prepack(w_q, bias_f)
 y = Q.linear(x_q, packed, 8.635293960571289, 128)
 got = y.int_repr().numpy()
 got = got.astype(np.int64)
+assert got.shape == expected.shape, f"shape {got.shape}, right is {expected.shape}"
 wrong = np.abs(got - np.clip(steps + z_y, 0, 255)) > 0.501
 print("got     ", got.ravel().tolist())
 print("differs" if wrong.any() else "agrees")

@@ -40,6 +40,7 @@ outputs, status = tosa_reference_model.run(model, [np.moveaxis(x, 1, -1)])
 print("status  ", status)
 got = outputs[0]
 got = got.astype(np.int64)
+assert got.shape == expected.shape, f"shape {got.shape}, right is {expected.shape}"
 wrong = np.abs(got - np.clip(steps + z_y, -32768, 32767)) > 0.501
 print("got     ", got.ravel().tolist())
 print("differs" if wrong.any() else "agrees")

@@ -78,8 +78,9 @@ def computed_error(trial: Trial) -> Array:
             float_radius(near),
             float(trial.output.scale),
         )
-        away = np.maximum(np.maximum(inner.hi - near.y, near.y - inner.lo), 0.0) + radius
-        moved = away * (1 + lost(2)) + lost(2) * np.abs(near.y)
+        with np.errstate(invalid="ignore"):  # the difference of two infinities
+            away = np.maximum(np.maximum(inner.hi - near.y, near.y - inner.lo), 0.0) + radius
+            moved = away * (1 + lost(2)) + lost(2) * np.abs(near.y)
         trial.shared[name] = np.where(np.isnan(moved), np.inf, moved) / scale
     return trial.shared[name]
 

@@ -229,7 +229,12 @@ def _run(source: Source, arranged: str, expected: Expected, told: Told) -> list[
         f'print(f"{versions}")',
         f'print("expected", expected.ravel(){first}.tolist(), flush=True)',
     ]
-    found = [*source.lines, f"got = {arranged}.astype(np.int64)", f"wrong = {expected.wrong}"]
+    found = [
+        *source.lines,
+        f"got = {arranged}.astype(np.int64)",
+        'assert got.shape == expected.shape, f"shape {got.shape}, right is {expected.shape}"',
+        f"wrong = {expected.wrong}",
+    ]
     if told.unstable or told.severity == "memory":
         inside = [*found, "if wrong.any():", "    break"]
         found = [f"for _ in range({TRIES}):  # what is read may change from run to run", *(f"    {x}" for x in inside)]

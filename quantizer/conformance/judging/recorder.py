@@ -65,13 +65,13 @@ class Recorder:
         reached = coverage(trial.target, trial.case)
         failing = any(verdict.failing for verdict in verdicts)
         open_ = {name for name in trial.case.data.sets if f"data={name}" not in self._coverage}
-        lost = open_ if failing else missed_targets(trial, open_)
+        nothing = failing or any(verdict.status == "defect" and verdict.worst is None for verdict in verdicts)
+        lost = open_ if nothing else missed_targets(trial, open_)
         reached -= {f"data={name}" for name in lost}
         self._coverage |= reached
         for verdict in verdicts:
             self._blunt |= verdict.check == "arithmetic" and verdict.width > SHARP_WIDTH
             self._checks[verdict.check] = _added(self._checks.get(verdict.check, CheckRecord()), verdict)
-        nothing = failing or any(verdict.status == "defect" and verdict.worst is None for verdict in verdicts)
         ran = any(verdict.check not in ("parameters", "float") for verdict in verdicts)
         if nothing or not figures:
             return

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -36,8 +38,10 @@ def is_as_stated(defect: Defect, trial: Trial, check: str) -> bool:
     try:
         result = _result(trial, check)
         if stated.encloses:
-            changed = _changed(stated, trial, result)
-            return enclosed(changed, zero_point_first=stated.zero_point == "before").status == "pass"
+            first = stated.zero_point == "before"
+            return any(
+                enclosed(changed, zero_point_first=first).status == "pass" for changed in _changed(stated, trial, result)
+            )
         own = Trial(
             replace(trial.target, platform=stated_platform(trial.target.platform, stated)), trial.case, BuiltinEngine()
         )
@@ -64,8 +68,12 @@ def _result(trial: Trial, check: str) -> Array:
     return tiled_codes(trial, planned(trial, trial.case.tiles)) if check == "tiled" else trial.got
 
 
-def _changed(stated: Computes, trial: Trial, result: Array) -> Trial:
-    """Return a trial with *result*, whose operands, attributes and sums are those with which the engine computes."""
+def _changed(stated: Computes, trial: Trial, result: Array) -> Iterator[Trial]:
+    """Yield trials with *result*, whose operands, attributes and sums are those with which the engine computes.
+
+    Pairs begin at the first term, and in a second trial at the second half of the terms too, which a kernel may take
+    as a block of its own.
+    """
 
     def nearest(name: str, codes: Tensor) -> Tensor:
         return _nearest(codes, stated.multiples[name]) if name in stated.multiples else codes
@@ -77,10 +85,17 @@ def _changed(stated: Computes, trial: Trial, result: Array) -> Trial:
     other.tensors, other.outcome = trial.tensors, Staged(torch.from_numpy(result), {})
     other.provide(replace(known, constants=constants))
     other.codes = {name: nearest(name, codes) for name, codes in trial.codes.items()}
-    for name, axis in stated.saturating_pairs.items():
-        if name in other.codes:
-            other.y_hat = np.clip(other.reference(other.values) + _lost_in_pairs(other, name, axis), *other.limits)
-    return other
+    axes = {name: axis for name, axis in stated.saturating_pairs.items() if name in other.codes}
+    if not axes:
+        yield other
+        return
+    ((name, axis),) = axes.items()
+    terms = other.codes[name].shape[axis]
+    for block in (terms, -(-terms // 2)):
+        again = copy.copy(other)
+        again.shared, lost = {}, _lost_in_pairs(other, name, axis, block)
+        again.y_hat = np.clip(other.reference(other.values) + lost, *other.limits)
+        yield again
 
 
 def _cut(value: float, trial: Trial) -> float:
@@ -90,14 +105,15 @@ def _cut(value: float, trial: Trial) -> float:
     return scale * (math.trunc(value / scale + zero) - zero)
 
 
-def _lost_in_pairs(trial: Trial, name: str, axis: int) -> Array:
+def _lost_in_pairs(trial: Trial, name: str, axis: int, block: int) -> Array:
     """Return what sums lose, as real numbers, where pairs of products of unsigned codes saturate in 16 bits."""
     raw = {n: torch.zeros_like(c) if trial.spec.inputs[n].role == "bias" else c for n, c in trial.codes.items()}
     moved = raw[name].double() - min(int(trial.qparams(name).dtype.min), 0)
     lost = np.zeros(trial.output_shape)
-    for first in range(0, moved.shape[axis], 2):
+    terms = moved.shape[axis]
+    for first in (place for start in range(0, terms, block) for place in range(start, min(start + block, terms), 2)):
         kept: list[slice] = [slice(None)] * moved.dim()
-        kept[axis] = slice(first, first + 2)
+        kept[axis] = slice(first, min(first + 2, (first // block + 1) * block))
         pair = torch.zeros_like(moved)
         pair[tuple(kept)] = moved[tuple(kept)]
         added = trial.reference({n: pair if n == name else codes.double() for n, codes in raw.items()})
