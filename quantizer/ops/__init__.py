@@ -16,6 +16,7 @@ from torch import Tensor
 
 from quantizer.core.errors import PluginError, SpecError, UnsupportedError
 from quantizer.core.expressions import parse
+from quantizer.core.model_errors import IDENTIFIER
 from quantizer.core.rooms import Room, rooms
 from quantizer.core.shield import shielded
 from quantizer.numerics.batched import of_batches
@@ -133,6 +134,9 @@ class Registry:
         elif entry.origin == BUILT_IN and self.sealed:
             raise PluginError(f"{entry}: is not part of quantizer. Register it from a plugin that is loaded as one.")
         if entry.origin != BUILT_IN:
+            if not re.fullmatch(IDENTIFIER, str(entry.op)):
+                rule = "must be snake_case, as the `op` of a spec is: small letters, digits and _, a letter first"
+                raise PluginError(f"operator {entry.op!r}: {rule}.")
             entry = replace(entry, function=shielded(entry.function))
         known = self.entries.setdefault((entry.op, entry.kind, entry.platform), [])
         for other in known:

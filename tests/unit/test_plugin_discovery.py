@@ -12,7 +12,7 @@ import pytest
 from plugin_sandbox import sandbox, write
 
 from quantizer.core.errors import PluginError, UnsupportedError
-from quantizer.ops import REGISTRY, parse_version
+from quantizer.ops import REGISTRY, operator, parse_version
 from quantizer.plugins import loading
 from quantizer.plugins.aipu.optypes import OpType
 from quantizer.plugins.aipu.registration import PluginType
@@ -359,3 +359,11 @@ def test_a_version_is_numbers_joined_by_dots(text):
     with pytest.raises(PluginError, match="must be numbers joined by dots") as raised:
         parse_version(text)
     assert len(str(raised.value)) < 200
+
+
+@pytest.mark.parametrize("name", ["double\n::error::x\x1b[2J", 7, "", "Double"])
+def test_the_name_of_an_operator_is_one_that_a_spec_can_have(name):
+    """It stands in the lines of a run, in records and in names of files."""
+    with pytest.raises(PluginError, match="must be snake_case") as raised, REGISTRY.loading("a plugin"):
+        operator(name, kind="reference")(lambda x: x)
+    assert str(raised.value).isprintable()

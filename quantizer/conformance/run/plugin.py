@@ -99,6 +99,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def pytest_report_header(config: pytest.Config) -> list[str]:
     """Show the facts that decide the numbers of this run."""
     from quantizer.core.levels import label
+    from quantizer.core.wording import obeyed_by_none
 
     asked = options(config)
     version = f" {asked.real.version or '(not installed)'}" if asked.real else ""
@@ -108,4 +109,5 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
         lines.append(
             "quantizer: functions of plugins run in this process (--op-in-process): no statement is made of it"
         )
-    return lines + [f"quantizer: reading {reading}" for reading in asked.readings]
+    lines += [f"quantizer: reading {reading}" for reading in asked.readings]
+    return [obeyed_by_none(line) for line in lines]

@@ -14,6 +14,7 @@ from quantizer.conformance.run.shipped import KEY as SHIPPED
 from quantizer.conformance.run.stash_keys import CANARY, EXTRA, INPUTS, MADE, PLUGINS, RUN, STATE
 from quantizer.conformance.run.state import ENDED, Run, selection
 from quantizer.conformance.run.under_test import end, registered
+from quantizer.core.wording import obeyed_by_none
 
 NOTHING = "quantizer: no spec is here. Name a file or folder of specs, or a shipped operator: --op-shipped=conv2d."
 NOT_COMPUTED = (
@@ -149,7 +150,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     if not run.records:
         if named(config) and not run.items and not run.deselected and options(config).shard is None:
             ops = ", ".join(config.getoption(SHIPPED) or ())
-            terminalreporter.write_line(NOT_COMPUTED.format(ops=ops) if ops else NOTHING, yellow=True)
+            _say(terminalreporter, NOT_COMPUTED.format(ops=ops) if ops else NOTHING, yellow=True)
         _show_problems(terminalreporter, run)
         return
     from quantizer.core.record import read_records
@@ -160,17 +161,22 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         where = options(config).shown(options(config).reports / "records.jsonl")
         terminalreporter.section("operators")
         for line in render(records, width=terminalreporter._tw.fullwidth, path=where):
-            terminalreporter.write_line(line)
+            _say(terminalreporter, line)
     for change in sorted(run.changes):
-        terminalreporter.write_line(f"golden: {change}")
+        _say(terminalreporter, f"golden: {change}")
     for entry in sorted(run.replaced):
-        terminalreporter.write_line(f"replaced: {entry}")
+        _say(terminalreporter, f"replaced: {entry}")
     _show_readings(terminalreporter, run)
     for text in _without_enclosure(run):
-        terminalreporter.write_line(text, yellow=True)
+        _say(terminalreporter, text, yellow=True)
     for problem in run.problems:
-        terminalreporter.write_line(f"baseline: {problem}", red=True)
+        _say(terminalreporter, f"baseline: {problem}", red=True)
     _show_problems(terminalreporter, run)
+
+
+def _say(terminalreporter: Any, text: str, **markup: bool) -> None:
+    """Write a line; names that plugins chose control no terminal, and are no commands to a CI system."""
+    terminalreporter.write_line(obeyed_by_none(text), **markup)
 
 
 def _show_readings(terminalreporter: Any, run: Run) -> None:
@@ -178,9 +184,9 @@ def _show_readings(terminalreporter: Any, run: Run) -> None:
     from quantizer.core.readings import READINGS
 
     for reading in run.readings:
-        terminalreporter.write_line(f"reading: {reading} ({READINGS[reading.rpartition(':')[2]]})")
+        _say(terminalreporter, f"reading: {reading} ({READINGS[reading.rpartition(':')[2]]})")
     for reading in run.unread:
-        terminalreporter.write_line(f"not used: reading {reading}: no item of the run is judged by it.", yellow=True)
+        _say(terminalreporter, f"not used: reading {reading}: no item of the run is judged by it.", yellow=True)
 
 
 def _show_functions(terminalreporter: Any, run: Run) -> None:
@@ -191,7 +197,7 @@ def _show_functions(terminalreporter: Any, run: Run) -> None:
     ran = set(run.specs)
     replacing = {entry.op for entry in REGISTRY.replacements()}
     for text in filter(None, (line(one, ran, replacing) for one in run.functions)):
-        terminalreporter.write_line(text, yellow=True)
+        _say(terminalreporter, text, yellow=True)
 
 
 def _without_enclosure(run: Run) -> list[str]:
@@ -206,6 +212,6 @@ def _without_enclosure(run: Run) -> list[str]:
 
 def _show_problems(terminalreporter: Any, run: Run) -> None:
     for problem in run.lacks:
-        terminalreporter.write_line(f"not whole: {problem}", red=True)
+        _say(terminalreporter, f"not whole: {problem}", red=True)
     if run.unwritten:
-        terminalreporter.write_line(f"the run's records are not written: {run.unwritten}", red=True)
+        _say(terminalreporter, f"the run's records are not written: {run.unwritten}", red=True)
