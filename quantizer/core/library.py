@@ -125,18 +125,21 @@ def read_spec(path: Path) -> tuple[Spec, Positions]:
     return read_file(path, Spec, lambda spec: check_spec(spec, path.stem))
 
 
-def spec_once(path: Path) -> tuple[Spec, Positions]:
-    """Return the one spec of a file, shared by all libraries that read it, as long as the file does not change."""
-    try:
-        known = path.stat()
-    except OSError:
-        return read_spec(path)
-    return _unchanged(path, known.st_mtime_ns, known.st_size)
+def _once(read: Callable[[Path], tuple[M, Positions]]) -> Callable[[Path], tuple[M, Positions]]:
+    """Return *read* with one model for each file, shared by all libraries, as long as the file does not change."""
 
+    @functools.lru_cache(maxsize=MOST_FILES)
+    def unchanged(path: Path, _modified: int, _size: int) -> tuple[M, Positions]:
+        return read(path)
 
-@functools.lru_cache(maxsize=MOST_FILES)
-def _unchanged(path: Path, _modified: int, _size: int) -> tuple[Spec, Positions]:
-    return read_spec(path)
+    def once(path: Path) -> tuple[M, Positions]:
+        try:
+            known = path.stat()
+        except OSError:
+            return read(path)
+        return unchanged(path, known.st_mtime_ns, known.st_size)
+
+    return once
 
 
 def load_schemes(path: Path) -> Schemes:
@@ -152,6 +155,10 @@ def load_platform(path: Path) -> Platform:
 def read_platform(path: Path) -> tuple[Platform, Positions]:
     """Return the platform in a file and the positions of its keys; SpecError lists all findings."""
     return read_file(path, Platform, lambda platform: check_platform(platform, path.stem))
+
+
+spec_once = _once(read_spec)
+platform_once = _once(read_platform)
 
 
 def read_file(path: Path, model: type[M], rules: Callable[[M], list[Finding]]) -> tuple[M, Positions]:
@@ -231,7 +238,7 @@ def _load_library(paths: tuple[Path, ...]) -> Library:
     specs = collect(spec_files(paths), spec_once, lambda spec: spec.op, "operator", problems)
     platforms = collect(
         dict.fromkeys((*shipped_platforms(), *platform_files(paths))),
-        read_platform,
+        platform_once,
         lambda item: item.platform,
         "platform",
         problems,

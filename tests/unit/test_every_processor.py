@@ -6,12 +6,11 @@ Settings stand for processors: each hides instructions of this one. All settings
 from __future__ import annotations
 
 import os
-import runpy
 import subprocess
 import sys
 from pathlib import Path
 
-from numpy._core._multiarray_umath import __cpu_dispatch__, __cpu_features__
+from kernel_settings import MATRIX, NUMPYS
 
 from quantizer.numerics import mkl
 from quantizer.reporting.machine import machine_of
@@ -24,7 +23,7 @@ SETTINGS = (
         "MKL_CBWR": "AVX2",
         "ONEDNN_MAX_CPU_ISA": "SSE41",
         "OMP_NUM_THREADS": "2",
-        "NPY_DISABLE_CPU_FEATURES": " ".join(name for name in __cpu_dispatch__ if __cpu_features__[name]),
+        "NPY_DISABLE_CPU_FEATURES": NUMPYS,
     },
     {"ATEN_CPU_CAPABILITY": "avx2", "MKL_CBWR": "AVX512", "ONEDNN_MAX_CPU_ISA": "AVX2"},
 )
@@ -90,8 +89,7 @@ def test_other_kernels_give_the_same_records_and_goldens(tmp_path: Path) -> None
 
 
 def test_a_setting_is_red_where_a_record_or_a_float_function_has_other_bits_than_without_it() -> None:
-    matrix = runpy.run_path(str(ROOT / "benchmarks" / "processors.py"))
-    found, judge = matrix["Found"], matrix["judge"]
+    found, judge = MATRIX["Found"], MATRIX["judge"]
     base = found(records={"a": '{"id": "a", "ratio": 1}'}, digests={"exp": "1", "sqrt": "2"})
     assert judge(base, base) == []
     other = found(records={"a": '{"id": "a", "ratio": 2}'}, digests={"exp": "1", "sqrt": "3"})

@@ -43,7 +43,7 @@ def seen(tmp_path, monkeypatch):
         os.utime(tmp_path / name, (0, 0))
     module = types.ModuleType("numbers_of_others")
     module.__file__ = str(tmp_path / "lib/numbers_of_others.py")
-    for path in (Path(module.__file__), inputs._compiled(Path(module.__file__))):
+    for path in map(Path, (module.__file__, inputs._compiled(module.__file__))):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
         os.utime(path, (0, 0))

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
-from numpy._core._multiarray_umath import __cpu_dispatch__, __cpu_features__
+from kernel_settings import NUMPYS
 from torch import Tensor
 
 from quantizer.numerics import cascade, lanes, mkl, ordered
@@ -28,7 +28,7 @@ SETTINGS = (
         "ATEN_CPU_CAPABILITY": "default",
         "MKL_CBWR": "AVX2",
         "OMP_NUM_THREADS": "2",
-        "NPY_DISABLE_CPU_FEATURES": " ".join(name for name in __cpu_dispatch__ if __cpu_features__[name]),
+        "NPY_DISABLE_CPU_FEATURES": NUMPYS,
     },
     {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "SSE41"},
 )

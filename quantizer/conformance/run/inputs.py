@@ -3,7 +3,8 @@
 A plugin or an engine that changes a spec, a golden or a conftest.py changes what it is judged by, and so does one that
 changes this package, a module that this process imported, what Python runs at its start, or what it would import from
 a folder of the run; one that changes its own file is not the one that a statement names. Files are known by size, inode
-and times: a run with one that changed is not whole.
+and times: a run with one that changed is not whole. They are some 5,000, looked at three times a run, so that their
+paths are texts: objects of pathlib cost more than the run of a small operator.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class Inputs:
         self._away = asked.reports
         self._root = asked.root
         self._modules = _modules()
-        self._known = {*self._ours.rglob("*.pyc")}
+        self._known = {*_below(self._ours, ".pyc")}
         compiled = [*self._known, *filter(None, map(_compiled, self._modules))]
         self._compiled = [path for path in compiled if _is_settled(path)]
         self._since = time.time_ns()
@@ -63,30 +64,31 @@ class Inputs:
         """Return the first file that is another one, appeared or is gone since; None if all are as they were."""
         now = self._now()
         changed = [path for path in now.keys() | self._stamps.keys() if now.get(path) != self._stamps.get(path)]
-        for path in sorted(changed) or self._imported_since():
+        for path in map(Path, sorted(changed) or self._imported_since()):
             return str(path.relative_to(self._root)) if path.is_relative_to(self._root) else str(path)
         return None
 
     def sweep(self) -> None:
         """Remove compiled modules of this package that appeared since: any process may have written them."""
-        for path in {*self._ours.rglob("*.pyc")} - self._known:
+        for path in {*_below(self._ours, ".pyc")} - self._known:
             with contextlib.suppress(OSError):
-                path.unlink()
+                Path(path).unlink()
 
-    def _imported_since(self) -> list[Path]:
+    def _imported_since(self) -> list[str]:
         """Return the files of Python and of installed packages that were imported since, and written since too."""
         places = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
-        found = {path: _stamp(path) for path in _modules() - self._modules if any(map(path.is_relative_to, places))}
+        inside = tuple(f"{place}{os.sep}" for place in places)
+        found = {path: _stamp(path) for path in _modules() - self._modules if path.startswith(inside)}
         return sorted(path for path, stamp in found.items() if stamp is not None and stamp[-1] > self._since)
 
-    def _now(self) -> Mapping[Path, Stamp]:
+    def _now(self) -> Mapping[str, Stamp]:
         started = [path for place in self._packages for name in STARTED for path in place.glob(name)]
         root = [path for name in IMPORTED for path in self._root.glob(name)]
         beside = self._ours.with_name("quantizer_conformance.py")
-        code = [*self._ours.rglob("*.py"), *self._compiled, beside, *started, *root]
-        plugins = [path for place in self._plugins for path in ([place] if place.is_file() else place.rglob("*.py"))]
-        files = [*self._files, *plugins, *code, *self._modules, *_walked(self._folders, self._away)]
-        found = ((path, _stamp(path)) for path in files)
+        code = [*_below(self._ours, ".py"), *self._compiled, *self._modules]
+        plugins = [path for place in self._plugins for path in ([place] if place.is_file() else _below(place, ".py"))]
+        files = [*self._files, *plugins, beside, *started, *root, *_walked(self._folders, self._away)]
+        found = ((path, _stamp(path)) for path in {*code, *map(str, files)})
         return {path: stamp for path, stamp in found if stamp is not None}
 
 
@@ -100,28 +102,31 @@ def _walked(places: Sequence[Path], away: Path) -> Iterator[Path]:
             yield from (Path(folder, name) for name in names if name.endswith(SUFFIXES))
 
 
-def _modules() -> set[Path]:
+def _below(folder: Path, suffix: str) -> list[str]:
+    """Return the files below a folder whose names end in *suffix*."""
+    return [f"{place}{os.sep}{name}" for place, _, names in os.walk(folder) for name in names if name.endswith(suffix)]
+
+
+def _modules() -> set[str]:
     """Return the files of the modules that this process has imported."""
     files = (getattr(module, "__file__", None) for module in [*sys.modules.values()])
-    return {Path(file) for file in files if isinstance(file, str) and Path(file).is_absolute()}
+    return {file for file in files if isinstance(file, str) and os.path.isabs(file)}  # noqa: PTH117 - see above
 
 
-def _compiled(source: Path) -> Path | None:
+def _compiled(source: str) -> str | None:
     """Return where the compiled form of a source file lies; None of a module that is not compiled."""
-    return Path(cache_from_source(str(source))) if source.suffix == ".py" else None
+    return cache_from_source(source) if source.endswith(".py") else None
 
 
-def _is_settled(path: Path) -> bool:
+def _is_settled(path: str) -> bool:
     """Return whether a compiled file is older than any process that may still compile the same source."""
-    try:
-        return time.time() - path.stat().st_mtime > SETTLED
-    except OSError:
-        return False
+    found = _stamp(path)
+    return found is not None and time.time() - found[2] / 1e9 > SETTLED
 
 
-def _stamp(path: Path) -> Stamp | None:
+def _stamp(path: str) -> Stamp | None:
     try:
-        found = path.stat()
+        found = os.stat(path)  # noqa: PTH116 - see above
     except OSError:
         return None
     return found.st_size, found.st_ino, found.st_mtime_ns, found.st_ctime_ns
