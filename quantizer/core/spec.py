@@ -371,10 +371,10 @@ DATA_SETS = (
 DataSet = Literal[
     "zeros", "one_hot", "corners", "ties", "saturation", "accumulator_limit", "scale_spread",
     "zero_point_extremes", "small_integers", "random", "every_code", "infinities", "uneven_channels", "outliers",
-    "cancelling",
+    "cancelling", "patterns",
 ]  # fmt: skip
 """Data sets that fill tensors; every_code (each code in turn), infinities (among real numbers), uneven_channels and
-outliers (of weights) are for examples."""
+outliers (of weights), cancelling (large parts of a small sum) and patterns (rows, orders, signs) are for examples."""
 
 
 class Example(Model):
