@@ -23,7 +23,7 @@ BESIDE = (("first", 1), ("last", -1), ("zero", 1), ("zero", -1), ("first", 3), (
 
 def patterned(target: Target) -> list[Case]:
     """Return the cases of a target whose activations may have any values."""
-    if not NEEDED <= set(target.spec.data) or target.scheme.activation.format != "integer":
+    if not set(target.spec.data) >= NEEDED or target.scheme.activation.format != "integer":
         return []
     return [_case(target, row) for row in range(CASES)]
 
