@@ -42,4 +42,5 @@ def _moved(target: Target, case: Case, name: str, number: int) -> Case:
     params = activation_of(target, case, name)
     ends = {"first": params.qmin, "last": params.qmax, "zero": 0 if params.qmin < 0 else (params.qmax + 1) // 2}
     side, distance = BESIDE[number % len(BESIDE)]
-    return case.but(ranges=case.ranges | {name: range_of(target, 2.0 ** (number // 8 % 7 - 9), ends[side] + distance)})
+    moved = range_of(target, 2.0 ** (number // 8 % 7 - 9), ends[side] + distance)
+    return case.but(ranges={**case.ranges, name: moved})
