@@ -287,9 +287,10 @@ DataSet = Literal[
     "uneven_channels",
     "outliers",
     "cancelling",
+    "patterns",
 ]
 """Data sets that fill tensors; every_code (each code in turn), infinities (among real numbers), uneven_channels and
-outliers (of weights) are for examples."""
+outliers (of weights), cancelling (large parts of a small sum) and patterns (rows, orders, signs) are for examples."""
 
 
 class Example(Model):

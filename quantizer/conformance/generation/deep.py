@@ -102,7 +102,7 @@ def _other(target: Target, depth: str, kind: str) -> Case | None:
             return None
         sizes = {depth: RESTS["depth"], batch: RESTS["batch"], **dict.fromkeys(outputs, RESTS["outputs"])}
     else:
-        depths = beside_blocks(target, depth)[1::3] if kind == FULL else LONG
+        depths = tuple(beside_blocks(target, depth)[1::3]) if kind == FULL else LONG
         sizes = {depth: depths, batch: (1,), **dict.fromkeys(outputs, (2, 3))}
         sizes |= {name: (1,) for name in spec.dims if is_window(spec, name)}
     wanted = {name: of[number // 16**i % len(of)] for i, (name, of) in enumerate(sizes.items()) if name}
@@ -113,8 +113,8 @@ def _other(target: Target, depth: str, kind: str) -> Case | None:
     present = [name for name, item in spec.inputs.items() if not item.optional or kind != CANCELLING]
     case = complete(target, bound, present, data, number % (1 << 32), chooser)
     if kind == LONG_TIE:
-        return case.but(ranges=case.ranges | _times(case, spec.outputs, FAR))
-    return case.but(ranges=case.ranges | _of_units(target, case)) if kind == CANCELLING else case
+        return case.but(ranges={**case.ranges, **_times(case, spec.outputs, FAR)})
+    return case.but(ranges={**case.ranges, **_of_units(target, case)}) if kind == CANCELLING else case
 
 
 def _times(case: Case, names: Iterable[str], factor: float) -> dict[str, Range]:

@@ -41,7 +41,7 @@ def edge_numbers(target: Target) -> list[Case]:
 def _cases(target: Target, values: list[str], free: list[str]) -> Iterator[Case | None]:
     nothing = _drawn(target, "nothing", "zeros")
     of_outputs = free if key(0, target.id, "outputs") % 2 else []
-    yield nothing.but(ranges=nothing.ranges | dict.fromkeys((values[0], *of_outputs), NOTHING))
+    yield nothing.but(ranges={**nothing.ranges, **dict.fromkeys((values[0], *of_outputs), NOTHING)})
     if free:
         yield _equal(_drawn(target, "equal", "random"), values[0], free)
         yield _below_power(target, _drawn(target, "below", "random"), free)
@@ -58,9 +58,8 @@ def _drawn(target: Target, salt: str, data: str) -> Case:
 def _equal(case: Case, value: str, outputs: list[str]) -> Case:
     """Return the case with one range for the operand and the outputs."""
     width = case.ranges[value][1] - case.ranges[value][0]
-    return case.but(
-        ranges=case.ranges | dict.fromkeys((value, *outputs), (UNEVEN[0] * width, UNEVEN[1] * width)),
-    )
+    shared = dict.fromkeys((value, *outputs), (UNEVEN[0] * width, UNEVEN[1] * width))
+    return case.but(ranges={**case.ranges, **shared})
 
 
 def _far(target: Target, case: Case, outputs: list[str]) -> Case | None:
@@ -71,7 +70,9 @@ def _far(target: Target, case: Case, outputs: list[str]) -> Case | None:
     if target.scheme.grid != "uniform" or target.spec.quantization.family == "norm":
         return None
     half, far = (unit_of(target, case) * 2.0**bits for bits in (target.scheme.activation.bits - 1, FAR_BITS))
-    return case.but(ranges=case.ranges | dict.fromkeys(outputs, (-half, half)) | dict.fromkeys(biases, (-far, far)))
+    return case.but(
+        ranges={**case.ranges, **dict.fromkeys(outputs, (-half, half)), **dict.fromkeys(biases, (-far, far))}
+    )
 
 
 def _below_power(target: Target, case: Case, outputs: list[str]) -> Case | None:
@@ -88,4 +89,4 @@ def _below_power(target: Target, case: Case, outputs: list[str]) -> Case | None:
     fraction, _ = math.frexp(largest)
     wider = fraction / (BELOW / 2)
     ranges = {n: (low * wider, high * wider) for n, (low, high) in case.ranges.items() if n in outputs}
-    return case.but(ranges=case.ranges | ranges)
+    return case.but(ranges={**case.ranges, **ranges})

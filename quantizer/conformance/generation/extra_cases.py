@@ -9,6 +9,7 @@ from quantizer.conformance.generation.edge_numbers import edge_numbers
 from quantizer.conformance.generation.exhaustive import exhaustive_cases
 from quantizer.conformance.generation.near_ties import near_ties
 from quantizer.conformance.generation.one_difference import one_difference_cases
+from quantizer.conformance.generation.patterned import patterned
 from quantizer.conformance.generation.scaled import one_sided, scaled
 from quantizer.conformance.generation.twice_rounded import twice_rounded
 from quantizer.conformance.generation.usual_sizes import usual_sizes
@@ -27,4 +28,5 @@ EXTRA_CASES: tuple[Callable[[Target], list[Case]], ...] = (
     usual_sizes,
     deep,
     edge_numbers,
+    patterned,
 )

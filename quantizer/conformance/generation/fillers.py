@@ -161,6 +161,70 @@ def cancelling(site: Site) -> Array:
     return accumulator_limit(site)
 
 
+def _lone(site: Site, place: int) -> Array:
+    """Return zeros but for the largest magnitude at one place."""
+    values = np.zeros(math.prod(site.shape))
+    values[place:][:1] = site.high if site.high >= -site.low else site.low
+    return values.reshape(site.shape)
+
+
+def _rising(site: Site) -> Array:
+    return np.linspace(site.low, site.high, math.prod(site.shape)).reshape(site.shape)
+
+
+def _falling(site: Site) -> Array:
+    return np.linspace(site.high, site.low, math.prod(site.shape)).reshape(site.shape)
+
+
+def _alternating(site: Site) -> Array:
+    """Return values of either sign in turns, where the range has both."""
+    share = 0.25 + 0.75 * uniform(site.seed, site.salt, site.shape)
+    return np.where(np.arange(math.prod(site.shape)).reshape(site.shape) % 2 == 0, site.low, site.high) * share
+
+
+def _with_row(site: Site, value: float) -> Array:
+    """Return random values, one row of the first axis all at *value*."""
+    values = random(site)
+    if values.ndim and values.size:
+        values[int(bits(site.seed, site.salt + "/row", (1,))[0] % np.uint64(len(values)))] = value
+    return values
+
+
+def _last_row(site: Site) -> Array:
+    values = random(site)
+    values[:-1] = 0.0
+    return values
+
+
+def _steps(site: Site) -> Array:
+    """Return values of at most one step of 8 bits."""
+    return integers(site.seed, site.salt, site.shape, -1, 1) * (site.high - site.low) / 255.0
+
+
+PATTERNS: tuple[Callable[[Site], Array], ...] = (
+    _rising,
+    _falling,
+    _alternating,
+    lambda site: _lone(site, 0),
+    lambda site: _lone(site, max(math.prod(site.shape) - 1, 0)),
+    lambda site: _with_row(site, site.low),
+    lambda site: _with_row(site, 0.0),
+    lambda site: _last_row(site) if site.shape else random(site),
+    lambda site: np.full(site.shape, site.high),
+    _steps,
+)
+"""Patterns of an activation: in order, of either sign in turns, alone at an end, a row of one value, all at an end."""
+
+
+def patterns(site: Site) -> Array:
+    """One of PATTERNS, by the seed; the next one in a second activation; constants are random."""
+    if site.role != "activation":
+        return random(site)
+    assert isinstance(site.seed, int)
+    values = PATTERNS[(site.seed + (0 if site.is_first else 1)) % len(PATTERNS)](site)
+    return np.clip(values, site.low, site.high)
+
+
 def infinities(site: Site) -> Array:
     """Random, and one activation element in four an infinity of either sign; for operators that take real numbers."""
     if site.role != "activation":
@@ -206,6 +270,7 @@ FILLERS: dict[str, Callable[[Site], Array]] = {
     "uneven_channels": uneven_channels,
     "outliers": outliers,
     "cancelling": cancelling,
+    "patterns": patterns,
 }
 TOGETHER = ("one_hot", "corners", "saturation", "zero_point_extremes", "small_integers", "random")
 """Data sets whose functions fill several tensors at once, one for each seed."""

@@ -73,8 +73,11 @@ def _case(target: Target, row: int) -> Case | None:
     spec, number = target.spec, key(row, target.id, "usual_windows")
     fused = FUSED[number // 4 % len(FUSED)] if row == OF_VECTORS else ""
     chooser = HashChoices(number, {"data": "random", "tiles": "untiled"} | ({"activation": fused} if fused else {}))
-    windows = WINDOWS + DILATED if row != WHOLE and DILATION in spec.attrs else WINDOWS
-    windows = (POINT,) if row == OF_VECTORS and number // 2 % 2 else windows
+    windows: tuple[tuple[int, int, int, int, int], ...] = WINDOWS
+    if row == OF_VECTORS and number // 2 % 2:
+        windows = (POINT,)
+    elif row != WHOLE and DILATION in spec.attrs:
+        windows = WINDOWS + DILATED
     try:
         bound = _bound(spec, windows[number % len(windows)], row, number // len(windows), chooser)
     except ILLEGAL:
