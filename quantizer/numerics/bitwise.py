@@ -25,5 +25,6 @@ def bitwise_equal(one: Any, other: Any) -> bool:
 
 
 def _same_elements(one: Tensor, other: Tensor) -> bool:
-    equal = one == other
-    return bool((equal | (one.isnan() & other.isnan()) if one.is_floating_point() else equal).all())
+    if one.equal(other) or not one.is_floating_point():
+        return one.equal(other)
+    return bool(((one == other) | (one.isnan() & other.isnan())).all())

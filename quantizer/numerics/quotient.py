@@ -24,11 +24,8 @@ def divide(numerator: Tensor, denominator: Tensor, step: float, rounding: Roundi
     result = round_tensor(value, rounding).to(torch.int64)
     band = TIE_BAND * value.abs().clamp(min=1.0)
     twice = value * 2
-    unsure = ((twice - twice.round()).abs() <= 2 * band).nonzero()
-    exact = Fraction(step)
-    for index in map(tuple, unsure.tolist()):
-        result[index] = round_scalar(Fraction(int(top[index])) / (int(bottom[index]) * exact), rounding)
-    return result
+    unsure = (twice - twice.round()).abs() <= 2 * band
+    return _decided(result, unsure, top, bottom, 1 / Fraction(step), rounding)
 
 
 def divide_exactly(numerator: Tensor, denominator: Tensor, ratio: Fraction, rounding: RoundingMode) -> Tensor:
@@ -40,8 +37,21 @@ def divide_exactly(numerator: Tensor, denominator: Tensor, ratio: Fraction, roun
     result = round_tensor(value, rounding).to(torch.int64)
     band = TIE_BAND * value.abs().clamp(min=1.0)
     twice = value * 2
-    for index in map(tuple, ((twice - twice.round()).abs() <= 2 * band).nonzero().tolist()):
-        result[index] = round_scalar(int(numerator[index]) * ratio / int(denominator[index]), rounding)
+    unsure = (twice - twice.round()).abs() <= 2 * band
+    return _decided(result, unsure, numerator, denominator, ratio, rounding)
+
+
+def _decided(
+    result: Tensor, unsure: Tensor, numerator: Tensor, denominator: Tensor, ratio: Fraction, rounding: RoundingMode
+) -> Tensor:
+    """Return *result* with the *unsure* elements of `numerator * ratio / denominator` rounded in rationals.
+
+    0 is sure, and equal quotients are decided once: most such elements are the zeros and the few codes of the data.
+    """
+    asked = unsure & (numerator != 0)
+    pairs = [*zip(numerator[asked].tolist(), denominator[asked].tolist(), strict=True)]
+    known = {pair: round_scalar(pair[0] * ratio / pair[1], rounding) for pair in dict.fromkeys(pairs)}
+    result[asked] = torch.tensor([known[pair] for pair in pairs], dtype=torch.int64)
     return result
 
 

@@ -31,6 +31,7 @@ from quantizer.ops import REGISTRY
 from quantizer.plugins.layer_multipliers import SCALE, SHIFT
 from quantizer.tiling.operands import cut, cut_parameters, padded_with, stitch
 from quantizer.tiling.windows import Tile, slices, tileable_axes, tiles
+from quantizer.tiling.windows import part as tile_of
 
 Array = NDArray[Any]
 
@@ -220,10 +221,18 @@ def _first_slices(trial: Trial) -> Iterator[tuple[str, Tile]]:
     for name, size in tileable_axes(trial.spec, trial.case.shapes, trial.case.attrs).items():
         rule = rules[name] if name in rules else rules["*"]
         if rule.rule == "independent" and size > 1:
-            plan = planned(trial, TilePlan({name: 1}))
-            if not _uncut(trial, plan):
-                yield name, plan[0]
+            ends = _ends(trial, name, size)
+            if not _uncut(trial, ends):
+                yield name, ends[0]
                 return
+
+
+def _ends(trial: Trial, axis: str, size: int) -> list[Tile]:
+    """Return slices of one along an axis: the first and the last, or all that a registered tiling function makes."""
+    if REGISTRY.find(trial.spec.op, "tile", trial.target.platform.places) is not None:
+        return planned(trial, TilePlan({axis: 1}))
+    shapes, attrs = trial.case.shapes, trial.case.attrs
+    return [tile_of(trial.spec, shapes, attrs, {axis: (at, at + 1)}) for at in (0, size - 1)]
 
 
 def properties(trial: Trial) -> Verdict | None:
