@@ -245,10 +245,10 @@ def _tiles(records: Sequence[Record], kills: Mapping[str, tuple[int, int]] | Non
         ("cases", f"{sums.cases:,}", ""),
         *([("data sets", f"{sums.data_sets:,}", "")] if sums.data_sets > sums.cases else []),
         ("verdicts", f"{sums.verdicts:,}", ""),
-        ("mistrusted", f"{sums.mistrusted:,}", "warn" if sums.mistrusted else ""),
+        ("verdicts mistrusted", f"{sums.mistrusted:,}", "warn" if sums.mistrusted else ""),
         ("vacuous elements", share_text(sums.vacuous), ""),
-        ("known defects met", f"{defects + count['known']:,}", ""),
-        ("reasons of gaps", f"{len(coverage_gaps(records)):,}", ""),
+        ("known defects seen", f"{defects + count['known']:,}", ""),
+        ("reasons for gaps", f"{len(coverage_gaps(records)):,}", ""),
     ]
     if kills:
         killed, planted = (sum(pair[side] for pair in kills.values()) for side in (0, 1))

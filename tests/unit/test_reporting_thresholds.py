@@ -71,7 +71,7 @@ def test_a_project_states_them_in_one_of_two_places(tmp_path: Path, name: str, t
 def test_two_places_are_refused(tmp_path: Path) -> None:
     (tmp_path / "tox.ini").write_text(TOX)
     (tmp_path / "pyproject.toml").write_text(TOML)
-    with pytest.raises(SpecError, match=r"pyproject.toml: \[tool.quantizer\]: thresholds stand in .*tox.ini"):
+    with pytest.raises(SpecError, match=r"pyproject.toml: \[tool.quantizer\]: thresholds are also in .*tox.ini"):
         read_thresholds(tmp_path)
 
 

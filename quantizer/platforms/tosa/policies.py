@@ -6,7 +6,7 @@ from quantizer.conformance.faults.policies import Policy, frobenius, within_code
 
 POLICIES: tuple[Policy, ...] = (
     Policy(
-        "1 LSB", "ExecuTorch Arm tester, INT: qtol=1 in addition to atol 1e-3", within_codes(1, 1e-3), in_codes=True
+        "1 LSB", "ExecuTorch Arm tester, INT: qtol=1 beside atol 1e-3", within_codes(1, 1e-3), in_codes=True
     ),
     Policy("Frobenius 0.15 cosine 0.9", "ExecuTorch Arm tester, profiled tolerance", frobenius(0.15, 0.9)),
 )
