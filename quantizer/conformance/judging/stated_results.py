@@ -39,9 +39,8 @@ def is_as_stated(defect: Defect, trial: Trial, check: str) -> bool:
         result = _result(trial, check)
         if stated.encloses:
             first = stated.zero_point == "before"
-            return any(
-                enclosed(changed, zero_point_first=first).status == "pass" for changed in _changed(stated, trial, result)
-            )
+            changed = _changed(stated, trial, result)
+            return any(enclosed(other, zero_point_first=first).status == "pass" for other in changed)
         own = Trial(
             replace(trial.target, platform=stated_platform(trial.target.platform, stated)), trial.case, BuiltinEngine()
         )
