@@ -17,7 +17,7 @@ def means(asked: Asked) -> Array | None:
     match asked.variant:
         case "mean_of_codes_half_away":
             terms = asked.terms
-            return np.where(raw > 0, (2 * raw + terms) // (2 * terms), -((terms - 2 * raw) // (2 * terms)))
+            return np.asarray(np.where(raw > 0, (2 * raw + terms) // (2 * terms), -((terms - 2 * raw) // (2 * terms))))
         case "q31_mean_in_16_lanes":
             return _in_16_lanes(asked, raw, count)
         case "f32_mean_of_codes_half_away":
