@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping
 
 import numpy as np
@@ -85,7 +86,7 @@ def asked(trial: Trial, codes: Mapping[str, Tensor]) -> Asked:
         {name: Entries(held.entries.numpy(), held.first, held.step, held.unit) for name, held in tables},
         parameters.numbers,
         None if trial.spec.error_model.axis is None else trial.axis,
-        lambda: _added(trial),
+        functools.cache(lambda: _added(trial)),
     )
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 import numpy as np
 
 from quantizer.conformance.oracle import Array, Asked, fixed, high_multiplied
+from quantizer.core.platforms import Variant
 
 F32 = np.float32
 SIXTEEN = 16
@@ -12,23 +15,21 @@ SIXTEEN = 16
 
 def means(asked: Asked) -> Array | None:
     """Return the codes of a mean or a sum under the requantizations of this system; None under those of any."""
-    count = int(asked.terms.max(initial=1))
-    raw = asked.sums + asked.terms * int(asked.grids["x"].zero_point)
-    match asked.variant:
-        case "mean_of_codes_half_away":
-            terms = asked.terms
-            return np.where(raw > 0, (2 * raw + terms) // (2 * terms), -((terms - 2 * raw) // (2 * terms)))
-        case "q31_mean_in_16_lanes":
-            return _in_16_lanes(asked, raw, count)
-        case "f32_mean_of_codes_half_away":
-            return _in_float32(asked, raw, count)
-        case _:
-            return None
+    stated = _STATED.get(asked.variant)
+    if stated is None:
+        return None
+    return stated(asked, asked.sums + asked.terms * int(asked.grids["x"].zero_point))
 
 
-def _in_16_lanes(asked: Asked, raw: Array, count: int) -> Array:
+def _quotient(asked: Asked, raw: Array) -> Array:
+    """Return quotients of raw codes and the number of terms in integers, ties away from zero."""
+    terms = asked.terms
+    return np.asarray(np.where(raw > 0, (2 * raw + terms) // (2 * terms), -((terms - 2 * raw) // (2 * terms))))
+
+
+def _in_16_lanes(asked: Asked, raw: Array) -> Array:
     """Return codes of means of raw codes: the two zero points are one constant, rounded to a whole code before."""
-    grid, output = asked.grids["x"], asked.output
+    grid, output, count = asked.grids["x"], asked.output, int(asked.terms.max(initial=1))
     x, y = F32(float(grid.scale)), F32(float(output.scale))
     multiplier, shift = fixed(float(x / (F32(count) * y)))
     moved = F32(int(grid.zero_point)) * x / y
@@ -39,9 +40,16 @@ def _in_16_lanes(asked: Asked, raw: Array, count: int) -> Array:
     return high_multiplied(raw, multiplier, shift, away=away) + constant
 
 
-def _in_float32(asked: Asked, raw: Array, count: int) -> Array:
+def _in_float32(asked: Asked, raw: Array) -> Array:
     """Return codes of a float32 product of raw sums plus a float32 constant, ties away from zero."""
     assert asked.rescale is not None
-    factor = F32(next(iter(asked.rescale.factors.values())))
+    factor, count = F32(next(iter(asked.rescale.factors.values()))), int(asked.terms.max(initial=1))
     value = (raw.astype(F32) * factor + F32(-int(asked.grids["x"].zero_point)) * factor * F32(count)).astype(np.float64)
     return np.asarray(np.sign(value) * np.floor(np.abs(value) + 0.5) + int(asked.output.zero_point))
+
+
+_STATED: Mapping[Variant, Callable[[Asked, Array], Array]] = {
+    "mean_of_codes_half_away": _quotient,
+    "q31_mean_in_16_lanes": _in_16_lanes,
+    "f32_mean_of_codes_half_away": _in_float32,
+}
