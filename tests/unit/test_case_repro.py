@@ -154,7 +154,12 @@ def test_a_script_feeds_a_scalar_as_an_array_without_axes(session: Session, tmp_
 
 
 def test_the_text_of_an_array_keeps_type_and_shape():
-    for values in (np.array(3, np.uint8), np.zeros([2, 0], np.int8), np.full([3], 7, np.int16), np.array(0.1, np.float32)):
+    for values in (
+        np.array(3, np.uint8),
+        np.zeros([2, 0], np.int8),
+        np.full([3], 7, np.int16),
+        np.array(0.1, np.float32),
+    ):
         made = eval(array_text(values), {"np": np})  # noqa: S307 - our own text
         assert (type(made), made.dtype, made.shape) == (np.ndarray, values.dtype, values.shape)
         assert (made == values).all()

@@ -38,10 +38,8 @@ def is_as_stated(defect: Defect, trial: Trial, check: str) -> bool:
     try:
         result = _result(trial, check)
         if stated.encloses:
-            first = stated.zero_point == "before"
-            return any(
-                enclosed(changed, zero_point_first=first).status == "pass" for changed in _changed(stated, trial, result)
-            )
+            first, restated = stated.zero_point == "before", _changed(stated, trial, result)
+            return any(enclosed(one, zero_point_first=first).status == "pass" for one in restated)
         own = Trial(
             replace(trial.target, platform=stated_platform(trial.target.platform, stated)), trial.case, BuiltinEngine()
         )
