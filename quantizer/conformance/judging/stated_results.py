@@ -38,9 +38,8 @@ def is_as_stated(defect: Defect, trial: Trial, check: str) -> bool:
     try:
         result = _result(trial, check)
         if stated.encloses:
-            first = stated.zero_point == "before"
-            changed = _changed(stated, trial, result)
-            return any(enclosed(other, zero_point_first=first).status == "pass" for other in changed)
+            first, restated = stated.zero_point == "before", _changed(stated, trial, result)
+            return any(enclosed(one, zero_point_first=first).status == "pass" for one in restated)
         own = Trial(
             replace(trial.target, platform=stated_platform(trial.target.platform, stated)), trial.case, BuiltinEngine()
         )
