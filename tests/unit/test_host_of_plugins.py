@@ -6,7 +6,7 @@ import torch
 from quantizer.core.errors import EngineError, FunctionError
 from quantizer.core.library import load_library
 from quantizer.numerics.qparams import Parameters, Staged
-from quantizer.ops import REGISTRY, load_built_ins
+from quantizer.ops import REGISTRY, load_built_ins, operator
 from quantizer.runtime.engines.child import DiedError, Limits
 from quantizer.runtime.engines.process import environment
 from quantizer.runtime.isolation import worker
@@ -73,6 +73,13 @@ def test_a_process_that_sees_what_no_function_may_do_is_whole(host):
 def test_a_process_that_a_plugin_damaged_says_so(host, monkeypatch, name, what):
     monkeypatch.setattr(worker, name, lambda *_: False)
     assert host.damage() == f"the process of plugins was damaged: it calls a function right that {what}."
+
+
+def test_a_function_that_is_registered_after_loading_is_named(host):
+    with REGISTRY.loading("a plugin"):
+        operator("near", kind="quantized")(lambda x, *, parameters: x)
+    said = "near.quantized 1 (a plugin): was registered after plugins were loaded, and nothing judges it."
+    assert said in host.damage()
 
 
 ODD = [("numbers", {"shift": "3"}), ("activation", {}), ("extra", 3), ("rescale", "none"), ("inputs", {"x": 1})]

@@ -95,7 +95,10 @@ def test_an_installed_module_that_was_written_before_it_was_imported_is_seen(see
 
 
 def test_nothing_in_the_environment_of_what_is_judged_says_that_it_is_judged(monkeypatch):
-    for name in ("CI", "GITHUB_TOKEN", "GITLAB_CI", "CI_JOB_ID", "PYTEST_CURRENT_TEST", "BUILD_NUMBER", "JENKINS_URL"):
+    for name in (
+        "CI", "GITHUB_TOKEN", "GITLAB_CI", "CI_JOB_ID", "PYTEST_CURRENT_TEST", "BUILD_NUMBER", "JENKINS_URL", "TOX_ENV_NAME", "NOX_CURRENT_SESSION",
+        "COVERAGE_RUN", "HYPOTHESIS_PROFILE", "CODEBUILD_BUILD_ID", "CIRRUS_CI", "HUDSON_URL", "SEMAPHORE", "BAMBOO_BUILDKEY", "AGENT_NAME",
+    ):  # fmt: skip
         monkeypatch.setenv(name, "1")
         assert name not in environment() and name not in environment({name: "1"})
     monkeypatch.setenv("CIVIL_LICENCE", "1")

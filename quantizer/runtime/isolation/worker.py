@@ -144,6 +144,9 @@ class Served:
         self._look(now=True)
         if self._untold:
             return Frame({"late": self._late[min(self._untold)]})
+        if self._new():
+            late = f"{self._functions[-1]}: was registered after plugins were loaded, and nothing judges it."
+            return Frame({"late": f"{late} Register it while its module is imported."})
         return self._called(FORBIDDEN[header["function"]](), header, frame, again=True)
 
     def _called(
