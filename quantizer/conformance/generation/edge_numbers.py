@@ -45,7 +45,7 @@ def _cases(target: Target, values: list[str], free: list[str]) -> Iterator[Case 
     if free:
         yield _equal(_drawn(target, "equal", "random"), values[0], free)
         yield _below_power(target, _drawn(target, "below", "random"), free)
-        yield _far(target, _drawn(target, "far", "random"), free)
+        yield _far(target, _drawn(target, "far", "corners"), free)
 
 
 def _drawn(target: Target, salt: str, data: str) -> Case:
@@ -63,7 +63,7 @@ def _equal(case: Case, value: str, outputs: list[str]) -> Case:
 
 
 def _far(target: Target, case: Case, outputs: list[str]) -> Case | None:
-    """Return the case with biases near the end of 32 bits under a multiplier of 1; None without a bias."""
+    """Return the case, all of its operands at ends, with biases near the end of 32 bits under a multiplier of 1."""
     biases = [name for name in case.shapes if target.spec.inputs[name].role == "bias"]
     if not biases or target.weight is None or target.spec.error_model.kind != "bilinear":
         return None
