@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from quantizer.conformance.generation.deep import LONG, deep
+from quantizer.conformance.generation.deep import LONG, cancelling_and_wide
 from quantizer.conformance.generation.edge_numbers import BELOW, edge_numbers
 from quantizer.conformance.generation.fillers import PATTERNS, Site, cancelling, patterns
 from quantizer.conformance.generation.patterned import BESIDE, patterned
@@ -74,7 +74,12 @@ def test_long_sums_cancel(session) -> None:
     """The correction for the zero point is past the whole numbers of float32, the sum is a step times an end."""
     values = cancelling(Site("x", "activation", (2, 5), -1.0, 1.0, None, 3))
     assert np.count_nonzero(values) == 1
-    of = [case for target in _targets(session, "matmul") for case in deep(target) if case.data.set == "cancelling"]
+    of = [
+        case
+        for target in _targets(session, "matmul")
+        for case in cancelling_and_wide(target)
+        if case.data.set == "cancelling"
+    ]
     assert of and all(case.shapes["a"][-1] in LONG for case in of)
 
 
