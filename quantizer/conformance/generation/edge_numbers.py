@@ -10,14 +10,14 @@ from collections.abc import Iterator
 
 from quantizer.conformance.generation.builder import build_case
 from quantizer.conformance.generation.choice_sources import HashChoices
+from quantizer.conformance.generation.datasets import materialise
 from quantizer.conformance.generation.hashing import key
+from quantizer.conformance.generation.near_sums import provided_for
 from quantizer.conformance.generation.ranges import unit_of
 from quantizer.conformance.generation.scaled import is_near
 from quantizer.conformance.target import Target
-from quantizer.conformance.trials.trial import Trial
 from quantizer.core.case import Case, Range
 from quantizer.core.errors import QuantizerError
-from quantizer.runtime.engines.builtin import BuiltinEngine
 
 NOTHING: Range = (0.0, 0.0)
 BELOW = 1.0 - 2.0**-17
@@ -78,7 +78,8 @@ def _far(target: Target, case: Case, outputs: list[str]) -> Case | None:
 def _below_power(target: Target, case: Case, outputs: list[str]) -> Case | None:
     """Return the case with a wider output, so that its largest multiplier is BELOW of a power of two."""
     try:
-        rescale = Trial(target, case, BuiltinEngine()).parameters.rescale
+        tensors = {name: values.numpy() for name, values in materialise(target, case).items()}
+        rescale = provided_for(target, case, tensors).rescale
     except QuantizerError:
         return None
     if rescale is None:
