@@ -8,7 +8,14 @@ import pytest
 import torch
 
 from quantizer.conformance.faults.cases import explicit_cases
-from quantizer.conformance.generation.usual_windows import CHANNELS, DILATED, WHOLE, WINDOWS, usual_windows
+from quantizer.conformance.generation.usual_windows import (
+    CHANNELS,
+    DILATED,
+    OF_VECTORS,
+    WHOLE,
+    WINDOWS,
+    usual_windows,
+)
 from quantizer.conformance.setup.options import Options
 from quantizer.conformance.setup.session import open_session
 from quantizer.conformance.trials.trial import Trial
@@ -25,7 +32,7 @@ def session():
 def test_windows_and_channels_of_networks_meet(session, op: str) -> None:
     """Each target has a case of three channels and one of another number; over the targets most windows occur."""
     cases = [usual_windows(target) for target in session.all_targets(session.library.spec(op))]
-    assert all(len(own) == WHOLE + 1 for own in cases)
+    assert all(len(own) == OF_VECTORS + 1 for own in cases)
     assert all(own[0].shapes["x"][1] == 3 and own[1].shapes["x"][1] in CHANNELS[1] for own in cases)
     found = set()
     for own in cases:

@@ -46,16 +46,22 @@ OF_BLOCKS = 3
 
 
 def deep(target: Target) -> list[Case]:
-    """Return the cases of ROWS and OTHER_ROWS of a target whose operator adds products; those legal and small."""
+    """Return the cases of ROWS of a target whose operator adds products; those that are legal and small."""
     spec = target.spec
     depth = _depth(spec)
     if depth is None or not is_ours(spec):
         return []
-    blocks = beside_blocks(target, depth)
-    count = len(ROWS) * (OF_BLOCKS if blocks else 1)
-    made = [_case(target, depth, row) for row in range(count)]
-    made += [_other(target, depth, kind) for kind in (*OTHER_ROWS, *((FULL,) if blocks else ()))]
-    return [case for case in made if case is not None]
+    count = len(ROWS) * (OF_BLOCKS if beside_blocks(target, depth) else 1)
+    return [case for row in range(count) if (case := _case(target, depth, row)) is not None]
+
+
+def cancelling_and_wide(target: Target) -> list[Case]:
+    """Return the cases of OTHER_ROWS of such a target, and of full blocks where its weights have blocks."""
+    depth = _depth(target.spec)
+    if depth is None or not is_ours(target.spec):
+        return []
+    kinds = (*OTHER_ROWS, *((FULL,) if beside_blocks(target, depth) else ()))
+    return [case for kind in kinds if (case := _other(target, depth, kind)) is not None]
 
 
 def _depth(spec: Spec) -> str | None:

@@ -10,14 +10,14 @@ from collections.abc import Iterator
 
 from quantizer.conformance.generation.builder import build_case
 from quantizer.conformance.generation.choice_sources import HashChoices
+from quantizer.conformance.generation.datasets import materialise
 from quantizer.conformance.generation.hashing import key
+from quantizer.conformance.generation.near_sums import provided_for
 from quantizer.conformance.generation.ranges import unit_of
 from quantizer.conformance.generation.scaled import is_near
 from quantizer.conformance.target import Target
-from quantizer.conformance.trials.trial import Trial
 from quantizer.core.case import Case, Range
 from quantizer.core.errors import QuantizerError
-from quantizer.runtime.engines.builtin import BuiltinEngine
 
 NOTHING: Range = (0.0, 0.0)
 BELOW = 1.0 - 2.0**-17
@@ -45,7 +45,7 @@ def _cases(target: Target, values: list[str], free: list[str]) -> Iterator[Case 
     if free:
         yield _equal(_drawn(target, "equal", "random"), values[0], free)
         yield _below_power(target, _drawn(target, "below", "random"), free)
-        yield _far(target, _drawn(target, "far", "random"), free)
+        yield _far(target, _drawn(target, "far", "corners"), free)
 
 
 def _drawn(target: Target, salt: str, data: str) -> Case:
@@ -63,7 +63,7 @@ def _equal(case: Case, value: str, outputs: list[str]) -> Case:
 
 
 def _far(target: Target, case: Case, outputs: list[str]) -> Case | None:
-    """Return the case with biases near the end of 32 bits under a multiplier of 1; None without a bias."""
+    """Return the case, all of its operands at ends, with biases near the end of 32 bits under a multiplier of 1."""
     biases = [name for name in case.shapes if target.spec.inputs[name].role == "bias"]
     if not biases or target.weight is None or target.spec.error_model.kind != "bilinear":
         return None
@@ -78,7 +78,8 @@ def _far(target: Target, case: Case, outputs: list[str]) -> Case | None:
 def _below_power(target: Target, case: Case, outputs: list[str]) -> Case | None:
     """Return the case with a wider output, so that its largest multiplier is BELOW of a power of two."""
     try:
-        rescale = Trial(target, case, BuiltinEngine()).parameters.rescale
+        tensors = {name: values.numpy() for name, values in materialise(target, case).items()}
+        rescale = provided_for(target, case, tensors).rescale
     except QuantizerError:
         return None
     if rescale is None:

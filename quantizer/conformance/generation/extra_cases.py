@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from quantizer.conformance.generation.deep import deep
+from quantizer.conformance.generation.deep import cancelling_and_wide, deep
 from quantizer.conformance.generation.edge_numbers import edge_numbers
 from quantizer.conformance.generation.exhaustive import exhaustive_cases
 from quantizer.conformance.generation.near_ties import near_ties
@@ -27,6 +27,7 @@ EXTRA_CASES: tuple[Callable[[Target], list[Case]], ...] = (
     usual_windows,
     usual_sizes,
     deep,
+    cancelling_and_wide,
     edge_numbers,
     patterned,
 )

@@ -42,7 +42,7 @@ def is_near_sum(target: Target) -> bool:
 
 def on_grid(target: Target, case: Case, tensors: Mapping[str, Array]) -> dict[str, Array]:
     """Return *tensors* as the values of their codes, so that no platform's quantizer rounds any of them."""
-    parameters = _provided(target, case, tensors)
+    parameters = provided_for(target, case, tensors)
     found = {}
     for name, values in tensors.items():
         params = parameters.inputs.get(name) or parameters.constants[name].params
@@ -57,7 +57,7 @@ def solved_near_bias(target: Target, case: Case, name: str, tensors: Mapping[str
     *tensors*: the other operands, values of codes. The rivals take turns over the channels, those first that fewest
     numbers show. A channel without such a number has no bias.
     """
-    parameters = _provided(target, case, {**tensors, name: np.zeros(case.shapes[name])})
+    parameters = provided_for(target, case, {**tensors, name: np.zeros(case.shapes[name])})
     sums = _sums(target, case, tensors, parameters)
     bound = variables(target.spec, case.shapes, case.attrs)
     axis = channel_axis(target.spec, bound, sums.ndim) or 0
@@ -196,7 +196,7 @@ def _repeated(numbers: Tensor, count: int) -> Tensor:
     return numbers.repeat_interleave(count) if numbers.dim() else numbers
 
 
-def _provided(target: Target, case: Case, tensors: Mapping[str, Array]) -> Parameters:
+def provided_for(target: Target, case: Case, tensors: Mapping[str, Array]) -> Parameters:
     """Return the parameters that the platform's own rule provides for *tensors*."""
     constants = {
         name: torch.from_numpy(np.array(values)).float()

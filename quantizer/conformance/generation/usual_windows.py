@@ -128,8 +128,9 @@ def _filters(spec: Spec) -> str:
 
 
 def _whole(domain: Domain, size: int, bound: Mapping[str, Any]) -> int:
-    """Return *size*, or as many as the least multiple that is allowed."""
-    return int(domain.multiple_of(bound)) if domain.multiple_of is not None else size
+    """Return *size*, or the number below it that is allowed, at least one multiple."""
+    step = 1 if domain.multiple_of is None else int(domain.multiple_of(bound))
+    return max(size // step, 1) * step
 
 
 def _plain(value: Any) -> Any:

@@ -1,0 +1,104 @@
+"""Cases of edge numbers and of patterns, and effects of reports on sums."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from quantizer.conformance.generation.deep import LONG, cancelling_and_wide
+from quantizer.conformance.generation.edge_numbers import BELOW, edge_numbers
+from quantizer.conformance.generation.fillers import PATTERNS, Site, cancelling, patterns
+from quantizer.conformance.generation.patterned import BESIDE, patterned
+from quantizer.conformance.generation.usual_windows import VECTORS, usual_windows
+from quantizer.conformance.real.facts import facts
+from quantizer.conformance.setup.options import Options
+from quantizer.conformance.setup.session import open_session
+from quantizer.conformance.trials.trial import Trial
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def session():
+    return open_session(Options(root=ROOT))
+
+
+def _targets(session, op):
+    return session.all_targets(session.library.spec(op))
+
+
+def _known(session, target, case):
+    trial = Trial(target, case, session.engine)
+    return facts(trial.spec, case.shapes, case.attrs, trial.parameters, case.ranges)
+
+
+def test_edges_are_met_somewhere(session) -> None:
+    """A range of nothing in each target; equal asymmetric parameters and a multiplier below a power in some."""
+    equal = below = 0
+    for target in _targets(session, "negative") + _targets(session, "fully_connected")[:8]:
+        known = [_known(session, target, case) for case in edge_numbers(target)]
+        assert any(each["low"] == each["high"] == 0.0 for each in known)
+        equal += any(each["same_scale"] and each["zero"] not in (0, each["first"], each["last"]) for each in known)
+        below += any(BELOW - 2.0**-18 <= each["ratio_top"] < 1.0 for each in known)
+    assert equal and below
+
+
+def test_patterns_are_what_they_are_called() -> None:
+    """In order, of either sign, alone at an end, and within the range."""
+    for seed in range(len(PATTERNS)):
+        values = patterns(Site("x", "activation", (3, 4), -1.0, 2.0, None, seed))
+        assert values.shape == (3, 4) and values.min() >= -1.0 and values.max() <= 2.0
+        flat = values.reshape(-1)
+        if seed < 2:
+            assert (np.diff(flat) * (1, -1)[seed] > 0).all()
+        if seed == 2:
+            assert (flat[1:] * flat[:-1] < 0).all()
+        if seed in (3, 4):
+            assert np.flatnonzero(flat).tolist() == [(0, 11)[seed - 3]]
+
+
+def test_patterns_come_with_zero_points_beside_an_end(session) -> None:
+    """Among the targets of an operator."""
+    found = set()
+    for target in _targets(session, "relu"):
+        for case in patterned(target):
+            known = _known(session, target, case)
+            found |= {known["zero"] - known["first"], known["zero"] - known["last"], known["zero"]}
+    assert {distance for _, distance in BESIDE} <= found
+
+
+def test_long_sums_cancel(session) -> None:
+    """The correction for the zero point is past the whole numbers of float32, the sum is a step times an end."""
+    values = cancelling(Site("x", "activation", (2, 5), -1.0, 1.0, None, 3))
+    assert np.count_nonzero(values) == 1
+    of = [
+        case
+        for target in _targets(session, "matmul")
+        for case in cancelling_and_wide(target)
+        if case.data.set == "cancelling"
+    ]
+    assert of and all(case.shapes["a"][-1] in LONG for case in of)
+
+
+def test_vectors_of_channels(session) -> None:
+    """Some target has a kernel of one place beside whole vectors of channels on both sides."""
+    shapes = [case.shapes["weight"] for t in _targets(session, "conv2d") for case in usual_windows(t)]
+    assert any(s[2:] == (1, 1) and s[0] in VECTORS and s[1] in VECTORS for s in shapes)
+
+
+def test_effects_on_sums_show_past_their_limit(session) -> None:
+    """A correction in float32 changes a sum that float32 does not hold, and no small one."""
+    from quantizer.conformance.real.effects import SUMS
+
+    target = next(t for t in _targets(session, "fully_connected") if t.id == "fully_connected-w8a8-ideal")
+    trial = Trial(target, edge_numbers(target)[0], session.engine)
+    named = {name: codes for name, codes in trial.codes.items() if name != "bias"}
+    for total, changes in (((1 << 24) + 1, True), (1, False)):
+        held = torch.full(trial.output_shape, total, dtype=torch.int64)
+        made = SUMS["correction_in_float32"]()(lambda *_, parameters, held=held, **__: held)(
+            parameters=trial.parameters, **{**named, "weight": torch.zeros_like(named["weight"])}
+        )
+        assert torch.equal(made, held) != changes
