@@ -82,8 +82,9 @@ class Trial:
     @cached_property
     def parameters(self) -> Parameters:
         """The parameters from the engine's quantize rule."""
-        place = (self.spec.op, "quantize", self.target.platform.places)
-        self._ran_built_in = type(self.engine) is BuiltinEngine and REGISTRY.find(*place) is REGISTRY.built_in(*place)
+        op, places = self.spec.op, self.target.platform.places
+        own = REGISTRY.find(op, "quantize", places) is REGISTRY.built_in(op, "quantize", places)
+        self._ran_built_in = own and type(self.engine) is BuiltinEngine
         found = self.engine.quantize(self._request())
         if not isinstance(found, Parameters):
             raise GraphError(f"it returned {type(found).__name__}, must be Parameters. Return what it built.")
