@@ -287,7 +287,10 @@ def _property(where: str, name: str, value: object) -> Value:
     except ValueError:
         raise FormatError(f"{where}: got {value!r}: must be {field.kind.legal}.") from None
     if field.status == "refused" and str(parsed).lower() != field.default.lower():
-        raise FormatError(f"{where}: {value!r}: not built here, and the IR would be another one. Remove the key.")
+        raise FormatError(
+            f"{where}: {value!r}: not built here, and the IR would be another one: docs/compass.md says why."
+            " Remove the key."
+        )
     return parsed
 
 
