@@ -28,6 +28,7 @@ _EPILOG = f"""\
 Both engines run the whole model, every edge between operators shown. Then every operator runs alone with the
 quantizations around it, both engines on the same operands, and each result is held against its own enclosure: the
 exact result in float64, what float32 arithmetic may lose (gamma_n of the sum), and half a step of a quantized result.
+The integers of `builtin` are held against what --platform declares, by the checks arithmetic and accuracy.
 So an operator that is off is told from one that was provided what is off.
 
 --output writes findings.json, model.html and cuts/: the operators to look at, each with its real scales, shapes and
@@ -56,10 +57,10 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         default=[],
         metavar="NAME",
         help="twice: float, qdq (our float32 with the quantizations), builtin (our integers), onnxruntime,"
-        " onnxruntime:optimized, reference (default: own and onnxruntime)",
+        " onnxruntime:optimized, reference (default: builtin and onnxruntime)",
     )
     check.add_argument(
-        "--platform", default="ort", help="whose integers `own` computes, and whose INT8 is chosen (ort)"
+        "--platform", default="ort", help="whose integers `builtin` computes, and whose INT8 is chosen (ort)"
     )
     data = check.add_mutually_exclusive_group()
     data.add_argument("--data", type=Path, metavar="FILE", help="samples, as `quantizer analyse` takes them")

@@ -191,7 +191,10 @@ def _not_acted_on(field: Field, value: Value | PerLayer, path: Path, line: int) 
     where = f"{_place(path, line)}: {field.name}"
     if field.status == "refused":
         shown = value.general if isinstance(value, PerLayer) else value
-        raise UnsupportedError(f"{where}: {shown}: not built here, and the IR would be another one. Remove the line.")
+        raise UnsupportedError(
+            f"{where}: {shown}: not built here, and the IR would be another one: docs/compass.md says why."
+            " Remove the line."
+        )
     return [f"{where}: read, but not acted on."] if field.status == "ignored" else []
 
 

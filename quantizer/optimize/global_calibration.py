@@ -22,6 +22,11 @@ OTHERS = {
     "svd_quant": "svd_quant[0] for all layers",
 }
 """What to write instead of a method that is not built for a layer."""
+REASONS = {
+    "awq_zy": "the original searches before any layer has parameters, so that its factors follow from chance",
+    "svd_quant": "last bits of libraries decide between the ranges that it searches",
+}
+"""Why a method is not built for a layer."""
 Batches = Callable[[], Iterable[Mapping[str, Tensor]]]
 """The calibration set, from its start."""
 
@@ -38,7 +43,7 @@ def moved(
             graph = smoothed(graph, runner, batches(), concerns, method.numbers["alpha"])
         elif method.name in WITHOUT_EFFECT and (node := next(filter(concerns, _changed(graph, method)), None)):
             raise UnsupportedError(
-                f"layer {node.name!r}: {method.name} would change it, which is not built here."
+                f"layer {node.name!r}: {method.name} would change it, which is not built here: {REASONS[method.name]}."
                 f" Leave the layer out: {method.name}[...]<scope>, or take {OTHERS[method.name]}."
             )
     return graph

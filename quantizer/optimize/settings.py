@@ -296,7 +296,8 @@ def _property(where: str, name: str, value: object) -> Value:
         raise FormatError(f"{where}: got {shown_value(value)}: must be {field.kind.legal}.") from None
     if field.status == "refused" and str(parsed).lower() != field.default.lower():
         raise FormatError(
-            f"{where}: {shown_value(value)}: not built here, and the IR would be another one. Remove the key."
+            f"{where}: {shown_value(value)}: not built here, and the IR would be another one: docs/compass.md says why."
+            " Remove the key."
         )
     return parsed
 

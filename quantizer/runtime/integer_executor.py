@@ -61,7 +61,7 @@ class IntegerExecutor:
         numbers.
         """
         names = list(self.graph.outputs) if output_names is None else list(output_names)
-        places = [self._place(name) for name in names]
+        places = [self.place(name) for name in names]
         values = self.run(inputs)
         return [self._shown(values[tensor], tensor, codes=codes) for tensor, codes in places]
 
@@ -74,7 +74,7 @@ class IntegerExecutor:
     def codes(self, inputs: Any, output_names: Sequence[str] | None = None) -> list[Tensor]:
         """Return the codes of the named tensors, int64; GraphError for a tensor without codes."""
         names = list(self.graph.outputs) if output_names is None else list(output_names)
-        tensors = [self._place(name)[0] for name in names]
+        tensors = [self.place(name)[0] for name in names]
         for name, tensor in zip(names, tensors, strict=True):
             if self.graph.tensor(tensor).qparams is None:
                 raise GraphError(f"graph {self.graph.name!r}: {name!r} is not quantized: it has no codes.")
@@ -128,7 +128,7 @@ class IntegerExecutor:
     def _shown(self, values: Tensor, name: str, *, codes: bool) -> Tensor:
         return values.to(container(self.graph.tensor(name).dtype)) if codes else self._real(values, name)
 
-    def _place(self, name: str) -> tuple[str, bool]:
+    def place(self, name: str) -> tuple[str, bool]:
         """Return the tensor that a name of the model means, and whether it means the codes."""
         if name in self._codes:
             return self._codes[name], True

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 import node_elements
 import node_moves
+import node_rest
 import node_sums
 import numpy as np
 import onnx
@@ -27,6 +28,7 @@ from quantizer.runtime.onnx_backend import prepare
 
 assert node_elements
 assert node_moves
+assert node_rest
 assert node_sums
 NODES = 1
 """Nodes of each operator in the gate; a nightly run has two hundred times as many."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from quantizer.conformance.models.bounds import Enclosure, enclosures
+from quantizer.conformance.models.integers import judged_integers
 from quantizer.core.errors import GraphError, QuantizerError
 from quantizer.core.model_findings import Local, ModelFindings, PartFinding, Verdict
 from quantizer.ir.graph import Graph
@@ -67,7 +68,7 @@ def _of_part(part: Part, ran: Ran, engines: tuple[ModelEngine, ModelEngine], *, 
         one, other = (values.get(edge) for values in ran.alone)
         alone = 0 if one is None or other is None else _difference(one, other, None)[0]
         judged = tuple(
-            _local(engine, part, values.get(edge), enclosure)
+            _local(engine, part, values.get(edge), enclosure, (edge, ran.basis))
             for engine, values in zip(engines, ran.alone, strict=True)
             if engine.name != FLOAT
         )
@@ -90,13 +91,22 @@ def _of_part(part: Part, ran: Ran, engines: tuple[ModelEngine, ModelEngine], *, 
     return found
 
 
-def _local(engine: ModelEngine, part: Part, values: Tensor | None, enclosure: Enclosure | None) -> Local:
+def _local(
+    engine: ModelEngine, part: Part, values: Tensor | None, enclosure: Enclosure | None, read: tuple[str, Values]
+) -> Local:
+    """Judge one result of an engine; *read*: the edge, and the values of all edges on which the parts ran."""
     how = engine.how(part)
     if values is None:
         return Local(engine.name, "not shown", how=how)
-    if enclosure is None:
+    judged = None if enclosure is None else enclosure.outside(values)
+    executor = engine.integers(part)
+    if executor is not None:
+        edge, basis = read
+        by_platform = judged_integers(executor, {name: basis[name] for name in part.operands}, edge, values)
+        if by_platform is not None:
+            judged = replace(by_platform, error=by_platform.error if judged is None else judged.error)
+    if judged is None:
         return Local(engine.name, "inconclusive", how=how)
-    judged = enclosure.outside(values)
     verdict: Verdict = "outside" if judged.outside else "inside"
     return Local(engine.name, verdict, judged.outside, judged.error, judged.ratio, judged.worst, how)
 

@@ -57,6 +57,10 @@ class ModelEngine(ABC):
         """Return why a part was not computed the way that the engine's name says; empty if it was."""
         return ""
 
+    def integers(self, part: Part) -> IntegerExecutor | None:  # noqa: ARG002 - most engines are no platform
+        """Return the integer graph by whose platform a part is judged; None if float32 and its roundings judge it."""
+        return None
+
 
 class OwnFloat(ModelEngine):
     """The executor, with quantizations exactly as in the file."""
@@ -110,6 +114,10 @@ class OwnIntegers(ModelEngine):
     def how(self, part: Part) -> str:
         """Return why a part was computed in float32."""
         return self._why.get(part.name, "")
+
+    def integers(self, part: Part) -> IntegerExecutor | None:
+        """Return what computes a part on integers."""
+        return self._ready.get(part.name)
 
     def _part(self, parts: Parts, part: Part, values: Values) -> Values:
         cut = parts.cut(part, values)
