@@ -26,7 +26,7 @@ BATCHES: Mapping[str, tuple[int, ...]] = {"one row": (1,), "rows": (2, 3, 5), "o
 ROWS = (*BATCHES, "one product", "one product")
 """The cases of a target: whole vectors are several sizes, and each costs little."""
 OF_BLOCKS = 3
-"""Times as many cases of a target whose weights have blocks: three depths that are not whole blocks."""
+"""Factor for the number of cases of a target whose weights have blocks: three depths that are not whole blocks."""
 
 
 def deep(target: Target) -> list[Case]:
