@@ -197,7 +197,7 @@ def difference(before: str, after: str) -> str:
 
 
 def stratified(mutants: Sequence[Mutant], count: int, seed: int) -> list[Mutant]:
-    """Return *count* of *mutants*, of each module as many as its share, in an order that does not depend on modules."""
+    """Return *count* of *mutants*, in proportion to each module's share, in an order that does not depend on modules."""
     strata: dict[str, list[Mutant]] = defaultdict(list)
     for mutant in mutants:
         strata[mutant.module].append(mutant)

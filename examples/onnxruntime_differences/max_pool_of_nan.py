@@ -1,4 +1,4 @@
-"""A MaxPool whose window holds a NaN: what comes out depends on where it lies, and a window of -inf beside it gives -3.4e38."""
+"""A MaxPool whose window holds a NaN: the result depends on its position, and a window of -inf next to it gives -3.4e38."""
 
 import sys
 

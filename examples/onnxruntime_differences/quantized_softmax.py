@@ -1,4 +1,4 @@
-"""A QDQ Softmax under optimizations: the reciprocal of the output scale is cut to an integer, codes come out too small."""
+"""A QDQ Softmax under optimizations: the reciprocal of the output scale is cut to an integer, codes are too small."""
 
 import sys
 

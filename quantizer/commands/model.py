@@ -29,7 +29,7 @@ Both engines run the whole model, every edge between operators shown. Then every
 quantizations around it, both engines on the same operands, and each result is held against its own enclosure: the
 exact result in float64, what float32 arithmetic may lose (gamma_n of the sum), and half a step of a quantized result.
 The integers of `builtin` are held against what --platform declares, by the checks arithmetic and accuracy.
-So an operator that is off is told from one that was provided what is off.
+This separates an operator with a wrong result from one with a right result on wrong operands.
 
 --output writes findings.json, model.html and cuts/: the operators to look at, each with its real scales, shapes and
 operands. `quantizer model check cuts/1/part.onnx --operands cuts/1/operands.npz` runs one again.

@@ -14,7 +14,7 @@ class Findings:
     problems: list[str] = field(default_factory=list)
     """Findings, each with the next step."""
     passed: int = 0
-    """Comparisons that came out right."""
+    """Comparisons that passed."""
     elements: int = 0
     """Codes and numbers that were compared."""
     refused: list[str] = field(default_factory=list)

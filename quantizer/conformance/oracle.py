@@ -1,8 +1,8 @@
 """Input and output types of a room's oracle: codes, grids and numbers of one case in numpy.
 
-A room names its oracles in its descriptor (`core.rooms.Oracle`). One is up to three functions of `Asked`: the codes
-that a right kernel gives, before the fused activation cuts them and the format saturates them; the entries of a table;
-and integers that the rule provides. Below are the two rules of fixed-point numbers that several oracles share.
+A room names its oracles in its descriptor (`core.rooms.Oracle`). An oracle has up to three functions of `Asked`: the
+codes that a right kernel gives, before the fused activation cuts them and the format saturates them; the entries of a
+table; and integers that the rule provides. Below are the two rules of fixed-point numbers that several oracles share.
 """
 
 from __future__ import annotations

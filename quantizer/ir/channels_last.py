@@ -149,7 +149,7 @@ class _Work:
         self.nodes.append(replace(node, inputs=tuple(inputs), outputs=outputs, attrs=attrs, order="channels_last"))
 
     def _broadcast(self, name: str, rank: int) -> str:
-        """Return an operand in the other order; a constant of fewer axes gets as many first."""
+        """Return an operand in the other order; a constant of fewer axes first gets leading axes of size 1."""
         tensor = self.graph.tensor(name)
         if tensor.data is None or len(tensor.shape) == rank:
             return self.last(name)

@@ -96,7 +96,7 @@ def quantization_of(dtype: str, scale: Numbers, zero_point: Numbers) -> Quantiza
         if value != int(value) or not kind.min <= value <= kind.max:
             raise LangError(f"zero_point={value!r}: must be a whole number in [{kind.min}, {kind.max}] of {dtype}.")
     if scales and zeros and len(scales) > 1 and len(zeros) > 1 and len(scales) != len(zeros):
-        raise LangError(f"{len(scales)} scales and {len(zeros)} zero points: must be as many.")
+        raise LangError(f"{len(scales)} scales and {len(zeros)} zero points: the numbers must be equal.")
     return Quantization(
         None if scales is None else float(scales[0]) if len(scales) == 1 else tuple(map(float, scales)),
         None if zeros is None else int(zeros[0]) if len(zeros) == 1 else tuple(map(int, zeros)),

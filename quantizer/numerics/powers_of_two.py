@@ -23,7 +23,7 @@ BITS = 13
 """Bits of the multiplier that brings codes to exponents, whatever the scheme."""
 LARGEST = (1 << 31) - 1
 ROOT_HALF = 1518500250
-"""The square root of two in units of 2**-30: above it a mantissa's logarithm is a half more (not nearest)."""
+"""The square root of two in units of 2**-30: above it 1/2 is added to a mantissa's logarithm (not nearest)."""
 
 
 def quantize(request: Request, method: str) -> Parameters:

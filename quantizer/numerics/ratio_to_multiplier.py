@@ -94,8 +94,8 @@ def float32_multiplier(
     """Return int64 (multiplier, shift) of a float32 ratio, in its own float32 arithmetic.
 
     The shift is the largest that keeps the multiplier in its bits, at most the ceiling, and may be negative; with
-    *positive* a negative one becomes 0 and its multiplier the largest. The logarithm is rounded from float64. Where all
-    channels come out as exactly 1, the pair is (1, 0).
+    *positive* a negative one becomes 0 and its multiplier the largest. The logarithm is rounded from float64. If
+    all channels are exactly 1, the pair is (1, 0).
     """
     ratio = _positive(ratio, torch.float32)
     largest = torch.tensor(2.0 ** min(bits, max_bits) - 1.0, dtype=torch.float32)

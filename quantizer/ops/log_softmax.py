@@ -17,7 +17,7 @@ UNIT_BITS = 30
 
 @operator("log_softmax")
 def reference(x: Tensor, *, axis: int) -> Tensor:
-    """Return x less the logarithm of the sum of exp(x) along *axis*."""
+    """Return x minus the logarithm of the sum of exp(x) along *axis*."""
     return torch.log_softmax(x, dim=axis)
 
 

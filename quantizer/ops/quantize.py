@@ -11,7 +11,7 @@ from quantizer.ops import operator
 
 @operator("quantize")
 def reference(x: Tensor) -> Tensor:
-    """Return the numbers themselves: only rounding and saturation tell their codes from them."""
+    """Return the numbers themselves: their codes differ from them only by rounding and saturation."""
     return x
 
 

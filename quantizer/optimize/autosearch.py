@@ -61,7 +61,7 @@ class FirstBatches:
         return islice(self.source.batches(), self.count)
 
     def sized(self, size: int) -> FirstBatches:
-        """Return as many batches of another size."""
+        """Return the same number of batches, with another size."""
         return FirstBatches(self.source.sized(size), self.count)
 
 

@@ -76,7 +76,7 @@ _FIELDS = (
     Field("weight_block_size", v.integer(1), "256", "elements of a block that share a scale (per_block)", per_layer=True),
     Field("activation_block_size", v.integer(1), "256", "elements of a block of activations", per_layer=True, hidden=True, status="ignored"),
     Field("quant_type", v.anything("disable, or number formats of activations, weights and biases"), "disable", "number formats instead of bit widths", per_layer=True, status="refused"),
-    Field("multiplier_bits", v.integer(2, 15, empty=True), "", "bits of a multiplier; as many as the activation where empty", per_layer=True, hidden=True),
+    Field("multiplier_bits", v.integer(2, 15, empty=True), "", "bits of a multiplier; empty: as many as the activation has", per_layer=True, hidden=True),
     Field("force_dtype_int", FLAG, "False", "whether outputs that are never negative have signed codes all the same", per_layer=True),
     Field("force_shift_positive", FLAG, "False", "whether a negative shift becomes 0 with the largest multiplier", per_layer=True),
     Field("set_qinvariant_for_start_nodes", v.layer_numbers(), "", "Input and Constant layers whose values are codes already (scale 1, zero point 0)"),

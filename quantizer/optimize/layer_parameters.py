@@ -156,7 +156,7 @@ def source_params(tensor: Tensor, node: Node, layers: Layers) -> QParams:
 def constant_format(dtype: DType, span: Calibrated, settings: Settings) -> DType:
     """Return the format of a constant that holds integers: 8, 16 or 32 bits, as its values need, if these are fewer.
 
-    Of narrowed ones there are as many bits as an activation has, at least; a type with a sign keeps it.
+    A narrowed type has at least as many bits as an activation; a signed type stays signed.
     """
     forced = bool(settings["force_dtype_int"])
     signed = dtype.kind == "int" or forced or span.observed_low < 0.0

@@ -63,7 +63,7 @@ class _PerSample(OptBaseMetric, abc.ABC):
         for got, wanted in zip(_joined(pred), _joined(target), strict=True):
             if got.shape != wanted.shape:
                 text = f"{type(self).__name__}: {got.numel()} predicted numbers, {wanted.numel()} in the label"
-                raise FormatError(f"{text}: they must be as many.")
+                raise FormatError(f"{text}: the numbers must be equal.")
             self.scores.append(self.score(got, wanted))
 
     @abc.abstractmethod

@@ -108,7 +108,7 @@ class Settings:
 
     @property
     def multiplier_bits(self) -> int:
-        """Bits of a multiplier: as many as the activation has where nothing is said."""
+        """Bits of a multiplier; by default as many as the activation has."""
         return self.number("multiplier_bits") if self["multiplier_bits"] != "" else self.number("activation_bits")
 
     def wanted(self, strategy: Strategy, *, everything: bool = False) -> Wanted:

@@ -335,7 +335,5 @@ def _on_zeros(work: Work, graph: Graph) -> None:
     for name, node, values in work.runs.forward(graph, zeros(work, graph)):
         wanted = graph.tensor(name).shape
         if node is not None and tuple(values.shape) != wanted:
-            text = (
-                f"layer {node.name!r}: {name!r} comes out with shape {list(values.shape)}, the IR says {list(wanted)}"
-            )
+            text = f"layer {node.name!r}: {name!r} has shape {list(values.shape)}, the IR says {list(wanted)}"
             raise FormatError(f"{text}. Correct layer_top_shape.")

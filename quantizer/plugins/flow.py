@@ -80,7 +80,7 @@ def quantize(request: Request, layer: Layer, forward: Forward, function: LayerFu
 
 
 def decide(node: PyNode, function: LayerFunction) -> None:
-    """Run a quantize function on two clones of a calibrated layer and on the layer; all must end alike, and be decided.
+    """Run a quantize function on two clones of a calibrated layer and on the layer: all results must agree.
 
     PluginError for an error that it raises, a choice that it does not make, or results that differ on a clone.
     """

@@ -174,7 +174,7 @@ def _taken_in(node: PyNode, layer: Layer, request: Request) -> Tensor:
 
 
 def _absorbs(node: PyNode, layer: Layer, request: Request) -> bool:
-    """Return whether bias codes hold the absorbed zero point: the reading that explains at least as many biases."""
+    """Return whether bias codes hold the absorbed zero point: whichever explains more biases, or as many."""
     for name, key in layer.constants.items():
         if layer.spec.inputs[name].role == "bias" and key in node.constants and absorbed(node, layer).any():
             held = node.constants[key]

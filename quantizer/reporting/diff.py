@@ -26,7 +26,7 @@ from quantizer.reporting.tally import (
 )
 
 SHARP = 2.0
-"""Widest interval, in codes, that still tells one code from the next; a wider one is inconclusive."""
+"""Widest interval, in codes, that still distinguishes neighbouring codes; a wider one is inconclusive."""
 
 OWN = "builtin"
 """The engine that is our own functions."""

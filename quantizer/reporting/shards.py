@@ -128,7 +128,7 @@ def _check_complete(shards: Sequence[tuple[Path, Shard]]) -> None:
 
 
 def _check_same(first: Path, wanted: Facts, folder: Path, facts: Facts) -> None:
-    """Raise CaseError if two shards were not run alike: the first field in which they differ."""
+    """Raise CaseError if two shards were run differently: the first field in which they differ."""
     known, others = ({(one.name, one.origin) for one in one_run.functions} for one_run in (wanted, facts))
     if odd := sorted(known ^ others):
         here, there = (folder, first) if odd[0] in others else (first, folder)
@@ -139,7 +139,9 @@ def _check_same(first: Path, wanted: Facts, folder: Path, facts: Facts) -> None:
         one, other = getattr(wanted, name), getattr(facts, name)
         if name not in OWN and one != other:
             said = f"{_short(other)}, and {_short(one)} in {first}"
-            raise CaseError(f"{folder}: of another run: {name} is {said}. Run all shards on one tree, alike.")
+            raise CaseError(
+                f"{folder}: of another run: {name} is {said}. Run all shards on one tree, with the same options."
+            )
 
 
 def _short(value: object) -> str:

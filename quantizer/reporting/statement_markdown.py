@@ -125,7 +125,7 @@ def _checks(statement: Statement) -> Section:
     names = ("passed", "failed", "mistrusted", "overflow", "defects", "inconclusive", "elements", "vacuous")
     columns = (Column("check", code=True), *(Column(name, right=True) for name in names))
     rows = tuple((name, *(count_text(getattr(check, n)) for n in names)) for name, check in statement.checks.items())
-    return Section("Checks", columns, rows, note="Verdicts by how they came out, and the elements that they judged.")
+    return Section("Checks", columns, rows, note="Verdicts by status, and the elements that they judged.")
 
 
 def _files(statement: Statement) -> Section:

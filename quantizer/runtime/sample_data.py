@@ -46,7 +46,7 @@ def read_batches(path: Path, graph: Graph, size: int) -> list[Batch]:
     counts = {len(values) for values in tensors.values()}
     if len(counts) != 1 or 0 in counts:
         raise GraphError(
-            f"{where}: {', '.join(map(str, sorted(counts)))} samples: every input needs as many, at least one."
+            f"{where}: {', '.join(map(str, sorted(counts)))} samples: every input needs the same number, at least one."
         )
     (count,), own = counts, _own_batch(graph)
     step = size if own is None else own

@@ -128,7 +128,7 @@ def slicing(d: Draw, op: str) -> Made:
         if d.chance(0.6):
             steps = [d.one(1, 2, -1, -2, 3) for _ in axes]
             ends = [-far if step < 0 and end == far else end for step, end in zip(steps, ends, strict=True)]
-            operands[2] = whole(*ends)  # ONNX Runtime takes the largest end of a step backwards for the smallest
+            operands[2] = whole(*ends)  # for a negative step, ONNX Runtime treats the largest end as the smallest
             operands.append(whole(*steps))
     else:
         operands = [x, whole(*starts), whole(*ends)]

@@ -226,7 +226,7 @@ def test_sums_that_nothing_is_made_of_are_not_judged(vendor, capsys):
     assert not green(vendor.root, done.ret, capsys)
 
 
-def test_files_beside_a_run_are_not_taken_for_modules(vendor, capsys):
+def test_files_next_to_a_run_are_not_imported(vendor, capsys):
     vendor.write()
     for name in ("copy.py", "sitecustomize.py", "random.py", "conformance.py"):
         (vendor.root / name).write_text("raise SystemExit('taken for a module')\n")

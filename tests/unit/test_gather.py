@@ -39,7 +39,7 @@ def drawn(
 
 
 def both(x: torch.Tensor, indices: torch.Tensor, **attrs: int) -> np.ndarray:
-    """What the reference and the integer forward give alike."""
+    """Results that the reference and the integer forward share."""
     real = REGISTRY.get("gather", "reference")(x.double(), indices.double(), **attrs)
     codes = REGISTRY.get("gather", "quantized")(x, indices, parameters=object.__new__(Parameters), **attrs)
     assert torch.equal(real.long(), codes)

@@ -33,7 +33,7 @@ def convolution(op: str, sizes: tuple[int, ...], c_out: int, kernel: tuple[int, 
 
 
 def pool(op: str, sizes: tuple[int, ...], kernel: tuple[int, int], **attrs: Any) -> Beyond:
-    """Return a pool of *sizes* without padding but as *attrs* say."""
+    """Return a pool of *sizes*; no padding unless *attrs* say so."""
     plain = {"stride": (1, 1), "padding": (0, 0, 0, 0), "ceil_mode": False, "kernel": kernel}
     counted = {"count_include_pad": True} if op == "avg_pool2d" else {}
     return op, {**dict(zip("nchw", sizes, strict=True)), **plain, **counted, **attrs}

@@ -94,7 +94,7 @@ def test_the_order_is_found(added, kind, words):
     assert (found.format, found.order) == (kind, words)
 
 
-def test_a_fused_product_is_told_from_a_rounded_one():
+def test_a_fused_product_is_distinguished_from_a_rounded_one():
     assert order(None, fused=True).fused
     assert not order(one_by_one).fused
 

@@ -194,7 +194,7 @@ def test_effects_on_ends_tails_and_weights(session) -> None:
 
 
 def test_a_planted_function_that_ignores_strides_is_found(session) -> None:
-    """What the process of plugins looks at is looked at in ours, too; the right function beside it is green."""
+    """What is checked in the process of plugins is also checked in ours; a right function passes."""
     rows = [report for report in read_reports(Path("cases")) if report.ref == "ml-explore/mlx#3480"]
     (outcome,) = planted(session, "matmul", rows)
     assert outcome.check and not outcome.twin

@@ -1,4 +1,4 @@
-"""`quantizer report statement`: what was tested, with what, what came out, what is excused, what is missing."""
+"""`quantizer report statement`: what was tested, with what, the results, what is excused, what is missing."""
 
 from __future__ import annotations
 

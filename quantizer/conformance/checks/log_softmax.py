@@ -44,7 +44,7 @@ def logarithms(trial: Trial) -> Verdict:
         value,
         np.where(settled, 0.0, extra),
         of_floats(value),
-        "distance less the logarithm of the provided exponentials",
+        "distance minus the logarithm of the provided exponentials",
     )
 
 

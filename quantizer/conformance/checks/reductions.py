@@ -42,7 +42,7 @@ def euclidean_arithmetic(trial: Trial) -> Verdict:
     """Judge the root of a sum of squares; its square decides where float64 cannot."""
     sums = sums_of_squares(trial)
     sums, most, refusal = held_sums(trial, sums, sums)
-    assert np.array_equal(sums, most), "squares saturate alike in every order"
+    assert np.array_equal(sums, most), "squares saturate equally in every order"
     if refusal is not None:
         return refusal
     ratio = _scale(trial) / Fraction(float(trial.output.scale))

@@ -202,7 +202,7 @@ def _quantized_by(node: str, other: str) -> Rewrite:
 
 
 def _read_by(node: str, scale: float) -> Rewrite:
-    """Read the codes of *node* by a scale that is taken for granted."""
+    """Read the codes of *node* with a fixed scale."""
 
     def rewrite(graph: Graph) -> Graph:
         old, right = graph.node(f"{node}#dequantize"), graph.tensor(f"{node}#scale")
@@ -263,7 +263,7 @@ def _factor_after(graph: Graph) -> Graph:
 
 PLANTS = (
     Plant("the relu clamps at the code 0", "conv_relu_add", _clipped("relu", _code_zero("relu"), WIDE)),
-    Plant("a relu is taken for a relu6", "linear_relu_add", _clipped("relu", lambda _: 0.0, 6.0)),
+    Plant("a relu is computed as a relu6", "linear_relu_add", _clipped("relu", lambda _: 0.0, 6.0)),
     Plant("the scale of a product is folded into the wrong tensor", "mul_add", _scale_of("mul", "x")),
     Plant("the bias has the scale of the other operand", "conv_relu_add", _bias_by("conv", "z")),
     Plant("the bias has the scale of the result", "linear_relu_add", _bias_by("linear", "relu")),
@@ -273,7 +273,7 @@ PLANTS = (
     Plant("operands of a concatenation have one scale", "concat_scales", _scale_of("z", "conv")),
     Plant("an average keeps its operand's scale", "pool_requantize", _scale_of("pool", "z")),
     Plant("softmax is read by the scale of its operand", "softmax_scales", _scale_of("weights", "scaled")),
-    Plant("a transposition is taken for a reshape", "moves_through", _reads("view", 0, "act")),
+    Plant("a transposition is computed as a reshape", "moves_through", _reads("view", 0, "act")),
     Plant("a fusion forgets the zero point between two nodes", "mul_add", _zero_of("mul", None)),
     Plant("operands of a concatenation have one zero point", "concat_scales", _zero_of("z", "conv")),
     Plant(

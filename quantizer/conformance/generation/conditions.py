@@ -130,7 +130,7 @@ def _has_weight(target: Target) -> bool:
 def _made(
     target: Target, asked: Iterator[dict[str, Unit]] | Sequence[dict[str, Unit]], number: int, row: Mapping[str, str]
 ) -> Iterator[Case]:
-    """Yield the cases of those units, attributes and data that can be."""
+    """Yield the possible cases of those units, attributes and data."""
     spec = target.spec
     classes = _data(target)
     for wanted in asked:

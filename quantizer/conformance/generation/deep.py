@@ -42,7 +42,7 @@ RESTS: Mapping[str, tuple[int, ...]] = {"batch": (17, 20, 24, 33), "outputs": (1
 FAR = 2.0**6
 """Factor of the output's range for ties past the whole numbers of float32."""
 OF_BLOCKS = 3
-"""Times as many cases of a target whose weights have blocks: three depths that are not whole blocks."""
+"""Factor for the number of cases of a target whose weights have blocks: three depths that are not whole blocks."""
 
 
 def deep(target: Target) -> list[Case]:

@@ -37,7 +37,7 @@ class Site:
     high: float
     channel_axis: int | None
     seed: Seeds
-    """One, or several: those of TOGETHER then fill as many tensors, one after another along a first axis."""
+    """One, or several: those of TOGETHER then fill several tensors, stacked along a first axis."""
     is_first: bool = True
     """Whether it is the operator's first activation."""
 

@@ -17,7 +17,7 @@ from quantizer.tiling.stacks import independent_axes, stacked_shapes
 PARTS = 16
 """Data sets of a stack, at most."""
 OF_ROWS = 24
-"""Data sets of a stack of the gate, at most: as many again cost less than another structure."""
+"""Most data sets in a stack of the gate: another 24 cost less than another structure."""
 MOST = 4096
 """Elements of the largest tensor of a stack: a larger stack costs as much as separate cases."""
 ALONE = ("every_code", "near_ties")

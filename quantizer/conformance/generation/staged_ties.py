@@ -25,7 +25,7 @@ Array = NDArray[Any]
 SAMPLED = 1 << 14
 """Combinations of the operands' codes that are looked through for ties."""
 COMPARED = 64
-"""Results whose common unit is taken for the unit of all."""
+"""Sample size: the common unit of this many results counts as that of all."""
 SHORT = 24
 """Bits of a scale whose products float64 holds exactly."""
 LARGEST_FACTOR = 1 << 16

@@ -22,7 +22,7 @@ BATCH = 2
 BLOCKS = (4, 8, 16, 32, 64, 256)
 """Sizes that kernels process at once: lanes of a vector, rows and columns of a block, codes of a byte."""
 SIZES = tuple(sorted({1, *(size for v in BLOCKS for size in (v - 1, v, v + 1, v + v // 2, 2 * v + 1))}))
-"""One less, as many, one more, half as many more (a tail that a block of half the size has not), two blocks and one."""
+"""Sizes around a block: one less, equal, one more, one and a half blocks (another tail), two blocks and one."""
 FEW = tuple(size for size in SIZES if 4 <= size <= 17)
 """Sizes of windows, for which no kernel is made for large values."""
 LISTED, COUNTED = (4, 5, 7), (4, 5, 8, 16)

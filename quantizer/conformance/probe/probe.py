@@ -76,7 +76,7 @@ def table(found: Iterable[Found], home: str) -> str:
 
 
 def evidence(found: Iterable[Found], home: str) -> str:
-    """Return, for each operator, the elements that tell the hypothesis found from its nearest rival."""
+    """Return, for each operator, the elements that distinguish the hypothesis found from the next best one."""
     lines = []
     for one in found:
         best = answer(one, home)

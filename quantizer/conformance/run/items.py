@@ -182,7 +182,7 @@ class Runner:
         return (anew, found) if any(verdict.failing for verdict in found) else (trial, verdicts)
 
     def explained(self, case: Case, verdicts: list[Verdict], *, smaller: bool = True) -> str:
-        """Return the text of a failure: it describes the smallest case that fails alike, which is stored.
+        """Return the text of a failure: it describes the smallest case that fails in the same way, which is stored.
 
         smaller: look for one. A case that ended its process is not run repeatedly.
         """

@@ -178,7 +178,7 @@ class Options:
 
     @property
     def narrowings(self) -> tuple[str, ...]:
-        """The options that leave items or checks out of every shard alike."""
+        """The options that leave the same items or checks out of every shard."""
         parts = [f"--op-platform={name}" for name in self.platforms] + [f"--op-scheme={name}" for name in self.schemes]
         return (*parts, *(f"--op-check={name}" for name in self.checks if set(self.checks) != set(CHECKS)))
 

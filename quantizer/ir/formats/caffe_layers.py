@@ -175,13 +175,13 @@ def input_(writer: Writer, layer: Any, _: list[Array]) -> None:
 
 @layer_type("Deconvolution")
 def deconvolution(writer: Writer, layer: Any, blobs: list[Array]) -> None:
-    """ConvTranspose of images, cut alike on both sides."""
+    """ConvTranspose of images, cut equally on both sides."""
     _convolved(writer, layer, blobs, "ConvTranspose")
 
 
 @layer_type("Convolution")
 def convolution(writer: Writer, layer: Any, blobs: list[Array]) -> None:
-    """Conv of images, padded alike on both sides."""
+    """Conv of images, padded equally on both sides."""
     _convolved(writer, layer, blobs, "Conv")
 
 

@@ -286,12 +286,12 @@ def crop(writer: Writer, layer: Any, _: list[Array]) -> None:
     x, like = writer.read(layer, 2)
     rank = writer.ranks[x]
     if writer.ranks[like] != rank:
-        raise FormatError(f"bottoms of {rank} and {writer.ranks[like]} axes: must be as many.")
+        raise FormatError(f"bottoms of {rank} and {writer.ranks[like]} axes: the numbers must be equal.")
     axes = list(range(axis_of(layer.crop_param, 2, rank), rank))
     offsets = list(layer.crop_param.offset) or [0]
     offsets = offsets * len(axes) if len(offsets) == 1 else offsets
     if len(offsets) != len(axes):
-        raise FormatError(f"{len(offsets)} offsets for {len(axes)} axes: must be one, or as many.")
+        raise FormatError(f"{len(offsets)} offsets for {len(axes)} axes: must be one, or one for each.")
     starts, along = _axes(writer, layer, "offset", offsets), _axes(writer, layer, "axes", axes)
     sizes = writer.inner(layer, "Gather", [writer.inner(layer, "Shape", [like], 1), along], 1)
     ends = writer.inner(layer, "Add", [sizes, starts], 1)

@@ -115,8 +115,8 @@ def _entry(name: str) -> zipfile.ZipInfo:
 def read_npz(path: str | os.PathLike[str], *, largest: int | None = None, texts: bool = False) -> dict[str, Array]:
     """Return the arrays of the archive at *path* by name, in its order, each of the machine's own order of bytes.
 
-    FormatError if it is not an archive of arrays of numbers, or *texts*, is damaged, names one twice, or holds more
-    than *largest* bytes (LARGEST): before as many are read.
+    FormatError if it is not an archive of arrays of numbers, or *texts*, is damaged, names one twice, or
+    holds more than *largest* bytes (LARGEST), which are not read.
     """
     where = os.fspath(path)
     found: dict[str, Array] = {}

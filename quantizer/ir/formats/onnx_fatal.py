@@ -74,7 +74,7 @@ def refuse_fatal(model: onnx.ModelProto, where: str) -> bool:
 def say_defaults(graph: onnx.GraphProto, version: int) -> None:
     """Write out the attributes of operators that ONNX has as functions, where a node leaves them at their default.
 
-    The inference follows a function's body, where it takes an attribute that is left out for a missing one.
+    The inference follows a function's body, where it treats an attribute that was left out as missing.
     """
     for node in graph.node:
         for item in node.attribute:
@@ -168,5 +168,5 @@ def _check_ranks(graph: onnx.GraphProto, inferred: onnx.GraphProto, outer: Ranks
         if first is not None and second is not None and first != second:
             raise FormatError(
                 f"{where}: types or shapes contradict each other: {node.input[0]!r} has {first} axes and the weight "
-                f"{node.input[1]!r} has {second}: must have as many{_label(node)}."
+                f"{node.input[1]!r} has {second}: the numbers must be equal{_label(node)}."
             )

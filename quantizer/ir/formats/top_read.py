@@ -36,7 +36,7 @@ def graph_of(module: Module, load: Load) -> Graph:
         _add(made, operation)
     outputs = [made.names.get(value) for value in module.returned]
     if not outputs or None in outputs:
-        module.cursor.fail("return: must give back tensors that operations make, at least one", module.return_at)
+        module.cursor.fail("return: must name at least one tensor, each the result of an operation", module.return_at)
     tensors = made.tensors.values()
     dynamic = any(not item.ranked or any(size in (FREE, 0) for size in item.shape) for item in tensors)
     names = tuple(str(name) for name in outputs)

@@ -325,7 +325,7 @@ def _meta(shape: Sequence[int], dtype: torch.dtype = torch.float32) -> torch.Ten
 
 
 def _one(value: Value) -> torch.Tensor:
-    """Return a tensor of one element, with as many axes."""
+    """Return a tensor of one element, with the same number of axes."""
     return torch.ones([1] * value.rank, dtype=container(value.dtype))
 
 

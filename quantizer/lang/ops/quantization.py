@@ -36,7 +36,7 @@ def _same_count(**given: tuple[int, ...] | tuple[float, ...]) -> None:
     counts = {len(value) for value in given.values() if len(value) > 1}
     if len(counts) > 1:
         shown = ", ".join(f"{name} has {len(value)}" for name, value in given.items())
-        raise LangError(f"{shown} numbers: must be as many.")
+        raise LangError(f"{shown} numbers: the counts must be equal.")
 
 
 def _channel_axis(x: Tensor) -> int:

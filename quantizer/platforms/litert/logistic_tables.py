@@ -26,7 +26,7 @@ GRID = 4096 * 3
 """Units to which an input is brought, in one of its own: 512 between two entries for sigmoid, 256 for tanh."""
 LARGEST_MULTIPLIER = 32767.0
 NEAR_POWER = 1e-3
-"""Distance of log2 of a scale from a whole number within which LiteRT takes it for a power of two."""
+"""Distance of log2 of a scale from a whole number within which LiteRT treats it as a power of two."""
 INTEGER_BITS = 3
 """Of gemmlowp's functions: 16 bits are in units of 2**-12."""
 
@@ -94,7 +94,7 @@ def _multiplier(scale: float) -> dict[str, int]:
 def read_from_grid(x: Tensor, parameters: Parameters, *, tanh: bool) -> Tensor:
     """Return 16-bit codes of the logistic function or of tanh: interpolated between entries, mirrored below 0.
 
-    A product beyond 32 bits wraps: under scales above 5, codes of the other sign come out.
+    A product beyond 32 bits wraps: scales above 5 give codes of the wrong sign.
     """
     multiplier, shift = parameters.numbers["input_multiplier"], parameters.numbers["input_shift"]
     if multiplier == 0:

@@ -177,7 +177,7 @@ def _fixed_point_logistic(asked: Asked) -> Array:
 def to_grid(scale: float, *, tanh: bool, shortcut: bool) -> tuple[int, int]:
     """Return multiplier and shift from a 16-bit code to the table's grid; (0, shift) for the fixed-point function.
 
-    *shortcut*: a scale within a thousandth (of log2) of 2**-12, for tanh of 2**-11 too, is taken for it.
+    *shortcut*: a scale within a thousandth (of log2) of 2**-12, for tanh of 2**-11 too, is treated as that power.
     """
     logarithm = F32(math.log(scale)) * (F32(1.0) / F32(math.log(2.0)))
     places = int(np.rint(logarithm)) + 12

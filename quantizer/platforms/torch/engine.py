@@ -176,7 +176,7 @@ def _refuse_pool(call: Call, codes: Mapping[str, Tensor]) -> None:
     pairs, x = _pairs(attrs["padding"]), codes["x"]
     uneven = any(low != high or low > size // 2 for (low, high), size in zip(pairs, attrs["kernel"], strict=True))
     if uneven and (attrs["ceil_mode"] or not attrs.get("count_include_pad", True)):
-        raise RefusedError("torch pads both sides alike, by no more than half a kernel")
+        raise RefusedError("torch pads both sides equally, by no more than half a kernel")
     if call.spec.op == "avg_pool2d" and attrs["ceil_mode"] and attrs["count_include_pad"]:
         windows = infer_shapes(call.spec, {"x": tuple(x.shape)}, call.attrs)["y"][2:]
         ends = [(n - 1) * s + k for n, s, k in zip(windows, attrs["stride"], attrs["kernel"], strict=True)]

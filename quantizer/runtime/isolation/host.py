@@ -156,8 +156,8 @@ class Host:
     def told(self) -> str:
         """Return the last traceback and the last lines that the process printed; empty if there are none. Once.
 
-        Each line starts with a bar, and terminal control characters are escaped, so that a CI system takes nothing in
-        it for a command.
+        Each line starts with a bar, and terminal control characters are escaped, so that a CI system reads
+        no command in it.
         """
         printed = self._child.said()[-TOLD:] if self._child is not None else self._said
         trace, self._trace = self._trace, ""

@@ -148,7 +148,7 @@ def softmax(run: Run, x: Tensor, *, axis: int, since: int) -> Tensor | None:
 
 @composed("LogSoftmax")
 def log_softmax(run: Run, x: Tensor, *, axis: int, since: int) -> Tensor | None:
-    """Deviations from the maximum, less the logarithm of the sum of their powers of e."""
+    """Deviations from the maximum, minus the logarithm of the sum of their exponentials."""
     last = axis_of("LogSoftmax", axis, x.dim())
     if since < COERCED_UNTIL and last != x.dim() - 1:
         return None

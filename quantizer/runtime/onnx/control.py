@@ -58,7 +58,7 @@ def _nothing(op: str, graph: Graph, name: str) -> Tensor:
     """Return the empty stacks of a loop without iterations."""
     value = graph.tensor(name)
     if not value.ranked or FREE in value.shape:
-        raise UnsupportedError(f"{op}: no round ran, and the shape of {name!r} is not declared.")
+        raise UnsupportedError(f"{op}: no iteration ran, and the shape of {name!r} is not declared.")
     return torch.zeros(0, *value.shape, dtype=container(value.dtype))
 
 
@@ -148,7 +148,7 @@ def _each_example(
     """Return the results of Scan-8: batches along axis 0, slices along axis 1, padded with zeros to the longest."""
     if any(x.dim() < 2 for x in scanned) or len({x.shape[:2] for x in scanned}) != 1:
         raise UnsupportedError(
-            f"Scan: operands {[list(x.shape) for x in scanned]}: must be [batch, length, ...], alike."
+            f"Scan: operands {[list(x.shape) for x in scanned]}: must be [batch, length, ...], with the same two sizes."
         )
     batch, longest = scanned[0].shape[:2]
     rounds = [longest] * batch if lengths is None else whole(lengths)

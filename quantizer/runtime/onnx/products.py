@@ -43,7 +43,9 @@ def windows(
         raise UnsupportedError(f"auto_pad={auto_pad!r}: must be one of {', '.join(SIDES)}.")
     given = tuple(pads or (0,) * (2 * rank))
     if not len(kernel_shape) == len(steps) == len(holes) == rank or len(given) != 2 * rank:
-        raise UnsupportedError(f"{rank} spatial axes: kernel, strides, dilations and pads must have as many.")
+        raise UnsupportedError(
+            f"{rank} spatial axes: kernel, strides, dilations and pads must have one entry for each."
+        )
     if min((*steps, *holes, *kernel_shape), default=1) < 1 or min(given, default=0) < 0:
         raise UnsupportedError("kernel, strides and dilations must be at least 1, pads not negative.")
     if auto_pad == "NOTSET":

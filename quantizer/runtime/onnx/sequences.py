@@ -18,7 +18,9 @@ RULES = ("linear", "gated", "delta", "gated_delta")
 def swiglu(a: Tensor, b: Tensor, *, alpha: float) -> Tensor:
     """a * sigmoid(alpha a) * b, of operands of one shape."""
     if a.shape != b.shape or a.dtype != b.dtype:
-        raise UnsupportedError(f"SwiGLU of {a.dtype} {list(a.shape)} and {b.dtype} {list(b.shape)}: must be alike.")
+        raise UnsupportedError(
+            f"SwiGLU of {a.dtype} {list(a.shape)} and {b.dtype} {list(b.shape)}: must have the same type and shape."
+        )
     return a * torch.sigmoid(alpha * a) * b
 
 

@@ -64,7 +64,7 @@ def sliced(
     where = whole(along) if along is not None else list(range(len(begin)) if axes is None else axes)
     steps = whole(by) if by is not None else [1] * len(begin)
     if not len(begin) == len(stop) == len(where) == len(steps):
-        raise UnsupportedError("Slice: starts, ends, axes and steps must be as many.")
+        raise UnsupportedError("Slice: starts, ends, axes and steps must have equal lengths.")
     taken = [range(size) for size in x.shape]
     for axis, start, end, step in zip(where, begin, stop, steps, strict=True):
         if step == 0:

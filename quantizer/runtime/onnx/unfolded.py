@@ -23,7 +23,7 @@ MOVED = ("Flatten", "MaxPool", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
 """Operators that may lie between the codes themselves."""
 DEFAULT_AXIS = 1
 EXACT_BITS = 16
-"""Codes of as many bits come back to the bit from the float32 that they stand for."""
+"""Codes of at most this many bits are recovered exactly from their float32 values."""
 LINEAR = Quantizer(operation="divide_float32", rounding="half_even", zero_point="after", nan="lowest")
 """How QuantizeLinear has it."""
 
@@ -121,7 +121,7 @@ class _Work:
         return name
 
     def _show_to_bodies(self, name: str) -> None:
-        """Add what bodies of control flow read under its own name."""
+        """Add the tensors that bodies of control flow read, under their own names."""
         if name in self.shown or (name not in self.codes and name not in self.values):
             return
         if name in self.codes and (self.codes[name][0] == name or name in self.source.inputs):
@@ -253,7 +253,7 @@ class _Work:
             along %= len(held.shape)
         if zero is not None and zero.data is not None and zero.data.numel() != scale.data.numel():
             raise UnsupportedError(
-                f"{place}: {scale.data.numel()} scales, {zero.data.numel()} zero points: must be as many."
+                f"{place}: {scale.data.numel()} scales, {zero.data.numel()} zero points: the numbers must be equal."
             )
         if scale.data.dim() > 1 or not bool((torch.isfinite(scale.data) & (scale.data > 0)).all()):
             raise UnsupportedError(f"{place}: scales must be above 0 and finite, one or along one axis.")
