@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from quantizer.conformance.oracle import Array, Asked, fixed, high_multiplied
-from quantizer.core.platforms import Variant
+from quantizer.core.variants import Variant
 
 F32 = np.float32
 SIXTEEN = 16
