@@ -102,7 +102,7 @@ def wrong_shards_give_one_error_and_write_nothing(whole, capsys):
     shared = next(op for op in specs if op in json.loads((one / "run.json").read_text())["specs"])
     specs[shared]["sha256"] = "0" * 64
     spoilt(other, specs=specs)
-    says(f"the spec of {shared} is another one than in", one, other, three)
+    says(f"the spec of {shared} differs from that in", one, other, three)
     shutil.rmtree(other)
     shutil.copytree(two, other)
     functions = json.loads((other / "run.json").read_text())["functions"]

@@ -107,7 +107,7 @@ def verdicts(spec, forward):
         ("silu", "is a function"),
         ("[x]", "not part of the language"),
         ("x if y else z", "not part"),
-        ("1e400", "no number"),
+        ("1e400", "not a number"),
         ("x.y", "not part"),
         ("silu(x=1)", "only these functions"),
     ],
@@ -184,7 +184,7 @@ def test_formats_of_stages_are_the_declared_ones(tmp_path):
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("value: silu(gate)", "value: silu(gait)", "name 'gait' is not an operand"),
+        ("value: silu(gate)", "value: silu(gait)", "name 'gait' is no operand"),
         ("y: {value: act * up}", "y: {value: act * up, bits: 8}", "the output's format is the scheme's"),
         ("y: {value: act * up}", "y: {value: gate * up}", "no later stage reads it"),
         ("bits: BITS, ", "", "must be given for a stage before the output"),

@@ -114,7 +114,7 @@ BAD = {
     "declared type": ([node("Cast", ["x"], ["y"], to=TensorProto.INT8)], {}, "types or shapes"),
     "ranks of a convolution": ([node("Abs", ["x"], ["a"]), node("Conv", ["a", "w"], ["c"], name="one"), node("Conv", ["c", "v"], ["y"], name="two")],
                                {"inputs": [value("x", [1, 2, 5]), value("w", [2, 2, 3]), value("v", [2, 2, 3, 3])]},
-                               "'c' has 3 axes and the weight 'v' has 4: must have as many (node 'two', Conv)"),
+                               "'c' has 3 axes and the weight 'v' has 4: the numbers must be equal (node 'two', Conv)"),
     "blocks beyond numbers": ([node("DepthToSpace", ["x"], ["y"], name="shuffle", blocksize=2**62)], {"inputs": [value("x", [1, 4, 2, 2])]},
                               "blocksize=4611686018427387904: must be from 1 to 2147483647 (node 'shuffle', DepthToSpace)"),
     "strides of nothing": ([node("MaxPool", ["x"], ["y"], name="pool", kernel_shape=[2], strides=[0])], {"inputs": [value("x", [1, 4, 5])]},

@@ -203,7 +203,7 @@ ILLEGAL: list[tuple[str, Callable[[], Any], str]] = [
     ("slice", lambda: tpul.slice(_x([4, 3]), [0], [1], [0]), "must not be 0"),
     ("pad", lambda: tpul.pad(_x([4, 3]), "reflect", None, [4, 0, 0, 0]), "at most the sizes"),
     ("roll", lambda: tpul.roll(_x([4, 3]), [1], [5]), r"dims=5: must lie in|dims=.*must lie in"),
-    ("reshape", lambda: tpul.reshape(_x([4, 3]), [5, 2]), "number of elements must stay"),
+    ("reshape", lambda: tpul.reshape(_x([4, 3]), [5, 2]), "number of elements must not change"),
     ("squeeze", lambda: tpul.squeeze(_x([4, 1]), [0]), "their sizes must be 1"),
     ("shape_fetch", lambda: tpul.shape_fetch(_x([4, 1]), 1, 1), "leaves none"),
     ("batch_norm", lambda: tpul.batch_norm(_x(IMAGE), _w(3), _w(4)), "mean has shape"),

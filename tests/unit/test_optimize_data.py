@@ -201,7 +201,7 @@ def test_top_k() -> None:
 def test_perfect_and_silent_predictions() -> None:
     assert scored(metrics.SQNRMetric(), WANTED, WANTED) == math.inf
     assert scored(metrics.PSNRMetric(), [[1.0]], [[0.0]]) == -math.inf
-    with pytest.raises(FormatError, match="as many"):
+    with pytest.raises(FormatError, match="must be equal"):
         scored(metrics.MSEMetric(), GOT, [[1.0], [2.0]])
 
 

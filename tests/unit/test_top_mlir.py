@@ -251,7 +251,7 @@ UNREADABLE = {
     "top.Conv: attribute 'do_relu': must be true or false, got 0 : i64": ("do_relu = false", "do_relu = ^0"),
     "top.Conv: no attribute 'dilation'. Did you mean 'dilations'?": ("dilations = [1, 1]", "dilation = ^[1, 1]"),
     "top.Conv: attribute 'strides': must be an array of i64 such as [1, 1], got an array.": ("strides = [1, 1]", "strides = ^[1.0, 1]"),
-    "attribute 'pads' stands twice": ("strides = [1, 1]", "^pads = [1, 1]"),
+    "attribute 'pads' occurs twice": ("strides = [1, 1]", "^pads = [1, 1]"),
     "value %9 is not defined before this": ("(%0, %1, %2)", "(^%9, %1, %2)"),
     "value %3 is not defined before this": ("(%0, %1, %2)", "(^%3, %1, %2)"),
     "value %2 is defined twice": ("%3 = ", "^%2 = "),
@@ -416,7 +416,7 @@ def test_an_archive_of_too_many_bytes_is_refused_before_it_is_read(tmp_path: Pat
     monkeypatch.undo()
     with zipfile.ZipFile(files.weights, "a") as archive, pytest.warns(UserWarning, match="Duplicate"):
         archive.writestr("w.npy", _npy(W))
-    with pytest.raises(FormatError, match="array 'w' stands twice"):
+    with pytest.raises(FormatError, match="array 'w' occurs twice"):
         read(files.text)
     files.weights.unlink()
     with pytest.raises(FormatError, match="cannot be read: no such file"):
