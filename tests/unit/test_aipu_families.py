@@ -192,11 +192,10 @@ def test_a_right_plugin_that_computes_in_a_way_of_its_own_passes_under_one_readi
 
 def test_every_stage_that_is_shown_is_judged_alone(tmp_path):
     found = library(tmp_path, "activation", VARIANTS["stages shown"][1])
-    for op in ("leaky_relu", "clip"):
-        widths = {
-            v.width for trial in drawn(target(found, op, "a8"), 8) for v in judge(trial) if v.check == "arithmetic"
-        }
-        assert widths == {1.0}
+    for op, stage in (("leaky_relu", "negative"), ("clip", "relay")):
+        for trial in drawn(target(found, op, "a8"), 8):
+            assert {v.width for v in judge(trial) if v.check == "arithmetic"} == {1.0}
+            assert set(trial.outcome.stages) == {stage}
 
 
 # -- faults --------------------------------------------------------------------------------------------------------
