@@ -44,6 +44,7 @@ def steps_in_float32(x: Array, scale: Array, steps: Array | None, zero: Array, q
     return real - zero if first else real
 
 
+@np.errstate(over="ignore")
 def declared_codes(
     x: Array,
     scale: Array,
@@ -57,7 +58,8 @@ def declared_codes(
     """Return the code of each number that the platform's float32 quantizer gives; *exact*: and that in rationals.
 
     Arguments as for steps_in_float32, but all of one shape; *ends*: the smallest and the largest code. None if the
-    quantizer computes in rationals anyway, draws, or lacks the steps that it multiplies by.
+    quantizer computes in rationals anyway, draws, or lacks the steps that it multiplies by. A number past float32 is
+    infinity.
     """
     lacking = quantizer.operation == "multiply_float32" and steps is None
     if quantizer.operation == "exact" or quantizer.rounding == "stochastic" or lacking:
