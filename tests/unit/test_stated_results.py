@@ -14,8 +14,11 @@ from quantizer.conformance.setup.options import Options
 from quantizer.conformance.setup.session import Session, open_session
 from quantizer.conformance.stored.cases import read_replay, target_of
 from quantizer.conformance.trials.trial import Trial
+from quantizer.core.case import TilePlan
 from quantizer.core.defects import Defect, check_defects
 from quantizer.numerics.qparams import Staged
+from quantizer.runtime.engines.builtin import BuiltinEngine
+from quantizer.tiling.windows import tileable_axes
 
 ROOT = Path(__file__).parents[2]
 ROOMS = ROOT / "quantizer/platforms"
@@ -86,6 +89,42 @@ def test_multiples_excuse_the_sums_of_the_changed_operand_alone(session: Session
     as_engine = with_result(trial, lambda _: wrong)
     assert is_as_stated(defect, as_engine, "arithmetic")
     assert not is_as_stated(defect, with_result(as_engine, beside), "arithmetic")
+
+
+class HalvedWeights(BuiltinEngine):
+    """Our functions on weights of halved precision; float results and later integer runs are off by what is asked."""
+
+    def __init__(self, floats_off: float = 0.0, later_off: int = 0) -> None:
+        self.floats_off, self.later_off, self.runs = floats_off, later_off, 0
+
+    def run(self, call, codes, parameters):
+        halved = 2 * (codes["weight"].double() / 2).round().to(torch.int64)
+        found = super().run(call, {**codes, "weight": halved}, parameters)
+        self.runs += 1
+        return Staged(found.codes + (self.later_off if self.runs > 1 else 0), {})
+
+    def run_float(self, call, operands):
+        return super().run_float(call, operands) + self.floats_off
+
+
+def halved(session: Session, engine: BuiltinEngine) -> tuple[Defect, Trial]:
+    """Return the defect, and its stored case in tiles of one element along the first axis."""
+    defect = defect_of(session, "float32_any_order", "halved_weights")
+    known = trial_of(session, "float32_any_order", defect)
+    axis = next(iter(tileable_axes(known.spec, known.case.shapes, known.case.attrs)))
+    return defect, Trial(known.target, known.case.but(tiles=TilePlan({axis: 1})), engine)
+
+
+@pytest.mark.parametrize(("off", "excused"), [(0.0, True), (9.0, False)])
+def test_no_defect_of_codes_excuses_float_tiles(session: Session, off: float, excused: bool):
+    assert is_as_stated(*halved(session, HalvedWeights(floats_off=off)), "tiled") == excused
+
+
+@pytest.mark.parametrize(("off", "excused"), [(0, True), (1, False)])
+def test_no_defect_of_codes_excuses_runs_that_differ(session: Session, off: int, excused: bool):
+    defect, trial = halved(session, HalvedWeights(later_off=off))
+    _ = trial.outcome  # the first run, which is as stated
+    assert is_as_stated(defect, trial, "repeat") == excused
 
 
 def test_a_defect_that_states_nothing_excuses_every_result(session: Session):

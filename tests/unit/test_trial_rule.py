@@ -53,6 +53,14 @@ def test_a_replaced_rule_is_not_taken_for_the_built_in_one(trial):
         assert float(other.built_in.outputs["y"].scale) == scale
 
 
+def test_a_plugin_s_rule_is_not_taken_for_the_built_in_one_where_it_is_the_only_rule(trial):
+    assert REGISTRY.find("conv2d", "quantize", "compass") is None, "a built-in rule would hide the plugin's"
+    with REGISTRY.overridden("conv2d", "quantize", default_parameters, "compass", origin="a plugin"):
+        other = Trial(TARGET, trial.case, SESSION.engine)
+        _ = other.parameters
+        assert other.built_in is None
+
+
 def test_a_trial_that_is_given_parameters_has_the_rule_s_own(trial):
     other = Trial(TARGET, trial.case, SESSION.engine)
     other.provide(replace(trial.parameters, accumulator_bits=7))

@@ -21,7 +21,7 @@ from quantizer.core.case import TilePlan
 from quantizer.core.errors import RefusedError
 from quantizer.core.shapes import channel_axis, named_axes
 from quantizer.core.spec import NoTiling, Property
-from quantizer.core.verdict import Verdict, Worst, failure, inconclusive
+from quantizer.core.verdict import Verdict, Worst, failure, inconclusive, passed
 from quantizer.ir.graph import Tensor as GraphTensor
 from quantizer.numerics.activations import activate, activate_codes
 from quantizer.numerics.bitwise import bitwise_equal
@@ -60,7 +60,8 @@ def tiled(trial: Trial) -> Verdict | None:
     verdict = judge_codes("tiled", trial, low, high, got=codes, made_of="the untiled codes")
     if verdict.failing:
         return _with_tile(verdict, plan)
-    return _tiled_float(trial, plan, verdict) if "float" in trial.engine.checks else verdict
+    floats = tiled_float(trial, plan)
+    return floats if floats.failing else replace(verdict, ratio=max(verdict.ratio, floats.ratio))
 
 
 def owed(trial: Trial) -> tuple[Array, Array]:
@@ -141,12 +142,15 @@ def _tile_codes(trial: Trial, plan: list[Tile]) -> Iterator[tuple[Tile, Tensor]]
             yield tile, codes
 
 
-def _tiled_float(trial: Trial, plan: list[Tile], verdict: Verdict) -> Verdict:
+def tiled_float(trial: Trial, plan: list[Tile]) -> Verdict:
     """Judge the first and the last tile of the float forward, each with all slices of a split sum.
 
-    The codes have already shown that each window is right; what remains is whether the float sums of a part stay within
-    their bound.
+    The codes show whether each window is right; what remains is whether the float sums of a part stay within their
+    bound. An engine without the check `float` passes.
     """
+    verdict = passed("tiled")
+    if "float" not in trial.engine.checks:
+        return verdict
     ends = {plan[0].output, plan[-1].output}
     parts: dict[tuple[tuple[int, int], ...], tuple[Tile, Tensor]] = {}
     for tile in plan:

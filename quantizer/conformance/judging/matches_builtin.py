@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from quantizer.conformance.checks.invariance import planned, stitched, tiled_codes
+from quantizer.conformance.checks.invariance import planned, stitched, tiled_codes, tiled_float
 from quantizer.conformance.checks.parameters import failing
 from quantizer.conformance.checks.staged import undeclared
 from quantizer.conformance.checks.tables import holds_spread_entries
@@ -28,7 +28,7 @@ def matches_builtin(trial: Trial, check: str) -> bool:
     `parameters`: on tables of the built-in rule's form, each entry within half a unit and the float32 budget of f at
     the rule's own point (functions of two libraries), on biases that have the built-in rule's codes, and on ranges that
     are not held. Other checks: the codes are those of the built-in integer forward under the provided parameters;
-    `tiled`: those of its tiles too.
+    `tiled`: those of its tiles too, and float tiles within their bound.
     """
     if check == "parameters":
         return all(_is_own(trial, finding.tensor) for finding in failing(trial))
@@ -59,7 +59,8 @@ def _tiled_alike(trial: Trial, forward: Function) -> bool:
     with REGISTRY.overridden(trial.spec.op, "quantized", forward, trial.target.platform.platform, origin=BUILT_IN):
         wanted = stitched(own, tiles(trial.spec, trial.case.shapes, trial.case.attrs, trial.case.tiles))
     try:
-        return np.array_equal(tiled_codes(trial, planned(trial, trial.case.tiles)), wanted)
+        plan = planned(trial, trial.case.tiles)
+        return np.array_equal(tiled_codes(trial, plan), wanted) and not tiled_float(trial, plan).failing
     except Exception:  # noqa: BLE001 - tiles that raise are not a defect of the real system
         return False
 

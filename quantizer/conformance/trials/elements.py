@@ -50,6 +50,7 @@ def judge_codes(
     else:
         with np.errstate(invalid="ignore"):  # an infinity that any code is right for
             away = np.abs(codes - zero - value) / allowance
+        away = np.where(np.isnan(away), 0.0, away)
         at_end = (codes <= trial.output.qmin) | (codes >= trial.output.qmax)
         ratio = np.where(inside, np.where(at_end, 0.0, np.minimum(away, 1.0)), np.maximum(away, JUST_ABOVE_ONE))
     width = float((high - low).max() + 1) if codes.size else 0.0

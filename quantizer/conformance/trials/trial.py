@@ -83,7 +83,8 @@ class Trial:
     def parameters(self) -> Parameters:
         """The parameters from the engine's quantize rule."""
         op, places = self.spec.op, self.target.platform.places
-        own = REGISTRY.find(op, "quantize", places) is REGISTRY.built_in(op, "quantize", places)
+        rule = REGISTRY.find(op, "quantize", places)
+        own = rule is REGISTRY.built_in(op, "quantize", places) and (rule is None or rule.origin == BUILT_IN)
         self._ran_built_in = own and type(self.engine) is BuiltinEngine
         found = self.engine.quantize(self._request())
         if not isinstance(found, Parameters):

@@ -1,0 +1,33 @@
+"""A declared defect of a platform's integer tiles says nothing of its float tiles."""
+
+from pathlib import Path
+
+import pytest
+
+from quantizer.conformance.judging.judge import known_defect
+from quantizer.conformance.setup.options import Options
+from quantizer.conformance.setup.session import open_session
+from quantizer.conformance.stored.cases import read_replay, target_of
+from quantizer.conformance.trials.trial import Trial
+from quantizer.runtime.engines.builtin import BuiltinEngine
+
+ROOT = Path(__file__).parents[2]
+NAME = "defects/ort-global_kernel_of_one_window.json"
+
+
+class OtherFloats(BuiltinEngine):
+    """Our functions; float results are off by what is asked."""
+
+    def __init__(self, off: float) -> None:
+        self.off = off
+
+    def run_float(self, call, operands):
+        return super().run_float(call, operands) + self.off
+
+
+@pytest.mark.parametrize(("off", "excused"), [(0.0, True), (9.0, False)])
+def test_a_defect_of_integer_tiles_does_not_excuse_float_tiles(off: float, excused: bool):
+    library = open_session(Options(root=ROOT, platforms=("ort",))).library
+    case = read_replay(ROOT / "quantizer/platforms/onnxruntime/cases" / NAME).case
+    trial = Trial(target_of(library, case, NAME), case, OtherFloats(off))
+    assert (known_defect(trial, "tiled") is not None) == excused
