@@ -31,10 +31,10 @@ int main(int count, char **words) {
     long passed = 0, failed = 0, open = 0, found;
     int state;
     if (count < 2) return fprintf(stderr, "usage: judge_relu BUNDLE [RESULTS]\n"), 2;
-    if (quantizer_open(&bundle, words[1])) return fprintf(stderr, "%s: no bundle of version 1\n", words[1]), 2;
+    if (quantizer_open(&bundle, words[1])) return fprintf(stderr, "%s: %s\n", words[1], bundle.why), 2;
     while ((state = quantizer_next(&bundle, &test)) == 1) {
-        const quantizer_array *x = &test.operands[0], *y = &test.output;
-        if (strcmp(test.op, "relu") || strcmp(x->dtype, "int8")) return fprintf(stderr, "%s: no relu of int8\n", test.id), 2;
+        const quantizer_array *x = quantizer_operand(&test, "x"), *y = &test.output;
+        if (strcmp(test.op, "relu") || !x || strcmp(x->dtype, "int8")) return fprintf(stderr, "%s: no relu of int8\n", test.id), 2;
         int8_t *codes = malloc(x->count + 1), *results = malloc(y->count + 1);
         int64_t *wide = malloc((y->count + 1) * sizeof *wide);
         for (size_t i = 0; i < x->count; i++) codes[i] = (int8_t)x->codes[i];
@@ -49,7 +49,7 @@ int main(int count, char **words) {
         quantizer_free(&test);
     }
     quantizer_close(&bundle);
-    if (state < 0) return fprintf(stderr, "%s: the bundle cannot be read\n", words[1]), 2;
+    if (state < 0) return fprintf(stderr, "%s: %s\n", words[1], bundle.why), 2;
     printf("%ld passed, %ld failed, %ld open\n", passed, failed, open);
     return failed || !passed ? 1 : 0;
 }

@@ -36,7 +36,10 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     new = verbs.add_parser("new", help="write the worker of an engine of your own, about twenty lines")
     new.add_argument("name", metavar="NAME", help="name of the engine")
     new.add_argument(
-        "--form", default="npz", help="form of models that it runs: npz, onnx-qdq, tflite (default: %(default)s)"
+        "--form",
+        default="npz",
+        help="form of models that it runs: npz, onnx-qdq, or one of a room, such as tflite, tosa and onnx-qlinear "
+        "(default: %(default)s)",
     )
     new.add_argument("-o", "--output", type=Path, help="file to write (default: NAME_worker.py)")
     install = verbs.add_parser("install", help="make the environment of an engine, under the user's cache")
@@ -110,7 +113,7 @@ def _list() -> int:
 
 def _new(args: argparse.Namespace) -> int:
     from quantizer.runtime.engines.greeting import NAME
-    from quantizer.runtime.engines.skeletons import bodies, first_operator, skeleton
+    from quantizer.runtime.engines.skeletons import bodies, first_operator, only_platform, skeleton
 
     if not NAME.fullmatch(args.name):
         raise UnsupportedError(
@@ -122,7 +125,9 @@ def _new(args: argparse.Namespace) -> int:
     if path.exists():
         raise UnsupportedError(f"{path}: exists. Name another file with --output.")
     replace_files({path: skeleton(args.name, args.form)})
+    platform = only_platform(args.form)
     step = f"pytest --op-shipped={first_operator(args.form)} --op-engine=python:{path}"
+    step += f" --op-platform={platform}" if platform else ""
     sys.stdout.write(f"wrote {path}; judge it: {step}{os.linesep}")
     return AGREE
 

@@ -1,7 +1,7 @@
 """The manifest of a bundle of test vectors: cases with operands, numbers provided, and codes that are allowed.
 
 A bundle is a folder, or the same files in a zip: `manifest.json`, `index.txt` with the same for readers without JSON,
-and plain arrays. An array is little-endian, in C order, in the operator's axis order; its file holds only the elements.
+`SHA256SUMS` with the digest of each of these files, and plain arrays. An array is little-endian, in C order, in the operator's axis order; its file holds only the elements.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from quantizer.core.case_file import MAX_ELEMENTS, CaseModel
 from quantizer.core.model import Model
 
 VERSION: Final = 1
-MANIFEST, INDEX = "manifest.json", "index.txt"
+MANIFEST, INDEX, DIGESTS = "manifest.json", "index.txt", "SHA256SUMS"
 PATH = r"^[A-Za-z0-9_][A-Za-z0-9_.\-]*(/[A-Za-z0-9_][A-Za-z0-9_.\-]*)*$"
 NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.\-]*$"
 DIGEST = r"^[0-9a-f]{64}$"

@@ -305,5 +305,86 @@ def test_the_reader_in_c_reads_every_kind_of_line(tmp_path):
     assert said == wanted
 
 
+STRICT = ("-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-g", "-O1")
+SANITIZED = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+LINES = {
+    "a case less": (lambda lines: lines[: lines.index("end\n") + 1], "index.txt: has fewer cases"),
+    "a case more": (lambda lines: [*lines, *lines[1 : lines.index("end\n") + 1]], "index.txt: has more cases"),
+    "a line between": (lambda lines: [lines[0], "end\n", *lines[1:]], "end: is no line of index.txt here"),
+    "a word less": (lambda lines: lines[:-1], "relu-a8-ideal-0001: has a line"),
+    "two outputs": (lambda lines: [word for line in lines for word in [line] * (1 + line.startswith("output"))], "0000"),
+    "two intervals": (lambda lines: [word for line in lines for word in [line] * (1 + line.startswith("allow"))], "0000"),
+    "no output": (lambda lines: [line for line in lines if not line.startswith("output")], "relu-a8-ideal-0000"),
+    "two multipliers": (lambda lines: [word for line in lines for word in [line] * (1 + line.startswith("mult"))], "0000"),
+    "a file outside": (lambda lines: [line.replace("cases/", "../cases/") for line in lines], "relu-a8-ideal-0000"),
+    "a type unknown": (lambda lines: [line.replace(" int8 ", " int4 ") for line in lines], "relu-a8-ideal-0000"),
+    "a code too small": (lambda lines: [line.replace(" -128 127 ", " 127 127 ") for line in lines], "relu-a8-ideal-0000"),
+    "an axis too many": (lambda lines: [line.replace(" 127 -1 ", " 127 9 ") for line in lines], "relu-a8-ideal-0000"),
+    "another version": (lambda lines: ["quantizer-vectors 2 2\n", *lines[1:]], "index.txt: is no index of version 1"),
+}
+
+
+@pytest.fixture(scope="module")
+def judge_relu(tmp_path_factory):
+    """Return the example in C under the sanitizers of addresses, leaks and undefined behaviour, where the compiler has them."""
+    program = tmp_path_factory.mktemp("judge") / "judge"
+    for flags in (SANITIZED, ()):
+        words = [COMPILER, *STRICT, *flags, "-o", program, "judge_relu.c", "-lm"]
+        if not subprocess.run(words, cwd=EXAMPLE, capture_output=True, check=False).returncode:
+            return program
+    pytest.fail("the example in C does not compile")
+
+
+def refused(program, folder):
+    """Return the only line that the program prints for a bundle that it refuses."""
+    ended = subprocess.run([program, folder], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    return ended.stderr
+
+
+def resummed(folder):
+    names = [name for name in files(folder) if name not in ("SHA256SUMS", "index.txt")] + ["index.txt"]
+    lines = (f"{hashlib.sha256((folder / name).read_bytes()).hexdigest()}  {name}\n" for name in names)
+    (folder / "SHA256SUMS").write_text("".join(lines), newline="\n")
+
+
+@pytest.mark.skipif(COMPILER is None or os.name == "nt", reason="no compiler of C")
+def test_the_reader_in_c_refuses_each_file_that_is_cut_flipped_longer_or_missing(relu, judge_relu, tmp_path):
+    whole = files(relu)
+    assert [line.split("  ")[1] for line in whole["SHA256SUMS"].decode().splitlines()][-1] == "index.txt"
+    for name in ("SHA256SUMS", "index.txt", "manifest.json", "cases/relu-a8-ideal-0003/allowed.low.bin"):
+        content = whole[name]
+        last = content[: content[:-1].rfind(b"\n") + 1]
+        damages = {content[:-1] + b"x", content[1:], b"\x81" + content[1:], content + b"1", last, b"", None}
+        for damage in damages - {content, content[:-1] + b"\n"}:
+            folder = tmp_path / "damaged"
+            shutil.copytree(relu, folder)
+            (folder / name).unlink() if damage is None else (folder / name).write_bytes(damage)
+            assert refused(judge_relu, folder).count("\n") == 1, (name, damage)
+            shutil.rmtree(folder)
+
+
+@pytest.mark.skipif(COMPILER is None or os.name == "nt", reason="no compiler of C")
+@pytest.mark.parametrize(("change", "said"), LINES.values(), ids=LINES)
+def test_the_reader_in_c_refuses_a_wrong_index_and_leaves_nothing_to_free(change, said, judge_relu, tmp_path):
+    folder = export(tmp_path / "bundle", cases="2")
+    index = folder / "index.txt"
+    index.write_text("".join(change(index.read_text().splitlines(keepends=True))), newline="\n")
+    resummed(folder)
+    assert said in refused(judge_relu, folder)
+
+
+@pytest.mark.skipif(COMPILER is None or os.name == "nt", reason="no compiler of C")
+def test_intervals_that_decide_nothing_are_no_pass_in_c(judge_relu, tmp_path):
+    folder = export(tmp_path / "bundle", cases="2")
+    index = folder / "index.txt"
+    lines = index.read_text().splitlines(keepends=True)
+    wide = [f"{line.rsplit(' ', 1)[0]} 0\n" if line.startswith("allowed") else line for line in lines]
+    index.write_text("".join(wide), newline="\n")
+    resummed(folder)
+    ended = subprocess.run([judge_relu, folder], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (1, "0 passed, 0 failed, 2 open\n")
+
+
 def _sum(values):
     return 0 if values.dtype.kind == "f" else int(values.astype(np.int64).sum())

@@ -22,6 +22,7 @@ from quantizer.core.case import Case
 from quantizer.core.case_file import CaseModel
 from quantizer.core.errors import CaseError, QuantizerError
 from quantizer.core.vectors import (
+    DIGESTS,
     INDEX,
     MANIFEST,
     VERSION,
@@ -78,7 +79,7 @@ def digest(content: bytes) -> str:
 
 
 def bundle(targets: list[Target], cases: int, seed: int, most: int) -> dict[str, bytes]:
-    """Return a bundle's files by path, the manifest last: *cases* cases per target, at most *most* bytes.
+    """Return a bundle's files by path, the digests last: *cases* cases per target, at most *most* bytes.
 
     CaseError if they are larger, or where no case of a target runs.
     """
@@ -98,7 +99,14 @@ def bundle(targets: list[Target], cases: int, seed: int, most: int) -> dict[str,
     manifest = Manifest(version=VERSION, quantizer=__version__, seed=seed, index_sha256=digest(index), cases=found)
     plain = manifest.model_dump(mode="json", exclude_defaults=True)
     files.add(MANIFEST, (json.dumps(plain, indent=1, sort_keys=True, allow_nan=False) + "\n").encode())
+    files.add(DIGESTS, _digests(files.contents))
     return files.contents
+
+
+def _digests(contents: Mapping[str, bytes]) -> bytes:
+    """Return a line for each file, as `sha256sum` writes it; that of the index is last, which tells a list cut short."""
+    names = [*(name for name in contents if name != INDEX), INDEX]
+    return "".join(f"{digest(contents[name])}  {name}\n" for name in names).encode()
 
 
 def _trials(target: Target, cases: int, seed: int) -> Iterator[Trial]:

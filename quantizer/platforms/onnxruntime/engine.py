@@ -75,6 +75,8 @@ def supports(spec: Spec, scheme: Scheme, platform: Platform, variant: str) -> st
 def lower(call: Call, codes: Mapping[str, Tensor], parameters: Parameters, variant: str) -> Lowered:
     """Return the model of the quantized node; its pools take the order of axes that the case asks for."""
     op = call.spec.op
+    if call.activation != "none":
+        raise RefusedError(f"no QLinear node fuses {call.activation}")
     feeds = _typed(_fed(call, codes, CODES), parameters)
     refuse_pairs(call.attrs)
     _refuse_global(call, parameters, feeds)

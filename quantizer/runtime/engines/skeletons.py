@@ -61,6 +61,12 @@ def first_operator(form: str) -> str:
     return _FIRST.get(form, FIRST)
 
 
+def only_platform(form: str) -> str:
+    """Return the platform whose arithmetic *form* states: that of a room with one platform; "" for any platform."""
+    platforms = [room.platforms for room in rooms() if form in room.skeletons]
+    return platforms[0][0] if platforms and len(platforms[0]) == 1 else ""
+
+
 def bodies() -> Mapping[str, str]:
     """Return form -> the text of a worker's `load` and `run`: of shared forms, and of those that rooms bring."""
     of_rooms = {form: loaded(place) for room in rooms() for form, place in room.skeletons.items()}
