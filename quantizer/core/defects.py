@@ -67,6 +67,12 @@ class Computes(Model):
         """Whether it is judged by intervals."""
         return bool(self.multiples or self.saturating_pairs or self.whole_codes or self.zero_point == "before")
 
+    @property
+    def checks(self) -> tuple[str, ...]:
+        """Checks whose failures it can explain: those of codes; by intervals, those of further runs too."""
+        of_codes = ("arithmetic", "accuracy", "tiled", "engine")
+        return (*of_codes, "properties", "repeat") if self.encloses else of_codes
+
 
 class Defect(Model):
     """A known defect of a real system, which the platform reproduces."""
@@ -208,6 +214,10 @@ def _engine_findings(defect: Defect, at: Location) -> Iterator[Finding]:
     if stated and stated.encloses and (stated.requantize or stated.ratio or stated.within):
         text = "requantize, ratio and within are of exact platforms, the others of enclosing ones: declare two defects."
         yield Finding((*at, "computes"), text)
+    for place, name in enumerate(defect.checks):
+        if stated and name in CHECKS and name not in stated.checks:
+            text = f"{name}: codes that are as stated do not explain it. Remove it, or declare another defect."
+            yield Finding((*at, "checks", place), text)
     known = known_sets(defect.engine or "")
     for key in ("needs", "lacks"):
         for place, name in enumerate(getattr(defect, key)):

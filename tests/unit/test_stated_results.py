@@ -15,7 +15,7 @@ from quantizer.conformance.setup.session import Session, open_session
 from quantizer.conformance.stored.cases import read_replay, target_of
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.case import TilePlan
-from quantizer.core.defects import Defect, check_defects
+from quantizer.core.defects import Computes, Defect, check_defects
 from quantizer.numerics.qparams import Staged
 from quantizer.runtime.engines.builtin import BuiltinEngine
 from quantizer.tiling.windows import tileable_axes
@@ -156,3 +156,23 @@ def test_a_statement_is_checked_where_it_is_declared(stated: dict[str, Any], sai
     assert [said in finding.text for finding in check_defects([defect], "defects")] == ([True] if said else [])
     ours = defect.model_copy(update={"engine": None, "versions": []})
     assert any(finding.location[-1] == "computes" for finding in check_defects([ours], "defects"))
+
+
+@pytest.mark.parametrize(
+    ("stated", "refused"),
+    [({"within": 1}, ["float", "repeat"]), ({"multiples": {"weight": 2}}, ["float"]), (None, [])],
+)
+def test_a_statement_on_codes_explains_checks_of_codes_alone(stated: dict[str, Any] | None, refused: list[str]):
+    checks = ["float", "arithmetic", "repeat"]
+    defect = Defect(
+        id="made_up",
+        predicate="True",
+        checks=checks,
+        reason="made up",
+        case="one.json",
+        engine="some",
+        versions=["1"],
+        computes=None if stated is None else Computes.model_validate(stated),
+    )
+    found = [finding.location for finding in check_defects([defect], "defects")]
+    assert found == [("defects", 0, "checks", checks.index(name)) for name in refused]

@@ -14,7 +14,7 @@ from quantizer.conformance.target import Target
 from quantizer.core.case import Case
 
 CASES = 4
-"""Of a target. The targets of an operator share the patterns and the zero points out."""
+"""Cases of a target. Those of an operator's targets differ in their patterns and zero points."""
 NEEDED = frozenset(("zeros", "one_hot"))
 """Data sets of operators that take any values."""
 BESIDE = (("first", 1), ("last", -1), ("zero", 1), ("zero", -1), ("first", 3), ("last", -3))

@@ -55,7 +55,9 @@ of one place."""
 FUSED = ("relu", "relu6", "none")
 """Its fused activation, where the target has it: those of networks."""
 OF_VECTORS = WHOLE + 1
+"""Row of that case."""
 POINT = (1, 1, 0, 0, 1)
+"""The kernel of one place, as in WINDOWS."""
 PLACES = (4, 5)
 """By how many a size is larger than the least: outputs of several places, of an odd and of an even number of rows."""
 DILATION = "dilation"
