@@ -1,7 +1,8 @@
 """The manifest of a bundle of test vectors: cases with operands, numbers provided, and codes that are allowed.
 
 A bundle is a folder, or the same files in a zip: `manifest.json`, `index.txt` with the same for readers without JSON,
-`SHA256SUMS` with the digest of each of these files, and plain arrays. An array is little-endian, in C order, in the operator's axis order; its file holds only the elements.
+`SHA256SUMS` with the digest of each of these files, and plain arrays. An array is little-endian, in C order, in the
+operator's axis order; its file holds only the elements.
 """
 
 from __future__ import annotations

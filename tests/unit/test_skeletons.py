@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from quantizer.cli import main
 from quantizer.runtime.engines.skeletons import bodies, skeleton
 
 onnx = pytest.importorskip("onnx")
@@ -44,3 +45,11 @@ def test_every_form_that_the_page_lists_has_a_worker() -> None:
     rows = [row.split("|") for row in table.splitlines()[1:]]
     listed = {name for row in rows if len(row) > 1 for name in re.findall(r"`([\w-]+)`", row[1])}
     assert listed == bodies().keys()
+
+
+@pytest.mark.parametrize(
+    ("form", "platform"), [("npz", ""), ("onnx-qdq", ""), ("tflite", ""), ("tosa", "tosa"), ("onnx-qlinear", "ort")]
+)
+def test_the_command_that_judges_a_new_worker_names_the_platform_that_its_form_states(form, platform, tmp_path, capsys):
+    assert main(["engine", "new", "mine", "--form", form, "-o", str(tmp_path / "mine.py")]) == 0
+    assert capsys.readouterr().out.strip().endswith(f"mine.py --op-platform={platform}" if platform else "mine.py")

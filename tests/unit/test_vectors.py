@@ -312,13 +312,25 @@ LINES = {
     "a case more": (lambda lines: [*lines, *lines[1 : lines.index("end\n") + 1]], "index.txt: has more cases"),
     "a line between": (lambda lines: [lines[0], "end\n", *lines[1:]], "end: is no line of index.txt here"),
     "a word less": (lambda lines: lines[:-1], "relu-a8-ideal-0001: has a line"),
-    "two outputs": (lambda lines: [word for line in lines for word in [line] * (1 + line.startswith("output"))], "0000"),
-    "two intervals": (lambda lines: [word for line in lines for word in [line] * (1 + line.startswith("allow"))], "0000"),
+    "two outputs": (
+        lambda lines: [word for line in lines for word in [line] * (1 + line.startswith("output"))],
+        "0000",
+    ),
+    "two intervals": (
+        lambda lines: [word for line in lines for word in [line] * (1 + line.startswith("allow"))],
+        "0000",
+    ),
     "no output": (lambda lines: [line for line in lines if not line.startswith("output")], "relu-a8-ideal-0000"),
-    "two multipliers": (lambda lines: [word for line in lines for word in [line] * (1 + line.startswith("mult"))], "0000"),
+    "two multipliers": (
+        lambda lines: [word for line in lines for word in [line] * (1 + line.startswith("mult"))],
+        "0000",
+    ),
     "a file outside": (lambda lines: [line.replace("cases/", "../cases/") for line in lines], "relu-a8-ideal-0000"),
     "a type unknown": (lambda lines: [line.replace(" int8 ", " int4 ") for line in lines], "relu-a8-ideal-0000"),
-    "a code too small": (lambda lines: [line.replace(" -128 127 ", " 127 127 ") for line in lines], "relu-a8-ideal-0000"),
+    "a code too small": (
+        lambda lines: [line.replace(" -128 127 ", " 127 127 ") for line in lines],
+        "relu-a8-ideal-0000",
+    ),
     "an axis too many": (lambda lines: [line.replace(" 127 -1 ", " 127 9 ") for line in lines], "relu-a8-ideal-0000"),
     "another version": (lambda lines: ["quantizer-vectors 2 2\n", *lines[1:]], "index.txt: is no index of version 1"),
 }

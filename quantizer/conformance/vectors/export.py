@@ -104,7 +104,7 @@ def bundle(targets: list[Target], cases: int, seed: int, most: int) -> dict[str,
 
 
 def _digests(contents: Mapping[str, bytes]) -> bytes:
-    """Return a line for each file, as `sha256sum` writes it; that of the index is last, which tells a list cut short."""
+    """Return a line for each file, as `sha256sum` writes it. The index is last: so a list that is cut short shows."""
     names = [*(name for name in contents if name != INDEX), INDEX]
     return "".join(f"{digest(contents[name])}  {name}\n" for name in names).encode()
 

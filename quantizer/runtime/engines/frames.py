@@ -147,7 +147,7 @@ def receive(stream: Source) -> Frame | None:
     header = _header(_exactly(stream, length))
     length = header.get("model")
     if not isinstance(length, int) or length < 0:
-        raise FormatError("a message with an invalid length")
+        raise FormatError("a message without `model`, the number of bytes of its models: 0 in all that a worker sends")
     sizes = [length, *map(_size, _listed(header))]
     if sum(sizes) > MAX_BODY:
         raise FormatError(f"a message of more than {MAX_BODY:,} bytes")
@@ -171,7 +171,7 @@ def _header(text: bytes) -> dict[str, Any]:
 def _listed(header: Mapping[str, Any]) -> list[Any]:
     listed = header.get("arrays")
     if not isinstance(listed, list):
-        raise FormatError("a message that lists no arrays")
+        raise FormatError("a message without `arrays`, a list that may be empty")
     return listed
 
 
