@@ -29,7 +29,7 @@ _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 CASE_NAMES = (
     "activation_bits", "lut_bits", "weight_bits", "data", "activation", "input_spread", "spread", "largest_sum",
     "largest_ratio", "largest_code", "input_zero_point", "output_zero_point", "weight_zero_point", "range_low", "terms",
-    "fast", "cut_axes", "largest_pair",
+    "fast", "cut_axes", "largest_pair", "biased",
 )  # fmt: skip
 """Names that the predicate of a defect may use besides dimensions and attributes.
 
@@ -39,7 +39,7 @@ weights' scales over the output's; largest_code: the largest |code| that the out
 input_zero_point, output_zero_point, weight_zero_point: the largest |zero point| of inputs, outputs and weights;
 range_low: the highest lower end of a calibrated range, in its steps; terms: of the error model; fast: whether the
 scheme is; cut_axes: those that tiles cut; largest_pair: the largest sum that two products of a raw code and a raw
-weight could have."""
+weight could have; biased: whether the case has a bias."""
 
 
 class Computes(Model):
@@ -59,18 +59,23 @@ class Computes(Model):
     """Attributes that the engine brings to codes of the first input, cut toward zero, before it computes."""
     zero_point: Literal["before", "after"] = "after"
     """before: the engine adds the output's zero point in float32 and rounds the sum."""
+    off_by: str = ""
+    """How far the real result of the engine's float operator may be from the right one, for each element: an expression
+    over `y`, the right result; `code`, the right result over the output's scale; `infinity`; attributes; and operands
+    that have the shape of the result. Empty: not at all. It is added to the error of float32."""
     within: Annotated[int, Field(ge=0)] = 0
     """How far codes may be from those of the built-in functions under this arithmetic, or under the platform's own."""
 
     @property
     def encloses(self) -> bool:
         """Whether it is judged by intervals."""
-        return bool(self.multiples or self.saturating_pairs or self.whole_codes or self.zero_point == "before")
+        changed = self.multiples or self.saturating_pairs or self.whole_codes or self.off_by
+        return bool(changed) or self.zero_point == "before"
 
     @property
     def checks(self) -> tuple[str, ...]:
-        """Checks whose failures it can explain: those of codes; by intervals, those of further runs too."""
-        of_codes = ("arithmetic", "accuracy", "tiled", "engine")
+        """Checks whose failures it can explain: those of codes; by intervals, of further runs; by `off_by`, of floats."""
+        of_codes = ("arithmetic", "accuracy", "tiled", "engine", *(["float"] if self.off_by else []))
         return (*of_codes, "properties", "repeat") if self.encloses else of_codes
 
 
@@ -218,6 +223,11 @@ def _engine_findings(defect: Defect, at: Location) -> Iterator[Finding]:
         if stated and name in CHECKS and name not in stated.checks:
             text = f"{name}: codes that are as stated do not explain it. Remove it, or declare another defect."
             yield Finding((*at, "checks", place), text)
+    if stated and stated.off_by:
+        try:
+            parse(stated.off_by)
+        except SpecError as err:
+            yield Finding((*at, "computes", "off_by"), str(err))
     known = known_sets(defect.engine or "")
     for key in ("needs", "lacks"):
         for place, name in enumerate(getattr(defect, key)):

@@ -127,6 +127,20 @@ def test_no_defect_of_codes_excuses_runs_that_differ(session: Session, off: int,
     assert is_as_stated(defect, trial, "repeat") == excused
 
 
+@pytest.mark.parametrize(("name", "excused"), [("exponential_minus_one", False), ("reference_softplus_overflows", True)])
+def test_an_error_excuses_the_elements_that_it_states_alone(session: Session, name: str, excused: bool):
+    defect = defect_of(session, "float32_any_order", name)
+    trial = trial_of(session, "float32_any_order", defect)
+    place = int(trial.y_hat.argmax()) if excused else 0
+    wrong = trial.outcome.codes.clone()
+    wrong.view(-1)[place] = 127 if wrong.view(-1)[place] < 100 else -128
+    assert is_as_stated(defect, with_result(trial, lambda codes: codes), "arithmetic")
+    assert is_as_stated(defect, with_result(trial, lambda _: wrong), "arithmetic") == excused
+    lowest = trial.outcome.codes.clone()
+    lowest.view(-1)[int(trial.y_hat.argmin())] = 100
+    assert not is_as_stated(defect, with_result(trial, lambda _: lowest), "arithmetic")
+
+
 def test_a_defect_that_states_nothing_excuses_every_result(session: Session):
     defect = defect_of(session, "tflite_ref", "shift_of_tanh")
     assert is_as_stated(defect, with_result(trial_of(session, "tflite_ref", defect), beside), "arithmetic")

@@ -29,12 +29,12 @@ FOLDED = 6
 """Roundings of a quotient, a product and a difference for `b`, a product, a sum, and that of `a * z_x`."""
 
 
-def enclosed(trial: Trial, *, zero_point_first: bool = False) -> Verdict:
+def enclosed(trial: Trial, *, zero_point_first: bool = False, off_by: Array | float = 0.0) -> Verdict:
     """Judge codes by the interval of every order of float32 operations on the values of the operands' codes.
 
     zero_point_first: the output's zero point is added in float32, and the sum is rounded. Dequantizing may be folded
     into it: `a * x + b` with `a = s_x / s_y`, `b = z_y - a * z_x`. That is six operations on numbers that are no larger
-    than `|y / s_y| + a * |z_x| + |z_y|`.
+    than `|y / s_y| + a * |z_x| + |z_y|`. off_by: what a declared defect adds to the error of each real result.
     """
     kind = trial.spec.error_model.kind
     if kind not in ENCLOSURES:
@@ -44,7 +44,7 @@ def enclosed(trial: Trial, *, zero_point_first: bool = False) -> Verdict:
         trial,
         trial.y_hat / scale,
         Declared(zero_point_first=True) if zero_point_first else _rounding(trial),
-        computed_error(trial) + (_folding_error(trial) if zero_point_first else 0.0),
+        computed_error(trial) + (_folding_error(trial) if zero_point_first else 0.0) + off_by / scale,
         lambda i: Fraction(float(trial.y_hat[i])) / Fraction(scale),
         lambda _: {},
         "the values of the codes",

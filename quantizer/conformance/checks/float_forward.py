@@ -23,8 +23,11 @@ TRANSCENDENTAL_ULPS = 4
 """Largest error of a good library's float32 exp or log, in units in the last place (torch: below 2)."""
 
 
-def float_forward(trial: Trial) -> Verdict:
-    """Judge the float32 forward by the error analysis of its sum: gamma_n * f(|x|) + ulp(y) / 2."""
+def float_forward(trial: Trial, *, off_by: Array | float = 0.0) -> Verdict:
+    """Judge the float32 forward by the error analysis of its sum: gamma_n * f(|x|) + ulp(y) / 2.
+
+    off_by: what a declared defect adds to the error of each element.
+    """
     operands = {name: values.clone() for name, values in trial.tensors.items()}
     got = trial.engine.run_float(trial.call, operands).double().numpy()
     for name, values in operands.items():
@@ -35,7 +38,7 @@ def float_forward(trial: Trial) -> Verdict:
     radius = float_radius(trial)
     small = {trial.case.data.set, *trial.case.data.sets} == {"small_integers"}
     exact = small and trial.spec.error_model.kind in _EXACT_KINDS
-    radius = np.zeros_like(radius) if exact else radius
+    radius = (np.zeros_like(radius) if exact else radius) + off_by
     made_of = "exact data" if exact else "gamma_n * f(|x|) + ulp/2"
     return judge_reals(CHECK, got, trial.y - radius, trial.y + radius, trial.y, made_of=made_of)
 

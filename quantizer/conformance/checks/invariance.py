@@ -142,11 +142,11 @@ def _tile_codes(trial: Trial, plan: list[Tile]) -> Iterator[tuple[Tile, Tensor]]
             yield tile, codes
 
 
-def tiled_float(trial: Trial, plan: list[Tile]) -> Verdict:
+def tiled_float(trial: Trial, plan: list[Tile], *, off_by: Array | float = 0.0) -> Verdict:
     """Judge the first and the last tile of the float forward, each with all slices of a split sum.
 
     The codes show whether each window is right; what remains is whether the float sums of a part stay within their
-    bound. An engine without the check `float` passes.
+    bound. An engine without the check `float` passes. off_by: what a declared defect adds to the error of each element.
     """
     verdict = passed("tiled")
     if "float" not in trial.engine.checks:
@@ -162,7 +162,7 @@ def tiled_float(trial: Trial, plan: list[Tile]) -> Verdict:
         result = trial.run_float(trial.call.but(attrs=tile.attrs, activation="none"), operands)
         known = parts.get(tile.output)
         parts[tile.output] = (tile, result if known is None else known[1] + result)
-    radius = float_radius(trial)
+    radius = float_radius(trial) + off_by
     for tile, result in parts.values():
         box, got = slices(tile.output), activate(result, trial.case.activation).double().numpy()
         y, allowed = trial.y[box], radius[box]

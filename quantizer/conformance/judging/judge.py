@@ -322,6 +322,7 @@ _CASE_VALUES: Mapping[str, Callable[[Trial], object]] = {
     "fast": lambda trial: trial.target.scheme.activation.fast,
     "cut_axes": lambda trial: tuple(trial.case.tiles.sizes),
     "largest_pair": _largest_pair,
+    "biased": lambda trial: any(trial.spec.inputs[name].role == "bias" for name in trial.case.shapes),
 }
 """How each of CASE_NAMES is computed: a predicate names few of them, and sums take a run of the reference."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,10 +13,12 @@ import torch
 from torch import Tensor
 
 from quantizer.conformance.checks.enclosed import enclosed
+from quantizer.conformance.checks.float_forward import float_forward
 from quantizer.conformance.checks.invariance import owed, planned, repeat, tiled_codes, tiled_float
 from quantizer.conformance.trials.elements import ALLOWED
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.defects import Computes, Defect
+from quantizer.core.expressions import parse
 from quantizer.core.platforms import Platform
 from quantizer.numerics.qparams import Staged
 from quantizer.runtime.engines.builtin import BuiltinEngine
@@ -29,21 +31,26 @@ WIDEST = 2**15 - 1
 def is_as_stated(defect: Defect, trial: Trial, check: str) -> bool:
     """Return whether the result that fails *check* is what *defect* states; true of a defect that states nothing.
 
-    The result is the tiles' for `tiled`, else the whole's. On an enclosing platform its codes lie in the intervals of
-    the changed operands, attributes or sums. Else they are those of the built-in functions under the stated arithmetic,
-    or as near as stated. No defect excuses float tiles outside their bound; on an enclosing platform none excuses runs
-    that differ, or damaged operands.
+    The result is the float operator's for `float`, the tiles' for `tiled`, else the whole's. A float result lies no
+    farther from the right one than stated. On an enclosing platform codes lie in the intervals of the changed operands,
+    attributes, sums or errors. Else they are those of the built-in functions under the stated arithmetic, or as near as
+    stated. Of `tiled`, float tiles are judged too; on an enclosing platform no defect excuses runs that differ, or
+    damaged operands.
     """
     stated = defect.computes
     if stated is None:
         return True
     try:
-        if check == "tiled" and tiled_float(trial, planned(trial, trial.case.tiles)).failing:
+        off_by = _off_by(stated, trial, trial.doubles, trial.y)
+        if check == "float":
+            return float_forward(trial, off_by=off_by).status == "pass"
+        if check == "tiled" and tiled_float(trial, planned(trial, trial.case.tiles), off_by=off_by).failing:
             return False
         result = _result(trial, check)
         if stated.encloses:
-            first, restated = stated.zero_point == "before", [*_changed(stated, trial, result)]
-            found = [enclosed(one, zero_point_first=first) for one in restated]
+            first, off_by = stated.zero_point == "before", _off_by(stated, trial, trial.values, trial.y_hat)
+            restated = [*_changed(stated, trial, result)]
+            found = [enclosed(one, zero_point_first=first, off_by=off_by) for one in restated]
             same = any(verdict.status == "pass" for verdict in found)
             return same and (check != "repeat" or _repeats(trial, restated))
         own = Trial(
@@ -81,6 +88,20 @@ def stated_platform(platform: Platform, stated: Computes) -> Platform:
 
 def _result(trial: Trial, check: str) -> Array:
     return tiled_codes(trial, planned(trial, trial.case.tiles)) if check == "tiled" else trial.got
+
+
+def _off_by(stated: Computes, trial: Trial, operands: Mapping[str, Tensor], y: Array) -> Array:
+    """Return by how much each real result may be off besides the error of float32; zeros where nothing is stated."""
+    if not stated.off_by:
+        return np.zeros(y.shape)
+    expression, scale = parse(stated.off_by), float(trial.output.scale)
+    known = {name: values.numpy() for name, values in operands.items() if tuple(values.shape) == y.shape}
+    found = np.empty(y.shape)
+    for index in np.ndindex(*y.shape):
+        own = {name: float(values[index]) for name, values in known.items()}
+        right = {"y": float(y[index]), "code": float(y[index]) / scale, "infinity": math.inf}
+        found[index] = expression({**trial.case.attrs, **own, **right})
+    return found
 
 
 def _changed(stated: Computes, trial: Trial, result: Array) -> Iterator[Trial]:

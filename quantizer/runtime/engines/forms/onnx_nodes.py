@@ -79,6 +79,9 @@ def attribute_inputs(op: str, attrs: Mapping[str, AttrValue]) -> dict[str, Array
 def refuse_inexpressible(spec: Spec, attrs: Mapping[str, AttrValue], shapes: Mapping[str, tuple[int, ...]]) -> None:
     """Raise RefusedError if a float node of ONNX computes something else than *spec* says."""
     refuse_pairs(attrs)
+    values: Mapping[str, Any] = attrs
+    if any(more >= step for more, step in zip(values.get("output_padding", ()), values.get("stride", ()), strict=False)):
+        raise RefusedError("an output padding of ONNX is less than the stride")
     if attrs.get("ceil_mode") and "x" in shapes and adds_window(spec, attrs, shapes["x"]):
         raise RefusedError(
             "pools of ONNX before opset 22 do not say whether a window that begins in the padding counts"
