@@ -240,6 +240,62 @@ def test_a_legacy_blob_of_another_shape_is_refused(tmp_path):
         run(tmp_path, INPUT + layer("Scale"), {"l": [whole(2, 2, 1, seed=1)]}, old_shapes=True)
 
 
+def pooled(x, k, s, p, *, mean):
+    """Return Caffe's pool, window by window, and whether each of its windows begins in x or its padding.
+
+    Source: the shapes and the sums of Caffe's pooling layer.
+    """
+    sizes = x.shape[2:]
+    counts = [math.ceil((n + 2 * p[i] - k[i]) / s[i]) + 1 for i, n in enumerate(sizes)]
+    if any(p):
+        counts = [c - 1 if (c - 1) * s[i] >= sizes[i] + p[i] else c for i, c in enumerate(counts)]
+    y = torch.empty(*x.shape[:2], *counts)
+    for row in range(counts[0]):
+        for column in range(counts[1]):
+            begin = [place * s[i] - p[i] for i, place in enumerate((row, column))]
+            end = [min(b + k[i], sizes[i] + p[i]) for i, b in enumerate(begin)]
+            cut = [slice(max(b, 0), max(0, min(e, n))) for b, e, n in zip(begin, end, sizes, strict=True)]
+            part = x[:, :, cut[0], cut[1]].flatten(2)
+            count = math.prod(e - b for b, e in zip(begin, end, strict=True))
+            if mean:
+                y[:, :, row, column] = part.sum(2) / count
+            else:
+                y[:, :, row, column] = part.amax(2) if part.numel() else torch.finfo(torch.float32).min
+    inside = all((c - 1) * s[i] < sizes[i] + p[i] for i, c in enumerate(counts))
+    return y, inside
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_pools_have_the_windows_of_caffe_whatever_the_stride(tmp_path, seed):
+    source = random.Random(seed)
+    x = whole(1, 2, source.randint(3, 9), source.randint(3, 9), seed=seed)
+    k, s = ([source.randint(1, 3), source.randint(1, 3)] for _ in range(2))
+    k = [1, 1] if seed % 4 == 0 else k
+    s = [max(2, n) for n in s] if seed % 4 == 0 else s
+    p = [source.randint(0, n - 1) if seed % 2 else 0 for n in k]
+    mean = seed % 3 == 0
+    expected, inside = pooled(x.relu(), k, s, p, mean=mean)
+    sizes = " ".join(f"{key}_h: {v[0]} {key}_w: {v[1]}" for key, v in (("kernel", k), ("stride", s), ("pad", p)))
+    text = f'input: "x" input_shape {{ {" ".join(f"dim: {n}" for n in x.shape)} }}' + layer("ReLU", top="r", name="r")
+    text += layer("Pooling", f"pooling_param {{ pool: {'AVE' if mean else 'MAX'} {sizes} }}", bottom="r")
+    if mean and not inside:
+        with pytest.raises(UnsupportedError, match="begins beyond the image"):
+            run(tmp_path, text, x=x)
+        return
+    (y,) = run(tmp_path, text, x=x)
+    assert y.shape == expected.shape
+    assert torch.equal(y, expected) if not mean else torch.allclose(y, expected, rtol=1e-6)
+
+
+def test_a_pool_after_one_whose_shape_onnx_infers_wrongly(tmp_path):
+    x = whole(1, 2, 7, 6)
+    first = layer("Pooling", "pooling_param { kernel_size: 2 stride: 2 pad: 1 }", top="p", name="p")
+    second = layer("Pooling", "pooling_param { kernel_size: 1 stride: 2 }", bottom="p")
+    (y,) = run(tmp_path, 'input: "x" input_shape { dim: 1 dim: 2 dim: 7 dim: 6 }' + first + second, x=x)
+    middle, _ = pooled(x, (2, 2), (2, 2), (1, 1), mean=False)
+    assert torch.equal(y, pooled(middle, (1, 1), (2, 2), (0, 0), mean=False)[0])
+
+
 def test_every_layer_that_the_issue_names_is_there():
     named = {"Input", "Convolution", "InnerProduct", "Pooling", "ReLU", "BatchNorm", "Scale", "Eltwise", "Concat", "Softmax",
              "Dropout", "Sigmoid", "TanH", "PReLU", "Deconvolution", "Flatten", "LRN", "Power", "Exp", "Log", "AbsVal", "ELU",
@@ -265,7 +321,8 @@ REFUSED = {
     "shape": ('input: "x"' + layer("ReLU"), {}, FormatError, "1 inputs with 0 shapes"),
     "giant": ('input: "x" input_shape { dim: 999999999999 }' + layer("ReLU"), {}, FormatError, "every size must lie in"),
     "stochastic": (INPUT + layer("Pooling", "pooling_param { pool: STOCHASTIC kernel_size: 2 }"), {}, UnsupportedError, "MAX or AVE"),
-    "holes": (INPUT + layer("Pooling", "pooling_param { kernel_size: 1 stride: 3 }"), {}, UnsupportedError, "strides above"),
+    "no elements": (INPUT + layer("Pooling", "pooling_param { pool: AVE kernel_size: 1 stride: 2 }"), {}, UnsupportedError,
+                    "begins beyond the image"),
     "oldest": ('layers { layer { name: "l" type: "conv" num_output: 3 } }', {}, UnsupportedError, "'l' has Caffe's format V0"),
     "no type": (INPUT + 'layers { name: "l" bottom: "x" top: "y" }', {}, UnsupportedError, r"layers of type \(no type\)"),
     "data": (INPUT + "layers { type: DATA data_param { source: 'd' } }", {}, UnsupportedError, "layers of type Data"),

@@ -15,13 +15,12 @@ from quantizer.core.reading import Readable
 from quantizer.core.wording import shown_path
 from quantizer.ir.formats import caffe_layers, caffe_more
 from quantizer.ir.formats import onnx as onnx_format
-from quantizer.ir.formats.caffe_layers import LAYERS, Writer
+from quantizer.ir.formats.caffe_layers import IR_VERSION, LAYERS, OPSET, Writer
 from quantizer.ir.formats.caffe_proto import OLD_TYPES, net_parameter
 from quantizer.ir.graph import LARGEST, Graph
 
 FAMILIES = (caffe_layers, caffe_more)
 """Every module whose layers are in the table."""
-OPSET, IR_VERSION = 13, 8
 LONGEST_TEXT = 1 << 24
 PROTOTXT = Readable("a prototxt", LONGEST_TEXT, FormatError, "Give the prototxt first.")
 CAFFEMODEL = Readable("a caffemodel", LARGEST, FormatError)

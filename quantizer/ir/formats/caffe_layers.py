@@ -7,16 +7,21 @@ from functools import reduce
 from typing import Any
 
 import numpy as np
-from onnx import NodeProto, helper
+from onnx import NodeProto, TensorProto, checker, helper, numpy_helper, shape_inference
 
 from quantizer.core.errors import FormatError, GraphError, UnsupportedError
+from quantizer.ir.formats.onnx_fatal import refuse_fatal
 
 Array = np.ndarray[Any, Any]
 Layer = Callable[["Writer", Any, list[Array]], None]
 LAYERS: dict[str, Layer] = {}
 PROD, SUM = 0, 1
 MAX, AVE = 0, 1
+INSIDE, OVERHANGS, BEYOND = range(3)
 LARGEST_SIZE = 1 << 24
+OPSET, IR_VERSION = 13, 8
+LOWEST = float(np.finfo(np.float32).min)
+"""What Caffe's max pool starts from, and leaves in a window without elements."""
 LEGACY = 4
 """Axes of a blob whose shape is num, channels, height and width."""
 
@@ -30,6 +35,8 @@ class Writer:
         self.inputs: dict[str, tuple[int, ...]] = {}
         self.ranks: dict[str, int] = {}
         """Number of axes of each tensor."""
+        self.known: dict[str, list[int]] = {}
+        """Shapes that ONNX's shape inference gets wrong: it keeps pools' windows that begin beyond their operand."""
         self._now: dict[str, str] = {}
         """Caffe's blob -> the tensor that it is at present."""
 
@@ -62,7 +69,7 @@ class Writer:
     def constant(self, layer: Any, key: str, values: Array) -> str:
         """Add a constant of a layer."""
         name = self.free(f"{layer.name}.{key}")
-        self.constants[name] = np.ascontiguousarray(values)
+        self.constants[name] = np.asarray(values, order="C")
         return name
 
     def inner(self, layer: Any, op: str, inputs: Sequence[str], rank: int, **attrs: Any) -> str:
@@ -70,12 +77,13 @@ class Writer:
         made = self.free(f"{layer.name}#{op}")
         return self._node(made, op, inputs, made, rank, attrs)
 
-    def make(self, layer: Any, op: str, inputs: Sequence[str], rank: int, **attrs: Any) -> None:
-        """Add the node that makes the layer's top."""
+    def make(self, layer: Any, op: str, inputs: Sequence[str], rank: int, **attrs: Any) -> str:
+        """Add the node that makes the layer's top; return its tensor."""
         top = self._top(layer)
         made = self.free(top)
         self._node(layer.name, op, inputs, made, rank, attrs)
         self._now[top] = made
+        return made
 
     def make_several(self, layer: Any, op: str, inputs: Sequence[str], rank: int, **attrs: Any) -> None:
         """Add the node that makes all of the layer's tops."""
@@ -109,6 +117,29 @@ class Writer:
         self.nodes.append(helper.make_node(op, list(inputs), [made], name=name, **attrs))
         self.ranks[made] = rank
         return made
+
+    def sizes(self, tensor: str) -> list[int] | None:
+        """Return the shape of a tensor by ONNX's shape inference over the nodes so far; None if it does not follow.
+
+        Only constants that can hold a shape keep their values.
+        """
+        held = {n: v for n, v in self.constants.items() if v.dtype == np.int64}
+        shapes = {**self.inputs, **{n: v.shape for n, v in self.constants.items() if n not in held}, **self.known}
+        given = [helper.make_tensor_value_info(n, TensorProto.FLOAT, list(shape)) for n, shape in shapes.items()]
+        nodes = [node for node in self.nodes if node.output[0] not in self.known]
+        nodes.append(helper.make_node("Identity", [tensor], ["#"]))
+        made = [helper.make_tensor_value_info("#", TensorProto.FLOAT, [None] * self.ranks[tensor])]
+        kept = [numpy_helper.from_array(v, n) for n, v in held.items()]
+        graph = helper.make_graph(nodes, "sizes", given, made, kept)
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION)
+        try:
+            checker.check_model(model)
+            follow = refuse_fatal(model, tensor)
+            shape = shape_inference.infer_shapes(model, data_prop=follow).graph.output[0].type.tensor_type.shape
+        except Exception:  # noqa: BLE001 - what is wrong with a node is said once the network is whole
+            return None
+        found = [axis.dim_value for axis in shape.dim]
+        return found if len(found) == self.ranks[tensor] and all(found) else None
 
     def outputs(self) -> list[str]:
         """Return the tensors that no layer reads, in order."""
@@ -240,7 +271,10 @@ def _rows_of_several_axes(writer: Writer, layer: Any, x: str, weight: Array, bia
 
 @layer_type("Pooling")
 def pooling(writer: Writer, layer: Any, _: list[Array]) -> None:
-    """Maxima or means; the last window may overhang (unless round_mode is FLOOR), and means count the padding."""
+    """Maxima or means; the last window may overhang (unless round_mode is FLOOR), and means count the padding.
+
+    ONNX leaves out a last window that begins beyond x and its padding; Caffe does so only where there is padding.
+    """
     param = layer.pooling_param
     (x,) = writer.read(layer)
     if param.pool not in (MAX, AVE) or writer.ranks[x] != 4:
@@ -249,13 +283,47 @@ def pooling(writer: Writer, layer: Any, _: list[Array]) -> None:
         writer.make(layer, "GlobalMaxPool" if param.pool == MAX else "GlobalAveragePool", [x], 4)
         return
     kernel, stride, pad = (_two(param, key, d) for key, d in (("kernel_size", None), ("stride", 1), ("pad", 0)))
-    ceil = int(not param.round_mode)
-    if ceil and any(s > k for s, k in zip(stride, kernel, strict=True)):
-        raise UnsupportedError("strides above the kernel: Caffe's last window may then lie outside.")
-    attrs = {"kernel_shape": kernel, "strides": stride, "pads": [*pad, *pad], "ceil_mode": ceil}
+    attrs: dict[str, Any] = {"kernel_shape": kernel, "strides": stride, "pads": [*pad, *pad]}
+    op, attrs = ("AveragePool", attrs | {"count_include_pad": 1}) if param.pool == AVE else ("MaxPool", attrs)
+    if min(stride) < 1:
+        raise FormatError(f"strides={list(stride)}: must be at least 1.")
+    if param.round_mode:
+        writer.make(layer, op, [x], 4, **attrs)
+        return
+    shape = writer.sizes(x)
+    if shape is None:
+        if not any(pad) and any(s > k for s, k in zip(stride, kernel, strict=True)):
+            raise UnsupportedError(f"strides {list(stride)} above the kernel, and its image has no known size.")
+        writer.make(layer, op, [x], 4, ceil_mode=1, **attrs)
+        return
+    both = [_last_window(*sizes) for sizes in zip(shape[2:], kernel, stride, pad, strict=True)]
+    attrs["ceil_mode"] = int(any(last == OVERHANGS for _, last in both))
+    counts = [count for count, _ in both]
+    beyond = [0 if any(pad) else int(last == BEYOND) for _, last in both]
+    if not any(beyond):
+        writer.known[writer.make(layer, op, [x], 4, **attrs)] = [*shape[:2], *counts]
+        return
     if param.pool == AVE:
-        attrs["count_include_pad"] = 1
-    writer.make(layer, "MaxPool" if param.pool == MAX else "AveragePool", [x], 4, **attrs)
+        raise UnsupportedError(
+            "its last window begins beyond the image, and Caffe divides its sum by a count that is not above 0. "
+            "Write round_mode: FLOOR."
+        )
+    maxima = writer.inner(layer, op, [x], 4, **attrs)
+    writer.known[maxima] = [*shape[:2], *counts]
+    ends = writer.constant(layer, "pads", np.array([0] * 6 + beyond, np.int64))
+    writer.make(layer, "Pad", [maxima, ends, writer.constant(layer, "lowest", np.array(LOWEST, np.float32))], 4)
+
+
+def _last_window(size: int, kernel: int, stride: int, pad: int) -> tuple[int, int]:
+    """Return how many windows of an axis begin in x or its padding, and where the last one by Caffe's ceil lies.
+
+    That is INSIDE, or it begins there and OVERHANGS, or it begins BEYOND.
+    """
+    free = size + 2 * pad - kernel
+    count = -(-free // stride) + 1
+    if (count - 1) * stride >= size + pad:
+        return count - 1, BEYOND
+    return count, OVERHANGS if free % stride else INSIDE
 
 
 @layer_type("ReLU")
