@@ -74,7 +74,7 @@ class Computes(Model):
 
     @property
     def checks(self) -> tuple[str, ...]:
-        """Checks whose failures it can explain: those of codes; by intervals, of further runs; by `off_by`, of floats."""
+        """Checks whose failures it can explain: of codes; by intervals, of further runs too; by `off_by`, of floats."""
         of_codes = ("arithmetic", "accuracy", "tiled", "engine", *(["float"] if self.off_by else []))
         return (*of_codes, "properties", "repeat") if self.encloses else of_codes
 

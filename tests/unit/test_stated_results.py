@@ -127,7 +127,9 @@ def test_no_defect_of_codes_excuses_runs_that_differ(session: Session, off: int,
     assert is_as_stated(defect, trial, "repeat") == excused
 
 
-@pytest.mark.parametrize(("name", "excused"), [("exponential_minus_one", False), ("reference_softplus_overflows", True)])
+@pytest.mark.parametrize(
+    ("name", "excused"), [("exponential_minus_one", False), ("reference_softplus_overflows", True)]
+)
 def test_an_error_excuses_the_elements_that_it_states_alone(session: Session, name: str, excused: bool):
     defect = defect_of(session, "float32_any_order", name)
     trial = trial_of(session, "float32_any_order", defect)
