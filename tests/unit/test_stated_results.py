@@ -88,7 +88,9 @@ def test_multiples_excuse_the_sums_of_the_changed_operand_alone(session: Session
     assert not is_as_stated(defect, with_result(as_engine, beside), "arithmetic")
 
 
-@pytest.mark.parametrize(("name", "excused"), [("exponential_minus_one", False), ("reference_softplus_overflows", True)])
+@pytest.mark.parametrize(
+    ("name", "excused"), [("exponential_minus_one", False), ("reference_softplus_overflows", True)]
+)
 def test_an_error_excuses_the_elements_that_it_states_alone(session: Session, name: str, excused: bool):
     defect = defect_of(session, "float32_any_order", name)
     trial = trial_of(session, "float32_any_order", defect)

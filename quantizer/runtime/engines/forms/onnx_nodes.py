@@ -80,7 +80,9 @@ def refuse_inexpressible(spec: Spec, attrs: Mapping[str, AttrValue], shapes: Map
     """Raise RefusedError if a float node of ONNX computes something else than *spec* says."""
     refuse_pairs(attrs)
     values: Mapping[str, Any] = attrs
-    if any(more >= step for more, step in zip(values.get("output_padding", ()), values.get("stride", ()), strict=False)):
+    if any(
+        more >= step for more, step in zip(values.get("output_padding", ()), values.get("stride", ()), strict=False)
+    ):
         raise RefusedError("an output padding of ONNX is less than the stride")
     if attrs.get("ceil_mode") and "x" in shapes and adds_window(spec, attrs, shapes["x"]):
         raise RefusedError(
