@@ -25,7 +25,7 @@ sums = np.zeros([1, 3, 1, 1], np.int64)
 for i, j in np.ndindex(1, 1):
     part = np.einsum("ngcyx,kgc->ngkyx", X, W[..., i, j])
     sums[:, :, i * 1 : i * 1 + 1 : 1, j * 1 : j * 1 + 1 : 1] += part.reshape(1, -1, 1, 1)
-real = sums[:, :, 0:1, 0:1] * (s_x * s_weight.reshape([1, -1, 1, 1]))
+real = sums[:, :, 0:1, 0:1] * (s_x * np.tile(s_weight, 3).reshape([1, -1, 1, 1]))
 steps = real / s_y
 expected = np.clip(np.rint(steps) + z_y, 0, 255).astype(np.int64)
 

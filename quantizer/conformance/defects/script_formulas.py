@@ -71,11 +71,12 @@ def _bias(trial: Trial, rank: int) -> str:
     return f" + (s_bias * bias.astype(np.int64)){along}"
 
 
-def _scale(trial: Trial, rank: int) -> str:
-    """Return the scale of a sum, one a channel or one for all."""
+def _scale(trial: Trial, rank: int, groups: int = 1) -> str:
+    """Return the scale of a sum, one a channel or one for all; *groups* that share the scales of their channels."""
     if not trial.qparams("weight").scale.dim():
         return "s_x * s_weight"
-    return f"s_x * s_weight.reshape([1, -1{', 1' * rank}])" if rank else "s_x * s_weight"
+    scales = f"np.tile(s_weight, {groups})" if groups > 1 else "s_weight"
+    return f"s_x * {scales}.reshape([1, -1{', 1' * rank}])" if rank else f"s_x * {scales}"
 
 
 def _pairs(padding: Sequence[int]) -> str:
@@ -150,7 +151,7 @@ def _transposed(trial: Trial, attrs: Mapping[str, Any]) -> list[str] | None:
         f"for i, j in np.ndindex({', '.join(map(str, kernel))}):",
         '    part = np.einsum("ngcyx,kgc->ngkyx", X, W[..., i, j])',
         f"    sums[:, :, {reached}] += part.reshape({n}, -1, {', '.join(map(str, sizes))})",
-        f"real = sums[:, :, {kept}] * ({_scale(trial, 2)}){_bias(trial, 2)}",
+        f"real = sums[:, :, {kept}] * ({_scale(trial, 2, groups)}){_bias(trial, 2)}",
     ]
 
 
