@@ -26,7 +26,6 @@ def _copies(folder: Path, count: int) -> list[Path]:
 
 def test_each_file_is_read_once_however_many_specs_are_collected(tmp_path, monkeypatch):
     library._load_library.cache_clear()
-    library._unchanged.cache_clear()
     read: Counter[str] = Counter()
     plain = library.load_yaml
     monkeypatch.setattr(library, "load_yaml", lambda path: (read.update([str(path)]), plain(path))[1])
