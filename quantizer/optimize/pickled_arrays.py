@@ -121,7 +121,7 @@ def _followed(raw: bytes) -> dict[str, Array]:
 
 def _key(key: object) -> str:
     if not isinstance(key, str):
-        raise RefusedError(f"a key is not text but a {type(key).__name__}")  # its repr may take for ever
+        raise RefusedError(f"a key is not text but a {type(key).__name__}")  # its repr can take very long
     return key
 
 
