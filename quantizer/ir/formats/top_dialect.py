@@ -71,7 +71,7 @@ class UniformType(ParametrizedAttribute, TypeAttribute):
     def parse_parameters(cls, parser: AttrParser) -> list[Attribute]:
         """Return the parameters between the angle brackets."""
         with parser.in_angle_brackets():
-            storage = parser.parse_identifier(" for the storage, such as i8")
+            storage = parser.parse_identifier(context_msg=" for the storage, such as i8")
             bounds: list[int] = []
             if parser.parse_optional_punctuation("<"):
                 bounds = [parser.parse_integer(allow_boolean=False)]
