@@ -21,7 +21,11 @@ SESSION = open_session(Options(root=Path.cwd()))
 
 @functools.cache
 def cases():
-    found = ((target, case) for target, case in gate_cases(SESSION, "sigmoid", "compass") if target.id == "sigmoid-a16-compass")
+    found = (
+        (target, case)
+        for target, case in gate_cases(SESSION, "sigmoid", "compass")
+        if target.id == "sigmoid-a16-compass"
+    )
     return [*itertools.islice(found, 8)]
 
 
