@@ -16,7 +16,7 @@ from quantizer.conformance.checks.float_forward import float_radius
 from quantizer.conformance.checks.requantized import DECLARED
 from quantizer.conformance.trials.elements import ALLOWED, judge_codes, judge_reals
 from quantizer.conformance.trials.together import in_a_batch
-from quantizer.conformance.trials.trial import TILED, Trial
+from quantizer.conformance.trials.trial import TILED, Trial, copies
 from quantizer.core.case import TilePlan
 from quantizer.core.errors import RefusedError
 from quantizer.core.shapes import channel_axis, named_axes
@@ -29,6 +29,7 @@ from quantizer.numerics.qparams import Constant, Parameters, QParams
 from quantizer.numerics.requantize_accumulator import requantize_accumulator
 from quantizer.ops import REGISTRY
 from quantizer.plugins.layer_multipliers import SCALE, SHIFT
+from quantizer.runtime.engines.protocol import Asked
 from quantizer.tiling.operands import cut, cut_parameters, padded_with, stitch
 from quantizer.tiling.windows import Tile, slices, tileable_axes, tiles
 from quantizer.tiling.windows import part as tile_of
@@ -117,19 +118,17 @@ def stitched(trial: Trial, plan: list[Tile]) -> Array:
 
 def _tile_codes(trial: Trial, plan: list[Tile]) -> Iterator[tuple[Tile, Tensor]]:
     sums: dict[tuple[tuple[int, int], ...], Tensor] = {}
-    for tile in plan:
-        operands = cut(trial.codes, tile)
-        parameters = cut_parameters(trial.parameters, trial.spec, tile)
-        code = trial.target.platform.padded_tiles.get(trial.spec.op)
-        if code is not None and {"oh", "ow"} & trial.case.tiles.sizes.keys():
-            operands, tile = padded_with(operands, trial.spec, tile, code)  # noqa: PLW2901 - the same tile
-        call = trial.call.but(attrs=tile.attrs)
+    asked = [_of_tile(trial, tile) for tile in plan]
+    whole = trial.results(replace(one, operands=copies(one.operands)) for tile, one in asked if tile.parts == 1)
+    for tile, one in asked:
         if tile.parts == 1:
-            yield tile, trial.run(call, operands, parameters).codes
+            yield tile, next(whole)
             continue
+        parameters, operands = one.parameters, one.operands
+        assert parameters is not None, "an integer forward"
         if tile.part:
             operands = {name: values for name, values in operands.items() if trial.spec.inputs[name].role != "bias"}
-        part = trial.accumulate(call, operands, parameters)
+        part = trial.accumulate(one.call, operands, parameters)
         if part is None:
             raise ValueError("the engine shows no accumulators")
         total = sums.get(tile.output)
@@ -140,6 +139,16 @@ def _tile_codes(trial: Trial, plan: list[Tile]) -> Iterator[tuple[Tile, Tensor]]
                 name = parameters.platform.activations[name]  # type: ignore[index]
                 codes = activate_codes(codes, trial.output, name, parameters)
             yield tile, codes
+
+
+def _of_tile(trial: Trial, tile: Tile) -> tuple[Tile, Asked]:
+    """Return a tile, padded where the platform pads its tiles, and the integer forward that gives its codes."""
+    operands = cut(trial.codes, tile)
+    parameters = cut_parameters(trial.parameters, trial.spec, tile)
+    code = trial.target.platform.padded_tiles.get(trial.spec.op)
+    if code is not None and {"oh", "ow"} & trial.case.tiles.sizes.keys():
+        operands, tile = padded_with(operands, trial.spec, tile, code)
+    return tile, Asked(trial.call.but(attrs=tile.attrs), operands, parameters)
 
 
 def tiled_float(trial: Trial, plan: list[Tile], *, off_by: Array | float = 0.0) -> Verdict:
@@ -153,13 +162,8 @@ def tiled_float(trial: Trial, plan: list[Tile], *, off_by: Array | float = 0.0) 
         return verdict
     ends = {plan[0].output, plan[-1].output}
     parts: dict[tuple[tuple[int, int], ...], tuple[Tile, Tensor]] = {}
-    for tile in plan:
-        if tile.output not in ends:
-            continue
-        operands = cut(trial.tensors, tile)
-        if tile.part:
-            operands = {name: values for name, values in operands.items() if trial.spec.inputs[name].role != "bias"}
-        result = trial.run_float(trial.call.but(attrs=tile.attrs, activation="none"), operands)
+    chosen = [tile for tile in plan if tile.output in ends]
+    for tile, result in zip(chosen, trial.results(_float_of_tile(trial, tile) for tile in chosen), strict=True):
         known = parts.get(tile.output)
         parts[tile.output] = (tile, result if known is None else known[1] + result)
     radius = float_radius(trial) + off_by
@@ -171,6 +175,14 @@ def tiled_float(trial: Trial, plan: list[Tile], *, off_by: Array | float = 0.0) 
             return found
         verdict = replace(verdict, ratio=max(verdict.ratio, found.ratio))
     return verdict
+
+
+def _float_of_tile(trial: Trial, tile: Tile) -> Asked:
+    """Return the float forward of a tile; a bias is added once, by the first slice of a split sum."""
+    operands = copies(cut(trial.tensors, tile))
+    if tile.part:
+        operands = {name: values for name, values in operands.items() if trial.spec.inputs[name].role != "bias"}
+    return Asked(trial.call.but(attrs=tile.attrs, activation="none"), operands, None)
 
 
 def _with_tile(verdict: Verdict, plan: list[Tile]) -> Verdict:
@@ -190,17 +202,18 @@ def repeat(trial: Trial) -> Verdict:
     before, parameters = trial.got, trial.parameters
     if (written := trial.damaged()) is not None:
         return failure("repeat", f"the engine wrote into {written}")
-    for axis, tile in _first_slices(trial):
-        call = trial.call.but(attrs=tile.attrs)
-        part = trial.run(call, cut(trial.codes, tile), cut_parameters(parameters, trial.spec, tile)).codes.numpy()
+    first = [*_first_slices(trial)]
+    operands = copies(trial.codes)
+    results = trial.results([*(_of_slice(trial, tile) for _, tile in first), Asked(trial.call, operands, parameters)])
+    for axis, tile in first:
+        part = next(results).numpy()
         low, high = (codes[slices(tile.output)] for codes in owed(trial))
         made_of = f"the first slice along {axis} of the whole run"
         verdict = judge_codes("repeat", trial, low, high, got=part, made_of=made_of)
         if verdict.failing:
             return verdict
-    operands = {name: values.clone() for name, values in trial.codes.items()}
     try:
-        again = trial.run_on(trial.call, operands, parameters).codes.numpy()
+        again = next(results).numpy()
     except RefusedError as err:
         return failure("repeat", f"the engine refused the case that it ran before: {err}")
     for name, values in operands.items():
@@ -215,6 +228,12 @@ def repeat(trial: Trial) -> Verdict:
     if (mixed := in_a_batch(trial)) is not None:
         return mixed
     return judge_codes("repeat", trial, before, before, got=again, made_of="the codes of the first run")
+
+
+def _of_slice(trial: Trial, tile: Tile) -> Asked:
+    """Return the integer forward of a slice of the case."""
+    parameters = cut_parameters(trial.parameters, trial.spec, tile)
+    return Asked(trial.call.but(attrs=tile.attrs), copies(cut(trial.codes, tile)), parameters)
 
 
 def _first_slices(trial: Trial) -> Iterator[tuple[str, Tile]]:
