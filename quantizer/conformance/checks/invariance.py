@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -260,13 +261,12 @@ def _ends(trial: Trial, axis: str, size: int) -> list[Tile]:
 
 def properties(trial: Trial) -> Verdict | None:
     """Judge the metamorphic relations that the spec declares, bit for bit on codes; None if none applies."""
+    applies = [one for one in trial.spec.properties if one.when is None or one.when(trial.bound)]
+    changed = [one for one in (RELATIONS[each.relation](trial, each) for each in applies) if one is not None]
     found: list[Verdict] = []
-    for relation in trial.spec.properties:
-        if relation.when is not None and not relation.when(trial.bound):
-            continue
-        verdict = RELATIONS[relation.relation](trial, relation)
-        if verdict is None:
-            continue
+    for one, codes in zip(changed, trial.results(one.asked for one in changed), strict=True):
+        low, high = one.owed()
+        verdict = judge_codes("properties", trial, low, high, got=codes.numpy(), made_of=one.made_of)
         if verdict.failing:
             return verdict
         found.append(verdict)
@@ -275,8 +275,27 @@ def properties(trial: Trial) -> Verdict | None:
     return replace(max(found, key=lambda verdict: verdict.ratio), elements=sum(v.elements for v in found))
 
 
-def _equivariant(trial: Trial, relation: Property) -> Verdict | None:
-    """Check that reversing an axis of all operands reverses the output; None if a plugin's constant has that axis."""
+@dataclass(frozen=True)
+class _Changed:
+    """A run with changed operands, and the smallest and largest codes that a relation then promises."""
+
+    asked: Asked
+    owed: Callable[[], tuple[Array, Array]]
+    made_of: str
+
+
+def _changed(
+    trial: Trial,
+    codes: Mapping[str, Tensor],
+    parameters: Parameters,
+    codes_owed: Callable[[], tuple[Array, Array]],
+    made_of: str,
+) -> _Changed:
+    return _Changed(Asked(trial.call, copies(codes), parameters), codes_owed, made_of)
+
+
+def _equivariant(trial: Trial, relation: Property) -> _Changed | None:
+    """Reversing an axis of all operands reverses the output; None if a plugin's constant has that axis."""
     spec, codes = trial.spec, dict(trial.codes)
     constants = dict(trial.parameters.constants)
     for name, values in trial.codes.items():
@@ -300,9 +319,12 @@ def _equivariant(trial: Trial, relation: Property) -> Verdict | None:
         parameters = replace(
             parameters, rescale=replace(rescale, mantissa=rescale.mantissa.flip(0), shift=rescale.shift.flip(0))
         )
-    got = trial.run(trial.call, codes, parameters).codes.numpy()
-    low, high = (np.flip(ends, place) for ends in owed(trial))
-    return judge_codes("properties", trial, low, high, got=got, made_of=f"the output reversed along {relation.axis}")
+
+    def turned() -> tuple[Array, Array]:
+        low, high = (np.flip(ends, place) for ends in owed(trial))
+        return low, high
+
+    return _changed(trial, codes, parameters, turned, f"the output reversed along {relation.axis}")
 
 
 def _reversed(params: QParams, places: list[int]) -> QParams:
@@ -312,8 +334,8 @@ def _reversed(params: QParams, places: list[int]) -> QParams:
     return replace(params, scale=params.scale.flip(0), zero_point=params.zero_point.flip(0), steps=steps)
 
 
-def _commutes(trial: Trial, relation: Property) -> Verdict | None:
-    """Judge that swapping two operands with their parameters changes nothing; None if their order affects rounding."""
+def _commutes(trial: Trial, relation: Property) -> _Changed | None:
+    """Swapping two operands with their parameters changes nothing; None if their order affects rounding."""
     known = trial.parameters.rescale
     if known is not None and DECLARED[known.variant].float32:
         return None
@@ -326,13 +348,11 @@ def _commutes(trial: Trial, relation: Property) -> Verdict | None:
         rescale = replace(rescale, factors=factors)
     parameters: Parameters = replace(trial.parameters, inputs=inputs, rescale=rescale)
     codes = {name: trial.codes[swap.get(name, name)] for name in trial.codes}
-    got = trial.run(trial.call, codes, parameters).codes.numpy()
-    low, high = owed(trial)
-    return judge_codes("properties", trial, low, high, got=got, made_of=f"{first} and {second} swapped")
+    return _changed(trial, codes, parameters, partial(owed, trial), f"{first} and {second} swapped")
 
 
-def _shifted(trial: Trial, relation: Property) -> Verdict | None:
-    """Judge that adding 1 to every code (or subtracting 1) changes nothing; None if the codes reach both ends."""
+def _shifted(trial: Trial, relation: Property) -> _Changed | None:
+    """Adding 1 to every code (or subtracting 1) changes nothing; None if the codes reach both ends."""
     name = (relation.operands or trial.spec.activations)[0]
     params, values = trial.qparams(name), trial.codes[name]
     if not values.numel() or int(values.max()) + 1 > params.qmax:
@@ -341,21 +361,20 @@ def _shifted(trial: Trial, relation: Property) -> Verdict | None:
         moved = values - 1
     else:
         moved = values + 1
-    got = trial.run(trial.call, {**trial.codes, name: moved}, trial.parameters).codes.numpy()
-    low, high = owed(trial)
-    return judge_codes("properties", trial, low, high, got=got, made_of=f"{name} shifted by one code")
+    codes = {**trial.codes, name: moved}
+    return _changed(trial, codes, trial.parameters, partial(owed, trial), f"{name} shifted by one code")
 
 
-def _zero_preserved(trial: Trial, relation: Property) -> Verdict:
-    """Judge that activations of zero give zero: the codes are the output's zero point."""
+def _zero_preserved(trial: Trial, relation: Property) -> _Changed:
+    """Activations of zero give zero: the codes are the output's zero point."""
     names = relation.operands or trial.spec.activations
     zeros = {n: torch.zeros_like(trial.codes[n]) + trial.qparams(n).zero_point for n in names if n in trial.codes}
-    got = trial.run(trial.call, {**trial.codes, **zeros}, trial.parameters).codes.numpy()
-    wanted = np.zeros_like(got) + int(trial.output.zero_point)
-    return judge_codes("properties", trial, wanted, wanted, got=got, made_of="the output's zero point")
+    wanted = np.full(trial.output_shape, int(trial.output.zero_point), np.int64)
+    codes = {**trial.codes, **zeros}
+    return _changed(trial, codes, trial.parameters, lambda: (wanted, wanted), "the output's zero point")
 
 
-RELATIONS: Mapping[str, Callable[[Trial, Property], Verdict | None]] = {
+RELATIONS: Mapping[str, Callable[[Trial, Property], _Changed | None]] = {
     "equivariant": _equivariant,
     "commutes": _commutes,
     "shift_invariant": _shifted,
