@@ -20,9 +20,8 @@ SESSION = open_session(Options(root=Path.cwd()))
 
 def trials(op, platform):
     """Yield the gate's cases of *op* on *platform*, in their order."""
-    for target, case in gate_cases(SESSION, op):
-        if target.platform.platform == platform:
-            yield Trial(target, case, SESSION.engine)
+    for target, case in gate_cases(SESSION, op, platform):
+        yield Trial(target, case, SESSION.engine)
 
 
 def failing(trial, check, kind, made):

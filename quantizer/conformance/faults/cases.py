@@ -22,9 +22,10 @@ CORPUS = 20_000
 """Cases of an operator over which a fault must change nothing to count as one without effect."""
 
 
-def gate_cases(session: Session, op: str) -> Iterator[tuple[Target, Case]]:
-    """Yield the explicit cases of the gate profile, interleaved over the targets of *op*."""
-    return explicit_cases(session, session.library.spec(op))
+def gate_cases(session: Session, op: str, platform: str | None = None) -> Iterator[tuple[Target, Case]]:
+    """Yield the explicit cases of the gate profile, interleaved over the targets of *op*, or those on *platform*."""
+    everything = session.all_targets(session.library.spec(op))
+    return _of_targets([target for target in everything if platform in (None, target.platform.platform)], everything)
 
 
 def number_of_cases(session: Session, op: str) -> int:
@@ -47,6 +48,10 @@ def explicit_cases(session: Session, spec: Spec, most_targets: int | None = None
     """
     everything = session.all_targets(spec)
     targets = everything[:: -(-len(everything) // most_targets)] if most_targets else everything
+    return _of_targets(targets, everything)
+
+
+def _of_targets(targets: Sequence[Target], everything: Sequence[Target]) -> Iterator[tuple[Target, Case]]:
     return _interleaved({target.id: (target, _explicit(target, everything)) for target in targets})
 
 
