@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,7 +16,9 @@ from quantizer.conformance.judging.judge import concerns, judge, known_defect
 from quantizer.conformance.setup.options import Options
 from quantizer.conformance.setup.session import open_session
 from quantizer.conformance.target import Target
+from quantizer.conformance.trials.together import ask_ahead
 from quantizer.conformance.trials.trial import Trial
+from quantizer.core.case import TilePlan
 from quantizer.core.defects import Defect, check_defects
 from quantizer.core.errors import EngineError, RefusedError, UnsupportedError
 from quantizer.core.library import load_library
@@ -27,8 +30,9 @@ from quantizer.runtime.engines import catalogue
 from quantizer.runtime.engines.builtin import BuiltinEngine
 from quantizer.runtime.engines.catalogue import Chosen, chosen
 from quantizer.runtime.engines.external import ExternalEngine
-from quantizer.runtime.engines.frames import Job
+from quantizer.runtime.engines.frames import Job, Reply
 from quantizer.runtime.engines.process import Worker
+from quantizer.runtime.engines.protocol import Asked
 
 load_built_ins()
 LIBRARY = load_library()
@@ -76,6 +80,28 @@ def test_trouble_is_an_error_of_its_job_alone(worker: Worker, what: int, text: s
     assert worker.run(job(0))[0].tolist() == [0]
 
 
+def test_several_jobs_in_one_message_have_the_outputs_that_each_has_alone(worker: Worker) -> None:
+    results = worker.run_each([job(0, b"one"), job(3), job(0, b"another"), job(0, b"one")])
+    assert results is not None
+    first, raising, *others = results
+    assert [[int(values[0]) for values in result()] for result in (first, *others)] == [[0, 1], [0, 1], [0, 2]]
+    with pytest.raises(EngineError, match="the engine raised RuntimeError: first line"):
+        raising()
+
+
+def test_a_job_that_ends_the_process_of_several_is_blamed_alone(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    several = [job(0), job(1), job(0, b"another")]
+    assert worker.run_each(several) is None
+    assert worker.run(several[0])[0].tolist() == [0]
+    with pytest.raises(EngineError, match="the engine was killed by SIGSEGV"):
+        worker.run(several[1])
+    assert worker.run(several[2])[0].tolist() == [0]
+    monkeypatch.setattr(worker, "_asked", None)  # it is known: nobody is asked
+    assert worker.run_each(several) is None
+
+
 def test_a_model_that_does_not_load_is_an_error(worker: Worker) -> None:
     with pytest.raises(EngineError, match="the engine raised ValueError: no such model"):
         worker.run(job(0, b"broken"))
@@ -96,6 +122,20 @@ def _identity(values: np.ndarray) -> Job:
     return Job(one_node("Identity", {"x": values}, {}, ["x"]).SerializeToString(), {"x": values})
 
 
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many jobs each message had."""
+    counts: list[int] = []
+    ask = ENGINE._worker._asked
+
+    def counted(jobs: Sequence[Job]) -> list[Reply]:
+        counts.append(len(jobs))
+        return ask(jobs)
+
+    monkeypatch.setattr(ENGINE._worker, "_asked", counted)
+    return counts
+
+
 def target(op: str, scheme: str = "a8") -> Target:
     return Target(LIBRARY.spec(op), LIBRARY.scheme(scheme), LIBRARY.platform("ort"))
 
@@ -109,6 +149,44 @@ def test_a_real_engine_passes_the_checks_of_its_surface() -> None:
     found = {verdict.check: verdict.status for verdict in judge(trial("conv2d", "w8a8"))}
     assert {"float", "arithmetic", "accuracy", "exact", "engine"} <= found.keys() <= set(ENGINE.checks)
     assert set(found.values()) <= {"pass", "inconclusive", "defect"}
+
+
+def test_a_real_engine_gets_several_cases_in_one_message(asked: list[int]) -> None:
+    alone = [trial("conv2d", "w8a8", seed) for seed in range(3)]
+    wanted = [(one.outcome.codes, ENGINE.run_float(one.call, one.tensors)) for one in alone]
+    asked.clear()
+    together = [trial("conv2d", "w8a8", seed) for seed in range(3)]
+    ask_ahead(together)
+    assert asked == [6]
+    for one, (codes, floats) in zip(together, wanted, strict=True):
+        assert torch.equal(one.outcome.codes, codes)
+        assert torch.equal(one.float_result, floats)
+    assert [v.status for v in judge(together[0], ("float", "arithmetic"))] == ["pass", "pass"]
+    assert asked == [6]
+
+
+def test_the_tiles_of_a_case_are_one_message(asked: list[int]) -> None:
+    where = target("add")
+    case = build_case(where, HashChoices(0, {"data": "random"})).but(
+        shapes={"a": (4, 4), "b": (4, 4)}, tiles=TilePlan({"d0": 1})
+    )
+    one = Trial(where, case, ENGINE)
+    one.outcome
+    asked.clear()
+    assert [v.status for v in judge(one, ("tiled", "repeat"))] == ["pass", "pass"]
+    assert asked == [4, 2, 2]
+
+
+def test_a_command_of_the_user_gets_one_run_in_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        ENGINE,
+        "_chosen",
+        SimpleNamespace(given=("a command",), entry=ENGINE._chosen.entry, backend="onnxruntime", variant=None),
+    )
+    monkeypatch.setattr(ENGINE._worker, "run_each", None)
+    one = trial("add")
+    results = ENGINE.run_each([Asked(one.call, one.codes, one.parameters)] * 2)
+    assert torch.equal(results[0](), results[1]())
 
 
 def test_our_own_engine_is_not_compared_with_itself() -> None:
@@ -158,7 +236,7 @@ def test_codes_that_are_not_integers_fail_and_are_not_cast(
     monkeypatch: pytest.MonkeyPatch, step: float, text: str
 ) -> None:
     judged, right = trial("add", seed=2), ENGINE._run
-    monkeypatch.setattr(ENGINE, "_run", lambda call, lowered: right(call, lowered).astype(np.float32) + step)
+    monkeypatch.setattr(ENGINE, "_run", lambda *given: right(*given).astype(np.float32) + step)
     (found,) = judge(judged, ("arithmetic",))
     assert found.failing
     assert text in found.reason

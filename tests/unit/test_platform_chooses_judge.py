@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,6 +24,11 @@ from quantizer.ops import REGISTRY
 SESSION = open_session(Options(root=Path.cwd()))
 
 
+@functools.cache
+def cases_of(op, platform):
+    return [*gate_cases(SESSION, op, platform)]
+
+
 def failures(op, platform, functions, checks=("parameters", "arithmetic")):
     """Judge the gate's cases of *op* on *platform* with *functions* in place of the shipped ones."""
     rule, forward = functions
@@ -31,7 +37,7 @@ def failures(op, platform, functions, checks=("parameters", "arithmetic")):
         REGISTRY.overridden(op, "quantize", rule, platform),
         REGISTRY.overridden(op, "quantized", forward, platform),
     ):
-        for target, case in gate_cases(SESSION, op, platform):
+        for target, case in cases_of(op, platform):
             for verdict in judge(Trial(target, case, SESSION.engine), checks):
                 if verdict.failing:
                     found[verdict.check].append(verdict)
@@ -191,7 +197,7 @@ def hidden(op, platform, *, off):
 def test_a_stage_that_is_not_shown_excuses_no_code(op, off):
     rule = REGISTRY.built_in(op, "quantize", "compass").function
     found = failures(op, "compass", (rule, hidden(op, "compass", off=off)))
-    cases = sum(1 for _ in gate_cases(SESSION, op, "compass"))
+    cases = len(cases_of(op, "compass"))
     assert not found["parameters"]
     assert not found["arithmetic"] if not off else len(found["arithmetic"]) > cases // 2
 
@@ -248,7 +254,7 @@ def test_a_fixed_point_multiplier_is_the_platforms_to_the_last_bit(variant, twic
 
     judged = {True: 0, False: 0}
     with REGISTRY.overridden(op, "quantize", changed, platform):
-        for target, case in gate_cases(SESSION, op, platform):
+        for target, case in cases_of(op, platform):
             if target.scheme.activation.bits == 8:
                 named = {**target.platform.requantize, "convolution": variant}
                 other = replace(target, platform=target.platform.model_copy(update={"requantize": named}))

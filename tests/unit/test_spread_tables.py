@@ -21,11 +21,8 @@ SESSION = open_session(Options(root=Path.cwd()))
 
 @functools.cache
 def cases():
-    found = (
-        (target, case)
-        for target, case in gate_cases(SESSION, "sigmoid", "compass")
-        if target.id == "sigmoid-a16-compass"
-    )
+    compass = gate_cases(SESSION, "sigmoid", "compass")
+    found = ((target, case) for target, case in compass if target.id == "sigmoid-a16-compass")
     return [*itertools.islice(found, 8)]
 
 

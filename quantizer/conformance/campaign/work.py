@@ -20,7 +20,7 @@ from quantizer.conformance.judging.judge import judge, judged_once
 from quantizer.conformance.judging.schedule import OF_BATCHES, Schedule
 from quantizer.conformance.setup.session import Session, open_session
 from quantizer.conformance.target import Target
-from quantizer.conformance.trials.together import run_together
+from quantizer.conformance.trials.together import ask_ahead, run_together
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.case import Case
 from quantizer.core.verdict import EVERY, Verdict
@@ -50,6 +50,7 @@ def run_unit(plan: str, number: int, target: str, examples: int) -> str:
             else:
                 left -= len(cases[-1].data.sets)
         trials = [Trial(where, case, session.engine) for case in cases]
+        ask_ahead(trials)
         for one, verdict in run_together(trials):
             found.add(one.case, [verdict], again=True)
         for one in trials:

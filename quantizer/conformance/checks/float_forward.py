@@ -29,7 +29,8 @@ def float_forward(trial: Trial, *, off_by: Array | float = 0.0) -> Verdict:
     off_by: what a declared defect adds to the error of each element.
     """
     operands = {name: values.clone() for name, values in trial.tensors.items()}
-    got = trial.engine.run_float(trial.call, operands).double().numpy()
+    known = trial.float_result
+    got = (trial.engine.run_float(trial.call, operands) if known is None else known).double().numpy()
     for name, values in operands.items():
         if not bitwise_equal(values, trial.tensors[name]):
             return failure(CHECK, f"the float forward wrote into operand {name}")

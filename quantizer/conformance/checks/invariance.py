@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from quantizer.conformance.checks.float_forward import float_radius
 from quantizer.conformance.checks.requantized import DECLARED
 from quantizer.conformance.trials.elements import ALLOWED, judge_codes, judge_reals
 from quantizer.conformance.trials.together import in_a_batch
-from quantizer.conformance.trials.trial import TILED, Trial
+from quantizer.conformance.trials.trial import TILED, Trial, copies
 from quantizer.core.case import TilePlan
 from quantizer.core.errors import RefusedError
 from quantizer.core.shapes import channel_axis, named_axes
@@ -29,6 +30,7 @@ from quantizer.numerics.qparams import Constant, Parameters, QParams
 from quantizer.numerics.requantize_accumulator import requantize_accumulator
 from quantizer.ops import REGISTRY
 from quantizer.plugins.layer_multipliers import SCALE, SHIFT
+from quantizer.runtime.engines.protocol import Asked
 from quantizer.tiling.operands import cut, cut_parameters, padded_with, stitch
 from quantizer.tiling.windows import Tile, slices, tileable_axes, tiles
 from quantizer.tiling.windows import part as tile_of
@@ -117,19 +119,17 @@ def stitched(trial: Trial, plan: list[Tile]) -> Array:
 
 def _tile_codes(trial: Trial, plan: list[Tile]) -> Iterator[tuple[Tile, Tensor]]:
     sums: dict[tuple[tuple[int, int], ...], Tensor] = {}
-    for tile in plan:
-        operands = cut(trial.codes, tile)
-        parameters = cut_parameters(trial.parameters, trial.spec, tile)
-        code = trial.target.platform.padded_tiles.get(trial.spec.op)
-        if code is not None and {"oh", "ow"} & trial.case.tiles.sizes.keys():
-            operands, tile = padded_with(operands, trial.spec, tile, code)  # noqa: PLW2901 - the same tile
-        call = trial.call.but(attrs=tile.attrs)
+    asked = [_of_tile(trial, tile) for tile in plan]
+    whole = trial.results(replace(one, operands=copies(one.operands)) for tile, one in asked if tile.parts == 1)
+    for tile, one in asked:
         if tile.parts == 1:
-            yield tile, trial.run(call, operands, parameters).codes
+            yield tile, next(whole)
             continue
+        parameters, operands = one.parameters, one.operands
+        assert parameters is not None, "an integer forward"
         if tile.part:
             operands = {name: values for name, values in operands.items() if trial.spec.inputs[name].role != "bias"}
-        part = trial.accumulate(call, operands, parameters)
+        part = trial.accumulate(one.call, operands, parameters)
         if part is None:
             raise ValueError("the engine shows no accumulators")
         total = sums.get(tile.output)
@@ -140,6 +140,16 @@ def _tile_codes(trial: Trial, plan: list[Tile]) -> Iterator[tuple[Tile, Tensor]]
                 name = parameters.platform.activations[name]  # type: ignore[index]
                 codes = activate_codes(codes, trial.output, name, parameters)
             yield tile, codes
+
+
+def _of_tile(trial: Trial, tile: Tile) -> tuple[Tile, Asked]:
+    """Return a tile, padded where the platform pads its tiles, and the integer forward that gives its codes."""
+    operands = cut(trial.codes, tile)
+    parameters = cut_parameters(trial.parameters, trial.spec, tile)
+    code = trial.target.platform.padded_tiles.get(trial.spec.op)
+    if code is not None and {"oh", "ow"} & trial.case.tiles.sizes.keys():
+        operands, tile = padded_with(operands, trial.spec, tile, code)
+    return tile, Asked(trial.call.but(attrs=tile.attrs), operands, parameters)
 
 
 def tiled_float(trial: Trial, plan: list[Tile], *, off_by: Array | float = 0.0) -> Verdict:
@@ -153,13 +163,8 @@ def tiled_float(trial: Trial, plan: list[Tile], *, off_by: Array | float = 0.0) 
         return verdict
     ends = {plan[0].output, plan[-1].output}
     parts: dict[tuple[tuple[int, int], ...], tuple[Tile, Tensor]] = {}
-    for tile in plan:
-        if tile.output not in ends:
-            continue
-        operands = cut(trial.tensors, tile)
-        if tile.part:
-            operands = {name: values for name, values in operands.items() if trial.spec.inputs[name].role != "bias"}
-        result = trial.run_float(trial.call.but(attrs=tile.attrs, activation="none"), operands)
+    chosen = [tile for tile in plan if tile.output in ends]
+    for tile, result in zip(chosen, trial.results(_float_of_tile(trial, tile) for tile in chosen), strict=True):
         known = parts.get(tile.output)
         parts[tile.output] = (tile, result if known is None else known[1] + result)
     radius = float_radius(trial) + off_by
@@ -171,6 +176,14 @@ def tiled_float(trial: Trial, plan: list[Tile], *, off_by: Array | float = 0.0) 
             return found
         verdict = replace(verdict, ratio=max(verdict.ratio, found.ratio))
     return verdict
+
+
+def _float_of_tile(trial: Trial, tile: Tile) -> Asked:
+    """Return the float forward of a tile; a bias is added once, by the first slice of a split sum."""
+    operands = copies(cut(trial.tensors, tile))
+    if tile.part:
+        operands = {name: values for name, values in operands.items() if trial.spec.inputs[name].role != "bias"}
+    return Asked(trial.call.but(attrs=tile.attrs, activation="none"), operands, None)
 
 
 def _with_tile(verdict: Verdict, plan: list[Tile]) -> Verdict:
@@ -190,17 +203,18 @@ def repeat(trial: Trial) -> Verdict:
     before, parameters = trial.got, trial.parameters
     if (written := trial.damaged()) is not None:
         return failure("repeat", f"the engine wrote into {written}")
-    for axis, tile in _first_slices(trial):
-        call = trial.call.but(attrs=tile.attrs)
-        part = trial.run(call, cut(trial.codes, tile), cut_parameters(parameters, trial.spec, tile)).codes.numpy()
+    first = [*_first_slices(trial)]
+    operands = copies(trial.codes)
+    results = trial.results([*(_of_slice(trial, tile) for _, tile in first), Asked(trial.call, operands, parameters)])
+    for axis, tile in first:
+        part = next(results).numpy()
         low, high = (codes[slices(tile.output)] for codes in owed(trial))
         made_of = f"the first slice along {axis} of the whole run"
         verdict = judge_codes("repeat", trial, low, high, got=part, made_of=made_of)
         if verdict.failing:
             return verdict
-    operands = {name: values.clone() for name, values in trial.codes.items()}
     try:
-        again = trial.run_on(trial.call, operands, parameters).codes.numpy()
+        again = next(results).numpy()
     except RefusedError as err:
         return failure("repeat", f"the engine refused the case that it ran before: {err}")
     for name, values in operands.items():
@@ -215,6 +229,12 @@ def repeat(trial: Trial) -> Verdict:
     if (mixed := in_a_batch(trial)) is not None:
         return mixed
     return judge_codes("repeat", trial, before, before, got=again, made_of="the codes of the first run")
+
+
+def _of_slice(trial: Trial, tile: Tile) -> Asked:
+    """Return the integer forward of a slice of the case."""
+    parameters = cut_parameters(trial.parameters, trial.spec, tile)
+    return Asked(trial.call.but(attrs=tile.attrs), copies(cut(trial.codes, tile)), parameters)
 
 
 def _first_slices(trial: Trial) -> Iterator[tuple[str, Tile]]:
@@ -241,13 +261,12 @@ def _ends(trial: Trial, axis: str, size: int) -> list[Tile]:
 
 def properties(trial: Trial) -> Verdict | None:
     """Judge the metamorphic relations that the spec declares, bit for bit on codes; None if none applies."""
+    applies = [one for one in trial.spec.properties if one.when is None or one.when(trial.bound)]
+    changed = [one for one in (RELATIONS[each.relation](trial, each) for each in applies) if one is not None]
     found: list[Verdict] = []
-    for relation in trial.spec.properties:
-        if relation.when is not None and not relation.when(trial.bound):
-            continue
-        verdict = RELATIONS[relation.relation](trial, relation)
-        if verdict is None:
-            continue
+    for one, codes in zip(changed, trial.results(one.asked for one in changed), strict=True):
+        low, high = one.owed()
+        verdict = judge_codes("properties", trial, low, high, got=codes.numpy(), made_of=one.made_of)
         if verdict.failing:
             return verdict
         found.append(verdict)
@@ -256,8 +275,27 @@ def properties(trial: Trial) -> Verdict | None:
     return replace(max(found, key=lambda verdict: verdict.ratio), elements=sum(v.elements for v in found))
 
 
-def _equivariant(trial: Trial, relation: Property) -> Verdict | None:
-    """Check that reversing an axis of all operands reverses the output; None if a plugin's constant has that axis."""
+@dataclass(frozen=True)
+class _Changed:
+    """A run with changed operands, and the smallest and largest codes that a relation then promises."""
+
+    asked: Asked
+    owed: Callable[[], tuple[Array, Array]]
+    made_of: str
+
+
+def _changed(
+    trial: Trial,
+    codes: Mapping[str, Tensor],
+    parameters: Parameters,
+    codes_owed: Callable[[], tuple[Array, Array]],
+    made_of: str,
+) -> _Changed:
+    return _Changed(Asked(trial.call, copies(codes), parameters), codes_owed, made_of)
+
+
+def _equivariant(trial: Trial, relation: Property) -> _Changed | None:
+    """Reversing an axis of all operands reverses the output; None if a plugin's constant has that axis."""
     spec, codes = trial.spec, dict(trial.codes)
     constants = dict(trial.parameters.constants)
     for name, values in trial.codes.items():
@@ -281,9 +319,12 @@ def _equivariant(trial: Trial, relation: Property) -> Verdict | None:
         parameters = replace(
             parameters, rescale=replace(rescale, mantissa=rescale.mantissa.flip(0), shift=rescale.shift.flip(0))
         )
-    got = trial.run(trial.call, codes, parameters).codes.numpy()
-    low, high = (np.flip(ends, place) for ends in owed(trial))
-    return judge_codes("properties", trial, low, high, got=got, made_of=f"the output reversed along {relation.axis}")
+
+    def turned() -> tuple[Array, Array]:
+        low, high = (np.flip(ends, place) for ends in owed(trial))
+        return low, high
+
+    return _changed(trial, codes, parameters, turned, f"the output reversed along {relation.axis}")
 
 
 def _reversed(params: QParams, places: list[int]) -> QParams:
@@ -293,8 +334,8 @@ def _reversed(params: QParams, places: list[int]) -> QParams:
     return replace(params, scale=params.scale.flip(0), zero_point=params.zero_point.flip(0), steps=steps)
 
 
-def _commutes(trial: Trial, relation: Property) -> Verdict | None:
-    """Judge that swapping two operands with their parameters changes nothing; None if their order affects rounding."""
+def _commutes(trial: Trial, relation: Property) -> _Changed | None:
+    """Swapping two operands with their parameters changes nothing; None if their order affects rounding."""
     known = trial.parameters.rescale
     if known is not None and DECLARED[known.variant].float32:
         return None
@@ -307,13 +348,11 @@ def _commutes(trial: Trial, relation: Property) -> Verdict | None:
         rescale = replace(rescale, factors=factors)
     parameters: Parameters = replace(trial.parameters, inputs=inputs, rescale=rescale)
     codes = {name: trial.codes[swap.get(name, name)] for name in trial.codes}
-    got = trial.run(trial.call, codes, parameters).codes.numpy()
-    low, high = owed(trial)
-    return judge_codes("properties", trial, low, high, got=got, made_of=f"{first} and {second} swapped")
+    return _changed(trial, codes, parameters, partial(owed, trial), f"{first} and {second} swapped")
 
 
-def _shifted(trial: Trial, relation: Property) -> Verdict | None:
-    """Judge that adding 1 to every code (or subtracting 1) changes nothing; None if the codes reach both ends."""
+def _shifted(trial: Trial, relation: Property) -> _Changed | None:
+    """Adding 1 to every code (or subtracting 1) changes nothing; None if the codes reach both ends."""
     name = (relation.operands or trial.spec.activations)[0]
     params, values = trial.qparams(name), trial.codes[name]
     if not values.numel() or int(values.max()) + 1 > params.qmax:
@@ -322,21 +361,20 @@ def _shifted(trial: Trial, relation: Property) -> Verdict | None:
         moved = values - 1
     else:
         moved = values + 1
-    got = trial.run(trial.call, {**trial.codes, name: moved}, trial.parameters).codes.numpy()
-    low, high = owed(trial)
-    return judge_codes("properties", trial, low, high, got=got, made_of=f"{name} shifted by one code")
+    codes = {**trial.codes, name: moved}
+    return _changed(trial, codes, trial.parameters, partial(owed, trial), f"{name} shifted by one code")
 
 
-def _zero_preserved(trial: Trial, relation: Property) -> Verdict:
-    """Judge that activations of zero give zero: the codes are the output's zero point."""
+def _zero_preserved(trial: Trial, relation: Property) -> _Changed:
+    """Activations of zero give zero: the codes are the output's zero point."""
     names = relation.operands or trial.spec.activations
     zeros = {n: torch.zeros_like(trial.codes[n]) + trial.qparams(n).zero_point for n in names if n in trial.codes}
-    got = trial.run(trial.call, {**trial.codes, **zeros}, trial.parameters).codes.numpy()
-    wanted = np.zeros_like(got) + int(trial.output.zero_point)
-    return judge_codes("properties", trial, wanted, wanted, got=got, made_of="the output's zero point")
+    wanted = np.full(trial.output_shape, int(trial.output.zero_point), np.int64)
+    codes = {**trial.codes, **zeros}
+    return _changed(trial, codes, trial.parameters, lambda: (wanted, wanted), "the output's zero point")
 
 
-RELATIONS: Mapping[str, Callable[[Trial, Property], Verdict | None]] = {
+RELATIONS: Mapping[str, Callable[[Trial, Property], _Changed | None]] = {
     "equivariant": _equivariant,
     "commutes": _commutes,
     "shift_invariant": _shifted,

@@ -23,14 +23,9 @@ CORPUS = 20_000
 
 
 def gate_cases(session: Session, op: str, platform: str | None = None) -> Iterator[tuple[Target, Case]]:
-    """Yield the explicit cases of the gate profile, interleaved over the targets of *op*.
-
-    platform: only the targets of this platform; no case of another is built.
-    """
-    spec = session.library.spec(op)
-    everything = session.all_targets(spec)
-    targets = [target for target in everything if platform in (None, target.platform.platform)]
-    return _explicit_of(targets, everything)
+    """Yield the explicit cases of the gate profile, interleaved over the targets of *op*, or those on *platform*."""
+    everything = session.all_targets(session.library.spec(op))
+    return _of_targets([target for target in everything if platform in (None, target.platform.platform)], everything)
 
 
 def number_of_cases(session: Session, op: str) -> int:
@@ -53,7 +48,11 @@ def explicit_cases(session: Session, spec: Spec, most_targets: int | None = None
     """
     everything = session.all_targets(spec)
     targets = everything[:: -(-len(everything) // most_targets)] if most_targets else everything
-    return _explicit_of(targets, everything)
+    return _of_targets(targets, everything)
+
+
+def _of_targets(targets: Sequence[Target], everything: Sequence[Target]) -> Iterator[tuple[Target, Case]]:
+    return _interleaved({target.id: (target, _explicit(target, everything)) for target in targets})
 
 
 def corpus(session: Session, spec: Spec, size: int = CORPUS) -> Iterator[tuple[Target, Case]]:
@@ -65,10 +64,6 @@ def corpus(session: Session, spec: Spec, size: int = CORPUS) -> Iterator[tuple[T
     targets = session.all_targets(spec)
     streams = {t.id: (t, _cut(t, _alternating(random_cases(t), tied_cases(t)))) for t in targets}
     return itertools.islice(_interleaved(streams), size)
-
-
-def _explicit_of(targets: Sequence[Target], everything: Sequence[Target]) -> Iterator[tuple[Target, Case]]:
-    return _interleaved({target.id: (target, _explicit(target, everything)) for target in targets})
 
 
 def _alternating(first: Iterator[Case], second: Iterator[Case]) -> Iterator[Case]:

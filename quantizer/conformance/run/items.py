@@ -31,6 +31,7 @@ from quantizer.conformance.stored.cases import golden_problems, read_replay, tar
 from quantizer.conformance.stored.folders import Stores
 from quantizer.conformance.stored.golden_update import update_goldens
 from quantizer.conformance.target import Target
+from quantizer.conformance.trials.together import AHEAD, ask_ahead
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.case import Case
 from quantizer.core.defects import Defect
@@ -74,6 +75,8 @@ class Runner:
         self._failed: str | None = None
         self.left_out: str | None = None
         """Why the item does not run, where the engine or a declaration says so."""
+        self._waiting: list[tuple[Case, bool]] = []
+        """Cases, and whether their figures count, that a real engine gets in one message."""
         self.witness: Witness | None = None
         """A case that passed, in which a planted fault must be seen."""
         if state.scheme:
@@ -103,7 +106,8 @@ class Runner:
     def seeded(self, count: int) -> None:
         """Run *count* cases whose choices are hashes: the same cases every time, not tied to any row."""
         for index in range(count):
-            self.run(self._built(functools.partial(seeded_case, self._target, index, alone=self._alone)))
+            self._later(self._built(functools.partial(seeded_case, self._target, index, alone=self._alone)))
+        self._run_waiting()
 
     def rows(self) -> None:
         """Run the spec's examples, this target's rows, cases that hardly differ, far scales, and every code."""
@@ -113,17 +117,18 @@ class Runner:
             self.left_out = reason
             pytest.skip(reason)
         for example in self._spec.examples:
-            self.run(self._built(functools.partial(example_case, self._target, example)))
+            self._later(self._built(functools.partial(example_case, self._target, example)))
         for index, row in enumerate(covering_rows_of(self.session.all_targets(self._spec), self._target)):
-            self.run(self._built(functools.partial(row_case, self._target, index, row, alone=self._alone)))
+            self._later(self._built(functools.partial(row_case, self._target, index, row, alone=self._alone)))
         for several in EXTRA_CASES:
             for case in self._built(functools.partial(several, self._target)):
-                self.run(case, figures=False)
+                self._later(case, figures=False)
         strong = PROFILES[self._state.options.profile].strong
         dealing = every_condition if strong else conditions
         everything = self.session.all_targets(self._spec)
         for case in self._built(lambda: list(dealing(everything, self._target))):
-            self.run(case, figures=False)
+            self._later(case, figures=False)
+        self._run_waiting()
         self._reach_the_rest()
 
     def _built(self, make: Callable[[], T], *passed: type[Exception]) -> T:
@@ -138,6 +143,7 @@ class Runner:
             problem = f"the spec generates a case that is not legal: {err} Bound its domains."
         except Exception as err:  # noqa: BLE001 - whatever a plugin's reference raises is its failure
             problem = f"the reference raised {type(err).__name__}: {err}"
+        self._run_waiting()
         self._failure = problem.splitlines()[0]
         self._failed = f"{self._target.id}: {problem}"
         return pytest.fail(self._failed, pytrace=False)
@@ -150,18 +156,35 @@ class Runner:
                 if entry in self._recorder.coverage:
                     break
 
+    def _later(self, case: Case, *, figures: bool = True) -> None:
+        """Judge a case now, or together with the next ones where a real engine runs them."""
+        self._waiting.append((case, figures))
+        if self._state.options.real is None or len(self._waiting) >= AHEAD:
+            self._run_waiting()
+
+    def _run_waiting(self) -> None:
+        """Judge the cases that wait, in their order."""
+        waiting, self._waiting = self._waiting, []
+        trials = [Trial(self._target, case, self.session.engine) for case, _ in waiting]
+        ask_ahead(trials)
+        for trial, (case, figures) in zip(trials, waiting, strict=True):
+            self._judge(trial, case, figures=figures)
+
     def run(self, case: Case, *, figures: bool = True) -> None:
         """Judge one case. The item's first failure is shrunk, stored, described.
 
         *figures*: it counts in SQNR and error.
         """
+        self._judge(Trial(self._target, case, self.session.engine), case, figures=figures)
+
+    def _judge(self, trial: Trial, case: Case, *, figures: bool) -> None:
         if self._failed is not None:
             pytest.fail(self._failed, pytrace=False)
         before = deaths()
-        several = judged(Trial(self._target, case, self.session.engine), self._schedule.checks(case))
+        several = judged(trial, self._schedule.checks(case))
         died = deaths() > before
-        for trial, verdicts in several:
-            self._count(trial, verdicts, figures=figures, died=died)
+        for one, verdicts in several:
+            self._count(one, verdicts, figures=figures, died=died)
 
     def _count(self, trial: Trial, verdicts: list[Verdict], *, figures: bool, died: bool) -> None:
         """Add a case, or a part of a stack, to the record; fail the item where it fails."""

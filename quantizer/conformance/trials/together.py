@@ -1,8 +1,9 @@
-"""Trials of one structure in one call of a function under test that takes batches."""
+"""Trials in one call of a function under test that takes batches, or in one message to a real engine."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 import torch
@@ -15,10 +16,42 @@ from quantizer.core.errors import GraphError
 from quantizer.core.verdict import Verdict, failure
 from quantizer.numerics.qparams import Parameters, Staged
 from quantizer.runtime.engines.builtin import BuiltinEngine
+from quantizer.runtime.engines.external import ExternalEngine
+from quantizer.runtime.engines.protocol import Asked
 from quantizer.runtime.raised import raised
 
+AHEAD = 8
+"""Cases that a real engine is asked for in one message."""
 SIZES = (3, 5, 16)
 """Trials of the batches that `repeat` runs, one size a case: the case is the first, the last and each second one."""
+
+
+def ask_ahead(trials: Sequence[Trial]) -> None:
+    """Ask a real engine in one message for the codes and the float results of *trials*.
+
+    A trial for which there is no result asks alone, and fails by what it is told then.
+    """
+    engine = trials[0].engine if trials else None
+    if not isinstance(engine, ExternalEngine):
+        return
+    ready = [trial for trial in trials if _is_asked(trial)]
+    asked = [Asked(trial.call, trial.codes, trial.parameters) for trial in ready]
+    floats = ready if "float" in engine.checks else []
+    results = engine.run_each([*asked, *(Asked(trial.call, trial.tensors, None) for trial in floats)])
+    for place, result in enumerate(results):
+        with suppress(Exception):
+            if place < len(ready):
+                ready[place].outcome = Staged(result(), {})
+            else:
+                floats[place - len(ready)].float_result = result()
+
+
+def _is_asked(trial: Trial) -> bool:
+    """Return whether the trial's case goes to the engine."""
+    try:
+        return trial.declined is None and bool(trial.codes)
+    except Exception:  # noqa: BLE001 - the trial alone fails by what its quantize rule raises
+        return False
 
 
 def takes_batches(trial: Trial) -> bool:

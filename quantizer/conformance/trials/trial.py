@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -27,7 +27,8 @@ from quantizer.numerics.qparams import Constant, Parameters, QParams, Staged
 from quantizer.numerics.quantize import dequantize, quantize
 from quantizer.ops import BUILT_IN, REGISTRY
 from quantizer.runtime.engines.builtin import BuiltinEngine, target_values
-from quantizer.runtime.engines.protocol import Call, Engine
+from quantizer.runtime.engines.external import ExternalEngine
+from quantizer.runtime.engines.protocol import Asked, Call, Engine
 from quantizer.tiling.stacks import cut_along, part_at, sizes_of_parts
 from quantizer.tiling.windows import slices
 
@@ -55,6 +56,8 @@ class Trial:
         """Whether a failing check fails as the built-in functions do, of each that was asked for."""
         self._ran_built_in = False
         """Whether `parameters` are what the built-in rule provides for this very case."""
+        self.float_result: Tensor | None = None
+        """What a real engine's float forward gave, where it was asked for together with other cases."""
         self.radii: Mapping[str, Array] = {}
         """How far operands may be from their values, where that is not what their codes leave open."""
         self.call = Call(target.spec, case.attrs, case.order, case.activation, target.platform.places)
@@ -91,14 +94,14 @@ class Trial:
             raise GraphError(f"it returned {type(found).__name__}, must be Parameters. Return what it built.")
         if lacking := self._lacking(found):
             raise GraphError(f"it provided nothing for {', '.join(lacking)}. Provide the parameters of every tensor.")
-        self._provided = _copies(_provided_tensors(found))
+        self._provided = copies(_provided_tensors(found))
         return found
 
     def provide(self, parameters: Parameters) -> None:
         """Take *parameters* of a trial on other data in place of what the rule would provide for these."""
         self.parameters = parameters
         self._ran_built_in = False
-        self._provided = _copies(_provided_tensors(parameters))
+        self._provided = copies(_provided_tensors(parameters))
 
     def _lacking(self, found: Parameters) -> list[str]:
         items = self.spec.inputs
@@ -133,7 +136,7 @@ class Trial:
     def _request(self) -> Request:
         constants = {n: t for n, t in self.tensors.items() if self.spec.inputs[n].role != "activation"}
         samples = {n: t for n, t in self.tensors.items() if n not in constants}
-        return self.target.request(self.case, _copies(constants), _copies(samples))
+        return self.target.request(self.case, copies(constants), copies(samples))
 
     def damaged(self) -> str | None:
         """Return the provided tensor that a forward wrote into, or None."""
@@ -165,14 +168,19 @@ class Trial:
         values["activation"] = self.case.activation
         return REGISTRY.unsupported(self.spec.op, self.target.platform.places, values)
 
+    @property
+    def declined(self) -> str | None:
+        """Why the case is not run at all; None if it is."""
+        if self.unsupported is not None or (reach := self._left_reach) is None:
+            return self.unsupported
+        return f"a ratio of scales of 2**{reach} and more: no multiplier of the platform has it"
+
     @cached_property
     def refusal(self) -> str | None:
         """Why the case does not run: a plugin declares so, or a real engine cannot express it; None if it runs."""
-        if self.unsupported is not None:
-            return self.unsupported
         try:
-            if (reach := self._left_reach) is not None:
-                return f"a ratio of scales of 2**{reach} and more: no multiplier of the platform has it"
+            if (why := self.declined) is not None:
+                return why
             _ = self.outcome
         except RefusedError as err:
             return str(err)
@@ -283,7 +291,7 @@ class Trial:
 
     def run(self, call: Call, codes: Mapping[str, Tensor], parameters: Parameters) -> Staged:
         """Run the engine's integer forward on copies: damage in place does not reach the operands that judge it."""
-        return self.run_on(call, _copies(codes), parameters)
+        return self.run_on(call, copies(codes), parameters)
 
     def run_on(self, call: Call, codes: Mapping[str, Tensor], parameters: Parameters) -> Staged:
         """Run the engine's integer forward on these tensors themselves; GraphError if it gives no integers."""
@@ -294,11 +302,25 @@ class Trial:
 
     def run_float(self, call: Call, tensors: Mapping[str, Tensor]) -> Tensor:
         """Run the engine's float forward on copies."""
-        return self.engine.run_float(call, _copies(tensors))
+        return self.engine.run_float(call, copies(tensors))
+
+    def results(self, several: Iterable[Asked]) -> Iterator[Tensor]:
+        """Yield the codes or float results of several runs, which a real engine gets in one message.
+
+        Each runs on its tensors themselves, by our own functions only where it is reached.
+        """
+        if isinstance(self.engine, ExternalEngine):
+            yield from (result() for result in self.engine.run_each([*several]))
+            return
+        for asked in several:
+            if asked.parameters is None:
+                yield self.engine.run_float(asked.call, asked.operands)
+            else:
+                yield self.run_on(asked.call, asked.operands, asked.parameters).codes
 
     def accumulate(self, call: Call, codes: Mapping[str, Tensor], parameters: Parameters) -> Tensor | None:
         """Return the engine's accumulators of copies, or None if it shows none."""
-        return self.engine.accumulate(call, _copies(codes), parameters)
+        return self.engine.accumulate(call, copies(codes), parameters)
 
     @property
     def axis(self) -> int:
@@ -448,7 +470,8 @@ def _provided_tensors(parameters: Parameters) -> dict[str, Tensor]:
     return found
 
 
-def _copies(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def copies(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return a copy of each tensor, by name."""
     return {name: values.clone() for name, values in tensors.items()}
 
 

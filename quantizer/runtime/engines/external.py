@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -25,8 +25,9 @@ from quantizer.runtime.engines.frames import Array
 from quantizer.runtime.engines.lowering import Lowered, Lowering, load_lowering
 from quantizer.runtime.engines.pins import held_to, instruction_sets, running_variant, variables
 from quantizer.runtime.engines.process import OverLimitError, Worker
-from quantizer.runtime.engines.protocol import Call
+from quantizer.runtime.engines.protocol import Asked, Call
 
+Outputs = Callable[[], tuple[Array, ...]]
 STOPPED = 3
 """Answers on one operator that may break a limit; after that the engine is not asked for the operator."""
 
@@ -87,15 +88,26 @@ class ExternalEngine:
 
     def run_float(self, call: Call, operands: Mapping[str, Tensor]) -> Tensor:
         """Return the system's float forward."""
-        return torch.from_numpy(
-            self._run(call, self._lowering.lower_float(call, operands, self._variant(next(iter(call.places), None))))
-        )
+        asked = Asked(call, operands, None)
+        return self._answer(asked, self._lowered(asked))
 
     def run(self, call: Call, codes: Mapping[str, Tensor], parameters: Parameters) -> Staged:
         """Return the system's codes."""
-        variant = self._variant(parameters.platform.platform)
-        found = self._run(call, self._lowering.lower(call, codes, parameters, variant))
-        return Staged(_whole(found, "codes"), {})
+        asked = Asked(call, codes, parameters)
+        return Staged(self._answer(asked, self._lowered(asked)), {})
+
+    def run_each(self, several: Sequence[Asked]) -> list[Callable[[], Tensor]]:
+        """Ask for *several* runs in one message; return for each a function that gives its codes or float result.
+
+        The function raises what `run` or `run_float` raises. It is called at most once. A command of the user's gets
+        one run in a message: nothing says that it can take several.
+        """
+        lowered = [self._lowered_or_error(asked) for asked in several]
+        jobs = [one.job for one in lowered if isinstance(one, Lowered)]
+        single = bool(self._chosen.given) or any(self._stopped[asked.call.spec.op] >= STOPPED for asked in several)
+        made = iter(() if single or len(jobs) < 2 else self._worker.run_each(jobs) or ())
+        outputs = [next(made, None) if isinstance(one, Lowered) else None for one in lowered]
+        return [functools.partial(self._answer, *each) for each in zip(several, lowered, outputs, strict=True)]
 
     def accumulate(self, call: Call, codes: Mapping[str, Tensor], parameters: Parameters) -> Tensor | None:
         """Return the system's sums, where it shows them."""
@@ -113,14 +125,34 @@ class ExternalEngine:
         variant = self._chosen.variant or home.get(platform or "", next(iter(home.values()), ""))
         return running_variant(self._chosen.backend, variant, self.instructions)
 
-    def _run(self, call: Call, lowered: Lowered) -> Array:
+    def _lowered(self, asked: Asked) -> Lowered:
+        call, operands, parameters = asked.call, asked.operands, asked.parameters
+        if parameters is None:
+            return self._lowering.lower_float(call, operands, self._variant(next(iter(call.places), None)))
+        return self._lowering.lower(call, operands, parameters, self._variant(parameters.platform.platform))
+
+    def _lowered_or_error(self, asked: Asked) -> Lowered | Exception:
+        try:
+            return self._lowered(asked)
+        except Exception as err:  # noqa: BLE001 - it is raised where the result is read
+            return err
+
+    def _answer(self, asked: Asked, lowered: Lowered | Exception, outputs: Outputs | None = None) -> Tensor:
+        """Return the result of a run; *outputs* gives those of a job that was already asked for."""
+        if isinstance(lowered, Exception):
+            raise lowered
+        found = self._run(asked.call, lowered, outputs)
+        return torch.from_numpy(found) if asked.parameters is None else _whole(found, "codes")
+
+    def _run(self, call: Call, lowered: Lowered, outputs: Outputs | None = None) -> Array:
         op = call.spec.op
         if self._stopped[op] >= STOPPED:
             raise EngineError(
                 f"the engine is no longer asked for {op}: {STOPPED} cases broke a limit, the last: {self._last}"
             )
         try:
-            return np.array(lowered.result(self._worker.run(lowered.job)), order="C")
+            made = self._worker.run(lowered.job) if outputs is None else outputs()
+            return np.array(lowered.result(made), order="C")
         except OverLimitError as err:
             self._stopped[op] += 1
             self._last = str(err)

@@ -7,7 +7,7 @@ import hashlib
 import os
 import sys
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -19,6 +19,8 @@ from quantizer.runtime.engines.greeting import Greeting, greeting_of
 PATIENCE = 60.0
 """Seconds after which a job counts as hung."""
 REMEMBERED = 256
+MOST_BYTES = 1 << 26
+"""Bytes of models and inputs that go into one message of several jobs."""
 ROOT = Path(__file__).resolve().parents[3]
 SERVE = Path(__file__).with_name("serve.py")
 """The script that a worker's interpreter runs; it needs numpy, and nothing of this package."""
@@ -100,6 +102,21 @@ class Worker:
             self.close()
             self._fail(digest, f"the engine answered with {err}")
         return _outputs(reply)
+
+    def run_each(self, jobs: Sequence[Job]) -> list[Callable[[], tuple[Array, ...]]] | None:
+        """Ask for *jobs* in one message; return for each a function that gives its outputs, or raises, as `run` does.
+
+        None if there are no replies, or the jobs are too large for one message: each of them must run alone. If the
+        process ended, nothing says by which job.
+        """
+        size = sum(len(job.model) + sum(values.nbytes for values in job.feeds.values()) for job in jobs)
+        if size > MOST_BYTES or (self._fatal and not self._fatal.keys().isdisjoint(map(_digest, jobs))):
+            return None
+        try:
+            return [functools.partial(_outputs, reply) for reply in self._asked(jobs)]
+        except (DiedError, EngineError, FormatError):
+            self.close()
+            return None
 
     def greeting(self) -> Greeting:
         """Return the worker's greeting; EngineError if it does not start or sends nothing readable."""

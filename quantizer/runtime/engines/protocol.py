@@ -32,6 +32,16 @@ class Call:
         return replace(self, **changes)
 
 
+@dataclass(frozen=True)
+class Asked:
+    """One run that an engine is asked for, on these tensors themselves."""
+
+    call: Call
+    operands: Mapping[str, Tensor]
+    parameters: Parameters | None
+    """Those of an integer forward; None asks for the float forward."""
+
+
 class Engine(Protocol):
     """Something that runs single operators; every tensor goes in and comes out in the operator's own axis order."""
 
