@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import get_args
 
 from quantizer.core.files import replace_files
-from quantizer.core.library import shipped_folder, shipped_platforms
+from quantizer.core.library import SCHEMES_FILE, load_spec, shipped_folder, shipped_platforms
 from quantizer.core.model import Model
 from quantizer.core.platforms import Platform
 from quantizer.core.reference import reference_document
@@ -32,6 +32,13 @@ copy its platform.
 
 | variant | a sum is multiplied by | roundings | zero point | sums |
 |---|---|---|---|---|"""
+_FAMILIES = """
+## Families
+
+Most rules of a platform, and the oracles of a room, are for a family of operators.
+
+| family | operators |
+|---|---|"""
 _INTROS = {
     "spec": """\
 # Keys of an operator spec
@@ -51,7 +58,7 @@ times an activation part. An operator without weights has activation parts alone
 Written by `quantizer docs` from the schema. The examples are from the shipped platforms. A platform is one YAML file,
 `platforms/<name>.yaml` in a folder of specs: the arithmetic and the parameter rules of one system.
 [Requantizations](#requantizations) says what each variant computes, and `tests/unit/test_numerics_requantize.py` proves
-it.""",
+it. [Families](#families) lists the operators of each family.""",
 }
 
 
@@ -85,7 +92,7 @@ def pages(folder: Path, commands: Mapping[str, tuple[str, str]]) -> dict[Path, s
     from quantizer.commands.options_reference import options_document
 
     shipped = shipped_folder()
-    schemes = shipped / "schemes.yaml"
+    schemes = shipped / SCHEMES_FILE
     sources: dict[str, tuple[type[Model], list[Path]]] = {
         "spec": (Spec, [path for path in shipped.glob("*.yaml") if path != schemes]),
         "schemes": (Schemes, [schemes]),
@@ -95,7 +102,7 @@ def pages(folder: Path, commands: Mapping[str, tuple[str, str]]) -> dict[Path, s
         folder / f"{name}.md": reference_document(model, [_INTROS[name]], files)
         for name, (model, files) in sources.items()
     }
-    found[folder / "platforms.md"] += _requantizations()
+    found[folder / "platforms.md"] += _requantizations() + _families()
     return found | {folder / "api.md": api_document(), folder / "options.md": options_document(commands)}
 
 
@@ -111,6 +118,17 @@ def _requantizations() -> str:
         for known in (MEANINGS[name],)
     )
     return "\n".join((_REQUANTIZATIONS, *rows)) + "\n"
+
+
+def _families() -> str:
+    """Return a table of the families of the shipped operators."""
+    found: dict[str, list[str]] = {}
+    for path in sorted(shipped_folder().glob("*.yaml")):
+        if path.name != SCHEMES_FILE:
+            spec = load_spec(path)
+            found.setdefault(spec.quantization.family, []).append(spec.op)
+    rows = (f"| `{family}` | {', '.join(ops)} |" for family, ops in sorted(found.items()))
+    return "\n".join((_FAMILIES, *rows)) + "\n"
 
 
 def _content(path: Path) -> str | None:

@@ -24,7 +24,7 @@ from quantizer.core.schemes import Scheme, Schemes, all_schemes, check_schemes
 from quantizer.core.spec import Spec
 from quantizer.core.spec_rules import check_spec
 from quantizer.core.stage_rules import check_stages
-from quantizer.core.wording import shown_path, suggestion
+from quantizer.core.wording import meant, shown_path, suggestion
 from quantizer.core.yaml_source import Location, Positions, load_yaml
 
 MAX_LINES = 2000
@@ -93,7 +93,9 @@ class Library:
 
     def spec(self, op: str) -> Spec:
         """Return the spec of *op*; SpecError with the nearest name where there is none."""
-        return _named(self.specs, op, "operator")
+        if op not in self.specs:
+            raise SpecError(f"{op!r}: no such operator.{near_operator(op, self.specs)}")
+        return self.specs[op]
 
     def scheme(self, name: str) -> Scheme:
         """Return the scheme called *name*; SpecError with the nearest name where there is none."""
@@ -102,6 +104,12 @@ class Library:
     def platform(self, name: str) -> Platform:
         """Return the platform called *name*; SpecError with the nearest name where there is none."""
         return _named(self.platforms, name, "platform")
+
+
+def near_operator(word: str, specs: Mapping[str, Spec]) -> str:
+    """Return ` Did you mean 'x'?` for the operators that another system calls *word*, else for the nearest name."""
+    called = [op for op, spec in specs.items() if word.lower() in map(str.lower, spec.names.values())]
+    return meant(called) if called else suggestion(word, specs, "Known")
 
 
 def _named(known: Mapping[str, T], name: str, what: str) -> T:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from quantizer.core.library import (
     all_parts,
     collect,
     load_library,
+    near_operator,
     platform_files,
     read_platform,
     read_spec,
@@ -31,22 +32,34 @@ from quantizer.core.yaml_source import Location
 
 
 def unused_names(library: Library) -> Iterator[str]:
-    """Yield a message for each operator or family that a platform names and that no spec has.
+    """Yield a message for each operator or family that a platform or an oracle names and that no spec has.
 
     Such a rule is never applied; a library is still usable with it, so only `quantizer spec lint` asks.
     """
-    families = {spec.quantization.family for spec in library.specs.values()} | {"default"}
+    own = {spec.quantization.family for spec in library.specs.values()}
+    families = own | {"default"}
     families |= {name for spec in library.specs.values() for form in spec.formats.values() for name in form.fuses}
     for name, platform in library.platforms.items():
         positions = library.platform_positions[name]
         for location, op in _operators_named(platform):
             if op not in library.specs:
-                text = f"no such operator.{suggestion(op, library.specs, 'Known')}"
+                text = f"no such operator.{near_operator(op, library.specs)}"
                 yield positions.message(location, text, key=location[-1] == op)
         for location, family in _families_named(platform):
             if family not in families and family not in platform.activations:
-                text = f"no operator is of that family.{suggestion(family, sorted(families), 'Known')}"
+                text = _no_family(family, families, library)
                 yield positions.message(location, text, key=location[-1] == family)
+    for room in rooms():
+        for oracle in room.oracles:
+            if oracle.family not in own:
+                yield f"{room.origin}: oracle of {oracle.family}: {_no_family(oracle.family, own, library)}"
+
+
+def _no_family(name: str, families: Collection[str], library: Library) -> str:
+    """Return the text about a family that no operator has: that of the operator of this name, or the nearest one."""
+    if (spec := library.specs.get(name)) is not None:
+        return f"no operator is of that family. Write {spec.quantization.family}: {name} is of that family."
+    return f"no operator is of that family.{suggestion(name, sorted(families), 'Known')}"
 
 
 def _operators_named(platform: Platform) -> Iterator[tuple[Location, str]]:
@@ -152,7 +165,7 @@ def _refused(library: Library, files: Sequence[Path]) -> Iterator[str]:
         home = library.platforms.get(platform.functions or "")
         for place, text in refusals(platform, specs, home, generic=room is not None):
             yield positions.message(place, text)
-        if room is None and (home is None or not is_copy(platform, home)):
+        if home is None or not is_copy(platform, home):
             there = [spec for spec in specs if runs(platform, spec)]
             for place, text in setting_problems(platform, there, library.schemes):
                 yield positions.message(place, text)

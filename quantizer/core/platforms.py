@@ -43,7 +43,8 @@ class Quantizer(Model):
 
     operation: Literal["exact", "divide_float32", "multiply_float32", "inverse_float32"] = "exact"
     """exact: x / scale as a real number; divide_float32: float32 x / scale; multiply_float32: float32 x * steps;
-    inverse_float32: float32 x * (1 / scale). With `zero_point: before` one rounding covers product and addition (FMA).
+    inverse_float32: float32 x * (1 / scale), with `zero_point: before` one rounding covers product and addition (FMA).
+    Without steps (`parameters: {scale: float32_steps}`) multiply_float32 multiplies by 1 / scale, too.
     """
     rounding: RoundingMode = "half_even"
     """How ties and fractions become a code."""

@@ -166,6 +166,8 @@ class Room:
     """The room's platform that is the default for quantized graphs of ONNX operators; only one room may name one."""
     name: str = field(default="", compare=False)
     """The name of its entry point."""
+    origin: str = field(default="", compare=False)
+    """Its entry point and the distribution that has it, as messages name them."""
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -328,7 +330,7 @@ def _loaded(entry: EntryPoint) -> Room:
     for engine in room.engines:
         if foreign := sorted(engine.variant_of_platform.keys() - set(room.platforms)):
             raise PluginError(f"{_shown(entry)}: engine {engine.name}: platform {foreign[0]!r} is not of this room.")
-    return replace(room, folder=room.folder.resolve(), name=entry.name)
+    return replace(room, folder=room.folder.resolve(), name=entry.name, origin=_shown(entry))
 
 
 def _check_places(where: str, *places: str) -> None:

@@ -124,13 +124,16 @@ def _shifts(platform: Platform, specs: Sequence[Spec]) -> Iterator[tuple[Locatio
 
 
 def _absorbed(platform: Platform, specs: Sequence[Spec]) -> Iterator[tuple[Location, str]]:
-    """A bias holds a zero point's share of a sum of products; other operators with a bias have no such share."""
+    """A bias holds a zero point's share of a sum of products, in float32; other operators have no such share."""
     for spec in specs:
         family = spec.quantization.family
         biased = any(item.role == "bias" for item in spec.inputs.values())
         if family in platform.absorbs_zero_point and biased and spec.error_model.kind != "bilinear":
             text = f"{spec.op} adds no products with weights, so that its bias holds no zero point. Remove the family."
             yield ("absorbs_zero_point", platform.absorbs_zero_point.index(family)), text
+        elif family in platform.absorbs_zero_point and biased and platform.parameters.scale != "float32_steps":
+            text = f"{spec.op}: a bias in float32 is a product of steps. Write parameters: {{scale: float32_steps}}, or"
+            yield ("absorbs_zero_point", platform.absorbs_zero_point.index(family)), f"{text} remove the family."
 
 
 def _room_for_sums(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from quantizer_conformance import DISTRIBUTION
@@ -48,8 +48,13 @@ def near(word: object, legal: Iterable[object]) -> str:
     """Return ` Did you mean 'x'?` for the nearest of *legal*, or for those that begin with it; or nothing."""
     words = [str(item) for item in legal]
     longer = [item for item in words if item.startswith(f"{word}_")] if str(word) else []
-    close = longer[:MOST_NEAR] or difflib.get_close_matches(str(word), words, n=1)
-    return f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
+    close = longer or difflib.get_close_matches(str(word), words, n=1)
+    return meant(close) if close else ""
+
+
+def meant(words: Sequence[str]) -> str:
+    """Return ` Did you mean 'x' or 'y'?` for the first of *words*."""
+    return f" Did you mean {' or '.join(map(repr, words[:MOST_NEAR]))}?"
 
 
 def suggestion(word: object, legal: Iterable[object], what: str) -> str:

@@ -41,10 +41,10 @@ def _ratio(x: Tensor, params: QParams, quantizer: Quantizer) -> Tensor:
     match quantizer.operation:
         case "divide_float32":
             return x.float() / scale.float()
-        case "inverse_float32":
-            return x.float() * (1.0 / scale.float())
         case "multiply_float32" if params.steps is not None:
             return x.float() * params.along(params.steps, x.dim())
+        case "multiply_float32" | "inverse_float32":
+            return x.float() * (1.0 / scale.float())
         case _:
             return x.double() / scale
 

@@ -214,7 +214,12 @@ def _fused_sum(terms: list[Tensor], factors: list[float], zeros: list[int], zero
 
 
 def _left_shifted(term: Tensor, factor: float, places: int) -> Tensor:
-    """Return `(term << places) * factor` rounded twice, the factor being a multiplier of 31 bits (below 1)."""
+    """Return `(term << places) * factor` rounded twice, the factor being a multiplier of 31 bits (below 1).
+
+    The rule makes a factor below 2**-32 0: the operand is lost beside the others.
+    """
+    if factor == 0:
+        return torch.zeros_like(term)
     mantissa, shift = fixed_point(factor)
     return round_fixed_point(term << places, mantissa, shift, "q31_double")
 

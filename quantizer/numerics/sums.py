@@ -21,7 +21,7 @@ from quantizer.numerics.ratio_to_multiplier import (
 
 SEPARATE = ("concatenation",)
 """Families whose operands go to the output one by one; others are brought to one scale before they meet."""
-ALONE = (*SEPARATE, "comparison")
+ALONE = (*SEPARATE, "comparison", "selection")
 """Families each of whose operands is brought to the output's scale, by a multiplier of its own."""
 """Families without a multiplier where both operands have the same parameters."""
 FACTOR_BITS = 15

@@ -2,16 +2,23 @@
 
 from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
 from plugin_sandbox import failing, sandbox, target
 
 from quantizer.conformance.checks import room_oracles
+from quantizer.conformance.setup.options import Options
+from quantizer.conformance.setup.session import open_session
+from quantizer.conformance.spec_checks import platform_trials
+from quantizer.conformance.spec_checks.platform_trials import _of_operator
 from quantizer.core.library import load_library
 from quantizer.core.rooms import Oracle
 from quantizer.numerics.qparams import Staged
 from quantizer.ops import REGISTRY, load_built_ins
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(autouse=True)
@@ -69,6 +76,19 @@ def nothing(asked):  # noqa: ARG001 - as an oracle is called
 
 def ten(asked):  # noqa: ARG001 - as an oracle is called
     return 10.0
+
+
+def test_lint_says_what_to_register_where_an_oracle_judges_a_shipped_function(monkeypatch):
+    session = open_session(Options(root=ROOT))
+    assert [*_of_operator(session, "ideal", "relu")] == []
+    for module in (room_oracles, platform_trials):
+        monkeypatch.setattr(module, "oracle_of", lambda *_: Oracle("rectifier", f"{__name__}:largest"))
+    problem, *_ = _of_operator(session, "ideal", "relu")
+    assert "arithmetic: " in problem
+    assert problem.endswith(
+        ". The room has an oracle of rectifier and no function of relu. "
+        'Register the room\'s own with @operator("relu", kind="quantized", platform="ideal").'
+    )
 
 
 @pytest.mark.parametrize(("op", "scheme"), [("conv2d", "w8a8"), ("avg_pool2d", "a8")])

@@ -224,6 +224,33 @@ def test_lint_says_of_a_room_from_outside_what_its_requantization_has_no_rule_fo
         assert any(text in problem and "chip.yaml:" in problem for problem in problems), problems
 
 
+def test_lint_names_an_oracle_of_a_family_that_no_operator_has(installed):
+    """Such an oracle would never judge, and the codes of the chip would be red without a word about it."""
+    folder = installed("chip", oracles='Oracle("relu", "chip.oracle:codes"),')
+    (folder / "chip.yaml").write_text(CHIP_WITHOUT_A_RULE.format(ops="relu", shift="max_shift: 31"))
+    _load_library.cache_clear()
+    try:
+        problems, _ = lint([folder])
+    finally:
+        _load_library.cache_clear()
+    said = "oracle of relu: no operator is of that family. Write rectifier: relu is of that family."
+    (problem,) = problems
+    assert problem.startswith("room chip (") and problem.endswith(said)
+
+
+def test_lint_refuses_settings_of_a_room_that_contradict_each_other(installed):
+    folder = installed("chip")
+    chip = CHIP_WITHOUT_A_RULE.format(ops="conv2d, relu", shift="max_shift: 31").replace("[a8]", "[w8a8, a8]")
+    (folder / "chip.yaml").write_text(f"{chip}accumulator: {{bits: 20, overflow: forbidden}}\n")
+    _load_library.cache_clear()
+    try:
+        problems, _ = lint([folder])
+    finally:
+        _load_library.cache_clear()
+    (problem,) = problems
+    assert "accumulator.overflow: forbidden: conv2d under 'w8a8' needs " in problem
+
+
 PARTS = """
 import torch
 

@@ -117,6 +117,11 @@ def linted(folder: Path, **keys: str) -> list[str]:
             "absorbs_zero_point.1",
             "rms_norm adds no products with weights",
         ),
+        (
+            {"absorbs_zero_point": "[convolution]"},
+            "absorbs_zero_point.0",
+            "conv2d: a bias in float32 is a product of steps. Write parameters: {scale: float32_steps}",
+        ),
     ],
 )
 def test_lint_refuses_settings_that_contradict_each_other(tmp_path: Path, keys: dict[str, str], place: str, said: str):

@@ -822,6 +822,28 @@ def test_a_misspelt_family_is_found_in_every_rule_for_families(folder: Path, lin
     assert f"{where}: no operator is of that family. Did you mean 'softmax'?" in found
 
 
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("linear", "'fully_connected'"),
+        ("Gemm", "'fully_connected'"),
+        ("BatchNormalization", "'batch_norm'"),
+        ("conv2", "'conv2d'"),
+    ],
+)
+def test_an_operator_is_found_by_what_other_systems_call_it(name: str, hint: str) -> None:
+    with pytest.raises(SpecError, match=rf"no such operator\. Did you mean {hint}"):
+        load_library().spec(name)
+
+
+def test_an_operator_in_place_of_its_family_is_answered_with_the_family(folder: Path) -> None:
+    (folder / "platforms").mkdir()
+    text = f"{PLATFORM.rstrip()}\nper_channel_weights: [conv2d]\n"
+    (folder / "platforms" / "chip.yaml").write_text(text, encoding="utf-8")
+    (found,) = unused_names(load_library([folder]))
+    assert "no operator is of that family. Write convolution: conv2d is of that family." in found
+
+
 def test_every_rule_for_families_is_looked_through() -> None:
     """A field whose docstring speaks of operator families is one whose names lint knows."""
     fields = {name for name, text in meanings(Platform).items() if "perator famil" in text}

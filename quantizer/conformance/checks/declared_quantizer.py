@@ -24,7 +24,7 @@ def steps_in_float32(x: Array, scale: Array, steps: Array | None, zero: Array, q
 
     Float32 steps of float32 *x*, stored in float64.
 
-    *scale*, *steps* (1 / scale as the platform's rule rounds it, or None) and *zero* broadcast against *x*. With
+    *scale*, *steps* (1 / scale as the platform's rule rounds it; None: the float32 inverse of the scale) and *zero* broadcast against *x*. With
     `zero_point: before` the sum is rounded to float32 as well; with the inverse of a scale, product and sum together.
     The operations are those of `core.platforms.Quantizer`, except `exact`.
     """
@@ -58,11 +58,9 @@ def declared_codes(
     """Return the code of each number that the platform's float32 quantizer gives; *exact*: and that in rationals.
 
     Arguments as for steps_in_float32, but all of one shape; *ends*: the smallest and the largest code. None if the
-    quantizer computes in rationals anyway, draws, or lacks the steps that it multiplies by. A number past float32 is
-    infinity.
+    quantizer computes in rationals anyway, or draws. A number past float32 is infinity.
     """
-    lacking = quantizer.operation == "multiply_float32" and steps is None
-    if quantizer.operation == "exact" or quantizer.rounding == "stochastic" or lacking:
+    if quantizer.operation == "exact" or quantizer.rounding == "stochastic":
         return None
     real = steps_in_float32(x.astype(F32), scale, steps, zero, quantizer)
 

@@ -22,7 +22,7 @@ from quantizer.numerics.qparams import Rescale
 Array = NDArray[Any]
 Detail = Callable[[tuple[int, ...]], Mapping[str, str]]
 CHECK = "arithmetic"
-ALONE = ("concatenation", "comparison")
+ALONE = ("concatenation", "comparison", "selection")
 """Families whose operands go to the output one by one."""
 NUDGES: Mapping[str, tuple[int, int]] = {
     "q31_single": (0, 0),
@@ -94,7 +94,8 @@ def judge_clamped(trial: Trial, rescale: Rescale) -> Verdict:
 def number_findings_of_shifts(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
     """Yield findings on multipliers of a limited range of shifts: each equals the rule's, bit for bit."""
     platform, family, bits = trial.target.platform, trial.spec.quantization.family, trial.target.scheme.activation.bits
-    inputs, output = trial.parameters.inputs, float(trial.output.scale)
+    inputs = {n: p for n, p in trial.parameters.inputs.items() if trial.spec.inputs[n].kind != "index"}
+    output = float(trial.output.scale)
     operands: str | None = None
     if rescale.variant == "area_reciprocal":
         yield _equality_finding("factors", {}, dict(rescale.factors), "the number of terms alone decides")

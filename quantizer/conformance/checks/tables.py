@@ -54,6 +54,7 @@ def table_findings(trial: Trial, name: str, table: Table) -> Iterator[Finding]:
         return
     wanted, budget = found
     ratio = np.abs(entries - wanted) / (half_a_unit(table) + budget)
+    unread = _unread(trial, name, table, places)
     mode = trial.target.platform.rounding
     if name not in OF_UNITS and not mode.startswith("half"):
         ratio = _directed(trial, name, entries, wanted, budget)
@@ -61,6 +62,7 @@ def table_findings(trial: Trial, name: str, table: Table) -> Iterator[Finding]:
         ratio = np.maximum(ratio, _wrong_ties(trial, name, entries, wanted))
     if name not in OF_UNITS and (either := _steps(trial, places, 0.0)) is not None:
         ratio = np.where(np.any([entries == codes for codes in either], axis=0), np.minimum(ratio, 1.0), np.inf)
+    ratio = np.where(unread, 0.0, ratio)
     index = int(np.argmax(ratio))
     yield Finding(
         f"table {name}",
@@ -70,6 +72,16 @@ def table_findings(trial: Trial, name: str, table: Table) -> Iterator[Finding]:
         _rule_of_entries(mode),
         (index,),
     )
+
+
+def _unread(trial: Trial, name: str, table: Table, places: Array) -> Array:
+    """Return a mask of the entries of codes below the smallest one, where each code has an entry of its own.
+
+    Restricted codes lack the smallest code of their format, and tables may repeat an entry for it.
+    """
+    if name in OF_UNITS or table.step != 1 or len(trial.parameters.inputs) != 1:
+        return np.zeros(places.shape, bool)
+    return places < next(iter(trial.parameters.inputs.values())).qmin
 
 
 def _steps(trial: Trial, places: Array, beside: Array | float) -> list[Array] | None:

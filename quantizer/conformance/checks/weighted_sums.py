@@ -180,7 +180,7 @@ def _float32_sum(trial: Trial, rescale: Rescale) -> Array:
     for name, values in raw.items():
         ratio = rescale.factors.get(name, 1.0)
         offset = abs(int(trial.qparams(name).zero_point))
-        total = total + ratio * trial.reference({**zeros, name: values + offset})
+        total = total + ratio * np.abs(trial.reference({**zeros, name: values + offset}))
         exact &= math.frexp(ratio)[0] == 0.5
     smallest = min((ratio for ratio in rescale.factors.values()), default=1.0)
     operations = 4 * len(raw)

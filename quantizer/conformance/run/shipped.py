@@ -57,13 +57,13 @@ class ShippedSpecs:
     def _paths(self) -> list[Path]:
         if not (names := self.names()):
             return []
-        from quantizer.core.library import shipped_folder
-        from quantizer.core.wording import suggestion
+        from quantizer.core.library import load_library, near_operator, shipped_folder
 
         known = {path.stem: path for path in shipped_folder().glob("*.yaml") if path.stem != "schemes"}
         for name in names:
             if name not in known:
-                raise pytest.UsageError(f"--op-shipped={name}: no such operator.{suggestion(name, known, 'Known')}")
+                specs = {op: spec for op, spec in load_library().specs.items() if op in known}
+                raise pytest.UsageError(f"--op-shipped={name}: no such operator.{near_operator(name, specs)}")
         return [known[name] for name in dict.fromkeys(names)]
 
     @pytest.hookimpl(tryfirst=True)

@@ -15,6 +15,7 @@ from quantizer.conformance.setup.session import Session, open_session
 from quantizer.conformance.target import Target
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.platforms import Platform
+from quantizer.core.rooms import oracle_of
 from quantizer.core.verdict import Verdict
 from quantizer.core.wording import shown_path
 from quantizer.ops import REGISTRY
@@ -74,8 +75,18 @@ def _first(session: Session, target: Target) -> str | None:
         except Exception as err:  # noqa: BLE001 - whatever a platform's rules raise is said about the platform
             return f"raised {type(err).__name__}: {err}".splitlines()[0]
         if failing:
-            return _said(failing[0])
+            return f"{_said(failing[0])}{_unregistered(target)}"
     return None
+
+
+def _unregistered(target: Target) -> str:
+    """Return what to write where an oracle of the room judges an operator that no function of the room computes."""
+    op, family, places = target.spec.op, target.spec.quantization.family, target.platform.places
+    own = REGISTRY.built_in(op, "quantized", places)
+    if oracle_of(family, places) is None or (own is not None and own.platform in places):
+        return ""
+    where = f'@operator("{op}", kind="quantized", platform="{places[-1]}")'
+    return f". The room has an oracle of {family} and no function of {op}. Register the room's own with {where}."
 
 
 def _said(verdict: Verdict) -> str:

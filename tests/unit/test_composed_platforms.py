@@ -1,0 +1,82 @@
+"""Platforms of settings that no shipped one combines: the built-in functions are right there, and one code off is red."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from quantizer.conformance.generation.builder import build_case
+from quantizer.conformance.generation.choice_sources import HashChoices
+from quantizer.conformance.generation.hashing import key
+from quantizer.conformance.judging.judge import judge
+from quantizer.conformance.target import Target
+from quantizer.conformance.trials.trial import Trial
+from quantizer.core.library import load_library
+from quantizer.core.platforms import Platform
+from quantizer.core.schemes import ActivationPart, Scheme
+from quantizer.ops import REGISTRY, load_built_ins
+from quantizer.runtime.engines.builtin import BuiltinEngine
+
+CASES = range(8, 14)
+WIDENED = {"requantize": {"default": "q31_single"}, "multiplier": {"shifts": [0, 62], "sum_shift": 7}}
+STEPLESS = {"quantizer": {"operation": "multiply_float32"}}
+SPREAD = {"tables": {"entries": "lut_bits", "alignment": "linspace"}}
+PAIRS = [
+    # What is subtracted counts as much as what is added where float32 rounds a sum.
+    ("negative", "near_ties", {"requantize": {"default": "f32_even"}}, {"bits": 14}),
+    ("sub", "random", {"requantize": {"default": "f32_even_zpin"}}, {"bits": 16}),
+    # A condition has no scale, and each of the other operands goes to the output alone.
+    ("where", "random", WIDENED, {"bits": 8}),
+    # Without steps, the float32 inverse of the scale multiplies.
+    ("quantize", "near_ties", STEPLESS, {"bits": 16}),
+    # Restricted codes lack the smallest code of their format; a table may repeat an entry for it.
+    ("cosine", "random", SPREAD, {"bits": 8, "symmetry": "symmetric", "range": "restricted"}),
+]
+
+
+def target(op: str, settings: dict[str, Any], activation: dict[str, Any]) -> Target:
+    scheme = Scheme(name="own", activation=ActivationPart.model_validate(activation))
+    named = {"platform": "chip", "summary": "A chip.", "schemes": ["own"], "requantize": {"default": "exact"}}
+    return Target(load_library().specs[op], scheme, Platform.model_validate(named | settings))
+
+
+def failing(target: Target, data: str) -> list[str]:
+    """Return the checks that fail in some cases of *data*."""
+    found = []
+    for index in CASES:
+        case = build_case(target, HashChoices(key(index, target.id, "composed"), {"data": data}))
+        verdicts = judge(Trial(target, case, BuiltinEngine()), ("parameters", "arithmetic", "accuracy"))
+        found += [verdict.check for verdict in verdicts if verdict.failing]
+    return found
+
+
+@pytest.fixture(autouse=True, scope="module")
+def built_ins() -> None:
+    load_built_ins()
+
+
+@pytest.mark.parametrize(("op", "data", "settings", "activation"), PAIRS)
+def test_the_built_in_functions_are_right_and_a_code_off_is_wrong(
+    op: str, data: str, settings: dict[str, Any], activation: dict[str, Any]
+) -> None:
+    chip = target(op, settings, activation)
+    assert failing(chip, data) == []
+    own = REGISTRY.get(op, "quantized", "chip")
+
+    def beside(*operands: torch.Tensor, parameters: Any, **named: Any) -> torch.Tensor:
+        right, out = own(*operands, parameters=parameters, **named), parameters.outputs["y"]
+        return torch.where(right < out.qmax, right + 1, right - 1)
+
+    with REGISTRY.overridden(op, "quantized", beside, "chip"):
+        assert "arithmetic" in failing(chip, data)
+
+
+def test_an_operand_that_is_lost_beside_the_others_adds_nothing() -> None:
+    chip = target("concat", {"requantize": {"default": "q31_double"}}, {"bits": 8})
+    case = build_case(chip, HashChoices(key(1, chip.id, "composed"), {}))
+    far = {name: (-(2.0**20), 2.0**20) for name in case.ranges} | {"a": (-(2.0**-20), 2.0**-20)}
+    trial = Trial(chip, case.but(ranges=far), BuiltinEngine())
+    assert trial.parameters.rescale is not None and trial.parameters.rescale.factors["a"] == 0
+    assert [v.check for v in judge(trial, ("parameters", "arithmetic", "accuracy")) if v.failing] == []
