@@ -42,6 +42,8 @@ from quantizer.runtime.qdq import with_qdq
 CODES, VALUES, REASONS, PLATFORM = "integer.codes", "integer.values", "integer.reasons", "integer.platform"
 """Graph.extra: tensors of the model -> the tensor of the integer graph that holds their codes, or values; node -> why
 it is computed in float; the name of the platform."""
+OUTPUTS = "integer.outputs"
+"""Graph.extra: the outputs of the model, by its names: two of them may be one tensor of the integer graph."""
 SHOWN = 3
 """Nodes whose reasons one error lists."""
 QUANTIZED = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "ConvInteger", "MatMulInteger")
@@ -78,7 +80,14 @@ def integer_graph(graph: Graph, platform: str | None = None, inputs: Mapping[str
     codes = {name: grids.renamed(found) for name, found in floats.codes.items()}
     return made.with_(
         outputs=tuple(grids.renamed(name) for name in made.outputs),
-        extra={**made.extra, CODES: codes, VALUES: values, REASONS: work.reasons, PLATFORM: platform},
+        extra={
+            **made.extra,
+            CODES: codes,
+            VALUES: values,
+            REASONS: work.reasons,
+            PLATFORM: platform,
+            OUTPUTS: graph.outputs,
+        },
     )
 
 
