@@ -42,6 +42,8 @@ from quantizer.runtime.qdq import with_qdq
 CODES, VALUES, REASONS, PLATFORM = "integer.codes", "integer.values", "integer.reasons", "integer.platform"
 """Graph.extra: tensors of the model -> the tensor of the integer graph that holds their codes, or values; node -> why
 it is computed in float; the name of the platform."""
+OUTPUTS = "integer.outputs"
+"""Graph.extra: the outputs of the model, by its names: two of them may be one tensor of the integer graph."""
 SHOWN = 3
 """Nodes whose reasons one error lists."""
 QUANTIZED = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "ConvInteger", "MatMulInteger")
@@ -53,8 +55,9 @@ def integer_graph(graph: Graph, platform: str | None = None, inputs: Mapping[str
     Every tensor with parameters holds codes; nodes that the platform computes on codes have its `Parameters`. What it
     does not declare (bits, granularity, zero points, signs, sums that leave its accumulator) stays float between its
     quantizations, which is what QDQ means: as our operator where there is one, else as ONNX's own. The executor says
-    why, also where no node at all computes on integers. Shapes are those that *inputs* have, where sizes are free. Run
-    it with `runtime.integer_executor.IntegerExecutor`. Where *platform* is absent, a room names the one of such graphs
+    why, also where no node at all computes on integers. Shapes are those that *inputs* have (codes or real numbers, as
+    `IntegerExecutor.forward` takes them), where sizes are free. Run it with
+    `runtime.integer_executor.IntegerExecutor`. Where *platform* is absent, a room names the one of such graphs
     (`core.rooms.graph_platform`).
 
     Raises ValueError for an unknown platform, UnsupportedError that names every node that no kernel runs, GraphError
@@ -70,7 +73,8 @@ def integer_graph(graph: Graph, platform: str | None = None, inputs: Mapping[str
         raise GraphError(
             f"graph {graph.name!r}: no tensor is quantized: use quantize_graph, or a QDQ or QLinear model."
         )
-    form = mixed_form(floats.graph, inputs, floats.params)
+    fed = {name: _values(given, floats.params.get(name)) for name, given in (inputs or {}).items()}
+    form = mixed_form(floats.graph, fed, floats.params)
     grids = spread(form.graph, floats.params, floats.values, form.origins)
     work = _Work(grids, known[platform], floats.constants, form.kept)
     made = work.graph()
@@ -78,7 +82,14 @@ def integer_graph(graph: Graph, platform: str | None = None, inputs: Mapping[str
     codes = {name: grids.renamed(found) for name, found in floats.codes.items()}
     return made.with_(
         outputs=tuple(grids.renamed(name) for name in made.outputs),
-        extra={**made.extra, CODES: codes, VALUES: values, REASONS: work.reasons, PLATFORM: platform},
+        extra={
+            **made.extra,
+            CODES: codes,
+            VALUES: values,
+            REASONS: work.reasons,
+            PLATFORM: platform,
+            OUTPUTS: graph.outputs,
+        },
     )
 
 
@@ -253,6 +264,11 @@ class _Work:
                     f"platform {name!r} rescales no result of {spec.op} whose operands have one scale: "
                     f"{node.outputs[0]!r} has another"
                 )
+
+
+def _values(given: torch.Tensor, params: QParams | None) -> torch.Tensor:
+    """Return real numbers: those of codes where codes were given for a tensor that has parameters."""
+    return given if params is None or given.is_floating_point() else dequantize(given.long(), params).float()
 
 
 def _saturates(constant: Constant, values: torch.Tensor) -> bool:

@@ -15,7 +15,7 @@ from quantizer.ir.graph import Graph, Node, container, nearest
 from quantizer.numerics.qparams import Parameters, QParams
 from quantizer.numerics.quantize import dequantize, quantize
 from quantizer.runtime.executor import run_node
-from quantizer.runtime.integer import CODES, PLATFORM, REASONS, VALUES, check_declared
+from quantizer.runtime.integer import CODES, OUTPUTS, PLATFORM, REASONS, VALUES, check_declared
 from quantizer.runtime.onnx.kernels import specs
 from quantizer.runtime.onnx.unfolded import FLOAT
 from quantizer.runtime.single_nodes import alone
@@ -39,6 +39,7 @@ class IntegerExecutor:
         platform = graph.extra.get(PLATFORM)
         if not isinstance(platform, str):
             raise GraphError(f"graph {graph.name!r}: says no platform: use integer_graph.")
+        self._outputs = cast("Sequence[str]", graph.extra.get(OUTPUTS, graph.outputs))
         self._platform = load_library().platforms[platform]
         self._kept: dict[str, TorchExecutor] = {}
         refused = [text for node in integers if (text := _undeclared(node, graph)) is not None]
@@ -54,13 +55,13 @@ class IntegerExecutor:
         return [node.name for node in self.graph.order if not isinstance(node.parameters, Parameters)]
 
     def forward(self, inputs: Any, output_names: Sequence[str] | None = None) -> list[Tensor]:
-        """Return the named tensors, the graph's outputs where none are named, in that order.
+        """Return the named tensors, the model's outputs where none are named, in that order.
 
         inputs: real numbers, which are quantized here, or codes where the tensor's name is one of codes; by name, in
         order, or one tensor. Names of the model's tensors of codes give codes in the type of the file, all others real
         numbers.
         """
-        names = list(self.graph.outputs) if output_names is None else list(output_names)
+        names = list(self._outputs if output_names is None else output_names)
         places = [self.place(name) for name in names]
         values = self.run(inputs)
         return [self._shown(values[tensor], tensor, codes=codes) for tensor, codes in places]
@@ -73,7 +74,7 @@ class IntegerExecutor:
 
     def codes(self, inputs: Any, output_names: Sequence[str] | None = None) -> list[Tensor]:
         """Return the codes of the named tensors, int64; GraphError for a tensor without codes."""
-        names = list(self.graph.outputs) if output_names is None else list(output_names)
+        names = list(self._outputs if output_names is None else output_names)
         tensors = [self.place(name)[0] for name in names]
         for name, tensor in zip(names, tensors, strict=True):
             if self.graph.tensor(tensor).qparams is None:

@@ -136,3 +136,25 @@ def test_what_no_kernel_runs_is_refused_by_name():
     made.graph.node[2].name = "odd"
     with pytest.raises(UnsupportedError, match="Nothing"):
         integer_graph(from_model(made))
+
+
+def test_outputs_that_nobody_names_are_the_models_own():
+    """Codes are codes, and an output that stands twice is given twice, though both are one tensor on integers."""
+    nodes = [*qdq("x", "a"), node("Relu", "a", "r"), *qdq("r", "y")]
+    made = model(nodes, outputs="y_q y a_q", types=(TensorProto.UINT8, TensorProto.FLOAT, TensorProto.UINT8))
+    executor = IntegerExecutor(integer_graph(from_model(made)))
+    names = ["y_q", "y", "a_q"]
+    for own, expected in zip(executor.forward(torch.from_numpy(X)), runtime(made, {"x": X}, names), strict=True):
+        assert own.numpy().dtype == expected.dtype
+        np.testing.assert_array_equal(own.numpy(), expected)
+
+
+def test_a_graph_is_made_on_the_codes_that_it_reads():
+    """Codes given as `inputs` were taken for real numbers, and the graph was refused."""
+    given = helper.make_tensor_value_info("x", TensorProto.UINT8, [2, None])
+    made = model([node("DequantizeLinear", "x s z", "a"), node("Relu", "a", "r"), *qdq("r", "y")])
+    made.graph.input[0].CopyFrom(given)
+    codes = np.arange(12, dtype=np.uint8).reshape(2, 6) * 20
+    feeds = {"x": torch.from_numpy(codes)}
+    executor = IntegerExecutor(integer_graph(from_model(made), inputs=feeds))
+    np.testing.assert_array_equal(executor.forward(feeds)[0].numpy(), runtime(made, {"x": codes}, ["y"])[0])

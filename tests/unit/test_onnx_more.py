@@ -12,6 +12,7 @@ from onnx import TensorProto, helper, shape_inference
 from quantizer.core.dtypes import DTYPES
 from quantizer.core.errors import QuantizerError
 from quantizer.ir.graph import Graph, Node
+from quantizer.ir.graph import Tensor as GraphTensor
 from quantizer.runtime.onnx import FAMILIES
 from quantizer.runtime.onnx.kernels import KERNELS, Context
 from quantizer.runtime.onnx_backend import QuantizerBackend
@@ -21,6 +22,7 @@ X = (3 * np.sin(np.arange(24, dtype=np.float32) ** 2)).reshape(2, 3, 4)
 UNIT = (X / 3).astype(np.float32)
 IMAGE = np.cos(np.arange(50, dtype=np.float32) ** 2).reshape(1, 2, 5, 5)
 GRID = (1.2 * np.sin(np.arange(24, dtype=np.float32))).reshape(1, 4, 3, 2)
+STEP, ONE = np.array(0.5, np.float32), np.array(1, np.int8)
 ODD = np.array([np.nan, np.inf, -np.inf, 0, 1.5], np.float32)
 BYTES = np.arange(0, 250, 10, dtype=np.uint8)
 SHIFTS = np.array([0, 1, 7, 3, 5] * 5, dtype=np.uint8)
@@ -79,6 +81,10 @@ CASES = [
     ("Shrink", 9, (np.array([-3, -1, 0, 2, 9], np.int32),), {"lambd": 1.0, "bias": 0.5}, 1),
     ("Resize", 19, (IMAGE, np.zeros(0, np.float32), np.array([1, 1, 2, 0.1], np.float32)), {"mode": "linear"}, 1),
     ("MeanVarianceNormalization", 13, (IMAGE,), {}, 1),
+    ("BatchNormalization", 15, (IMAGE, *[np.array([0.7, -1.3], np.float16)] * 4), {"training_mode": 1, "momentum": 1.0}, 3),
+    ("Clip", 6, (np.array([-2, 0.75, np.inf], np.float16),), {"max": 0.5}, 1), ("Clip", 6, (np.array([-2, np.inf], np.float16),), {"min": 0.5}, 1),
+    ("Det", 22, (np.array([[3, 2], [4, 0.5]], np.float16),), {}, 1),
+    ("QLinearMatMul", 21, (np.array([[-128, 127]], np.int8), STEP, ONE, np.array([[99, -99, 3], [-99, 99, 2]], np.int8), STEP, ONE, STEP, ONE), {}, 1),
 ]  # fmt: skip
 
 
@@ -196,3 +202,70 @@ def test_running_products_and_gates():
 def test_dropout_that_trains_is_refused():
     with pytest.raises(QuantizerError, match="training_mode"):
         run("Dropout", torch.ones(2), torch.tensor(0.5), torch.tensor(True))
+
+
+@pytest.mark.parametrize("op", ["Max", "Min", "Sum", "Prod", "Mean", "L1", "SumSquare"])
+@pytest.mark.parametrize("kind", [torch.uint16, torch.uint32, torch.uint64])
+def test_reductions_of_integers_without_a_sign_are_those_of_whole_numbers(op, kind):
+    values = torch.tensor([[3, 60000], [4, 2]])
+    found = run_typed(f"Reduce{op}", values.to(kind), DTYPES[str(kind).split(".")[1]], axes=[0], keepdims=0)
+    plain = {
+        "Max": [4, 60000], "Min": [3, 2], "Sum": [7, 60002], "Prod": [12, 120000], "Mean": [3, 30001], "L1": [7, 60002],
+        "SumSquare": [25, 3600000004],
+    }[op]  # fmt: skip
+    assert found.dtype == kind
+    assert found.tolist() == [value % 2 ** (8 * kind.itemsize) for value in plain]
+
+
+def run_typed(op, x, dtype, **attrs):
+    node = Node("n", op, ("a",), ("y",), attrs, extra={"since": 13})
+    graph = Graph("g", (node,), {name: GraphTensor(name, (), dtype) for name in "ay"}, ("a",), ("y",))
+    return KERNELS[op](node, [x], Context(graph, torch.device("cpu")))
+
+
+def test_a_grid_of_another_type_is_sampled_in_the_wider_one():
+    x, grid = torch.from_numpy(IMAGE), torch.from_numpy(GRID)
+    attrs = {"align_corners": 0, "mode": "linear", "padding_mode": "zeros"}
+    wide = run("GridSample", x.double(), grid.double(), **attrs)
+    assert torch.equal(run("GridSample", x, grid.double(), **attrs), wide.float())
+
+
+def test_products_with_parameters_for_each_row_of_each_matrix():
+    """As [D1, M, 1] and [D1, 1, N]: the standard's words for operands of more than two axes."""
+    a, b = (
+        torch.tensor([[[1, 2]], [[3, 4]]], dtype=torch.uint8),
+        torch.tensor([[[1], [2]], [[3], [4]]], dtype=torch.uint8),
+    )
+    a_scale, b_scale = torch.tensor([1.0, 2.0]).reshape(2, 1, 1), torch.tensor([0.5, 0.25]).reshape(2, 1, 1)
+    a_zero, b_zero = (torch.tensor(zeros, dtype=torch.uint8).reshape(2, 1, 1) for zeros in ([0, 2], [1, 0]))
+    found = run(
+        "QLinearMatMul", a, a_scale, a_zero, b, b_scale, b_zero, torch.tensor(0.5), torch.tensor(7, dtype=torch.uint8)
+    )
+    assert found.tolist() == [[[2 + 7]], [[11 + 7]]]
+
+
+@pytest.mark.parametrize("name", ["float8_e4m3fn", "float8_e5m2fnuz", "float8_e8m0fnu"])
+def test_bits_of_8_bit_floats(name):
+    codes = torch.arange(256).to(torch.uint8)
+    floats = run("BitCast", codes, to=DTYPES[name])
+    assert floats.dtype == getattr(torch, name)
+    assert torch.equal(run("BitCast", floats, to=DTYPES["uint8"]), codes)
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("op", "operands", "attrs"),
+    [
+        ("GridSample", (IMAGE, GRID), {"align_corners": 0, "mode": "linear", "padding_mode": "border"}),
+        ("DeformConv", (IMAGE, np.ones((1, 2, 1, 1), np.float32), np.full((1, 2, 5, 5), 0.1, np.float32)), {"group": 1, "offset_group": 1}),
+        ("Sum", (X, X / 3, X / 7, X / 11), {}),
+        ("Mean", (X, X / 3, X / 7), {}),
+        ("Det", (IMAGE[0],), {}),
+        ("BatchNormalization", (X + 30, *[np.array([0.7, 1.3, 1], np.float32)] * 2, *[np.array([30, 31, 29], np.float32)] * 2), {"epsilon": 1e-5, "momentum": 0.9}),
+    ],
+)  # fmt: skip
+def test_places_and_sums_of_16_bits_are_computed_in_32(kind, op, operands, attrs):
+    """In float16 a place of a large image falls on its neighbour, and a difference of large numbers loses its digits."""
+    narrow = [torch.from_numpy(value).to(kind) for value in operands]
+    wide = run(op, *(value.float() for value in narrow), **attrs)
+    assert torch.equal(run(op, *narrow, **attrs), wide.to(kind))

@@ -126,8 +126,10 @@ def _said(node: Node) -> list[tuple[str, str | None, str | None, object]]:
     if node.op not in QLINEAR:
         return []
     x, w, (scale, zero_at) = QLINEAR[node.op]
-    along = {"QLinearConv": 0, "QLinearMatMul": -1}[node.op]
-    operands = [(node.inputs[i], node.inputs[j], node.inputs[k], along) for i, j, k in (x, w)]
+    along = {"QLinearConv": (0, 0), "QLinearMatMul": (-2, -1)}[node.op]
+    operands = [
+        (node.inputs[i], node.inputs[j], node.inputs[k], axis) for (i, j, k), axis in zip((x, w), along, strict=True)
+    ]
     result = (node.outputs[0], node.inputs[scale], node.inputs[zero_at], 0)
     return [(str(codes), *rest) for codes, *rest in (*operands, result)]  # type: ignore[misc]
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from quantizer.core.errors import UnsupportedError
 from quantizer.ir.graph import Node
 from quantizer.runtime.onnx.elementwise import UNSIGNED, by_numpy
-from quantizer.runtime.onnx.kernels import NoFunctionError, Ours, axis_of, kernel, mapped, scalar
+from quantizer.runtime.onnx.kernels import HALVES, NoFunctionError, Ours, axis_of, kernel, mapped, scalar
 
 COERCED_UNTIL = 13
 """Softmax and its logarithm of earlier versions flatten from the axis on."""
@@ -224,11 +224,17 @@ def around_zero(low: float, high: float) -> bool:
     return -math.inf < low <= 0 <= high < math.inf
 
 
+def _beyond(x: Tensor, bound: float) -> bool:
+    """Return whether a finite bound is no number of x's type: an attribute is float32, and then bounds nothing."""
+    return x.is_floating_point() and torch.finfo(x.dtype).max < abs(bound) < math.inf
+
+
 @mapped("Clip")
 def clip_between(x: Tensor, low: Tensor | None = None, high: Tensor | None = None, **attrs: float) -> Ours | None:
     """The registry's clip, between two finite numbers around 0."""
     first, last = scalar(low, attrs.get("min", -math.inf)), scalar(high, attrs.get("max", math.inf))
-    fits = x.is_floating_point() and x.dim() and x.numel() and around_zero(first, last)
+    within = not any(_beyond(x, bound) for bound in (first, last))
+    fits = x.is_floating_point() and x.dim() and x.numel() and around_zero(first, last) and within
     return Ours("clip", {"x": x}, {"low": float(first), "high": float(last)}) if fits else None
 
 
@@ -243,13 +249,11 @@ def clip(
 ) -> Tensor:
     """No value below the low bound, then none above the high one."""
     first, last = scalar(low, min), scalar(high, max)
+    first, last = (None if bound is not None and _beyond(x, bound) else bound for bound in (first, last))
     if x.dtype in UNSIGNED:
         return by_numpy(lambda v: v.clip(first, last), x)
     x = x if first is None else x.clamp(min=first)
     return x if last is None else x.clamp(max=last)
-
-
-HALVES = (torch.float16, torch.bfloat16)
 
 
 def softmax_along(x: Tensor, dim: int) -> Tensor:

@@ -94,6 +94,11 @@ _WHOLE = (
     torch.bfloat16,
     torch.float32,
     torch.float64,
+    torch.float8_e4m3fn,
+    torch.float8_e4m3fnuz,
+    torch.float8_e5m2,
+    torch.float8_e5m2fnuz,
+    torch.float8_e8m0fnu,
 )
 
 

@@ -74,7 +74,7 @@ def _neighbours(points: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor, Tens
     return inside, low, high, torch.where(low >= size - 1, torch.zeros_like(at), at - low)
 
 
-@kernel("RoiAlign")
+@kernel("RoiAlign", widens=True)
 def roi_align(
     x: Tensor,
     rois: Tensor,

@@ -111,13 +111,13 @@ def power(x: Tensor, y: Tensor) -> Tensor:
     return by_numpy(lambda a, b: np.power(a, b.astype(a.dtype)), x, y)
 
 
-def _chain(name: str, ours: str | None, function: Binary, in_numpy: Binary) -> None:
+def _chain(name: str, ours: str | None, function: Binary, in_numpy: Binary, *, widens: bool = False) -> None:
     @mapped(name)
     def find(*operands: Tensor) -> Ours | None:
         fits = ours is not None and len(operands) == 2 and all(v.is_floating_point() and v.numel() for v in operands)
         return Ours(ours, dict(zip("ab", operands, strict=True)), {}) if fits and ours else None
 
-    @kernel(name)
+    @kernel(name, widens=widens)
     def compute(*operands: Tensor) -> Tensor:
         for other in operands[1:]:
             _same_type(operands[0], other)
@@ -128,10 +128,10 @@ def _chain(name: str, ours: str | None, function: Binary, in_numpy: Binary) -> N
 
 _chain("Max", "maximum", torch.maximum, np.maximum)
 _chain("Min", "minimum", torch.minimum, np.minimum)
-_chain("Sum", None, torch.add, np.add)
+_chain("Sum", None, torch.add, np.add, widens=True)
 
 
-@kernel("Mean")
+@kernel("Mean", widens=True)
 def mean(*operands: Tensor) -> Tensor:
     """Mean of several operands."""
     return reduce(torch.add, operands) / len(operands)

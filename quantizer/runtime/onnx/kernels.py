@@ -37,6 +37,10 @@ WIDENED = (torch.uint16, torch.uint32, torch.uint64)
 """Integer types for which torch has few operations. They are added, multiplied and compared in int64."""
 
 
+HALVES = (torch.float16, torch.bfloat16)
+"""Floating-point types of 16 bits."""
+
+
 class NoFunctionError(UnsupportedError):
     """Nothing computes an operator of operands of this type; integers without a sign are tried again in int64."""
 
@@ -71,9 +75,15 @@ class Kernel:
     name: str
     own: Callable[..., Outcome] | None = None
     mapped: Callable[..., Ours | None] | None = None
+    widens: bool = False
+    """Whether operands of 16 bits are computed in float32, and the results rounded to the first operand's type."""
 
     def __call__(self, op: Node, values: Sequence[Tensor | None], ctx: Context, **_: Any) -> Outcome:
         """Run the operator on *values*, as PPQ's handlers are called."""
+        if self.widens and any(v is not None and v.dtype in HALVES for v in values):
+            kind = next(v.dtype for v in values if v is not None)
+            outcome = self(op, [v.float() if v is not None and v.dtype in HALVES else v for v in values], ctx)
+            return outcome.to(kind) if isinstance(outcome, Tensor) else [found.to(kind) for found in outcome]
         try:
             return self._computed(op, values, ctx)
         except (NoFunctionError, NotImplementedError) as err:  # the second is torch's own
@@ -112,12 +122,16 @@ def _beyond_int64(values: Tensor) -> bool:
 KERNELS: dict[str, Kernel] = {}
 
 
-def kernel(*names: str) -> Callable[[F], F]:
-    """Register the decorated function as the kernel of the ONNX operators of these names."""
+def kernel(*names: str, widens: bool = False) -> Callable[[F], F]:
+    """Register the decorated function as the kernel of the ONNX operators of these names.
+
+    *widens*: operands of 16 bits are computed in float32, because places of elements, or long sums, have no 16 bits.
+    """
 
     def register(function: F) -> F:
         for name in names:
-            KERNELS.setdefault(name, Kernel(name)).own = function
+            found = KERNELS.setdefault(name, Kernel(name))
+            found.own, found.widens = function, widens
         return function
 
     return register

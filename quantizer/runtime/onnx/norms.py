@@ -8,13 +8,10 @@ import torch
 from torch import Tensor
 
 from quantizer.core.errors import UnsupportedError
-from quantizer.runtime.onnx.kernels import Ours, axis_of, kernel, mapped
+from quantizer.runtime.onnx.kernels import HALVES, Ours, axis_of, kernel, mapped
 
 STASHES = {1: torch.float32, 10: torch.float16, 11: torch.float64, 16: torch.bfloat16}
 """stash_type -> the format that the first stage computes in."""
-
-
-HALVES = (torch.float16, torch.bfloat16)
 
 
 def _wide(x: Tensor) -> Tensor:
@@ -48,6 +45,7 @@ def batch_norm(
         or made > 1
         or x.dim() < 2
         or not x.numel()
+        or x.dtype in HALVES
         or any(v.dtype != x.dtype for v in (scale, bias, mean, var))
     ):
         return None
@@ -73,15 +71,15 @@ def batch_norm_in_training(
     """Normalise by the batch's own statistics and move the running ones towards them; version 14 and later."""
     if since < 14 and made > 1:
         raise UnsupportedError(f"BatchNormalization of version {since} in training: must be of version 14 or later.")
-    rank, axes = x.dim(), [0, *range(2, x.dim())]
+    rank, axes, wide = x.dim(), [0, *range(2, x.dim())], _wide(x)
     running_mean, running_var = mean, var
     if training_mode:
-        wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
-        own_mean, own_var = wide.mean(dim=axes).to(mean.dtype), wide.var(dim=axes, correction=0).to(var.dtype)
-        running_mean = mean * momentum + own_mean * (1 - momentum)
-        running_var = var * momentum + own_var * (1 - momentum)
-        mean, var = own_mean, own_var
-    y = (x - _along(mean, rank)) / torch.sqrt(_along(var, rank) + epsilon) * _along(scale, rank) + _along(bias, rank)
+        own_mean, own_var = wide.mean(dim=axes), wide.var(dim=axes, correction=0)
+        running_mean = (mean * momentum + own_mean * (1 - momentum)).to(mean.dtype)
+        running_var = (var * momentum + own_var * (1 - momentum)).to(var.dtype)
+        mean, var = own_mean, own_var  # of the inputs' precision: the type of the running ones may be narrower
+    mean, var, scale, bias = (_along(_wide(v), rank) for v in (mean, var, scale, bias))
+    y = (wide - mean) / torch.sqrt(var + epsilon) * scale + bias
     return (y.to(x.dtype), running_mean, running_var)[:made]
 
 

@@ -315,19 +315,17 @@ def qlinear_matmul(
     y_scale: Tensor,
     y_zero: Tensor,
 ) -> Tensor:
-    """Exact products of centred codes, requantized; A may have parameters for each row, B for each column.
-
-    An int8 result beyond its codes is refused: the standard's text saturates it, the standard's own tests wrap it.
-    """
+    """Exact products of centred codes, requantized; A may have parameters for each row, B for each column."""
     if y_zero.dtype not in (torch.uint8, torch.int8) or y_scale.numel() > 1:
         raise UnsupportedError("QLinearMatMul: the result must be 8-bit integers with one scale.")
-    rows, columns = (-1, 1), (1, -1)
-    sums = _centred(a, a_zero, rows) @ _centred(b, b_zero, columns)
-    left = a_scale.reshape(rows) if a_scale.numel() > 1 else a_scale.reshape(())
-    right = b_scale.reshape(columns) if b_scale.numel() > 1 else b_scale.reshape(())
-    codes = requantized(sums, left * right, y_scale, y_zero)
-    if y_zero.dtype == torch.int8:
-        beyond = (sums * (left * right).double() / y_scale.double() + y_zero.double()).abs() > 127
-        if bool(beyond.any()):
-            raise UnsupportedError("QLinearMatMul: an int8 result exceeds its codes: use uint8, or a larger scale.")
-    return codes
+    sums = _centred(a, a_zero, _along_products(a_zero, (-1, 1))) @ _centred(b, b_zero, _along_products(b_zero, (1, -1)))
+    left, right = (
+        scale.reshape(_along_products(scale, vector) if scale.numel() > 1 else ())
+        for scale, vector in ((a_scale, (-1, 1)), (b_scale, (1, -1)))
+    )
+    return requantized(sums, left * right, y_scale, y_zero)
+
+
+def _along_products(values: Tensor, vector: Sizes) -> Sizes:
+    """Return the shape of scales or zero points of products: *vector* of one axis, else the shape that they have."""
+    return vector if values.dim() <= 1 else tuple(values.shape)

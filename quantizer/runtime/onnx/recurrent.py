@@ -122,7 +122,7 @@ def _clipped(act: Callable[[Tensor], Tensor], clip: float | None) -> Callable[[T
     return act if clip is None else lambda x: act(x.clamp(-clip, clip))
 
 
-@kernel("LSTM")
+@kernel("LSTM", widens=True)
 def lstm(
     x: Tensor,
     w: Tensor,
@@ -173,7 +173,7 @@ def lstm(
     )
 
 
-@kernel("GRU")
+@kernel("GRU", widens=True)
 def gru(
     x: Tensor,
     w: Tensor,
@@ -215,7 +215,7 @@ def gru(
     return _layer(x, [initial_h], lengths, [step_of(d) for d in range(count)], direction, hidden, layout, made)
 
 
-@kernel("RNN")
+@kernel("RNN", widens=True)
 def rnn(
     x: Tensor,
     w: Tensor,

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from quantizer.core.errors import UnsupportedError
 from quantizer.runtime.onnx.elementwise import UNSIGNED
-from quantizer.runtime.onnx.kernels import Ours, axis_of, kernel, mapped, scalar, whole
+from quantizer.runtime.onnx.kernels import NoFunctionError, Ours, axis_of, kernel, mapped, scalar, whole
 
 Reduce = Callable[[Tensor, tuple[int, ...], bool], Tensor]
 
@@ -47,7 +47,7 @@ def _reduction(name: str, function: Reduce, alone: Callable[[Tensor], Tensor], o
         if over is None:
             return alone(x)
         if x.dtype in UNSIGNED:
-            raise UnsupportedError(f"{name} of {x.dtype}.")
+            raise NoFunctionError(f"{name} of {x.dtype}.")
         return function(x, over, bool(keepdims)) if over else alone(x)
 
 

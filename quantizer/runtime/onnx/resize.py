@@ -220,7 +220,7 @@ def resize(
     return Ours(ops[mode], {"x": x}, attrs | ({"rounding": nearest_mode} if mode == "nearest" else {}))
 
 
-@kernel("Resize")
+@kernel("Resize", widens=True)
 def resize_any(
     x: Tensor,
     *operands: Tensor | None,
@@ -308,7 +308,7 @@ def upsample_images(x: Tensor, given: Tensor | None = None, *, mode: str, scales
     return resize(x, torch.tensor(scales) if given is None else given, mode=mode, since=10)
 
 
-@kernel("Upsample")
+@kernel("Upsample", widens=True)
 def upsample(x: Tensor, given: Tensor | None = None, *, mode: str, scales: Sequence[float] = ()) -> Tensor:
     """Resize by scales of at least 1, the definition before version 10."""
     return resize_any(x, torch.tensor(scales) if given is None else given, mode=mode, since=10)

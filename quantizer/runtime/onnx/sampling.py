@@ -18,14 +18,18 @@ MODES = {"bilinear": "bilinear", "linear": "bilinear", "nearest": "nearest", "bi
 """ONNX's names of opset 16 and 20 -> torch's."""
 
 
-@kernel("GridSample")
+@kernel("GridSample", widens=True)
 def grid_sample(x: Tensor, grid: Tensor, *, align_corners: int, mode: str, padding_mode: str) -> Tensor:
     """Values at the places that a grid names, from -1 to 1 along each axis, the last axis first."""
     known = mode in MODES and padding_mode in ("zeros", "border", "reflection")
     if not known or x.dim() not in (4, 5) or (x.dim() == 5 and MODES[mode] == "bicubic"):
         raise UnsupportedError(f"GridSample of {x.dim()} axes, mode={mode!r}, padding_mode={padding_mode!r}.")
-    if grid.dim() != x.dim() or grid.shape[-1] != x.dim() - 2 or grid.shape[0] != x.shape[0] or grid.dtype != x.dtype:
-        raise UnsupportedError(f"GridSample of {list(x.shape)} at {grid.dtype} {list(grid.shape)}.")
+    if grid.dim() != x.dim() or grid.shape[-1] != x.dim() - 2 or grid.shape[0] != x.shape[0]:
+        raise UnsupportedError(f"GridSample of {list(x.shape)} at {list(grid.shape)}.")
+    if grid.dtype != x.dtype:
+        wider = torch.promote_types(x.dtype, grid.dtype)
+        attrs = {"align_corners": align_corners, "mode": mode, "padding_mode": padding_mode}
+        return grid_sample(x.to(wider), grid.to(wider), **attrs).to(x.dtype)
     if mode == "nearest" and padding_mode == "reflection":
         return _nearest_reflected(x, grid, align_corners=bool(align_corners))
     return F.grid_sample(x, grid, MODES[mode], padding_mode, align_corners=bool(align_corners))
@@ -47,7 +51,7 @@ def _nearest_reflected(x: Tensor, grid: Tensor, *, align_corners: bool) -> Tenso
     return x.movedim(1, -1)[(images, *indices)].movedim(-1, 1).contiguous()
 
 
-@kernel("AffineGrid")
+@kernel("AffineGrid", widens=True)
 def affine_grid(theta: Tensor, lengths: Tensor, *, align_corners: int) -> Tensor:
     """Where an affine map takes each place of an image, from -1 to 1 along each axis, the last axis first.
 
@@ -73,7 +77,7 @@ def affine_grid(theta: Tensor, lengths: Tensor, *, align_corners: int) -> Tensor
     return (places.reshape(-1, rank + 1) @ theta.mT).reshape(sizes[0], *sizes[2:], rank)
 
 
-@kernel("DeformConv")
+@kernel("DeformConv", widens=True)
 def deform_conv(
     x: Tensor,
     w: Tensor,
@@ -119,13 +123,14 @@ def _interpolated(x: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
     for y, near_y in ((low_y, low_y + 1 - rows), (low_y + 1, rows - low_y)):
         for z, near_x in ((low_x, low_x + 1 - columns), (low_x + 1, columns - low_x)):
             inside = (y >= 0) & (y < x.shape[2]) & (z >= 0) & (z < x.shape[3])
-            places = (torch.where(inside, y, 0.0) * x.shape[3] + torch.where(inside, z, 0.0)).long().unsqueeze(1)
+            row, column = (torch.where(inside, place, 0.0).long() for place in (y, z))
+            places = (row * x.shape[3] + column).unsqueeze(1)
             taken = x.flatten(2).gather(2, places.expand(-1, x.shape[1], -1))
             found = found + torch.where(inside, near_y * near_x, 0.0).to(x.dtype).unsqueeze(1) * taken
     return found
 
 
-@kernel("Col2Im")
+@kernel("Col2Im", widens=True)
 def col2im(
     x: Tensor,
     image: Tensor,
@@ -188,7 +193,7 @@ def eye_like(x: Tensor, *, dtype: DType | None = None, k: int = 0) -> Tensor:
     return torch.eq(columns - rows, k).to(kind)
 
 
-@kernel("Det")
+@kernel("Det", widens=True)
 def det(x: Tensor) -> Tensor:
     """Determinant of each matrix."""
     found: Tensor = torch.linalg.det(x)

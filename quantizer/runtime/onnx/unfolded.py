@@ -289,7 +289,8 @@ def _without_qlinear(graph: Graph) -> Graph:
 def _as_qdq(graph: Graph, node: Node, added: dict[str, Tensor]) -> list[Node]:
     a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero, *bias = node.inputs
     convolution = node.op == "QLinearConv"
-    axes = {"a": 0, "b": 0 if convolution else max(0, len(graph.tensor(str(b)).shape) - 1)}
+    ranks = {"a": len(graph.tensor(str(a)).shape), "b": len(graph.tensor(str(b)).shape)}
+    axes = {"a": 0, "b": 0} if convolution else {"a": max(0, ranks["a"] - 2), "b": max(0, ranks["b"] - 1)}
     before = []
     for key, operand in {"a": (a, a_scale, a_zero), "b": (b, b_scale, b_zero)}.items():
         name = f"{node.name}#{key}"
