@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,7 @@ from quantizer.numerics.qparams import Constant, Parameters, QParams
 from quantizer.numerics.requantize_accumulator import requantize_accumulator
 from quantizer.ops import REGISTRY
 from quantizer.plugins.layer_multipliers import SCALE, SHIFT
-from quantizer.tiling.operands import cut, cut_parameters, padded_with, stitch
+from quantizer.tiling.operands import UnfitError, cut, cut_parameters, padded_with, stitch
 from quantizer.tiling.windows import Tile, slices, tileable_axes, tiles
 from quantizer.tiling.windows import part as tile_of
 
@@ -54,7 +54,7 @@ def tiled(trial: Trial) -> Verdict | None:
         )
     try:
         codes = tiled_codes(trial, plan)
-    except ValueError as err:
+    except UnfitError as err:
         return failure("tiled", str(err))
     low, high = owed(trial)
     verdict = judge_codes("tiled", trial, low, high, got=codes, made_of="the untiled codes")
@@ -110,7 +110,7 @@ def tiled_codes(trial: Trial, plan: list[Tile]) -> Array:
 
 
 def stitched(trial: Trial, plan: list[Tile]) -> Array:
-    """Return the joined codes of all tiles; ValueError if the tiles do not fit together."""
+    """Return the joined codes of all tiles; UnfitError if the tiles do not fit together."""
     codes: Array = stitch(trial.output_shape, [*_tile_codes(trial, plan)], torch.int64).numpy()
     return codes
 
@@ -131,7 +131,7 @@ def _tile_codes(trial: Trial, plan: list[Tile]) -> Iterator[tuple[Tile, Tensor]]
             operands = {name: values for name, values in operands.items() if trial.spec.inputs[name].role != "bias"}
         part = trial.accumulate(call, operands, parameters)
         if part is None:
-            raise ValueError("the engine shows no accumulators")
+            raise UnfitError("the engine shows no accumulators")
         total = sums.get(tile.output)
         sums[tile.output] = part if total is None else total + part
         if tile.part == tile.parts - 1:
@@ -242,12 +242,9 @@ def _ends(trial: Trial, axis: str, size: int) -> list[Tile]:
 def properties(trial: Trial) -> Verdict | None:
     """Judge the metamorphic relations that the spec declares, bit for bit on codes; None if none applies."""
     found: list[Verdict] = []
-    for relation in trial.spec.properties:
-        if relation.when is not None and not relation.when(trial.bound):
-            continue
-        verdict = RELATIONS[relation.relation](trial, relation)
-        if verdict is None:
-            continue
+    for related in related_runs(trial):
+        got = trial.run(trial.call, related.codes, related.parameters).codes.numpy()
+        verdict = judge_codes("properties", trial, related.low, related.high, got=got, made_of=related.made_of)
         if verdict.failing:
             return verdict
         found.append(verdict)
@@ -256,8 +253,30 @@ def properties(trial: Trial) -> Verdict | None:
     return replace(max(found, key=lambda verdict: verdict.ratio), elements=sum(v.elements for v in found))
 
 
-def _equivariant(trial: Trial, relation: Property) -> Verdict | None:
-    """Check that reversing an axis of all operands reverses the output; None if a plugin's constant has that axis."""
+@dataclass(frozen=True)
+class Related:
+    """A run on changed operands whose codes follow from those of the first run."""
+
+    codes: Mapping[str, Tensor]
+    parameters: Parameters
+    low: Array
+    high: Array
+    """The lowest and the highest code that each element may have."""
+    made_of: str
+    """What these codes follow from, in words."""
+
+
+def related_runs(trial: Trial) -> Iterator[Related]:
+    """Yield the run of each metamorphic relation that the spec declares and that applies to the case."""
+    for relation in trial.spec.properties:
+        if relation.when is None or relation.when(trial.bound):
+            related = RELATIONS[relation.relation](trial, relation)
+            if related is not None:
+                yield related
+
+
+def _equivariant(trial: Trial, relation: Property) -> Related | None:
+    """Return the run on operands reversed along an axis, which reverses the output; None if a plugin's constant has it."""
     spec, codes = trial.spec, dict(trial.codes)
     constants = dict(trial.parameters.constants)
     for name, values in trial.codes.items():
@@ -281,9 +300,8 @@ def _equivariant(trial: Trial, relation: Property) -> Verdict | None:
         parameters = replace(
             parameters, rescale=replace(rescale, mantissa=rescale.mantissa.flip(0), shift=rescale.shift.flip(0))
         )
-    got = trial.run(trial.call, codes, parameters).codes.numpy()
     low, high = (np.flip(ends, place) for ends in owed(trial))
-    return judge_codes("properties", trial, low, high, got=got, made_of=f"the output reversed along {relation.axis}")
+    return Related(codes, parameters, low, high, f"the output reversed along {relation.axis}")
 
 
 def _reversed(params: QParams, places: list[int]) -> QParams:
@@ -293,8 +311,8 @@ def _reversed(params: QParams, places: list[int]) -> QParams:
     return replace(params, scale=params.scale.flip(0), zero_point=params.zero_point.flip(0), steps=steps)
 
 
-def _commutes(trial: Trial, relation: Property) -> Verdict | None:
-    """Judge that swapping two operands with their parameters changes nothing; None if their order affects rounding."""
+def _commutes(trial: Trial, relation: Property) -> Related | None:
+    """Return the run in which two operands with their parameters are swapped, which changes nothing; None if their order affects rounding."""
     known = trial.parameters.rescale
     if known is not None and DECLARED[known.variant].float32:
         return None
@@ -307,13 +325,11 @@ def _commutes(trial: Trial, relation: Property) -> Verdict | None:
         rescale = replace(rescale, factors=factors)
     parameters: Parameters = replace(trial.parameters, inputs=inputs, rescale=rescale)
     codes = {name: trial.codes[swap.get(name, name)] for name in trial.codes}
-    got = trial.run(trial.call, codes, parameters).codes.numpy()
-    low, high = owed(trial)
-    return judge_codes("properties", trial, low, high, got=got, made_of=f"{first} and {second} swapped")
+    return Related(codes, parameters, *owed(trial), f"{first} and {second} swapped")
 
 
-def _shifted(trial: Trial, relation: Property) -> Verdict | None:
-    """Judge that adding 1 to every code (or subtracting 1) changes nothing; None if the codes reach both ends."""
+def _shifted(trial: Trial, relation: Property) -> Related | None:
+    """Return the run on codes that are all larger (or smaller) by 1, which changes nothing; None if they reach both ends."""
     name = (relation.operands or trial.spec.activations)[0]
     params, values = trial.qparams(name), trial.codes[name]
     if not values.numel() or int(values.max()) + 1 > params.qmax:
@@ -322,21 +338,18 @@ def _shifted(trial: Trial, relation: Property) -> Verdict | None:
         moved = values - 1
     else:
         moved = values + 1
-    got = trial.run(trial.call, {**trial.codes, name: moved}, trial.parameters).codes.numpy()
-    low, high = owed(trial)
-    return judge_codes("properties", trial, low, high, got=got, made_of=f"{name} shifted by one code")
+    return Related({**trial.codes, name: moved}, trial.parameters, *owed(trial), f"{name} shifted by one code")
 
 
-def _zero_preserved(trial: Trial, relation: Property) -> Verdict:
-    """Judge that activations of zero give zero: the codes are the output's zero point."""
+def _zero_preserved(trial: Trial, relation: Property) -> Related:
+    """Return the run on activations of zero, which gives zero: the codes are the output's zero point."""
     names = relation.operands or trial.spec.activations
     zeros = {n: torch.zeros_like(trial.codes[n]) + trial.qparams(n).zero_point for n in names if n in trial.codes}
-    got = trial.run(trial.call, {**trial.codes, **zeros}, trial.parameters).codes.numpy()
-    wanted = np.zeros_like(got) + int(trial.output.zero_point)
-    return judge_codes("properties", trial, wanted, wanted, got=got, made_of="the output's zero point")
+    wanted = np.full(trial.output_shape, int(trial.output.zero_point), dtype=np.int64)
+    return Related({**trial.codes, **zeros}, trial.parameters, wanted, wanted, "the output's zero point")
 
 
-RELATIONS: Mapping[str, Callable[[Trial, Property], Verdict | None]] = {
+RELATIONS: Mapping[str, Callable[[Trial, Property], Related | None]] = {
     "equivariant": _equivariant,
     "commutes": _commutes,
     "shift_invariant": _shifted,
