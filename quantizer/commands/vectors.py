@@ -112,8 +112,16 @@ def _targets(args: argparse.Namespace, library: Library) -> Iterator[Target]:
                 if found is not None:
                     yield Target(spec, library.scheme(found), platform)
                 elif args.op:
-                    known = suggestion(scheme, library.schemes_for(spec, platform), "Known")
-                    raise UnsupportedError(f"--scheme={scheme}: {spec.op} on {name} has no such scheme.{known}")
+                    raise UnsupportedError(_why_not(library, spec, platform, scheme))
+
+
+def _why_not(library: Library, spec: Spec, platform: Platform, scheme: str) -> str:
+    """Return why there is no target of *spec* on *platform* under *scheme*, and what there is."""
+    name = platform.platform
+    if not (known := library.schemes_for(spec, platform)):
+        others = [other for other, one in library.platforms.items() if library.schemes_for(spec, one)]
+        return f"--platform={name}: it does not compute {spec.op}. Platforms that do: {', '.join(others) or 'none'}."
+    return f"--scheme={scheme}: {spec.op} on {name} has no such scheme.{suggestion(scheme, known, 'Known')}"
 
 
 def _scheme(library: Library, spec: Spec, platform: Platform, asked: str) -> str | None:

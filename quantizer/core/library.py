@@ -11,6 +11,7 @@ from typing import Generic, TypeVar
 
 from pydantic import ValidationError
 
+from quantizer.core.defect_statements import check_statement
 from quantizer.core.errors import SpecError
 from quantizer.core.files import is_file, is_folder, resolved
 from quantizer.core.grid_rules import check_grids
@@ -323,7 +324,8 @@ def all_parts(files: Sequence[Path], problems: list[str]) -> Schemes:
 def _unknown_names(
     specs: Mapping[str, _Entry[Spec]], platforms: Mapping[str, _Entry[Platform]], schemes: Mapping[str, Scheme]
 ) -> Iterator[str]:
-    """Yield a message for each scheme or platform that a file names and that nothing declares."""
+    """Yield a message for each scheme, platform, operand or attribute that a file names and that nothing declares."""
+    known_specs = {op: entry.model for op, entry in specs.items()}
     for platform in platforms.values():
         if (home := platform.model.functions) is not None and home not in (known := declared_platforms()):
             text = f"{home!r}: no room has a platform of that name.{suggestion(home, known, 'Known')}"
@@ -335,6 +337,9 @@ def _unknown_names(
                     yield platform.positions.message((key, index), text)
         for one in check_grids(platform.model, schemes):
             yield platform.positions.message(one.location, one.text, key=one.key)
+        for index, defect in enumerate(platform.model.defects):
+            found = check_statement(defect, known_specs, ("defects", index))
+            yield from (platform.positions.message(one.location, one.text, key=one.key) for one in found)
         for op, stages in platform.model.stages.items():
             if op in specs:
                 found = check_stages(specs[op].model, stages, ("stages", op))

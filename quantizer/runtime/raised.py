@@ -27,6 +27,11 @@ def raised(err: BaseException) -> str:
     return f"{kind}{first}" + (f" ({shown_path(Path(frames[-1].filename))}:{frames[-1].lineno})" if frames else "")
 
 
+def failed(err: BaseException) -> str:
+    """Return as a sentence how a function under test failed; the text of an EngineError is one."""
+    return raised(err) if isinstance(err, EngineError) else f"raised {raised(err)}"
+
+
 def _is_ours(filename: str) -> bool:
     """Return whether a file belongs to this package, to Python, or to a library that plugins use."""
     path = Path(filename)

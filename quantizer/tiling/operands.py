@@ -15,6 +15,10 @@ from quantizer.numerics.qparams import Bounds, Constant, Parameters, QParams, Sl
 from quantizer.tiling.windows import Box, Tile, padded_places, slices
 
 
+class UnfitError(ValueError):
+    """Results of tiles do not make the output."""
+
+
 def cut(operands: Mapping[str, Tensor], tile: Tile) -> dict[str, Tensor]:
     """Return the boxes of *operands* that *tile* sees."""
     return {name: values[slices(tile.inputs[name])] for name, values in operands.items()}
@@ -70,18 +74,18 @@ def _sliced(params: QParams, box: Box) -> QParams:
 def stitch(shape: tuple[int, ...], parts: Sequence[tuple[Tile, Tensor]], dtype: torch.dtype) -> Tensor:
     """Return the output that the tiles' results make.
 
-    ValueError if a result does not have the shape of its box, or an element is not in exactly one tile.
+    UnfitError if a result does not have the shape of its box, or an element is not in exactly one tile.
     """
     whole, covered = torch.zeros(shape, dtype=dtype), torch.zeros(shape, dtype=torch.int64)
     for tile, values in parts:
         box = tuple(stop - start for start, stop in tile.output)
         if tuple(values.shape) != box:
-            raise ValueError(
+            raise UnfitError(
                 f"tile {list(tile.output)}: the result has shape {list(values.shape)}, must be {list(box)}"
             )
         whole[slices(tile.output)] = values.to(dtype)
         covered[slices(tile.output)] += 1
     if bool((covered != 1).any()):
         index = (covered != 1).nonzero()[0].tolist()
-        raise ValueError(f"output element {index} lies in {int(covered[tuple(index)])} tiles, must lie in 1")
+        raise UnfitError(f"output element {index} lies in {int(covered[tuple(index)])} tiles, must lie in 1")
     return whole

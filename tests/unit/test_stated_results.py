@@ -9,13 +9,18 @@ from typing import Any
 import pytest
 import torch
 
+from quantizer.conformance.checks.invariance import related_runs
+from quantizer.conformance.judging import judge as judging
+from quantizer.conformance.judging import stated_results
 from quantizer.conformance.judging.stated_results import is_as_stated, stated_platform
 from quantizer.conformance.setup.options import Options
 from quantizer.conformance.setup.session import Session, open_session
 from quantizer.conformance.stored.cases import read_replay, target_of
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.case import TilePlan
+from quantizer.core.defect_statements import check_statement
 from quantizer.core.defects import Computes, Defect, check_defects
+from quantizer.core.errors import EngineError
 from quantizer.numerics.qparams import Staged
 from quantizer.runtime.engines.builtin import BuiltinEngine
 from quantizer.tiling.windows import tileable_axes
@@ -127,6 +132,46 @@ def test_no_defect_of_codes_excuses_runs_that_differ(session: Session, off: int,
     assert is_as_stated(defect, trial, "repeat") == excused
 
 
+@pytest.mark.parametrize(("off", "excused"), [(0, True), (3, False)])
+def test_a_relation_is_excused_by_its_own_run(session: Session, off: int, excused: bool):
+    defect, trial = halved(session, HalvedWeights(later_off=off))
+    assert is_as_stated(defect, trial, "arithmetic"), "the first run is as stated"
+    assert [*related_runs(trial)], "the case has no relation"
+    assert is_as_stated(defect, trial, "properties") == excused
+
+
+class Ends(BuiltinEngine):
+    """Raises what it is given."""
+
+    def __init__(self, err: Exception) -> None:
+        self.err = err
+
+    def run(self, call, codes, parameters):
+        raise self.err
+
+
+def test_an_engine_that_ends_is_not_excused(session: Session):
+    assert not is_as_stated(*halved(session, Ends(EngineError("the engine ended"))), "arithmetic")
+
+
+def test_an_error_of_the_gate_is_raised_and_not_taken_for_the_engine_s(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+):
+    defect, trial = halved(session, HalvedWeights())
+    trial.engine.version = "1"  # type: ignore[misc] # as a real engine has one
+
+    def broken(*_: object) -> None:
+        raise KeyError("ours")
+
+    monkeypatch.setattr(stated_results, "_changed", broken)
+    with pytest.raises(KeyError, match="ours") as caught:
+        is_as_stated(defect, trial, "arithmetic")
+    assert "halved_weights" in caught.value.__notes__[0]
+    monkeypatch.setattr(judging, "known_defect", broken)
+    with pytest.raises(KeyError, match="ours"):
+        judging.judge(trial, ("arithmetic",))
+
+
 @pytest.mark.parametrize(
     ("name", "excused"), [("exponential_minus_one", False), ("reference_softplus_overflows", True)]
 )
@@ -192,3 +237,39 @@ def test_a_statement_on_codes_explains_checks_of_codes_alone(stated: dict[str, A
     )
     found = [finding.location for finding in check_defects([defect], "defects")]
     assert found == [("defects", 0, "checks", checks.index(name)) for name in refused]
+
+
+@pytest.mark.parametrize(
+    ("ops", "stated", "said"),
+    [
+        (["conv2d"], {"multiples": {"weights": 2}}, "conv2d has no operand 'weights'. Did you mean 'weight'"),
+        (["conv2d", "relu"], {"multiples": {"weight": 2}}, "relu has no operand 'weight'"),
+        (["matmul"], {"saturating_pairs": {"a": -1, "b": -2}}, "a, b are operands of matmul: only one"),
+        (["matmul", "fully_connected"], {"saturating_pairs": {"x": -1, "a": -1}}, ""),
+        (["conv2d"], {"saturating_pairs": {"x": 4}}, "conv2d: x has no axis 4. Known: -4 to 3"),
+        (["matmul"], {"saturating_pairs": {"a": 0}}, "matmul: a has no axis 0. Known: -2 to -1"),
+        (["clip"], {"whole_codes": ["lo"]}, "clip has no attribute 'lo'"),
+        (["conv2d"], {"whole_codes": ["stride"]}, "'stride' is not one number"),
+        (["celu"], {"off_by": "alpha * beta"}, "celu has no 'beta'"),
+        (None, {"off_by": "abs(code) + x"}, "has no 'x'"),
+        (["add"], {"requantize": {"linear": "exact"}}, "none of its operators is of the family 'linear'"),
+        (["add"], {"requantize": {"addition": "exact"}}, ""),
+    ],
+)
+def test_a_statement_names_what_its_operators_have(
+    session: Session, ops: list[str] | None, stated: dict[str, Any], said: str
+):
+    defect = Defect(
+        id="made_up",
+        ops=ops,
+        predicate="True",
+        checks=["arithmetic"],
+        reason="made up",
+        case="one.json",
+        engine="some",
+        versions=["1"],
+        computes=Computes.model_validate(stated),
+    )
+    found = [*check_statement(defect, session.library.specs, ("defects", 0))]
+    assert all(finding.location[:3] == ("defects", 0, "computes") for finding in found)
+    assert (said in found[0].text) if said else not found, found

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -31,7 +30,7 @@ from quantizer.numerics.requantize_accumulator import requantize_accumulator
 from quantizer.ops import REGISTRY
 from quantizer.plugins.layer_multipliers import SCALE, SHIFT
 from quantizer.runtime.engines.protocol import Asked
-from quantizer.tiling.operands import cut, cut_parameters, padded_with, stitch
+from quantizer.tiling.operands import UnfitError, cut, cut_parameters, padded_with, stitch
 from quantizer.tiling.windows import Tile, slices, tileable_axes, tiles
 from quantizer.tiling.windows import part as tile_of
 
@@ -56,7 +55,7 @@ def tiled(trial: Trial) -> Verdict | None:
         )
     try:
         codes = tiled_codes(trial, plan)
-    except ValueError as err:
+    except UnfitError as err:
         return failure("tiled", str(err))
     low, high = owed(trial)
     verdict = judge_codes("tiled", trial, low, high, got=codes, made_of="the untiled codes")
@@ -112,7 +111,7 @@ def tiled_codes(trial: Trial, plan: list[Tile]) -> Array:
 
 
 def stitched(trial: Trial, plan: list[Tile]) -> Array:
-    """Return the joined codes of all tiles; ValueError if the tiles do not fit together."""
+    """Return the joined codes of all tiles; UnfitError if the tiles do not fit together."""
     codes: Array = stitch(trial.output_shape, [*_tile_codes(trial, plan)], torch.int64).numpy()
     return codes
 
@@ -131,7 +130,7 @@ def _tile_codes(trial: Trial, plan: list[Tile]) -> Iterator[tuple[Tile, Tensor]]
             operands = {name: values for name, values in operands.items() if trial.spec.inputs[name].role != "bias"}
         part = trial.accumulate(one.call, operands, parameters)
         if part is None:
-            raise ValueError("the engine shows no accumulators")
+            raise UnfitError("the engine shows no accumulators")
         total = sums.get(tile.output)
         sums[tile.output] = part if total is None else total + part
         if tile.part == tile.parts - 1:
@@ -261,12 +260,13 @@ def _ends(trial: Trial, axis: str, size: int) -> list[Tile]:
 
 def properties(trial: Trial) -> Verdict | None:
     """Judge the metamorphic relations that the spec declares, bit for bit on codes; None if none applies."""
-    applies = [one for one in trial.spec.properties if one.when is None or one.when(trial.bound)]
-    changed = [one for one in (RELATIONS[each.relation](trial, each) for each in applies) if one is not None]
+    runs = [*related_runs(trial)]
+    results = trial.results(Asked(trial.call, copies(run.codes), run.parameters) for run in runs)
     found: list[Verdict] = []
-    for one, codes in zip(changed, trial.results(one.asked for one in changed), strict=True):
-        low, high = one.owed()
-        verdict = judge_codes("properties", trial, low, high, got=codes.numpy(), made_of=one.made_of)
+    for related, codes in zip(runs, results, strict=True):
+        verdict = judge_codes(
+            "properties", trial, related.low, related.high, got=codes.numpy(), made_of=related.made_of
+        )
         if verdict.failing:
             return verdict
         found.append(verdict)
@@ -276,26 +276,29 @@ def properties(trial: Trial) -> Verdict | None:
 
 
 @dataclass(frozen=True)
-class _Changed:
-    """A run with changed operands, and the smallest and largest codes that a relation then promises."""
+class Related:
+    """A run on changed operands whose codes follow from those of the first run."""
 
-    asked: Asked
-    owed: Callable[[], tuple[Array, Array]]
+    codes: Mapping[str, Tensor]
+    parameters: Parameters
+    low: Array
+    high: Array
+    """The lowest and the highest code that each element may have."""
     made_of: str
+    """What these codes follow from, in words."""
 
 
-def _changed(
-    trial: Trial,
-    codes: Mapping[str, Tensor],
-    parameters: Parameters,
-    codes_owed: Callable[[], tuple[Array, Array]],
-    made_of: str,
-) -> _Changed:
-    return _Changed(Asked(trial.call, copies(codes), parameters), codes_owed, made_of)
+def related_runs(trial: Trial) -> Iterator[Related]:
+    """Yield the run of each metamorphic relation that the spec declares and that applies to the case."""
+    for relation in trial.spec.properties:
+        if relation.when is None or relation.when(trial.bound):
+            related = RELATIONS[relation.relation](trial, relation)
+            if related is not None:
+                yield related
 
 
-def _equivariant(trial: Trial, relation: Property) -> _Changed | None:
-    """Reversing an axis of all operands reverses the output; None if a plugin's constant has that axis."""
+def _equivariant(trial: Trial, relation: Property) -> Related | None:
+    """Return the run on operands reversed along an axis, which reverses the output; None if a plugin's constant has it."""
     spec, codes = trial.spec, dict(trial.codes)
     constants = dict(trial.parameters.constants)
     for name, values in trial.codes.items():
@@ -319,12 +322,8 @@ def _equivariant(trial: Trial, relation: Property) -> _Changed | None:
         parameters = replace(
             parameters, rescale=replace(rescale, mantissa=rescale.mantissa.flip(0), shift=rescale.shift.flip(0))
         )
-
-    def turned() -> tuple[Array, Array]:
-        low, high = (np.flip(ends, place) for ends in owed(trial))
-        return low, high
-
-    return _changed(trial, codes, parameters, turned, f"the output reversed along {relation.axis}")
+    low, high = (np.flip(ends, place) for ends in owed(trial))
+    return Related(codes, parameters, low, high, f"the output reversed along {relation.axis}")
 
 
 def _reversed(params: QParams, places: list[int]) -> QParams:
@@ -334,8 +333,8 @@ def _reversed(params: QParams, places: list[int]) -> QParams:
     return replace(params, scale=params.scale.flip(0), zero_point=params.zero_point.flip(0), steps=steps)
 
 
-def _commutes(trial: Trial, relation: Property) -> _Changed | None:
-    """Swapping two operands with their parameters changes nothing; None if their order affects rounding."""
+def _commutes(trial: Trial, relation: Property) -> Related | None:
+    """Return the run in which two operands with their parameters are swapped, which changes nothing; None if their order affects rounding."""
     known = trial.parameters.rescale
     if known is not None and DECLARED[known.variant].float32:
         return None
@@ -348,11 +347,11 @@ def _commutes(trial: Trial, relation: Property) -> _Changed | None:
         rescale = replace(rescale, factors=factors)
     parameters: Parameters = replace(trial.parameters, inputs=inputs, rescale=rescale)
     codes = {name: trial.codes[swap.get(name, name)] for name in trial.codes}
-    return _changed(trial, codes, parameters, partial(owed, trial), f"{first} and {second} swapped")
+    return Related(codes, parameters, *owed(trial), f"{first} and {second} swapped")
 
 
-def _shifted(trial: Trial, relation: Property) -> _Changed | None:
-    """Adding 1 to every code (or subtracting 1) changes nothing; None if the codes reach both ends."""
+def _shifted(trial: Trial, relation: Property) -> Related | None:
+    """Return the run on codes that are all larger (or smaller) by 1, which changes nothing; None if they reach both ends."""
     name = (relation.operands or trial.spec.activations)[0]
     params, values = trial.qparams(name), trial.codes[name]
     if not values.numel() or int(values.max()) + 1 > params.qmax:
@@ -361,20 +360,18 @@ def _shifted(trial: Trial, relation: Property) -> _Changed | None:
         moved = values - 1
     else:
         moved = values + 1
-    codes = {**trial.codes, name: moved}
-    return _changed(trial, codes, trial.parameters, partial(owed, trial), f"{name} shifted by one code")
+    return Related({**trial.codes, name: moved}, trial.parameters, *owed(trial), f"{name} shifted by one code")
 
 
-def _zero_preserved(trial: Trial, relation: Property) -> _Changed:
-    """Activations of zero give zero: the codes are the output's zero point."""
+def _zero_preserved(trial: Trial, relation: Property) -> Related:
+    """Return the run on activations of zero, which gives zero: the codes are the output's zero point."""
     names = relation.operands or trial.spec.activations
     zeros = {n: torch.zeros_like(trial.codes[n]) + trial.qparams(n).zero_point for n in names if n in trial.codes}
-    wanted = np.full(trial.output_shape, int(trial.output.zero_point), np.int64)
-    codes = {**trial.codes, **zeros}
-    return _changed(trial, codes, trial.parameters, lambda: (wanted, wanted), "the output's zero point")
+    wanted = np.full(trial.output_shape, int(trial.output.zero_point), dtype=np.int64)
+    return Related({**trial.codes, **zeros}, trial.parameters, wanted, wanted, "the output's zero point")
 
 
-RELATIONS: Mapping[str, Callable[[Trial, Property], _Changed | None]] = {
+RELATIONS: Mapping[str, Callable[[Trial, Property], Related | None]] = {
     "equivariant": _equivariant,
     "commutes": _commutes,
     "shift_invariant": _shifted,

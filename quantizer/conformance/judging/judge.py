@@ -25,13 +25,13 @@ from quantizer.conformance.model_cases import OF_RULES
 from quantizer.conformance.trials.other_data import with_other_data
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.defects import CASE_NAMES, Defect
-from quantizer.core.errors import RefusedError
+from quantizer.core.errors import QuantizerError, RefusedError
 from quantizer.core.expressions import parse
 from quantizer.core.verdict import CHECKS, EVERY, Verdict, failure, inconclusive
 from quantizer.numerics.qparams import QParams
 from quantizer.runtime.engines.protocol import Engine
 from quantizer.runtime.isolation.plugins import deaths
-from quantizer.runtime.raised import raised
+from quantizer.runtime.raised import failed, raised
 from quantizer.tiling.stacks import parts
 
 VACUOUS_SHARE = 0.05
@@ -183,7 +183,7 @@ def _run(name: str, trial: Trial) -> Verdict | None:
     except RefusedError as err:
         return inconclusive(name, str(err))
     except Exception as err:  # noqa: BLE001 - whatever an engine raises is its failure
-        return failure(name, f"raised {raised(err)}")
+        return failure(name, failed(err))
 
 
 def _on_other_data(trial: Trial, verdict: Verdict) -> Verdict:
@@ -201,8 +201,11 @@ def _on_other_data(trial: Trial, verdict: Verdict) -> Verdict:
 def _settled(verdict: Verdict, trial: Trial, verdicts: Sequence[Verdict]) -> Verdict:
     try:
         return _discounted(verdict, trial, verdicts)
-    except Exception as err:  # noqa: BLE001 - a function under test that raises here excuses nothing
-        return verdict if verdict.failing else failure(verdict.check, f"raised {raised(err)}")
+    except Exception as err:
+        if trial.engine.version and not isinstance(err, QuantizerError):
+            raise  # a real engine raises in its own process: this is ours
+        # a function under test that raises here excuses nothing
+        return verdict if verdict.failing else failure(verdict.check, failed(err))
 
 
 def _discounted(verdict: Verdict, trial: Trial, verdicts: Sequence[Verdict]) -> Verdict:

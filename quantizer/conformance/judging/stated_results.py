@@ -14,14 +14,24 @@ from torch import Tensor
 
 from quantizer.conformance.checks.enclosed import enclosed
 from quantizer.conformance.checks.float_forward import float_forward
-from quantizer.conformance.checks.invariance import owed, planned, repeat, tiled_codes, tiled_float
+from quantizer.conformance.checks.invariance import (
+    Related,
+    owed,
+    planned,
+    related_runs,
+    repeat,
+    tiled_codes,
+    tiled_float,
+)
 from quantizer.conformance.trials.elements import ALLOWED
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.defects import Computes, Defect
+from quantizer.core.errors import QuantizerError
 from quantizer.core.expressions import parse
 from quantizer.core.platforms import Platform
 from quantizer.numerics.qparams import Staged
 from quantizer.runtime.engines.builtin import BuiltinEngine
+from quantizer.tiling.operands import UnfitError
 
 Array = np.ndarray[Any, np.dtype[Any]]
 WIDEST = 2**15 - 1
@@ -33,9 +43,12 @@ def is_as_stated(defect: Defect, trial: Trial, check: str) -> bool:
 
     The result is the float operator's for `float`, the tiles' for `tiled`, else the whole's. A float result lies no
     farther from the right one than stated. On an enclosing platform codes lie in the intervals of the changed operands,
-    attributes, sums or errors. Else they are those of the built-in functions under the stated arithmetic, or as near as
-    stated. Of `tiled`, float tiles are judged too; on an enclosing platform no defect excuses runs that differ, or
-    damaged operands.
+    attributes, sums or errors; each run of `properties` lies in those of its own operands, or in the platform's. Else
+    codes are those of the built-in functions under the stated arithmetic, or as near as stated. Of `tiled`, float tiles
+    are judged too; on an enclosing platform no defect excuses runs that differ, or damaged operands.
+
+    False where the engine ends or refuses, and where the statement has no value for the case. Any other error is ours,
+    and is raised.
     """
     stated = defect.computes
     if stated is None:
@@ -48,18 +61,49 @@ def is_as_stated(defect: Defect, trial: Trial, check: str) -> bool:
             return False
         result = _result(trial, check)
         if stated.encloses:
-            first, off_by = stated.zero_point == "before", _off_by(stated, trial, trial.values, trial.y_hat)
-            restated = [*_changed(stated, trial, result)]
-            found = [enclosed(one, zero_point_first=first, off_by=off_by) for one in restated]
-            same = any(verdict.status == "pass" for verdict in found)
-            return same and (check != "repeat" or _repeats(trial, restated))
+            restated, passes = _restated(stated, trial, result)
+            return passes and _holds_again(stated, trial, restated, check)
         own = Trial(
             replace(trial.target, platform=stated_platform(trial.target.platform, stated)), trial.case, BuiltinEngine()
         )
         own.tensors = trial.tensors
         return bool(np.abs(_result(own, check) - result).max(initial=0) <= stated.within)
-    except Exception:  # noqa: BLE001 - no defect excuses an engine that ends, nor a case that cannot be restated
+    except (QuantizerError, UnfitError):  # of an engine that ends or refuses, or a statement that says nothing here
         return False
+    except Exception as err:
+        err.add_note(f"while {check} of a case of {trial.spec.op} was compared with what {defect.id} states")
+        raise
+
+
+def _restated(stated: Computes, trial: Trial, result: Array) -> tuple[list[Trial], bool]:
+    """Return the trials with *result* that compute as stated, judged, and whether one of them passes."""
+    first, off_by = stated.zero_point == "before", _off_by(stated, trial, trial.values, trial.y_hat)
+    restated = [*_changed(stated, trial, result)]
+    found = [enclosed(one, zero_point_first=first, off_by=off_by) for one in restated]
+    return restated, any(verdict.status == "pass" for verdict in found)
+
+
+def _holds_again(stated: Computes, trial: Trial, restated: Sequence[Trial], check: str) -> bool:
+    """Return whether the further runs of *check* are as stated, too."""
+    if check == "repeat":
+        return _repeats(trial, restated)
+    return check != "properties" or all(_is_related(stated, trial, related) for related in related_runs(trial))
+
+
+def _is_related(stated: Computes, trial: Trial, related: Related) -> bool:
+    """Return whether the run of a relation has the codes of its own operands, each with the defect or without it."""
+    own = Trial(trial.target, trial.case, trial.engine)
+    own.tensors, own.outcome = trial.tensors, trial.run(trial.call, related.codes, related.parameters)
+    own.provide(related.parameters)
+    own.codes = dict(related.codes)
+    low, high = _hull(own, _restated(stated, own, own.got)[0])
+    return bool(((low <= own.got) & (own.got <= high)).all())
+
+
+def _hull(trial: Trial, restated: Sequence[Trial]) -> tuple[Array, Array]:
+    """Return the lowest and the highest code of each element, with the defect or without it."""
+    lows, highs = zip(*map(owed, (trial, *restated)), strict=True)
+    return np.minimum.reduce(lows), np.maximum.reduce(highs)
 
 
 def _repeats(trial: Trial, restated: Sequence[Trial]) -> bool:
@@ -67,9 +111,8 @@ def _repeats(trial: Trial, restated: Sequence[Trial]) -> bool:
 
     An engine chooses kernels by shapes, so that it may have the defect in the whole and not in a slice.
     """
-    lows, highs = zip(*map(owed, (trial, *restated)), strict=True)
     other = copy.copy(trial)
-    other.shared = dict(zip(ALLOWED, (np.minimum.reduce(lows), np.maximum.reduce(highs)), strict=True))
+    other.shared = dict(zip(ALLOWED, _hull(trial, restated), strict=True))
     return not repeat(other).failing
 
 

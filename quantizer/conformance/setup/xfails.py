@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pydantic import Field
 
+from quantizer.core.defect_statements import check_statement
 from quantizer.core.defects import CASE_NAMES, Defect, check_defects, is_day
 from quantizer.core.errors import SpecError, UnsupportedError
 from quantizer.core.expressions import parse
@@ -79,6 +80,7 @@ def _problems(found: Xfails, library: Library, folder: Path, today: str) -> Iter
     for index, entry in enumerate(found.xfails):
         yield from _unknown(index, "ops", entry.ops or (), [*library.specs])
         yield from _unknown(index, "platforms", entry.platforms, [*library.platforms])
+        yield from check_statement(entry, library.specs, ("xfails", index))
         for op in entry.ops or ():
             yield from _unknown_in_predicate(index, entry, library.specs.get(op))
         place = ("xfails", index, "expires")

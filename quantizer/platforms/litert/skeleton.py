@@ -1,12 +1,14 @@
 """The body of the worker that `quantizer engine new --form tflite` writes."""
 
 BODY = '''
-from ai_edge_litert.interpreter import Interpreter  # your engine's own package
+from ai_edge_litert.interpreter import Interpreter, OpResolverType  # your engine's own package
+
+KERNELS = OpResolverType.BUILTIN_REF  # LiteRT's optimized `add` is wrong for very fine outputs (docs/gallery.md)
 
 
 def load(model, options):
     """Return an interpreter for the bytes of a TFLite file; raise NotImplementedError for what it cannot run."""
-    interpreter = Interpreter(model_content=model, num_threads=1)
+    interpreter = Interpreter(model_content=model, num_threads=1, experimental_op_resolver_type=KERNELS)
     interpreter.allocate_tensors()
     return interpreter
 
