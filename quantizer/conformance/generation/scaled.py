@@ -20,7 +20,8 @@ FACTORS: tuple[Mapping[str, float], ...] = (
 HUGE: Mapping[str, float] = {"activation": 2.0**33, "weight": 1.0, "bias": 2.0**33}
 """Scales past the whole numbers that float32 has, in place of the second one, on platforms of WIDE ratios.
 
-A multiplier of few bits and a table of a fixed unit end far below. With constants, every other target has them.
+A multiplier of few bits and a table of a fixed unit end far below, as does a function whose output has one scale for
+every input. With constants, every other target has them.
 """
 WIDE = ("exact", "f32")
 """How the names of ratios begin that are exact, or numbers in float32."""
@@ -37,7 +38,8 @@ def scaled(target: Target) -> list[Case]:
         return _random(target, f"scaled.{index}", ranges_times({n: factors[item.role] for n, item in items.items()}))
 
     cases = [case_of(index, factors) for index, factors in enumerate(FACTORS if constants else FACTORS[:2])]
-    wide = target.platform.requantize["default"].startswith(WIDE)
+    fixed = target.spec.op in target.platform.fixed_outputs
+    wide = target.platform.requantize["default"].startswith(WIDE) and not fixed
     if wide and (not constants or key(0, target.id, "huge") % 2):
         huge = case_of(1, HUGE)
         cases[1] = huge if is_near(huge) else cases[1]
