@@ -9,9 +9,10 @@ import pytest
 
 from quantizer.conformance.generation.conditions import GATE, conditions, every_condition
 from quantizer.conformance.generation.deep import OF_BLOCKS, ROWS, deep
+from quantizer.conformance.generation.long_windows import long_windows
 from quantizer.conformance.generation.scaled import FARTHEST, scaled
 from quantizer.conformance.generation.units import MOST_ELEMENTS, MOST_WORK, SIZES, units
-from quantizer.conformance.generation.usual_sizes import DOUBLED, combinations, usual_sizes
+from quantizer.conformance.generation.usual_sizes import DOUBLED, LONG, combinations, usual_sizes
 from quantizer.conformance.generation.usual_windows import usual_windows
 from quantizer.conformance.judging.judge import judge
 from quantizer.conformance.setup.options import Options
@@ -122,14 +123,15 @@ def test_real_attributes_have_their_defaults_and_shapes_all_their_axes(session) 
 
 @pytest.mark.parametrize("op", ["resize_nearest", "resize_bilinear"])
 def test_operators_that_are_told_a_size_double_it(session, op: str) -> None:
-    """Two cases of each target, and one of another ratio for each combination of modes; others have none."""
+    """Two cases of each target, one of another ratio for each combination of modes, one of a long axis; others none."""
     spec = session.library.spec(op)
     for target in session.all_targets(session.library.spec(op)):
         cases = usual_sizes(target)
         doubled = [case for case in cases if case.attrs["size"] == tuple(2 * n for n in case.shapes["x"][2:])]
         modes = combinations(spec)
-        assert len(cases) == DOUBLED + len(modes) and doubled == cases[:DOUBLED]
-        assert [{name: case.attrs[name] for name in modes[0]} for case in cases[DOUBLED:]] == modes
+        assert len(cases) == DOUBLED + len(modes) + 1 and doubled == cases[:DOUBLED]
+        assert [{name: case.attrs[name] for name in modes[0]} for case in cases[DOUBLED:-1]] == modes
+        assert cases[-1].shapes["x"][3] in LONG and cases[-1].attrs["size"][1] != cases[-1].shapes["x"][3]
         for case in cases:
             check(target.spec, variables(target.spec, case.shapes, case.attrs))
     assert not usual_sizes(session.all_targets(session.library.spec("relu"))[0])
@@ -229,3 +231,25 @@ def test_scales_lie_past_the_whole_numbers_of_float32(session, op: str) -> None:
     found = [scaled(target) for target in session.all_targets(session.library.spec(op))]
     largest = max(abs(end) for cases in found for case in cases for span in case.ranges.values() for end in span)
     assert 2.0**30 < largest <= FARTHEST
+
+
+@pytest.mark.parametrize("platform", ["torch_fbgemm", "xnnpack"])
+def test_ratios_in_float32_have_such_scales_too(session, platform: str) -> None:
+    """Unsigned codes occur on some platforms of float32 ratios alone."""
+    _, targets = _targets(session, "relu", platform)
+    cases = [case for target in targets for case in scaled(target)]
+    assert targets and any(abs(end) > 1e9 for case in cases for end in case.ranges["x"])
+
+
+@pytest.mark.parametrize("op", ["conv1d", "conv2d", "depthwise_conv2d", "conv_transpose2d", "max_pool2d"])
+def test_some_padding_is_wider_than_a_block_of_outputs(session, op: str) -> None:
+    """One row, a kernel past a block, and on one side or the other more than sixteen places of padding."""
+    targets = session.all_targets(session.library.spec(op))
+    cases = [case for target in targets for case in long_windows(target)]
+    assert len(cases) == len(targets)
+    wide = [[end > 16 for end in case.attrs["padding"]] for case in cases]
+    axes = len(cases[0].attrs["padding"]) // 2
+    assert any(ends[axes - 1] for ends in wide) and any(ends[-1] for ends in wide)
+    assert all(set(case.shapes["x"][2:-1]) <= {1} for case in cases)
+    for case in cases:
+        check(targets[0].spec, variables(targets[0].spec, case.shapes, case.attrs))

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from quantizer.conformance.generation.deep import cancelling_and_wide, deep
 from quantizer.conformance.generation.edge_numbers import edge_numbers
 from quantizer.conformance.generation.exhaustive import exhaustive_cases
+from quantizer.conformance.generation.long_windows import long_windows
 from quantizer.conformance.generation.near_ties import near_ties
 from quantizer.conformance.generation.one_difference import one_difference_cases
 from quantizer.conformance.generation.patterned import patterned
@@ -25,6 +26,7 @@ EXTRA_CASES: tuple[Callable[[Target], list[Case]], ...] = (
     one_sided,
     exhaustive_cases,
     usual_windows,
+    long_windows,
     usual_sizes,
     deep,
     cancelling_and_wide,

@@ -18,10 +18,13 @@ FACTORS: tuple[Mapping[str, float], ...] = (
 )
 """Factors of the ranges of each role, one case for each; the last case is for operators with constants."""
 HUGE: Mapping[str, float] = {"activation": 2.0**33, "weight": 1.0, "bias": 2.0**33}
-"""Scales past the whole numbers that float32 has, in place of the second one, on platforms of exact ratios.
+"""Scales past the whole numbers that float32 has, in place of the second one, on platforms of WIDE ratios.
 
-A multiplier of few bits and a table of a fixed unit end far below. With constants, every other target has them.
+A multiplier of few bits and a table of a fixed unit end far below, as does a function whose output has one scale for
+every input. With constants, every other target has them.
 """
+WIDE = ("exact", "f32")
+"""How the names of ratios begin that are exact, or numbers in float32."""
 FARTHEST = 2.0**40
 """Beyond it no range is asked for."""
 
@@ -35,8 +38,9 @@ def scaled(target: Target) -> list[Case]:
         return _random(target, f"scaled.{index}", ranges_times({n: factors[item.role] for n, item in items.items()}))
 
     cases = [case_of(index, factors) for index, factors in enumerate(FACTORS if constants else FACTORS[:2])]
-    exact = target.platform.requantize["default"] == "exact"
-    if exact and (not constants or key(0, target.id, "huge") % 2):
+    fixed = target.spec.op in target.platform.fixed_outputs
+    wide = target.platform.requantize["default"].startswith(WIDE) and not fixed
+    if wide and (not constants or key(0, target.id, "huge") % 2):
         huge = case_of(1, HUGE)
         cases[1] = huge if is_near(huge) else cases[1]
     return [case for case in cases if is_near(case)]

@@ -29,6 +29,10 @@ KEPT = 3
 """One case in this many keeps the size of the first axis, and one keeps the second."""
 DOUBLED = 2
 """Cases of a target that double. One more for each combination of modes has another ratio, along both axes or one."""
+LONG = (64, 128)
+"""Places of the last axis in a last case: as many as a step in fixed point divides without a rest, so that many places
+of the output lie on ties. It has WIDER times as many, in one of the combinations of modes."""
+WIDER = ((5, 4), (3, 4), (1, 2))
 
 
 def usual_sizes(target: Target) -> list[Case]:
@@ -37,7 +41,8 @@ def usual_sizes(target: Target) -> list[Case]:
     if domain is None or domain.length is None:
         return []
     modes: list[dict[str, str]] = [{}] * DOUBLED + combinations(target.spec)
-    return [case for row, mode in enumerate(modes) if (case := _case(target, row, mode)) is not None]
+    cases = [_case(target, row, mode) for row, mode in enumerate(modes)] + [_long(target)]
+    return [case for case in cases if case is not None]
 
 
 def combinations(spec: Spec) -> list[dict[str, str]]:
@@ -58,12 +63,25 @@ def _case(target: Target, row: int, mode: Mapping[str, str]) -> Case | None:
     return complete(target, bound, list(spec.inputs), "random", number % (1 << 32), chooser)
 
 
+def _long(target: Target) -> Case | None:
+    """Return the case of a long last axis; one place along the others."""
+    spec, number = target.spec, key(0, target.id, "long_sizes")
+    chooser, modes = HashChoices(number, {"data": "random", "tiles": "untiled"}), combinations(spec)
+    size, ratio = LONG[number % len(LONG)], WIDER[number // 2 % len(WIDER)]
+    try:
+        bound = _bound(spec, ratio, chooser, modes[number // 8 % len(modes)] if modes else {}, kept=0, last=size)
+    except ILLEGAL:
+        return None
+    return complete(target, bound, list(spec.inputs), "random", number % (1 << 32), chooser)
+
+
 def _bound(
-    spec: Spec, ratio: tuple[int, int], chooser: HashChoices, mode: Mapping[str, str], kept: int | None
+    spec: Spec, ratio: tuple[int, int], chooser: HashChoices, mode: Mapping[str, str], kept: int | None, last: int = 0
 ) -> dict[str, Any]:
     """Return sizes of the input that the ratio's denominator divides, and what the ratio makes of them.
 
-    kept: the axis that the output has as the input, if there is one.
+    kept: the axis that the output has as the input, if there is one. last: the size of the last axis, the others have
+    one place; 0: all are drawn.
     """
     many, of = ratio
     bound: dict[str, Any] = {
@@ -72,7 +90,7 @@ def _bound(
     axes = spec.inputs[next(iter(spec.activations))].axes
     spatial = [axis.text for axis in axes[-len(bound[ASKED]) :]] if isinstance(axes, list) else []
     for name in spatial:
-        bound[name] = -(-bound[name] // of) * of
+        bound[name] = -(-bound[name] // of) * of if not last else last if name == spatial[-1] else 1
     sizes = [bound[name] * many // of for name in spatial]
     bound[ASKED] = tuple(
         bound[name] if axis == kept else size for axis, (name, size) in enumerate(zip(spatial, sizes, strict=True))
