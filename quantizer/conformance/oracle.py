@@ -80,6 +80,8 @@ class Asked:
     """Further integers that the rule provided."""
     reduced: int | None
     """The axis along which the operator reduces, where its spec names one."""
+    channels: int | None = None
+    """The axis of the output along which channels lie: 1 of images, else the one that the spec names, if any."""
     added: Callable[[], tuple[Array, Array] | None] = lambda: None
     """What `sums` and `terms` read: computed when a function of the room asks for it."""
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
-from quantizer.core.platforms import NARROW_BITS, Platform
+from quantizer.core.platforms import NARROW_BITS, Platform, TableRule
+from quantizer.core.rooms import room_of
 from quantizer.core.schemes import Scheme
 from quantizer.core.spec import Spec
 from quantizer.core.variants import Variant
@@ -34,6 +35,7 @@ def setting_problems(
     yield from _signs(platform, own)
     yield from _segments(platform, own)
     yield from _alignment(platform, own)
+    yield from _exponentials(platform)
     yield from _granularity(platform, own)
     yield from _shifts(platform, specs)
     yield from _absorbed(platform, specs)
@@ -91,6 +93,17 @@ def _alignment(platform: Platform, schemes: Sequence[Scheme]) -> Iterator[tuple[
             text = f"linspace: {1 << part.lut_bits} points over codes of {part.bits} bits (scheme {scheme.name!r}) are"
             yield ("tables", "alignment"), f"{text} not the codes that read the entries. Write stride."
             return
+
+
+def _exponentials(platform: Platform) -> Iterator[tuple[Location, str]]:
+    """The shipped softmax has exact exponentials; how else they are made is read by functions of a room alone."""
+    room = room_of(platform.platform)
+    if platform.functions is not None or (room is not None and room.functions):
+        return
+    for key in ("exponential", "exponential_bits", "fraction_bits", "fast"):
+        if getattr(platform.tables, key) != TableRule.model_fields[key].get_default(call_default_factory=True):
+            text = "no function reads it here: the shipped softmax has exact exponentials. Remove the key, or write a"
+            yield ("tables", key), f"{text} kernel and an oracle of softmax in a room."
 
 
 def _granularity(platform: Platform, schemes: Sequence[Scheme]) -> Iterator[tuple[Location, str]]:

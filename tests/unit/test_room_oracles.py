@@ -9,14 +9,19 @@ import pytest
 from plugin_sandbox import failing, sandbox, target
 
 from quantizer.conformance.checks import room_oracles
+from quantizer.conformance.generation.builder import build_case
+from quantizer.conformance.generation.choice_sources import HashChoices
+from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.setup.options import Options
 from quantizer.conformance.setup.session import open_session
 from quantizer.conformance.spec_checks import platform_trials
 from quantizer.conformance.spec_checks.platform_trials import _of_operator
+from quantizer.conformance.trials.trial import Trial
 from quantizer.core.library import load_library
 from quantizer.core.rooms import Oracle
 from quantizer.numerics.qparams import Staged
 from quantizer.ops import REGISTRY, load_built_ins
+from quantizer.runtime.engines.builtin import BuiltinEngine
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -125,3 +130,12 @@ def test_an_operator_without_sums_says_so(monkeypatch):
 
 def of_sums(asked):
     return asked.sums
+
+
+@pytest.mark.parametrize(
+    ("op", "scheme", "axis"), [("global_avg_pool2d", "a8", 1), ("conv2d", "w8a8", 1), ("reduce_mean", "a8", None)]
+)
+def test_an_oracle_is_given_the_axis_of_channels(op, scheme, axis):
+    chosen = target(load_library(), op, scheme, "tflite_builtin")
+    trial = Trial(chosen, build_case(chosen, HashChoices(key(0, chosen.id), {})), BuiltinEngine())
+    assert room_oracles.asked(trial, {}).channels == axis

@@ -118,6 +118,11 @@ def linted(folder: Path, **keys: str) -> list[str]:
             "rms_norm adds no products with weights",
         ),
         (
+            {"ops": "[softmax]", "tables": "{exponential: power_of_two_table}"},
+            "tables.exponential",
+            "the shipped softmax has exact exponentials. Remove the key, or write a kernel and an oracle",
+        ),
+        (
             {"absorbs_zero_point": "[convolution]"},
             "absorbs_zero_point.0",
             "conv2d: a bias in float32 is a product of steps. Write parameters: {scale: float32_steps}",

@@ -15,6 +15,7 @@ from quantizer.conformance.oracle import Array, Asked, Entries, Grid, Ratio
 from quantizer.conformance.trials.finding import Finding
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.rooms import Oracle, loaded, oracle_of
+from quantizer.core.shapes import channel_axis
 from quantizer.core.verdict import Verdict
 from quantizer.numerics.qparams import QParams
 
@@ -86,8 +87,14 @@ def asked(trial: Trial, codes: Mapping[str, Tensor]) -> Asked:
         {name: Entries(held.entries.numpy(), held.first, held.step, held.unit) for name, held in tables},
         parameters.numbers,
         None if trial.spec.error_model.axis is None else trial.axis,
+        _channels(trial),
         functools.cache(lambda: _added(trial)),
     )
+
+
+def _channels(trial: Trial) -> int | None:
+    images = next(iter(trial.spec.inputs.values())).spatial
+    return 1 if images else channel_axis(trial.spec, trial.bound, len(trial.output_shape))
 
 
 def _added(trial: Trial) -> tuple[Array, Array] | None:

@@ -34,7 +34,7 @@ def _in_16_lanes(asked: Asked, raw: Array) -> Array:
     multiplier, shift = fixed(float(x / (F32(count) * y)))
     moved = F32(int(grid.zero_point)) * x / y
     constant = int(output.zero_point) - int(F32(moved + (F32(0.5) if moved > 0 else F32(-0.5))))
-    axis = 1 if asked.family == "global_average" else raw.ndim - 1
+    axis = raw.ndim - 1 if asked.channels is None else asked.channels
     behind = np.arange(raw.shape[axis]) >= raw.shape[axis] // SIXTEEN * SIXTEEN
     away = behind.reshape([-1 if place == axis else 1 for place in range(raw.ndim)])
     return high_multiplied(raw, multiplier, shift, away=away) + constant

@@ -1,0 +1,153 @@
+"""Wrong functions whose rule hands misleading numbers, hands nothing, or shows stages that nobody declared, are red.
+
+Each pair of operator and platform has another judge or another kind of numbers: factors of sums, one multiplier,
+multipliers per channel, full and interpolated tables, exponentials, stages of norms, means, areas, movements, float32.
+`pytest -m nightly` runs every pair of operator and platform.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from plugin_sandbox import sandbox, target
+from torch import Tensor
+
+from quantizer.conformance.generation.stacks import seeded_case
+from quantizer.conformance.judging.judge import judge
+from quantizer.conformance.target import Target
+from quantizer.conformance.trials.trial import Trial
+from quantizer.core.library import load_library
+from quantizer.numerics.parameters import Request, default_parameters
+from quantizer.numerics.qparams import Parameters, Rescale, Staged, Table
+from quantizer.ops import REGISTRY, load_built_ins
+from quantizer.runtime.engines.builtin import BuiltinEngine
+
+CHECKS = ("parameters", "arithmetic", "accuracy")
+CASES = 2
+PAIRS = [
+    ("add", "a8", "ideal"),
+    ("add", "a8", "tflite_ref"),
+    ("add", "a8", "compass"),
+    ("leaky_relu", "a8", "tflite_ref"),
+    ("leaky_relu", "a8", "compass"),
+    ("conv2d", "w8a8", "ideal"),
+    ("conv2d", "w8a8", "compass"),
+    ("fully_connected", "w8a8", "ort"),
+    ("matmul", "a8", "tosa"),
+    ("sigmoid", "a8", "ideal"),
+    ("sigmoid", "a8", "ort"),
+    ("tanh", "a16", "tosa"),
+    ("sine", "a8", "compass"),
+    ("softmax", "a8", "ideal"),
+    ("softmax", "a8", "compass"),
+    ("softmax", "a8", "tflite_ref"),
+    ("layer_norm", "w8a8", "ideal"),
+    ("layer_norm", "w8a8", "compass"),
+    ("reduce_mean", "a8", "tflite_builtin"),
+    ("avg_pool2d", "a8", "compass"),
+    ("max_pool2d", "a8", "ideal"),
+    ("quantize", "a8", "ideal"),
+    ("relu", "a8", "float32_any_order"),
+    ("batch_norm", "w8a8", "compass"),
+    ("resize_bilinear", "a8", "ideal"),
+]
+JUNK = Table(torch.arange(256), first=-128, step=1, unit=1.0, bits=16)
+NUMBERS = {"positive": 1, "positive_shift": 1, "negative": 3, "negative_shift": 2, "multiplier": 1, "shift": 0}
+
+
+def handing_a_variant(parameters: Parameters) -> Parameters:
+    """Name another requantization, of multiplier 1 where there was none."""
+    known = parameters.rescale or Rescale("exact", torch.tensor(1.0, dtype=torch.float64), torch.tensor(1))
+    other = "q31_double" if known.variant == "f32_even" else "f32_even"
+    return replace(parameters, rescale=replace(known, variant=other))
+
+
+HANDS: dict[str, Callable[[Parameters], Parameters]] = {
+    "its own": lambda parameters: parameters,
+    "nothing": lambda parameters: replace(parameters, rescale=None, tables={}, numbers={}, fused=None),
+    "numbers": lambda parameters: replace(parameters, numbers={**parameters.numbers, **NUMBERS}),
+    "tables": lambda parameters: replace(
+        parameters, tables={**parameters.tables, "period": JUNK, "lut": JUNK, "exp": JUNK}
+    ),
+    "a variant": handing_a_variant,
+}
+STAGES: dict[str, Callable[[Tensor], Any]] = {
+    "no stages": lambda codes: codes,
+    "undeclared stages": lambda codes: Staged(codes, {"sum": codes * 256, "exponentials": codes, "mean": codes}),
+}
+
+
+@pytest.fixture(autouse=True)
+def alone() -> Iterator[None]:
+    load_built_ins()
+    with sandbox():
+        yield
+
+
+def beside(codes: Tensor, parameters: Parameters) -> Tensor:
+    """Return codes of which every second one is one step off."""
+    wrong = codes.clone().reshape(-1)
+    most = next(iter(parameters.outputs.values())).qmax
+    wrong[::2] += torch.where(wrong[::2] < most, 1, -1)
+    return wrong.reshape(codes.shape)
+
+
+def failing(chosen: Target, hand: str, wrong: Callable[[Tensor, Parameters], Tensor], stages: str) -> bool:
+    """Return whether some case fails where the built-in function is changed; its rule's numbers stay with it."""
+    op, places = chosen.spec.op, chosen.platform.places
+    rule, kernel = (REGISTRY.built_in(op, kind, places) for kind in ("quantize", "quantized"))
+    right: dict[str, Parameters] = {}
+
+    def quantize(request: Request) -> Parameters:
+        right["numbers"] = rule.function(request) if rule is not None else default_parameters(request)
+        return HANDS[hand](right["numbers"])
+
+    def quantized(*operands: Tensor, parameters: Parameters, **named: Any) -> Any:
+        assert kernel is not None
+        result = kernel.function(*operands, parameters=right["numbers"], **named)
+        codes = result.codes if isinstance(result, Staged) else result
+        if isinstance(codes, tuple | list):
+            return [wrong(piece, parameters) for piece in codes]
+        return STAGES[stages](wrong(codes, parameters))
+
+    name = chosen.platform.platform
+    with REGISTRY.overridden(op, "quantize", quantize, name), REGISTRY.overridden(op, "quantized", quantized, name):
+        for index in range(CASES):
+            trial = Trial(chosen, seeded_case(chosen, index, alone=True), BuiltinEngine())
+            if any(verdict.failing for verdict in judge(trial, CHECKS)):
+                return True
+    return False
+
+
+def survivors(chosen: Target) -> list[tuple[str, str]]:
+    """Return what was handed and shown by wrong functions that nothing found."""
+    return [
+        (hand, stages)
+        for hand in HANDS
+        for stages in STAGES
+        if (stages == "no stages" or hand in ("its own", "nothing")) and not failing(chosen, hand, beside, stages)
+    ]
+
+
+@pytest.mark.parametrize(("op", "scheme", "platform"), PAIRS)
+def test_codes_one_step_off_are_found_whatever_is_handed_and_shown(op: str, scheme: str, platform: str) -> None:
+    chosen = target(load_library(), op, scheme, platform)
+    assert not failing(chosen, "its own", lambda codes, _: codes, "no stages")
+    assert survivors(chosen) == []
+
+
+@pytest.mark.nightly
+def test_codes_one_step_off_are_found_on_every_operator_and_platform() -> None:
+    library = load_library()
+    found = {}
+    for spec in library.specs.values():
+        for platform in library.platforms.values():
+            for scheme in library.schemes_for(spec, platform)[:1]:
+                chosen = Target(spec, library.scheme(scheme), platform)
+                if BuiltinEngine().supports(spec, chosen.scheme, platform) is None and (left := survivors(chosen)):
+                    found[chosen.id] = left
+    assert found == {}
