@@ -61,8 +61,9 @@ class Computes(Model):
     """before: the engine adds the output's zero point in float32 and rounds the sum."""
     off_by: str = ""
     """How far the real result of the engine's float operator may be from the right one, for each element: an expression
-    over `y`, the right result; `code`, the right result over the output's scale; `infinity`; attributes; and operands
-    that have the shape of the result. Empty: not at all. It is added to the error of float32."""
+    over `y`, the right result; `code`, the right result over the output's scale; `largest`, the largest
+    |value| of an operand; `infinity`; attributes; and operands that broadcast to the result. Empty: not at all. It is
+    added to the error of float32. A result that may be off by infinity may be NaN, too."""
     within: Annotated[int, Field(ge=0)] = 0
     """How far codes may be from those of the built-in functions under this arithmetic, or under the platform's own."""
 

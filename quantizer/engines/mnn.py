@@ -50,22 +50,23 @@ def _product(made: Made, v: Values) -> Any:  # noqa: ARG001 - all have the same 
 
 
 def _pads(attrs: Made) -> tuple[int, int]:
-    """Return the padding of height and width; MNN's expressions have one number for both ends."""
+    """Return the padding of width and height; MNN's expressions have one number for both ends, the width first."""
     top, left, bottom, right = attrs["padding"]
     if (top, left) != (bottom, right):
         raise NotImplementedError("an expression of MNN has the same padding at both ends")
-    return top, left
+    return left, top
 
 
 def _pooled(made: Made, v: Values) -> Any:
     attrs = made["attrs"]
-    if attrs["ceil_mode"]:
-        raise NotImplementedError("an expression of MNN rounds the count of windows down")
     pads = _pads(attrs)
-    if made["op"] == "avg_pool2d" and any(pads) and attrs["count_include_pad"]:
-        raise NotImplementedError("an average of MNN's expressions does not count the padding")
+    sizes = zip(reversed(v["x"].shape[2:]), pads, reversed(attrs["kernel"]), reversed(attrs["stride"]), strict=True)
+    if any((size + 2 * pad - length) % step for size, pad, length, step in sizes):
+        raise NotImplementedError("an expression of MNN rounds the count of windows up by rules of its own")
+    if made["op"] == "avg_pool2d" and any(pads) and not attrs["count_include_pad"]:
+        raise NotImplementedError("an average of MNN's expressions counts the padding")
     function = F.max_pool if made["op"] == "max_pool2d" else F.avg_pool
-    return _channels_first(function(_packed(v["x"]), attrs["kernel"], attrs["stride"], F.CAFFE, pads))
+    return _channels_first(function(_packed(v["x"]), attrs["kernel"][::-1], attrs["stride"][::-1], F.CAFFE, pads))
 
 
 def _convolved(made: Made, v: Values) -> Any:
@@ -76,7 +77,7 @@ def _convolved(made: Made, v: Values) -> Any:
         raise NotImplementedError("an expression of MNN convolves all channels together, or each alone")
     if groups > 1 and v["weight"].shape[0] != groups:
         raise NotImplementedError("an expression of MNN has one filter for each channel of a depthwise convolution")
-    arguments = (attrs["stride"], _pads(attrs), attrs["dilation"], groups, F.CAFFE)
+    arguments = (attrs["stride"][::-1], _pads(attrs), attrs["dilation"][::-1], groups, F.CAFFE)
     return _channels_first(F.conv2d(_packed(x), v["weight"], bias, *arguments))
 
 

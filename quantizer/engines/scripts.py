@@ -164,3 +164,29 @@ def ncnn(job: Job, known: Mapping[str, Array]) -> Source:
             f"got = np.clip(np.rint(y / np.float32(s_y)) + z_y, {lowest}, {highest})",
         ),
     )
+
+
+MNN = {
+    **{name: f"F.{name}(x)" for name in ("exp", "erf", "log", "rsqrt", "sigmoid", "softplus", "softsign", "sqrt", "tanh")},
+    "softmax": "F.softmax(x, {axis})",
+}
+"""Operator of one operand -> MNN's expression."""
+
+
+def mnn(job: Job, known: Mapping[str, Array]) -> Source:
+    """Return how a script reads one expression of float32 values; UnsupportedError for other operators."""
+    made = json.loads(job.model)
+    if made["op"] not in MNN:
+        raise UnsupportedError(f"engine mnn: no script runs {made['op']}")
+    lowest, highest = made["output"]["lowest"], made["output"]["highest"]
+    return Source(
+        ("import MNN", "import MNN.expr as F"),
+        ("MNN {MNN.version()}",),
+        (
+            "x_real = np.float32(s_x) * (x.astype(np.int64) - z_x).astype(np.float32)",
+            f"x = F.const(x_real, {list(known['x'].shape)}, F.NCHW, F.float)",
+            f"y = np.array({MNN[made['op']].format(**made['attrs'])}.read()).reshape({made['output']['shape']})",
+            'print("float   ", y.ravel()[:8])',
+            f"got = np.clip(np.rint(y / np.float32(s_y)) + z_y, {lowest}, {highest})",
+        ),
+    )

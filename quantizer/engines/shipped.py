@@ -61,7 +61,16 @@ NCNN = Engine(
     guest=True,
     script="quantizer.engines.scripts:ncnn",
 )
-MNN = Engine("mnn", "npz", str(FOLDER / "mnn.py"), ("MNN",), {ANY_ORDER: "cpu"}, extra="", guest=True)
+MNN = Engine(
+    "mnn",
+    "npz",
+    str(FOLDER / "mnn.py"),
+    ("MNN",),
+    {ANY_ORDER: "cpu"},
+    extra="",
+    guest=True,
+    script="quantizer.engines.scripts:mnn",
+)
 ONNX_REFERENCE = _qdq("onnx_reference", "onnx")
 OPENVINO = _qdq("openvino", "openvino", "onnx", pins=ONEDNN)
 TFLITE_MICRO = Engine(

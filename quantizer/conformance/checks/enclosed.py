@@ -40,12 +40,13 @@ def enclosed(trial: Trial, *, zero_point_first: bool = False, off_by: Array | fl
     if kind not in ENCLOSURES:
         return inconclusive(CHECK, f"error model {kind} has no enclosure")
     scale = float(trial.output.scale)
+    y = np.where(np.isinf(off_by), 0.0, trial.y_hat)  # whatever the value is, such an element may have every code
     return rounded_once(
         trial,
-        trial.y_hat / scale,
+        y / scale,
         Declared(zero_point_first=True) if zero_point_first else _rounding(trial),
         computed_error(trial) + (_folding_error(trial) if zero_point_first else 0.0) + off_by / scale,
-        lambda i: Fraction(float(trial.y_hat[i])) / Fraction(scale),
+        lambda i: Fraction(float(y[i])) / Fraction(scale),
         lambda _: {},
         "the values of the codes",
     )

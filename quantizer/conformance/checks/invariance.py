@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from quantizer.conformance.checks.enclosed import enclosed
-from quantizer.conformance.checks.float_forward import float_radius
+from quantizer.conformance.checks.float_forward import float_radius, left_open
 from quantizer.conformance.checks.requantized import DECLARED
 from quantizer.conformance.trials.elements import ALLOWED, judge_codes, judge_reals
 from quantizer.conformance.trials.together import in_a_batch
@@ -166,10 +166,12 @@ def tiled_float(trial: Trial, plan: list[Tile], *, off_by: Array | float = 0.0) 
     for tile, result in zip(chosen, trial.results(_float_of_tile(trial, tile) for tile in chosen), strict=True):
         known = parts.get(tile.output)
         parts[tile.output] = (tile, result if known is None else known[1] + result)
+    off_by = np.broadcast_to(np.asarray(off_by), trial.output_shape)
     radius = float_radius(trial) + off_by
     for tile, result in parts.values():
-        box, got = slices(tile.output), activate(result, trial.case.activation).double().numpy()
+        box = slices(tile.output)
         y, allowed = trial.y[box], radius[box]
+        got = left_open(activate(result, trial.case.activation).double().numpy(), y, off_by[box])
         found = judge_reals("tiled", got, y - allowed, y + allowed, y, made_of="the float check's bound, in one tile")
         if found.failing:
             return found

@@ -138,13 +138,24 @@ def _off_by(stated: Computes, trial: Trial, operands: Mapping[str, Tensor], y: A
     if not stated.off_by:
         return np.zeros(y.shape)
     expression, scale = parse(stated.off_by), float(trial.output.scale)
-    known = {name: values.numpy() for name, values in operands.items() if tuple(values.shape) == y.shape}
+    known = {
+        name: np.broadcast_to(values.numpy(), y.shape)
+        for name, values in operands.items()
+        if _broadcasts(tuple(values.shape), y.shape)
+    }
+    largest = max((float(values.abs().max()) for values in operands.values() if values.numel()), default=0.0)
     found = np.empty(y.shape)
     for index in np.ndindex(*y.shape):
         own = {name: float(values[index]) for name, values in known.items()}
-        right = {"y": float(y[index]), "code": float(y[index]) / scale, "infinity": math.inf}
+        right = {"y": float(y[index]), "code": float(y[index]) / scale, "largest": largest, "infinity": math.inf}
         found[index] = expression({**trial.case.attrs, **own, **right})
     return found
+
+
+def _broadcasts(shape: tuple[int, ...], whole: tuple[int, ...]) -> bool:
+    """Return whether an operand of *shape* broadcasts to a result of the shape *whole*."""
+    ends = zip(reversed(shape), reversed(whole), strict=False)
+    return len(shape) <= len(whole) and all(size in (1, length) for size, length in ends)
 
 
 def _changed(stated: Computes, trial: Trial, result: Array) -> Iterator[Trial]:
