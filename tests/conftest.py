@@ -2,7 +2,7 @@
 
 import gc
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -40,10 +40,19 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(config.stash[PROGRESS], "progress")
 
 
-def pytest_collection_finish() -> None:
-    """Keep all that was collected out of later garbage collections: each would walk some million objects."""
-    gc.collect()
-    gc.freeze()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect without the garbage collector, and keep what was collected out of its later passes.
+
+    It lives as long as the session: each pass would walk all of it, some 700,000 objects.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.collect()
+        gc.freeze()
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
