@@ -207,8 +207,7 @@ def test_without_a_list_no_pair_is_listed(tmp_path: Path):
 
 
 def of_platform(session: Session, op: str, platform: str, count: int) -> Subject:
-    cases = (pair for pair in explicit_cases(session, SPECS[op]) if pair[0].platform.platform == platform)
-    return Subject(session, op, islice(cases, count))
+    return Subject(session, op, islice(gate_cases(session, op, platform), count))
 
 
 def fault_named(name: str) -> Fault:

@@ -29,9 +29,10 @@ from quantizer.ops import REGISTRY, load_built_ins
 from quantizer.runtime.engines import catalogue
 from quantizer.runtime.engines.builtin import BuiltinEngine
 from quantizer.runtime.engines.catalogue import Chosen, chosen
+from quantizer.runtime.engines.child import DiedError
 from quantizer.runtime.engines.external import ExternalEngine
 from quantizer.runtime.engines.frames import Job, Reply
-from quantizer.runtime.engines.process import Worker
+from quantizer.runtime.engines.process import Worker, _digest
 from quantizer.runtime.engines.protocol import Asked
 
 load_built_ins()
@@ -163,6 +164,29 @@ def test_a_real_engine_gets_several_cases_in_one_message(asked: list[int]) -> No
         assert torch.equal(one.float_result, floats)
     assert [v.status for v in judge(together[0], ("float", "arithmetic"))] == ["pass", "pass"]
     assert asked == [6]
+
+
+def test_a_case_that_ends_the_process_of_several_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    several = [trial("add", seed=seed) for seed in range(3)]
+    first, bad, last = several
+    culprit = _digest(ENGINE._lowered(Asked(bad.call, bad.codes, bad.parameters)).job)
+    ask, sizes = ENGINE._worker._asked, []
+
+    def falls(jobs: Sequence[Job]) -> list[Reply]:
+        sizes.append(len(jobs))
+        if culprit in map(_digest, jobs):
+            raise DiedError("was killed by SIGABRT")
+        return ask(jobs)
+
+    for name, other in (("_asked", falls), ("_fatal", {}), ("close", lambda: 0)):
+        monkeypatch.setattr(ENGINE._worker, name, other)
+    ask_ahead(several)
+    assert sizes == [6, *[1] * 6]
+    assert ["outcome" in vars(one) for one in several] == [True, False, True]
+    assert [v.status for one in (first, last) for v in judge(one, ("float", "arithmetic"))] == ["pass"] * 4
+    (found,) = judge(bad, ("arithmetic",))
+    assert found.failing and "the engine was killed by SIGABRT" in found.reason
+    assert sizes == [6, *[1] * 6]
 
 
 def test_the_tiles_of_a_case_are_one_message(asked: list[int]) -> None:

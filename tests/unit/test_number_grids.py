@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from quantizer.conformance.faults import Subject, catalogue, kills
-from quantizer.conformance.faults.cases import explicit_cases
+from quantizer.conformance.faults.cases import gate_cases
 from quantizer.conformance.faults.grid_faults import GRIDS
 from quantizer.conformance.generation.builder import build_case
 from quantizer.conformance.generation.choice_sources import HashChoices
@@ -193,7 +193,7 @@ def test_faults_are_found_and_right_functions_pass(op: str, scheme: str, monkeyp
     monkeypatch.setattr(kills, "WITHIN", 0)
     monkeypatch.setattr(kills, "FURTHER", 0)
     known = target(op, scheme)
-    cases = ((t, case) for t, case in explicit_cases(SESSION, LIBRARY.spec(op)) if t.id == known.id)
+    cases = ((t, case) for t, case in gate_cases(SESSION, op, "ideal") if t.id == known.id)
     subject = Subject(SESSION, op, islice(cases, 9))
     names = {
         "rounding_half_up",
