@@ -32,10 +32,10 @@ def write_operator(name: str, kind: Kind, folder: Path, plugins: Path | None) ->
     spec = folder / "op_specs" / f"{name}.yaml"
     module = (plugins or folder / "quantizer" / "ops") / f"{name}.py"
     title = name.replace("_", " ").capitalize()
-    texts = {spec: SPECS[kind].format(name=name), module: MODULES[kind].format(name=name, title=title)}
+    texts = {module: MODULES[kind].format(name=name, title=title)}
     if not (schema := spec.parent / SCHEMA).exists():
         texts[schema] = schema_text(Spec)
-    create_files(texts)
+    create_files(texts | {spec: SPECS[kind].format(name=name)})  # the spec last: without one there is no operator
     return spec, module, plugins
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import filecmp
 import os
 import stat
 import sys
@@ -95,7 +96,11 @@ def replace_files(contents: Mapping[Path, Content], error: type[QuantizerError] 
 
 
 def create_files(contents: Mapping[Path, Content]) -> None:
-    """Write all of *contents*, or none of them if one exists already or cannot be written."""
+    """Write all of *contents*, or none of them if one exists already or cannot be written.
+
+    The last file makes the set whole. One before it that exists already, with the same bytes, was left by a process
+    that was killed between two files, and is kept.
+    """
     created: list[Path] = []
 
     def create(drafts: Sequence[Draft]) -> None:
@@ -103,6 +108,8 @@ def create_files(contents: Mapping[Path, Content]) -> None:
             try:
                 draft.target.hardlink_to(draft.path)
             except FileExistsError:
+                if draft is not drafts[-1] and _hold_the_same(draft.target, draft.path):
+                    continue
                 text = f"{shown_path(draft.target)}: exists already and is not replaced. Nothing was written."
                 raise WriteError(text) from None
             created.append(draft.target)
@@ -113,6 +120,12 @@ def create_files(contents: Mapping[Path, Content]) -> None:
         for path in created:
             path.unlink(missing_ok=True)
         raise
+
+
+def _hold_the_same(old: Path, new: Path) -> bool:
+    """Return whether *old* is a regular file with the bytes of *new*; a device or a pipe is not opened."""
+    is_like = old.is_file() and old.stat().st_size == new.stat().st_size
+    return is_like and filecmp.cmp(old, new, shallow=False)
 
 
 def _is_stream(path: Path) -> bool:

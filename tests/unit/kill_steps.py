@@ -178,6 +178,10 @@ def check(what: str, folder: Path) -> None:
         case "an operator":
             made = sorted(path for path in folder.rglob("*.*") if path.is_file() and path.name[0] != ".")
             assert all(path.read_text().endswith("\n") for path in made), made
+            if "my_op.yaml" not in {path.name for path in made}:
+                write(what, folder)  # what a killed one left is no obstacle
+                made = [path for path in folder.rglob("*.*") if path.is_file() and path.name[0] != "."]
+            assert {path.name for path in made} == {"my_op.yaml", "my_op.py", "operator.schema.json"}
         case "a history" | "a history's end":
             _check_history(folder / "history")
         case "a journal":
