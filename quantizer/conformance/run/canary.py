@@ -14,6 +14,7 @@ from quantizer.conformance.judging.canary import Planted, Witness, faults
 from quantizer.conformance.run.collection import State, item
 from quantizer.conformance.run.items import Runner
 from quantizer.conformance.setup.session import Session
+from quantizer.conformance.trials.trial import Trial
 from quantizer.core.case import Case
 from quantizer.core.verdict import Verdict
 from quantizer.ops import BUILT_IN, REGISTRY
@@ -63,7 +64,11 @@ class _CanaryRunner(Runner):
         self.run(self._case)
 
     # the runner's arguments
-    def explained(self, case: Case, verdicts: list[Verdict], *, smaller: bool = True) -> str:  # noqa: ARG002
+    def smallest(self, case: Case, verdicts: list[Verdict], *, died: bool) -> tuple[Trial, list[Verdict]]:  # noqa: ARG002
+        """Return the case as it is."""
+        return Trial(self._target, case, self.session.engine), verdicts
+
+    def explained(self, trial: Trial, verdicts: list[Verdict], *, ran: bool) -> str:  # noqa: ARG002
         """Return the reason as a sentence."""
         return "the planted fault"
 

@@ -76,7 +76,7 @@ class Inputs:
         return None
 
     def sweep(self) -> None:
-        """Remove compiled modules of this package that were not there, or not current: any process may have written them."""
+        """Remove compiled modules of ours that were missing or outdated before: any process may have written them."""
         for path in {*_below(self._ours, ".pyc")} - self._known:
             with contextlib.suppress(OSError):
                 Path(path).unlink()
