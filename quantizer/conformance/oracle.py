@@ -81,7 +81,7 @@ class Asked:
     reduced: int | None
     """The axis along which the operator reduces, where its spec names one."""
     added: Callable[[], tuple[Array, Array] | None] = lambda: None
-    """What `sums` and `terms` read: computed when a function of the room asks for it."""
+    """The data of `sums` and `terms`. It is computed when a function of the room needs it."""
 
     @property
     def axis(self) -> int:
@@ -129,7 +129,7 @@ def high_multiplied(
 ) -> Array:
     """Return values * multiplier * 2**-shift as Python integers: a high multiply, then a rounding shift.
 
-    A multiplier of 1 and more shifts to the left first, in 32 bits that wrap where that is what the kernel has.
+    A multiplier of 1 or more shifts to the left first, in 32 bits, which wrap if the kernel's do.
     """
     left, right = max(31 - shift, 0), max(shift - 31, 0)
     held = np.asarray(values, object)  # a product of objects without axes comes as an int

@@ -36,7 +36,7 @@ def code_interval(
 ) -> tuple[CodeArray, CodeArray]:
     """Return the smallest and the largest allowed code of every element.
 
-    *v_over_s*: the exact real number in steps of the output, as float64; *magnitude*: the sum of |terms| behind it;
+    *v_over_s*: the exact real number in steps of the output, as float64; *magnitude*: the sum of |terms|;
     *e_over_s*: what further rounding stages add, in steps. With `t = 2^-40 * max(1, magnitude)`:
 
         nearest     sat(ceil(v/s - e - 1/2 - t) + z) .. sat(floor(v/s + e + 1/2 + t) + z)
@@ -77,7 +77,7 @@ def _decide(
 ) -> None:
     """Set the codes of *where* to those of the exact numbers.
 
-    zeros: what the mode sees of the zero point, and all of it.
+    zeros: the part of the zero point that is added before rounding, and the whole zero point.
     """
     befores, wholes = (np.broadcast_to(part, low.shape) for part in zeros)
     if isinstance(exact, Pair):

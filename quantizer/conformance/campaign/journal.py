@@ -38,7 +38,10 @@ class Journal:
         self._drop_torn_line()
 
     def entries(self) -> Iterator[dict[str, Any]]:
-        """Yield every entry in the order in which it was written; of a unit that was written twice, the first."""
+        """Yield the entries in the order in which they were written.
+
+        If a unit was written twice, only its first entry.
+        """
         if not self._path.exists():
             return
         seen: set[int] = set()

@@ -33,7 +33,7 @@ class Plan:
     targets: tuple[str, ...]
     """Names of targets, `op-scheme-platform`."""
     examples: Count | None
-    """How many in all; None: until the time is over."""
+    """The number of units; None: until the time is over."""
     seed: int = 0
     engine: str = "builtin"
     specs: tuple[str, ...] = ()

@@ -66,7 +66,7 @@ def _by_model(trial: Trial) -> Verdict:
 
 
 def _exactly(trial: Trial) -> Verdict | None:
-    """Judge a plugin by exact arithmetic where the platform's own functions lose bits. RELU6 clips at exactly 6."""
+    """Judge a plugin by exact arithmetic if the platform's own functions lose bits. RELU6 clips at exactly 6."""
     platform = trial.target.platform
     sums = platform.accumulator.model_copy(update={"float32": [], "float32_before": []})
     update = {"accumulator": sums, "activations": {name: name for name in platform.activations}}
@@ -175,4 +175,4 @@ _READINGS: Mapping[str, Callable[[Trial], Verdict | None]] = {
     "undisclosed_stages": lambda _: None,
     "rounded_once": judge_by_reference,
 }
-"""Reading -> its judge, which returns None for a case that the platform's arithmetic judges all the same."""
+"""Reading -> its judge, which returns None for a case that the platform's own arithmetic judges instead."""

@@ -58,7 +58,7 @@ def declared_codes(
     """Return the code of each number that the platform's float32 quantizer gives; *exact*: and that in rationals.
 
     Arguments as for steps_in_float32, but all of one shape; *ends*: the smallest and the largest code. None if the
-    quantizer computes in rationals anyway, draws, or lacks the steps that it multiplies by. A number past float32 is
+    quantizer computes in rationals, rounds at random, or has no steps to multiply by. A number past float32 is
     infinity.
     """
     lacking = quantizer.operation == "multiply_float32" and steps is None

@@ -34,7 +34,7 @@ from quantizer.numerics.qparams import Rescale
 
 
 def replayed(trial: Trial) -> Verdict | None:
-    """Return the verdict of a variant that this module replays; None for all others."""
+    """Return the verdict for a variant that this module replays, else None."""
     rescale = trial.parameters.rescale
     if rescale is None:
         return None

@@ -24,7 +24,7 @@ from quantizer.numerics.stage_formats import declared_stages, formats_of
 Array = NDArray[Any]
 CHECK = "arithmetic"
 WIDEST = 2
-"""An element whose interval has more codes is inconclusive."""
+"""An element is inconclusive if its interval has more codes."""
 INCONCLUSIVE_SHARE = 0.05
 """Where more of the elements are inconclusive, the case does not pass."""
 
@@ -45,8 +45,8 @@ def has_stages(trial: Trial) -> bool:
 def staged(trial: Trial) -> Verdict:
     """Judge each shown stage from the codes before it, then the output; the first stage that fails is the verdict.
 
-    A hidden stage may be any number to which its declared rounding can bring its real value. An element for which more
-    than 2 codes remain possible is inconclusive; a case with many such elements does not pass.
+    A hidden stage may be any number to which its declared rounding can bring its real value. An element is
+    inconclusive if more than 2 codes remain possible. A case with many such elements does not pass.
     """
     operands, formats = dict(_inputs(trial)), _formats(trial)
     numbers = numbers_of(trial.bound, trial.target.scheme.activation.bits)
@@ -80,7 +80,7 @@ def unrounded(trial: Trial, operands: Mapping[str, Interval], *, rounded: bool) 
 
 
 def computes_reference(trial: Trial) -> str | None:
-    """Return where the stages without roundings differ from the reference on float operands; None if nowhere.
+    """Return the place where the stages without roundings differ from the reference on float operands, or None.
 
     float64 leaves 2**-40 of the largest number open that the reference, or the output's format, has.
     """

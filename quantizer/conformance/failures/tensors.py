@@ -22,7 +22,7 @@ ARRAYS, DESCRIPTION = "case.npz", "case.json"
 def stored_tensors(trial: Trial) -> dict[str, dict[str, Any]]:
     """Return each operand's reals, and its codes if a rule provides them; nothing above MAX_STORED elements.
 
-    They are for a reader. A replay computes them anew from the recipe of the case.
+    They are for a reader. A replay computes them again from the recipe of the case.
     """
     try:
         if sum(values.numel() for values in trial.tensors.values()) > MAX_STORED:

@@ -12,7 +12,7 @@ from quantizer.ops import Function, FunctionKind
 
 Wrap = Callable[[Function], Function]
 FileKind = Literal["convert", "write", "read"]
-"""What a file format does: turn a graph into its vocabulary, write it, read it."""
+"""The three steps of a file format: translate a graph into its vocabulary, write it, read it."""
 Kind = FunctionKind | FileKind
 FILE_KINDS: tuple[FileKind, ...] = ("convert", "write", "read")
 Change = Callable[..., Any]

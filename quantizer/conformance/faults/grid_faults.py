@@ -54,7 +54,7 @@ def _moved(by: int) -> Callable[[Parameters], Parameters]:
 
 
 def _left_out(original: Function) -> Function:
-    """Leave the last block out of the sum where there are several."""
+    """If there are several blocks, leave out the last one from the sum."""
 
     def faulty(*operands: Tensor, parameters: Parameters, **named: Any) -> Tensor:
         sums: Tensor = original(*operands, parameters=parameters, **named)

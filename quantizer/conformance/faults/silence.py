@@ -149,7 +149,7 @@ RULES = (
 
 
 def silence(fault: Fault, trials: Sequence[Trial]) -> str:
-    """Return why *fault* can change nothing in these cases of one platform and arithmetic; "" if no reason is known."""
+    """Return why *fault* cannot change these cases of one platform and arithmetic; "" if no reason is known."""
     for rule in RULES:
         if fault.id.startswith(rule.faults) and not any(rule.needed(trial) for trial in trials):
             return rule.reason

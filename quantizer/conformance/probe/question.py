@@ -40,7 +40,7 @@ class Question:
     aim: str
     """The targets for which its items were solved."""
     shown: Mapping[str, Array]
-    """Operand -> what each item takes of it."""
+    """Operand -> its part in each item."""
 
     @property
     def call(self) -> Call:
@@ -48,7 +48,7 @@ class Question:
         return Call(self.target.spec, self.attrs, "channels_first", "none", self.target.platform.places)
 
     def codes_of(self, engine: Engine) -> Array:
-        """Return the codes of *engine* as it gave them."""
+        """Return the codes from *engine*, unchanged."""
         parameters = engine.quantize(self._request(self.target.platform))
         found: Array = engine.run(self.call, self._copies(), parameters).codes.numpy()
         return found

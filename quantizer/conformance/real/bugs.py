@@ -102,7 +102,7 @@ def _again(
     parameters: Parameters,
     named: Mapping[str, Any],
 ) -> Any:
-    """Call *function* with other operands, those by place first."""
+    """Call *function* with other operands, positional ones first."""
     values = list(other.values())
     by_name = {name: value for name, value in other.items() if name in named}
     return function(*values[: len(operands)], parameters=parameters, **{**named, **by_name})

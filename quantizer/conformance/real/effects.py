@@ -1,4 +1,4 @@
-"""Effects of reported bugs (what goes wrong, and where in the result) for which the catalogue has no fault.
+"""Effects of reported bugs that are not in the catalogue of faults: what goes wrong, and where in the result.
 
 Codes that go wrong go wrong by one, which is less than any report tells.
 """

@@ -21,7 +21,8 @@ from quantizer.ops import BUILT_IN, REGISTRY
 from quantizer.runtime.isolation.plugins import CURRENT
 
 MOST = 8
-"""Plugin operators in which faults are planted, and one built-in operator; each costs some milliseconds."""
+"""The number of plugin operators in which faults are planted. One built-in operator is added. Each costs a few
+milliseconds."""
 
 
 @dataclass

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 KINDS = ("spec", "golden", "reject", "regressions")
 ENGINE_KINDS = ("golden", "regressions")
-"""What is asked of a real engine too: specs and constraints are not its own."""
+"""Kinds of items that a real engine runs too. Specs and constraints do not depend on the engine."""
 
 
 @dataclass
@@ -97,7 +97,7 @@ class State:
         return self.runner.left_out if "runner" in self.__dict__ else None
 
     def ended(self, record: Record) -> tuple[str, str] | None:
-        """Return outcome and reason of an item that pytest takes for passed and that is not; None for any other.
+        """Return outcome and reason of an item that pytest counts as passed by mistake; None for other items.
 
         A check failed; or nothing was compared, which is not a failure if a selection, an engine's refusals or a
         declaration explains it.

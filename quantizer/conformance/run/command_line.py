@@ -114,7 +114,7 @@ def options(config: pytest.Config) -> Options:
 
 
 def _with_engine(config: pytest.Config, asked: Options) -> Options:
-    """Return *asked* with the engine.
+    """Return *asked* with its engine resolved.
 
     The files that the run is judged by are recorded before any part of the engine runs.
     """

@@ -92,7 +92,7 @@ class Runner:
         return [str(entry) for entry in REGISTRY.replacements() if entry.op == self._spec.op]
 
     def draw(self, integers: Callable[[int, int], int], passed: type[Exception]) -> Case:
-        """Return one case from Hypothesis's integers; *passed*: what it raises to end a draw."""
+        """Return one case from Hypothesis's integers; *passed*: the exceptions that end a draw."""
         return self._built(lambda: build_case(self._target, HypothesisChoices(integers)), passed)
 
     @property
@@ -101,7 +101,7 @@ class Runner:
         return self._state.options.real is not None
 
     def seeded(self, count: int) -> None:
-        """Run *count* cases whose choices are hashes: the same cases every time, not tied to any row."""
+        """Run *count* cases whose choices come from hashes: the same cases every time, independent of the rows."""
         for index in range(count):
             self.run(self._built(functools.partial(seeded_case, self._target, index, alone=self._alone)))
 

@@ -1,4 +1,4 @@
-"""Where stored cases lie: in the run's folder of cases and, for shipped operators, in the rooms of their platforms."""
+"""Folders of stored cases: the run's own and, for shipped operators, those of the platforms' rooms."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Stores:
         return [self.options.cases, *(room.cases for room in self._rooms if is_folder(room.cases))]
 
     def goldens(self) -> list[Path]:
-        """Return the files of goldens that there are."""
+        """Return the existing files of goldens."""
         return [path for folder in self.folders if is_file(path := folder / GOLDEN / self._golden)]
 
     def golden(self, platform: str) -> Path:

@@ -100,7 +100,7 @@ def update_goldens(
 
 
 def _updated(target: Target, engine: Engine, golden: Golden, reason: str) -> Golden:
-    """Return *golden* itself where its codes hold, else with those of today; of another case where it is not legal."""
+    """Return *golden*, with the current codes if they differ, and with a new case if its own is not legal."""
     if _is_legal(target, golden.case):
         return refreshed(target, engine, golden.case, reason, golden)
     return replace(new_golden(target, engine, reason), history=(*golden.history, Change(reason)))

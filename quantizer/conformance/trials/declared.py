@@ -1,4 +1,4 @@
-"""The numbers and stages by which a case is judged: those of the platform's own functions, whatever a plugin provides.
+"""The numbers and stages by which a case is judged. They come from the platform's own functions, not from a plugin.
 
 The judge of a case follows from the operator, the scheme and the platform. A function under test that provides numbers
 of another kind chooses no other judge by it: `parameters` names both kinds, and the codes are judged by the numbers of
@@ -73,7 +73,7 @@ def _with_parameters(trial: Trial, parameters: Parameters) -> Trial:
 
 
 def known_stages(trial: Trial) -> set[str] | None:
-    """Return the stages that a plugin's forward may show; None if the platform's own forward runs, or shows none.
+    """Return the stages that a plugin's forward may show; None if the platform's own forward runs or shows no stages.
 
     They are those that the spec or the platform declares, else those that the platform's own forward shows for the
     case.

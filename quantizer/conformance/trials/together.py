@@ -22,7 +22,7 @@ SIZES = (3, 5, 16)
 
 
 def takes_batches(trial: Trial) -> bool:
-    """Return whether what runs takes several trials in one call."""
+    """Return whether the function under test takes several trials in one call."""
     engine = trial.engine
     return isinstance(engine, BuiltinEngine) and engine.batches(trial.call, trial.target.platform)
 
@@ -51,7 +51,7 @@ def _structures(trials: Sequence[Trial]) -> list[list[Trial]]:
 
 
 def _run(trials: Sequence[Trial]) -> str | None:
-    """Give each trial its result of one call; return why there are none, if the call failed."""
+    """Give each trial its result from one call; return the reason if the call failed."""
     engine = trials[0].engine
     assert isinstance(engine, BuiltinEngine)
     try:
@@ -81,7 +81,8 @@ def _codes(made: Sequence[Staged]) -> list[Staged]:
 def in_a_batch(trial: Trial) -> Verdict | None:
     """Judge a batch of the case and another trial in turns: each has the codes that it has alone.
 
-    The other trial has the operands reversed and another zero point of the output. None where what runs takes one case.
+    The other trial has the operands reversed and another zero point of the output. None if the function under test
+    takes one case per call.
     """
     if not takes_batches(trial):
         return None
