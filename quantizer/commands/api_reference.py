@@ -51,7 +51,7 @@ def _entry(name: str, value: object) -> Iterator[str]:
 
 
 def _signature(value: object) -> str:
-    """Return the names of the parameters, without types; nothing for an exception or an enumeration."""
+    """Return the names of the parameters, without types; empty for an exception or an enumeration."""
     if inspect.isclass(value) and issubclass(value, enum.Enum | Exception):
         return ""
     try:

@@ -102,7 +102,7 @@ class Expression:
 
     @functools.cached_property
     def settled(self) -> bool | None:
-        """The truth value that no variable can change; None if it depends on them."""
+        """The constant truth value; None if it depends on variables."""
         return _settled(self.tree)
 
 

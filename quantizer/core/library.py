@@ -47,7 +47,7 @@ class Library:
     specs: Mapping[str, Spec]
     """Operator -> its spec."""
     paths: Mapping[str, Path]
-    """Operator -> the file of its spec."""
+    """Operator -> its spec file."""
     positions: Mapping[str, Positions] = field(repr=False)
     """Operator -> the places of its spec's keys, for annotations."""
     schemes: Mapping[str, Scheme]
@@ -92,15 +92,15 @@ class Library:
         return replace(self, platforms=MappingProxyType(kept))
 
     def spec(self, op: str) -> Spec:
-        """Return the spec of *op*; SpecError with the nearest name where there is none."""
+        """Return the spec of *op*; SpecError with the nearest name if it does not exist."""
         return _named(self.specs, op, "operator")
 
     def scheme(self, name: str) -> Scheme:
-        """Return the scheme called *name*; SpecError with the nearest name where there is none."""
+        """Return the scheme called *name*; SpecError with the nearest name if it does not exist."""
         return _named(self.schemes, name, "scheme")
 
     def platform(self, name: str) -> Platform:
-        """Return the platform called *name*; SpecError with the nearest name where there is none."""
+        """Return the platform called *name*; SpecError with the nearest name if it does not exist."""
         return _named(self.platforms, name, "platform")
 
 
@@ -204,7 +204,7 @@ def load_library(extra_paths: Sequence[Path] = ()) -> Library:
 
 
 def spec_files(paths: Sequence[Path]) -> list[Path]:
-    """Return the spec files of folders (in the order of names) and single files; SpecError if there is nothing."""
+    """Return the spec files of folders (ordered by name) and single files; SpecError if there are none."""
     found: dict[Path, None] = {}
     for path in paths:
         if is_folder(path):
@@ -227,7 +227,7 @@ def shipped_platforms() -> list[Path]:
 
 
 def scheme_files(paths: Sequence[Path]) -> list[Path]:
-    """Return the schemes files: the shipped one, those of rooms, and those of *paths*; each once."""
+    """Return the schemes files of the package, of rooms and of *paths*, each once."""
     folders = (shipped_folder(), *(room.folder for room in rooms()), *paths)
     return list(dict.fromkeys(file for folder in folders if is_file(file := folder / SCHEMES_FILE)))
 
@@ -315,7 +315,7 @@ def all_parts(files: Sequence[Path], problems: list[str]) -> Schemes:
 def _unknown_names(
     specs: Mapping[str, _Entry[Spec]], platforms: Mapping[str, _Entry[Platform]], schemes: Mapping[str, Scheme]
 ) -> Iterator[str]:
-    """Yield a message for each scheme or platform that a file names and that nothing declares."""
+    """Yield a message for each undeclared scheme or platform that a file names."""
     for platform in platforms.values():
         if (home := platform.model.functions) is not None and home not in (known := declared_platforms()):
             text = f"{home!r}: no room has a platform of that name.{suggestion(home, known, 'Known')}"

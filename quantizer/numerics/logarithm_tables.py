@@ -36,7 +36,7 @@ def staged(x: Tensor, axis: int) -> dict[str, Tensor]:
 def provided(request: Request) -> Parameters:
     """Return parameters with both tables, the multiplier of the shares' steps, and the logarithms' output.
 
-    GraphError if shares have more codes than the table of logarithms, which has those of the input.
+    GraphError if the softmax outputs have more codes than the table of logarithms, which has as many as the input.
     """
     part, rules = request.scheme.activation, request.platform.parameters
     parameters = default_parameters(request)

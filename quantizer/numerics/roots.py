@@ -29,7 +29,8 @@ _CHUNK = 30
 def square_root(squares: Tensor, offset: Fraction) -> tuple[Tensor, Tensor]:
     """Return int64 (mantissa, exponent) with `sqrt(squares + offset) = mantissa * 2**-exponent`, floored to 32 bits.
 
-    squares: int64, not negative; offset: added exactly. The mantissa of 0 is 0, every other one in [2**31, 2**32).
+    squares: int64, not negative; offset: added exactly. The mantissa of 0 is 0; every other mantissa is in [2**31,
+    2**32).
     """
     mantissas, exponents = [], []
     top, bottom = offset.numerator, offset.denominator

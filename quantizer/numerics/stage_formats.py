@@ -1,4 +1,5 @@
-"""Formats of a case's declared stages: what a kernel that rounds more than once needs besides its multipliers."""
+"""Formats of a case's declared stages. A kernel that rounds more than once needs them in addition to its
+multipliers."""
 
 from __future__ import annotations
 

@@ -20,9 +20,9 @@ from quantizer.numerics.ratio_to_multiplier import (
 )
 
 SEPARATE = ("concatenation",)
-"""Families whose operands go to the output one by one; others are brought to one scale before they meet."""
+"""Families that rescale each operand to the output separately. Other families bring operands to one scale first."""
 ALONE = (*SEPARATE, "comparison")
-"""Families each of whose operands is brought to the output's scale, by a multiplier of its own."""
+"""Families whose operands each have their own multiplier to the output's scale."""
 """Families without a multiplier where both operands have the same parameters."""
 FACTOR_BITS = 15
 FACTOR_LIMIT = (1 << FACTOR_BITS) - 1
@@ -42,8 +42,9 @@ def rescale_sum(
 ) -> Rescale:
     """Return factors and multiplier of `f(factor * (code - zero_point))`; f is a sum or a selection (maximum).
 
-    *count*: what a mean divides by, 1 where it is not one number. *variant*: the one that the case has, if not the
-    family's. exact, f32_dequantized: factors are the input scales, divided by the output scale. Other float32 variants:
+    *count*: the divisor of a mean; 1 if there is no single divisor. *variant*: the case's variant, if it differs from
+    the family's. exact, f32_dequantized: factors are the input scales, divided by the output scale. Other float32
+    variants:
     factors are float32 ratios. multiplier_shift: integer factors of 15 bits and one multiplier (two operands that
     meet), or a multiplier for each operand (concatenation, or one operand). Fixed-point ones of a platform that widens
     operands: `rescale_widened`, or a multiplier for each operand that goes to the output alone. area_multiplier,
@@ -129,7 +130,7 @@ def _ratio_of_each(
 
 
 def _kernel_order(shapes: Mapping[str, tuple[int, ...]], names: list[str]) -> list[str]:
-    """Return two operands in the order in which element-wise kernels of float32 ratios take them.
+    """Return two operands in the order that element-wise kernels with float32 ratios use.
 
     Find the innermost axis of more than one element. An operand that broadcasts along it comes second, as a scalar.
     If no such axis exists, the first operand is that scalar.
@@ -155,9 +156,8 @@ def _crossed_sum(
 ) -> Rescale:
     """Return integer factors ~ the other operand's steps, and the multiplier that undoes them.
 
-    y = f((a - za) * k_a, (b - zb) * k_b) * m * 2**-n, k_a ~ steps_b, k_b ~ steps_a, float32 arithmetic. Operands of
-    equal parameters have no factors; unless *rescaled* they have no multiplier either, whatever the output's
-    scale.
+    y = f((a - za) * k_a, (b - zb) * k_b) * m * 2**-n, k_a ~ steps_b, k_b ~ steps_a, float32 arithmetic. Operands with
+    equal parameters have no factors. Unless *rescaled*, they have no multiplier either, for any scale of the output.
     """
     if len(inputs) != 2:
         raise UnsupportedError(

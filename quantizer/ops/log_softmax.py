@@ -1,4 +1,5 @@
-"""Logarithm of softmax: exponentials from a table, the logarithm of their sum taken off each distance."""
+"""Logarithm of softmax: exponentials come from a table, and the logarithm of their sum is subtracted from each
+distance."""
 
 from __future__ import annotations
 

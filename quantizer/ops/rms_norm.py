@@ -1,4 +1,5 @@
-"""Root-mean-square normalisation: elements divided by the root of their mean square over trailing axes, scaled."""
+"""Root-mean-square normalization: elements are divided by the root of their mean square over trailing axes, then
+scaled."""
 
 from __future__ import annotations
 

@@ -31,7 +31,10 @@ class Shard:
         return f"{self.index}/{self.count}"
 
     def holds(self, item: str) -> bool:
-        """Return whether *item* is of this shard: by a hash of its name, so that new items move no old ones."""
+        """Return whether *item* is in this shard.
+
+        A hash of its name decides, so that new items do not move old ones.
+        """
         digest = hashlib.sha256(item.encode()).digest()
         return int.from_bytes(digest[:8], "big") % self.count == self.index - 1
 
@@ -128,7 +131,7 @@ def _check_complete(shards: Sequence[tuple[Path, Shard]]) -> None:
 
 
 def _check_same(first: Path, wanted: Facts, folder: Path, facts: Facts) -> None:
-    """Raise CaseError if two shards were run differently: the first field in which they differ."""
+    """Raise CaseError if two shards were run differently; it names the first field in which they differ."""
     known, others = ({(one.name, one.origin) for one in one_run.functions} for one_run in (wanted, facts))
     if odd := sorted(known ^ others):
         here, there = (folder, first) if odd[0] in others else (first, folder)

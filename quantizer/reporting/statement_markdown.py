@@ -29,7 +29,7 @@ def render(statement: Statement, *, max_bytes: int = MAX_BYTES) -> str:
 
 
 def _refused(cases: int) -> str:
-    """Return how many of the cases the engine or a plugin does not compute: nothing is stated of them."""
+    """Return how many cases the engine or a plugin does not compute. The statement does not cover them."""
     return f" ({cases:,} of them refused or unsupported, and not judged)" if cases else ""
 
 

@@ -68,7 +68,7 @@ def stacked_shapes(
 ) -> dict[str, Shape] | None:
     """Return the shapes of *count* data sets one after another along *axis*; None if that is not a legal case.
 
-    It is one where the axis cuts activations alone, is not that of the channels, and the output grows along it alone.
+    The axis must cut only activations, must not be the channel axis, and the output must grow only along it.
     """
     found = _stacked_shapes(spec, tuple(shapes.items()), tuple(attrs.items()), axis, count)
     return None if found is None else dict(found)
@@ -107,7 +107,7 @@ class Part:
 def parts(spec: Spec, case: Case) -> Iterator[Part]:
     """Yield the parts of a stack, each as the case that it is alone: with the constants of the whole, its axis untiled.
 
-    Raises CaseError if the case is not a stack of its axis.
+    Raises CaseError if the case is not a stack along its axis.
     """
     return (part_at(spec, case, place) for place in range(len(sizes_of_parts(spec, case))))
 
@@ -167,5 +167,5 @@ def _moved(box: Box, axis: int, end: tuple[int, int]) -> Box:
 
 
 def _alone(data: DataRecipe, axis: str, own: tuple[str, int]) -> DataRecipe:
-    """Return the recipe of one part: a plain one where it is that of the constants, too."""
+    """Return the recipe of one part; a plain recipe if the constants have the same one."""
     return DataRecipe(data.set, data.seed, stack=None if own == (data.set, data.seed) else Stack(axis, (own,)))
