@@ -38,7 +38,7 @@ class Grid(Protocol):
 
 
 def least_divergence(counts: Tensor, low: float, high: float, codes: Grid) -> tuple[float, float]:
-    """Return -+ the end whose clipped histogram of sizes is nearest to its coarse form by Kullback-Leibler divergence.
+    """Return -+ the end with the least Kullback-Leibler divergence of clipped histogram and its coarse form.
 
     counts [bins] over [low, high], low 0. Ends are multiples of as many bins as there are codes of one sign. Values
     beyond the end are counted in the last bin. Source: PPQ's TorchHistObserver, after TensorRT's 8-bit calibration.

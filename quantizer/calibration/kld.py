@@ -1,5 +1,4 @@
-"""Finds the clip for which the histogram, coarsened to the codes, has the least Kullback-Leibler divergence from the
-observed one."""
+"""Finds the clip whose histogram, coarsened to the codes, has the least Kullback-Leibler divergence."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def domains_of(spec: Spec) -> dict[str, Domain]:
 
 @functools.lru_cache(maxsize=256)
 def draw_order(spec: Spec) -> tuple[str, ...]:
-    """Return dims and attrs so that each comes after all that its domain names, else in the order of the file.
+    """Order dims and attrs so that each follows the names in its domain; otherwise keep the order of the file.
 
     SpecError if names need each other's values.
     """

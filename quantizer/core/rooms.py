@@ -220,7 +220,7 @@ def graph_platform() -> str:
 
 
 def oracle_of(family: str, places: Iterable[str]) -> Oracle | None:
-    """Return the oracle of an operator family on the first of *places* that has one; None: the generic judge applies.
+    """Return the oracle of an operator family on the first of *places* with an oracle; None: the generic judge.
 
     places: the names of one platform (`Platform.places`).
     """

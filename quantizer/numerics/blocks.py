@@ -48,7 +48,7 @@ def sums_of_blocks(
 
 
 def finish_blocks(acc: Tensor, parameters: Parameters, rescale: Rescale, output: QParams, mode: RoundingMode) -> Tensor:
-    """Return the codes of the sums of blocks: each times its own scale, added, rounded once."""
+    """Return the codes of scaled sums of blocks: each sum times its own scale, added, rounded once."""
     held = limit(acc, parameters.accumulator_bits, parameters.platform.accumulator.overflow)
     if rescale.axis is None or held.shape[-1] != rescale.mantissa.shape[-1]:
         wanted = rescale.mantissa.shape[-1]

@@ -91,7 +91,7 @@ def requantize_float32_terms(
 
 
 def dequantized_fused(codes: Tensor, scale: Tensor, zero: Tensor) -> Tensor:
-    """Return float32 `fma(scale, code, round(-zero * scale))`: the product of the zero point is rounded on its own."""
+    """Return float32 `fma(scale, code, round(-zero * scale))`: `zero * scale` is rounded separately."""
     return multiply_add(codes.float(), scale, -zero.float() * scale)
 
 

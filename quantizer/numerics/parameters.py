@@ -80,7 +80,7 @@ class Request:
         return {name: self.given.get(name) or self.input(name) for name in present}
 
     def _shared(self, names: list[str]) -> dict[str, QParams]:
-        """Return one set of parameters for all inputs: their producers', or those of the union of their ranges."""
+        """Return one set of parameters for all inputs: their producers', or from the union of their ranges."""
         values = [name for name in names if self.spec.inputs[name].kind != "index"]
         given = [self.given[name] for name in values if name in self.given]
         if any(not same_numbers(given[0], params) for params in given):

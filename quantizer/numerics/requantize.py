@@ -171,7 +171,7 @@ def in_8_lanes(channels: int) -> int:
 
 
 def _in_8_lanes(acc: Tensor, rescale: Rescale, out: QParams, channel_axis: int | None) -> Tensor:
-    """Return codes: channels in full blocks of eight rounded as `q31_half_up`, the remaining ones as `q31_double`.
+    """Return codes. Channels in full blocks of eight round as `q31_half_up`, the remaining ones as `q31_double`.
 
     A vector of eight channels, then a scalar tail.
     """

@@ -1,5 +1,4 @@
-"""Formats of a case's declared stages. A kernel that rounds more than once needs them in addition to its
-multipliers."""
+"""Formats of a case's declared stages, for kernels that round more than once."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Logarithm of softmax: exponentials come from a table, and the logarithm of their sum is subtracted from each
-distance."""
+"""Logarithm of softmax: a table gives exponentials; the logarithm of their sum is subtracted from each distance."""
 
 from __future__ import annotations
 

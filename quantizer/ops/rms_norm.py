@@ -1,5 +1,4 @@
-"""Root-mean-square normalization: elements are divided by the root of their mean square over trailing axes, then
-scaled."""
+"""Root-mean-square normalization: divides by the root mean square over trailing axes, then scales."""
 
 from __future__ import annotations
 

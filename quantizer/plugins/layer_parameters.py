@@ -125,7 +125,7 @@ def apply(tensor: PyTensor, params: QParams, *, invariant: bool = False) -> None
 
 
 def _format(tensor: PyTensor) -> DType:
-    """Return the format of the codes: as wide as qbits where that is the same Compass format, else the format's own."""
+    """Return the format of the codes: qbits wide if that is the same Compass format, else as wide as the format."""
     dtype, bits = tensor.dtype, int(tensor.qbits or 0)
     assert dtype is not None
     if is_float(dtype):

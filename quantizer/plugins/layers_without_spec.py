@@ -136,7 +136,7 @@ class PluginLayer(LoneLayer):
 
 
 def functions_of(kind: str) -> tuple[LayerFunction, LayerFunction] | None:
-    """Return forward and quantize of a layer type, of the highest version each; None if plugins have not both."""
+    """Return forward and quantize of a layer type in their highest versions; None unless plugins have both."""
     found: dict[Kind, LayerFunction] = {}
     for function in LAYERS:
         known = found.get(function.kind)

@@ -15,7 +15,7 @@ _UNBROKEN = "\u00a0"
 
 
 def ratio_text(ratio: float) -> str:
-    """Write a ratio with two decimals, a large one with none, rounded away from 1: 1.0004 never reads as allowed."""
+    """Write a ratio with two decimals at most, rounded away from 1, so that 1.0004 is not shown as allowed."""
     if not math.isfinite(ratio):
         return "inf"
     if 0 < ratio < 0.01:

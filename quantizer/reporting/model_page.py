@@ -17,7 +17,7 @@ SHOWN = 12
 
 
 def model_lines(findings: ModelFindings) -> list[str]:
-    """Return what a terminal shows: where the engines part, who lies outside, and the parts that matter most."""
+    """Return the terminal's text: first difference of the engines, which one is wrong, the most important parts."""
     chosen = [part for part in findings.parts if part.blamed or part is findings.first]
     operators = [part for part in findings.parts if part.op != "QuantizeLinear"]
     worst = sorted(
