@@ -46,7 +46,7 @@ class Loader:
             yield self._collated(samples, indices)
 
     def sized(self, size: int) -> Loader:
-        """Return the same samples in batches of *size*, of all samples where those are fewer."""
+        """Return the same samples in batches of *size*, or in one batch if there are fewer."""
         return replace(self, size=min(len(self.data), max(1, size)))
 
     def _order(self) -> list[int]:

@@ -34,7 +34,7 @@ PROTOCOL_2_BYTES = ("_codecs", "encode")
 
 
 class RefusedError(ValueError):
-    """The pickle holds something else than arrays."""
+    """The pickle contains something else than arrays."""
 
 
 @dataclass
@@ -44,7 +44,7 @@ class _Mark:
 
 @dataclass(frozen=True)
 class _Name:
-    """What the pickle would import."""
+    """A name that the pickle would import."""
 
     module: str
     name: str
@@ -52,7 +52,7 @@ class _Name:
 
 @dataclass
 class _Built:
-    """An array or a number format that is being made."""
+    """An array or a number format under construction."""
 
     kind: str
     state: Any = None

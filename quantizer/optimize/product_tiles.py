@@ -64,7 +64,7 @@ def cut_product(graph: Graph, spec: Spec, node: Node, rows: int, columns: int) -
 
 
 class _Factors:
-    """The parts of a product's operands; each is made only once."""
+    """The parts of a product's operands. Each part is created only once."""
 
     def __init__(self, graph: Graph, spec: Spec, product: Node, tiles: Tiles) -> None:
         self.graph, self.spec, self.product, self.tiles = graph, spec, product, tiles

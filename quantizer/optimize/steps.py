@@ -227,7 +227,7 @@ def forward_zeros_quantized(work: Work) -> Work:
 
 
 def write_ir(work: Work) -> Work:
-    """Step 9: write text, constants and opt_template.json: all of them or none."""
+    """Step 9: write text, constants and opt_template.json, all or none."""
     text, blob = compass.to_bytes(compass.foreign(work.quantized_graph, work.library.specs))
     made: dict[str, Callable[[], Any]] = {
         "constants": lambda: [blob],
@@ -290,7 +290,7 @@ def optimize(options: Options, library: Library, say: Say = lambda text: None) -
 
 
 def quantized(options: Options, library: Library) -> Work:
-    """Run all steps but the last two: nothing is written."""
+    """Run all steps except the last two, without writing files."""
     work = Work(options, library)
     for step in STEPS[:-2]:
         work = step(work)

@@ -211,7 +211,7 @@ def samples_of(trained: Trained, count: int, size: int) -> dict[str, Tensor]:
 
 
 def part_of(values: Tensor, places: slice, count: int) -> Tensor:
-    """Return some samples of a tensor, all of one that has no axis of samples."""
+    """Return some samples of a tensor, or all of it if it has no axis of samples."""
     return values[places] if values.dim() and len(values) == count else values
 
 

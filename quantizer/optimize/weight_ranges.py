@@ -1,4 +1,4 @@
-"""The range of a layer's weights, as the weight strategy of its settings gives it."""
+"""The range of a layer's weights under the weight strategy of its settings."""
 
 from __future__ import annotations
 

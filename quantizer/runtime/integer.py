@@ -43,7 +43,7 @@ CODES, VALUES, REASONS, PLATFORM = "integer.codes", "integer.values", "integer.r
 """Graph.extra: tensors of the model -> the tensor of the integer graph that holds their codes, or values; node -> why
 it is computed in float; the name of the platform."""
 SHOWN = 3
-"""Nodes whose reasons one error lists."""
+"""The largest number of nodes that one error lists with their reasons."""
 QUANTIZED = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "ConvInteger", "MatMulInteger")
 
 
@@ -53,7 +53,7 @@ def integer_graph(graph: Graph, platform: str | None = None, inputs: Mapping[str
     Every tensor with parameters holds codes; nodes that the platform computes on codes have its `Parameters`. What it
     does not declare (bits, granularity, zero points, signs, sums that leave its accumulator) stays float between its
     quantizations, which is what QDQ means: as our operator where there is one, else as ONNX's own. The executor says
-    why, also where no node at all computes on integers. Shapes are those that *inputs* have, where sizes are free. Run
+    why, also where no node at all computes on integers. Free sizes are taken from *inputs*. Run
     it with `runtime.integer_executor.IntegerExecutor`. Where *platform* is absent, a room names the one of such graphs
     (`core.rooms.graph_platform`).
 
@@ -165,7 +165,7 @@ class _Work:
         return self._provided(node, spec, operands, given, inputs, output, tensors)
 
     def _output(self, node: Node, spec: Spec) -> QParams | None:
-        """Return the parameters of the result; of an index those of any integer."""
+        """Return the parameters of the result; for an index, those of an integer."""
         if next(iter(spec.quantization.outputs.values()), "") == "index":
             dtype = self.grids.graph.tensor(node.outputs[0]).dtype
             return QParams(dtype, torch.ones((), dtype=torch.float64), torch.tensor(0), dtype.min, dtype.max)
@@ -287,7 +287,7 @@ def check_declared(node: Node, graph: Graph) -> Scheme:
 def _as_provided(
     node: Node, graph: Graph, inputs: Mapping[str, QParams], output: QParams, constants: Mapping[str, Constant]
 ) -> Provided:
-    """Return the parameters that a platform has to declare: an index has none."""
+    """Return the parameters that a platform has to declare. An index has no parameters."""
     spec = specs()[node.op]
     named = {key: name for key, name in zip(spec.inputs, node.inputs, strict=False) if name is not None}
     index = next(iter(spec.quantization.outputs.values()), "") == "index"

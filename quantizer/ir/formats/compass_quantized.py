@@ -41,7 +41,7 @@ RATIOS: Mapping[str, tuple[str, ...]] = {
 FUSED_RATIOS: Mapping[tuple[str, str], tuple[str, ...]] = {("rectifier", "relu6"): SHIFT_FIRST}
 """(Family, fused activation) of layers that order them differently: a RELU6 is a rectifier with that bound."""
 ALWAYS_LISTS = ("depthwise_convolution",)
-"""Families whose multipliers are constants even where there is one channel."""
+"""Families whose multipliers are constants even for a single channel."""
 
 
 def file_format(bits: int, *, signed: bool) -> DType:
@@ -262,7 +262,7 @@ def _pair(mantissa: int, shift: int, kind: DType) -> dict[str, object]:
 
 
 def _branches(ratio: Rescale, narrow: DType) -> dict[str, object]:
-    """Return a multiplier and a shift for each operand, or nothing if all of them are copied."""
+    """Return a multiplier and a shift for each operand; empty if all operands are copied."""
     pairs = list(ratio.pairs.values())
     if not pairs:
         return {}

@@ -15,7 +15,7 @@ from quantizer.ir.formats.onnx_values import CODES, to_numpy
 from quantizer.ir.graph import FREE, Graph, Node, Tensor
 
 IR_VERSION = 10
-"""The opset of the file: the one that onnxruntime 1.18 and later read, with 4-bit integers."""
+"""The opset of the file. It has 4-bit integers, and onnxruntime 1.18 and later read it."""
 OWN_OPSET = 1
 """The version under which domains other than ONNX's are imported."""
 

@@ -183,7 +183,7 @@ def _sliced(
 
 
 def _slice(x: Tensor, attrs: dict[str, AttrValue], out_name: str | None) -> Tensor:
-    """Add a slice whose bounds are attributes; its operands for computed bounds are absent."""
+    """Add a slice with bounds as attributes, without operands for computed bounds."""
     return get_default_graph().add("top.Slice", [x, None, None, None], attrs, Result(x.dtype), out_name=out_name)[0]
 
 

@@ -28,7 +28,7 @@ def _windows(weight: Tensor, rank: int, stride: Sizes, dilation: Sizes, pad: Siz
 
 
 def _fits(op: str, x: Tensor, weight: Tensor, bias: Tensor | None, group: int) -> None:
-    """Refuse a weight whose channels are not the input's, or a bias that is not one for each filter.
+    """Refuse a weight with other channels than the input, or a bias without one number per filter.
 
     A convolution has [oc, ic / group, ...], a transposed one [oc / group, ic, ...].
     """

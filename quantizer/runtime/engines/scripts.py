@@ -26,7 +26,7 @@ class Source:
     imports: tuple[str, ...]
     """Lines, in the order of isort."""
     versions: tuple[str, ...]
-    """Parts of an f-string that say what ran."""
+    """Parts of an f-string that describe what ran."""
     lines: tuple[str, ...]
     """They may use numpy as `np` and the operands by their names."""
 

@@ -72,7 +72,7 @@ def pipes() -> tuple[BinaryIO, BinaryIO]:
 
 
 def _give_up_rights() -> None:
-    """Give up root's rights to read other processes, on Linux; other users have none."""
+    """On Linux, give up root's rights to read other processes. Other users do not have these rights."""
     if not sys.platform.startswith("linux"):
         return
     with contextlib.suppress(OSError, AttributeError, ImportError):
@@ -89,7 +89,7 @@ def _give_up_rights() -> None:
 
 
 def main(worker: str) -> None:
-    """Greet, then answer questions until there are no more."""
+    """Send the greeting, then answer questions until the stream ends."""
     questions, answers = pipes()
     system = _loaded(worker)
     sessions: OrderedDict[tuple[bytes, str], Any] = OrderedDict()

@@ -24,7 +24,7 @@ def _heads(x: Tensor, count: int | None) -> Tensor:
 
 
 def _allowed(queries: int, keys: int, offset: Tensor | int, left: int, right: int, *, causal: bool) -> Tensor:
-    """Return which keys each query may see: up to its own place where causal, and within its window."""
+    """Return which keys each query may see: up to its own place if causal, and within its window."""
     place = torch.arange(queries).reshape(-1, 1) + offset
     ahead = torch.arange(keys) - place
     allowed = torch.ones_like(ahead, dtype=torch.bool)

@@ -14,7 +14,7 @@ from quantizer.core.errors import UnsupportedError
 from quantizer.runtime.onnx.kernels import Ours, kernel, mapped
 
 UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)
-"""Integer types for which torch has few operations; numpy computes with them."""
+"""Integer types with few torch operations; numpy computes on them."""
 LARGEST_EXACT = 2.0**24
 """float32 represents every whole number up to this one."""
 Binary = Callable[[Any, Any], Any]

@@ -1,4 +1,4 @@
-"""Operators on indices: gather, scatter, and those that return indices."""
+"""Operators on indices: gather, scatter, and operators that return indices."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ _STASHES = {1: torch.float32, 11: torch.float64}
 def range_(start: Tensor, limit: Tensor, delta: Tensor, *, stash_type: int | None = None) -> Tensor:
     """Numbers from start by delta up to, not with, limit: max(ceil((limit - start) / delta), 0) of them.
 
-    Those of 16 bits are computed as `stash_type` says, and rounded once.
+    16-bit numbers are computed in `stash_type` and rounded once.
     """
     first, last, step = (scalar(value, 0) for value in (start, limit, delta))
     if step == 0:

@@ -146,7 +146,7 @@ def lstm(
     """Gates in the order input, output, forget, cell; peepholes in the order input, output, forget.
 
     *clip* bounds the inputs of the gates' activations and of the cell's input, but not the cell's state, as in ONNX
-    Runtime. With input_forget the state keeps what the input gate leaves.
+    Runtime. With input_forget the state keeps the share that the input gate leaves.
     """
     hidden = _checked("LSTM", direction, clip, hidden_size, r)
     count = len(DIRECTIONS[direction])

@@ -25,7 +25,7 @@ def axes_given(op: str, x: Tensor, axes: Any, noop: int) -> tuple[int, ...] | No
 
 
 NARROW = {"ReduceL2": (torch.float16, torch.bfloat16)}
-"""Formats in which the registry's operator would overflow in between, or lose digits."""
+"""Formats in which the registry's operator would overflow in intermediate results, or lose digits."""
 
 
 def _reduction(name: str, function: Reduce, alone: Callable[[Tensor], Tensor], ours: str | None = None) -> None:
@@ -94,7 +94,7 @@ def _in_float(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
 
 
 def _squares(x: Tensor, axes: tuple[int, ...], keep: bool) -> Tensor:  # noqa: FBT001 - torch's order
-    """Return the sum of squares; those of float16 pass its range, so that they stay in float32."""
+    """Return the sum of squares. Squares of float16 numbers exceed its range, so they stay in float32."""
     wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
     return _sum(wide * wide, axes, keep)
 
