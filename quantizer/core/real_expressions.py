@@ -100,7 +100,7 @@ def evaluate_number(expression: RealExpression, numbers: Mapping[str, float]) ->
 
 
 def _problem(node: ast.expr) -> str:
-    """Return why *node* is not part of the language, or nothing."""
+    """Return the reason why *node* is not part of the language, or None."""
     match node:
         case ast.Constant(value=value):
             is_number = type(value) in (int, float) and abs(value) <= MAX_MAGNITUDE  # type: ignore[arg-type]

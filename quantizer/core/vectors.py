@@ -120,7 +120,7 @@ class Allowed(Model):
     conclusive: Annotated[int, Field(ge=1, le=MOST_CODES)]
     """An element whose interval has more codes than this decides nothing: inside it does not pass, outside it fails."""
     vacuous: Count
-    """How many elements decide nothing."""
+    """The number of inconclusive elements."""
 
 
 class VectorCase(Model):

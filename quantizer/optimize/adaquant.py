@@ -48,7 +48,7 @@ class Grid:
         return (self.steps * values.float() + self.zero).round().clamp(self.low, self.high)
 
     def real(self, codes: Tensor) -> Tensor:
-        """Return what codes mean."""
+        """Return the parameters of the codes."""
         return (codes - self.zero) * (1.0 / self.steps)
 
     def ends(self) -> tuple[Tensor, Tensor]:

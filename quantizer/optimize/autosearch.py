@@ -1,5 +1,4 @@
-"""mixed_precision_auto_search: finds the layer from which on a graph needs more bits, or floating point, to keep its
-score."""
+"""mixed_precision_auto_search: finds the layer from which on a graph needs more bits, or floating point."""
 
 from __future__ import annotations
 

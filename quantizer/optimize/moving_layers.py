@@ -48,7 +48,7 @@ class MovingLayer(LoneLayer):
     batch: int = 0
     """Size of the first axis of its input, from the IR."""
     inputs: tuple[QParams, ...] = ()
-    """Parameters of what it reads, once it is quantized."""
+    """Parameters of its input, after quantization."""
 
     @property
     def quantized(self) -> bool:

@@ -26,7 +26,7 @@ class SignLayer(LoneLayer):
 
     attrs: Mapping[str, AttrValue]
     x: QParams | None = None
-    """Parameters of what it reads, once it is quantized."""
+    """Parameters of its input, after quantization."""
 
     def run(self, operands: Sequence[Tensor]) -> list[Tensor]:
         """Return -1, 0 and 1; NaN stays NaN, as in torch."""

@@ -96,7 +96,7 @@ class OneInputLayer(LoneLayer):
     given: Mapping[str, Tensor] = field(default_factory=dict)
     """Constants of the file."""
     x: QParams | None = None
-    """Parameters of what it reads, once it is quantized."""
+    """Parameters of its input, after quantization."""
     y: QParams | None = None
 
     @property

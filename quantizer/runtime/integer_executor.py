@@ -48,7 +48,7 @@ class IntegerExecutor:
 
     @property
     def floats(self) -> list[str]:
-        """Return the nodes that compute in float, since the platform declares no integer function for what they have.
+        """Return the nodes that compute in float because the platform has no integer function for them.
 
         `reasons` says why, by the node's name.
         """

@@ -29,7 +29,7 @@ class Intervals:
 
     @property
     def vacuous(self) -> int:
-        """How many elements decide nothing."""
+        """The number of inconclusive elements."""
         return int(np.count_nonzero(self.high - self.low >= self.conclusive))
 
 

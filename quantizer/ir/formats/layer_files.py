@@ -1,4 +1,4 @@
-"""Loads the file formats whose layers specs describe (key `formats`), and lists the systems whose words specs may use.
+"""Loads the file formats that specs describe under `formats`, and lists the systems that specs may name.
 
 Entry points name the formats (`core.rooms.layer_formats`); a room adds systems (`Room.names`).
 """

@@ -47,7 +47,7 @@ def write(graph: Graph, folder: PathLike, name: str, state: State) -> Files:
 
     Both files are written or neither; the same graph gives the same bytes. The graph that is read back is called
     *name*, has its nodes in the
-    order of execution and no tensor that nothing reads. UnsupportedError for what the text cannot hold.
+    order of execution and no tensor that nothing reads. UnsupportedError if the text cannot express it.
     """
     text, weights = to_bytes(graph, name, state)
     files = Files(Path(folder) / f"{name}_origin.mlir", Path(folder) / weight_file(name, state))

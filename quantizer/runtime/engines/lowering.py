@@ -55,7 +55,7 @@ class Lowering(Protocol):
 
     @staticmethod
     def lower_sums(call: Call, codes: Mapping[str, Tensor], parameters: Parameters, variant: str) -> Lowered | None:
-        """Return the sums before requantization, None if they are not shown; asked only if CHECKS has `exact`."""
+        """Return the sums before requantization, None if they are hidden; called only if CHECKS has `exact`."""
 
 
 def load_lowering(module: str) -> Lowering:
