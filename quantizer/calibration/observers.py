@@ -51,7 +51,7 @@ class Codes:
 
 @dataclass
 class Observer(ABC):
-    """Sees every batch of one tensor, in as many passes as it asks for, and then says its range."""
+    """Observes every batch of one tensor, in as many passes as it needs, and then returns its range."""
 
     codes: Codes
     passes: int = 1

@@ -56,7 +56,7 @@ def _signature(value: object) -> str:
         return ""
     try:
         parameters = inspect.signature(value).parameters.values()  # type: ignore[arg-type]
-    except (TypeError, ValueError):  # a class whose constructor is not Python
+    except (TypeError, ValueError):  # the constructor of this class is not written in Python
         return ""
     names = ", ".join(_names(list(parameters)))
     return f"({names})" if len(names) <= LONGEST else "(...)"

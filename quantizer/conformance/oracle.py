@@ -1,8 +1,8 @@
 """Input and output types of a room's oracle: codes, grids and numbers of one case in numpy.
 
 A room names its oracles in its descriptor (`core.rooms.Oracle`). An oracle has up to three functions of `Asked`: the
-codes that a right kernel gives, before the fused activation cuts them and the format saturates them; the entries of a
-table; and integers that the rule provides. Below are the two rules of fixed-point numbers that several oracles share.
+right codes before the fused activation and saturation; the entries of a table; and integers of the rule. Below are
+the two rules of fixed-point numbers that several oracles share.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Asked:
     shape: tuple[int, ...]
     """Of the output."""
     codes: Mapping[str, Array]
-    """Of each operand, int64; empty where a rule's numbers are judged."""
+    """The codes of each operand, int64; empty while a rule's numbers are judged."""
     grids: Mapping[str, Grid]
     """Of each operand."""
     output: Grid

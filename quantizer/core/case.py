@@ -137,14 +137,14 @@ class Case:
     def but(self, **changes: Any) -> Case:
         """Return this case with some fields changed; TypeError for a name that is not a field."""
         if not changes.keys() <= self.__dict__.keys():
-            return replace(self, **changes)  # which says what is wrong
-        other = object.__new__(Case)  # a tenth of the time of `replace`, of which a case needs some twenty
+            return replace(self, **changes)  # its error names the problem
+        other = object.__new__(Case)  # ten times faster than `replace`, which a case needs some twenty times
         other.__dict__.update(self.__dict__ | changes)
         return other
 
     @staticmethod
     def from_dict(raw: object, where: str) -> Case:
-        """Read what `to_dict` wrote; CaseError with *where* and the first field that is wrong."""
+        """Read the output of `to_dict`; CaseError with *where* and the first wrong field."""
         from quantizer.core.case_file import CaseModel, read_model
 
         model = read_model(CaseModel, raw, where)
@@ -152,7 +152,7 @@ class Case:
 
     @staticmethod
     def from_json(text: str, where: str) -> Case:
-        """Read what `to_json` wrote; CaseError with *where* and the first field that is wrong."""
+        """Read the output of `to_json`; CaseError with *where* and the first wrong field."""
         try:
             raw = json.loads(text)
         except (ValueError, RecursionError) as err:

@@ -1,4 +1,4 @@
-"""Errors that a user can cause. Each message says where, which value, which rule it breaks, what to write instead."""
+"""Errors that a user can cause. Each message names the place, the value, the violated rule and the remedy."""
 
 from __future__ import annotations
 

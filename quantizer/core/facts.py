@@ -18,7 +18,7 @@ class SpecFacts(Model):
 
     version: str
     path: str
-    """From the root of the run; of an installed spec from the folder of the package."""
+    """Relative to the root of the run; for an installed spec, to the folder of the package."""
     sha256: str
     lines: dict[str, int]
     """Top-level key of the file -> its line, from 1."""

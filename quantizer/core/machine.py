@@ -27,7 +27,7 @@ class Machine(Model):
 
 
 def read_machine(text: str, where: str) -> Machine:
-    """Read what `to_json` wrote; CaseError names the field that is wrong."""
+    """Read the output of `to_json`; CaseError names the wrong field."""
     try:
         raw = json.loads(text)
     except (ValueError, RecursionError) as err:

@@ -1,4 +1,4 @@
-"""Turns pydantic's errors into our messages: where, which value, which rule, what to write instead."""
+"""Turns pydantic's errors into our messages: place, value, rule and remedy."""
 
 from __future__ import annotations
 

@@ -151,7 +151,7 @@ class TableRule(Model):
     """Operator families whose linspace tables begin at the smallest used code. Restricted codes lack the smallest code
     of their format; these tables do not repeat an entry for it."""
     segments: Annotated[int, Field(ge=2, le=32768)] | None = None
-    """Segments of the table of an activation of more than 8 bits; it has one entry more. None: as `entries` says."""
+    """Segments of the table of an activation of more than 8 bits; it has one entry more. None: as in `entries`."""
     interpolation: Literal["down", "half_up"] = "down"
     """How a value between two entries is rounded."""
 
@@ -241,11 +241,11 @@ class Platform(Model):
     """Scheme -> the operator families that have it here. A scheme that is not named has all families that it fits.
     Schemes of formats other than integers, or with weights in blocks, must be named."""
     graph_schemes: list[str] = []
-    """Further schemes that its kernels can compute in a graph, although its own quantizer makes none of them."""
+    """Further schemes that its kernels can compute in a graph, although its own quantizer never uses them."""
     ops: list[str] | None = None
     """Operators that the system has; None: all."""
     ops_named_for: str | None = None
-    """A key of `names`. The platform also has every operator whose spec gives a name under this key."""
+    """A key of `names`. The platform also has every operator with a name under this key in its spec."""
     quantizer: Quantizer = Quantizer()
     """How a real value becomes a code."""
     kernel_quantizer: Quantizer | None = None

@@ -60,7 +60,7 @@ class Readable:
         where = where or shown_path(path)
         with self.opened(path, where) as file:
             raw = file.read(os.fstat(file.fileno()).st_size)
-            while more := file.read(_MORE):  # a file may grow, and those of /proc say that they are empty
+            while more := file.read(_MORE):  # a file may grow, and files in /proc report a size of 0
                 raw += more
                 if len(raw) > self.most:
                     raise self._too_long(where)

@@ -1,4 +1,4 @@
-"""Readings: other arithmetics that are right for a plugin where the owner of the run says so (ADR 0027).
+"""Readings: other arithmetics that are right for a plugin if the owner of the run says so (ADR 0027).
 
 A reading replaces the platform's arithmetic for a whole item. A function under test cannot choose a reading. The key
 `readings` of a spec or the option `--op-reading OPERATOR/PLATFORM:READING` chooses it.

@@ -58,7 +58,7 @@ class Tensor:
     shape: tuple[int, ...]
     dtype: DType
     data: torch.Tensor | None = None
-    """Of a constant: its values, of type `container(dtype)`."""
+    """The values of a constant, of type `container(dtype)`."""
     qparams: QParams | None = None
     ranked: bool = True
     """False where even the number of axes is known only when the graph runs; `shape` is then ()."""

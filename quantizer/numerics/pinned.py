@@ -1,7 +1,6 @@
 """Float32 operations of torch with equal bits on every processor, for code that decides parameters or codes.
 
-Six kinds of operations are replaced, each where float32 is read; torch gives the same bits on every processor for all
-others.
+Six kinds of float32 operations are replaced. For all other operations torch gives the same bits on every processor.
 
 * Functions of torch's vector kernels (sigmoid, softmax ...): the same IEEE steps, or rounded from float64.
 * Small products in batches, and transposed convolutions: added in an order that is defined here.
@@ -111,7 +110,7 @@ def _functional(func: Any) -> Any:
 
 
 def _of_mkl(func: Any, *args: Any, **kwargs: Any) -> Any:
-    """Compute by MKL where its branch is pinned, else in float64."""
+    """Compute by MKL if its branch is pinned, else in float64."""
     return (_functional(func) if mkl.is_pinned() else _wide_of(func))(*args, **kwargs)
 
 

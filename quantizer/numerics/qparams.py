@@ -36,7 +36,7 @@ class QParams:
     steps: Tensor | None = None
     """float32 codes per unit, where a platform's arithmetic multiplies by that number instead of dividing by scale."""
     blocks: Blocks | None = None
-    """Of parameters per block: where its blocks lie. `axis` is then counted from the front."""
+    """For parameters per block: the layout of the blocks. `axis` is then counted from the front."""
 
     def __post_init__(self) -> None:
         if not _all_positive(self.scale):

@@ -85,7 +85,7 @@ def quotient(numerator: Tensor, mantissa: Tensor, exponent: Tensor, rounding: Ro
         grown = rest << step
         digits = torch.div(grown, divisor, rounding_mode="floor")
         result, rest, left = (result << step) + digits, grown - digits * divisor, left - step
-    # the last bit and the sign of the floor are all that a mode asks of it
+    # a mode needs only the last bit and the sign of the floor
     last = (result & 1) - 2 * (result < 0)
     rounded = divide(last * divisor + rest, divisor, rounding) + (result - last)
     return torch.where((mantissa > 0) & (places >= 0), rounded, 0)

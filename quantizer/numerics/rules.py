@@ -127,8 +127,9 @@ def weight_params(
 ) -> QParams:
     """Return the parameters of *weights* from their extrema (or *ends*), one pair per slice along *axis* or one in all.
 
-    weights: float, any shape. axis: the channel axis, None for one scale for the tensor. group: that many neighbouring
-    channels share their parameters, whatever the granularity; 1 is per channel. block_axis: along which the scheme's
+    weights: float, any shape. axis: the channel axis, None for one scale for the tensor. group: that many
+    neighbouring channels share their parameters under every granularity; 1 is per channel. block_axis: along which
+    the scheme's
     blocks lie.
     """
     if part.granularity == "block":

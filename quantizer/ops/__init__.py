@@ -142,7 +142,7 @@ class Registry:
         known = self.entries.setdefault((entry.op, entry.kind, entry.platform), [])
         for other in known:
             if other.version == entry.version and other.apart and self.origin is None:
-                return  # pytest imports the package around a spec file, a plugin's too; what is judged runs apart
+                return  # pytest imports the package around a spec file, a plugin's too, whose functions run elsewhere
             if other.version == entry.version and (other.origin == BUILT_IN) == (entry.origin == BUILT_IN):
                 if other.origin == entry.origin and unwrapped(other.function) == unwrapped(entry.function):
                     return
@@ -159,7 +159,7 @@ class Registry:
         """
         entries, own = self.entries, None
         shared = entries.get((op, kind, None))
-        for name in _names(platform):  # a plain loop: this is asked some thirty times a case
+        for name in _names(platform):  # a plain loop, because a case calls it some thirty times
             if own := entries.get((op, kind, name)):
                 break
         if own and shared:
@@ -241,7 +241,7 @@ class Registry:
 
     @contextmanager
     def loading(self, origin: str) -> Iterator[None]:
-        """Register what the block registers as coming from *origin*; take it back where the block raises."""
+        """Mark registrations in the block as coming from *origin*; undo them if the block raises."""
         before, outer = {key: list(known) for key, known in self.entries.items()}, self.origin
         self.origin = origin
         try:
@@ -319,7 +319,7 @@ def operator(
     unsupported: Mapping[str, str] | None = None,
     batched: bool = False,
 ) -> Callable[[F], F]:
-    """Register the decorated function as one of *op*'s functions: as *kind*, or as what its own name says.
+    """Register the decorated function as one of *op*'s functions: as *kind*, by default its own name.
 
     A name that says the kind ends in the platform's for a platform, for several in one word for them. *unsupported*:
     predicate -> reason, of the cases that it does not compute, such as {"groups > 1": "no grouped kernel"}; in words of

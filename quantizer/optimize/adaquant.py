@@ -63,9 +63,8 @@ def adaquant(trained: Trained, method: Method, specs: Mapping[str, Spec]) -> Lea
 
     Source: Hubara et al. 2020, in Compass's form: Adam reduces the mean squared error of the layer's output, after the
     activation layer that follows; the learning rate of the inputs' scales falls along half a cosine. Codes are
-    rounded without a gradient, so that a scale learns only from the dequantized values. Samples come in their own
-    order,
-    where the original shuffles without a seed.
+    rounded without a gradient, so that a scale learns only from the dequantized values. Samples keep their order; the
+    original shuffles them without a seed.
     """
     numbers, graph = method.numbers, as_it_calibrates(trained)
     size = max(1, int(numbers["batch_size"]))

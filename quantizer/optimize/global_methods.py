@@ -71,7 +71,7 @@ def methods_of(value: Value) -> tuple[Method, ...]:
 
 
 def global_methods() -> Kind:
-    """Return the kind of `none` and of methods joined by &; those that choose codes or scales come last."""
+    """Return the kind of `none` and of methods joined by &. Methods that choose codes or scales come last."""
 
     def parse(text: str) -> Value:
         if text.lower() in ("", "none"):

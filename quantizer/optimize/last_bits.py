@@ -63,14 +63,14 @@ def gamma(count: int, unit: float = UNIT) -> float:
 
 @dataclass(frozen=True)
 class Moved:
-    """By how much one tensor may differ: elementwise in the values of one batch, float64."""
+    """The allowed difference of one tensor: per element of the values of one batch, float64."""
 
     values: Tensor
     radius: Tensor
 
 
 def distances(runner: Runner, graph: Graph, feeds: Mapping[str, Tensor]) -> dict[str, Moved]:
-    """Return each tensor's real values and how far those of another machine may be from them."""
+    """Return each tensor's real values and the possible distance of another machine's values."""
     found: dict[str, Moved] = {}
     codes: dict[str, Tensor] = {}
     for name, node, values in runner.forward_in_types(graph, feeds):

@@ -1,4 +1,4 @@
-"""From a data set class to checked batches: as many inputs as the graph has, of its shapes, finite."""
+"""Makes checked batches from a data set class: with the graph's inputs and shapes, and finite values."""
 
 from __future__ import annotations
 

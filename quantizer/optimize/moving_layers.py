@@ -87,7 +87,7 @@ class MovingLayer(LoneLayer):
         return {**self.attrs, "to_dtype": filed(self.inputs[0]).dtype}
 
     def _code(self, value: AttrValue) -> float:
-        """Return the code of a number in its own type: none of our modes reads it, but the original writes it."""
+        """Return the code of a number in its own type. No mode here reads it, but the original writes it."""
         params = self.inputs[0]
         code = round(float(cast("float", value)) * float(scale_of(params)) + int(params.zero_point))
         held = min(max(code, params.qmin), params.qmax)

@@ -167,7 +167,7 @@ def winograd_where_it_fits(
     keys: Mapping[str, LayerKey],  # noqa: ARG001
     options: Options,  # noqa: ARG001
 ) -> tuple[Graph, Mapping[str, Settings]]:
-    """Have convolutions computed by Winograd's algorithm where the cfg asks for it and it is faster.
+    """Use Winograd's algorithm for convolutions if the cfg requests it and it is faster.
 
     Their weights are transformed before statistics are gathered.
     """

@@ -30,7 +30,7 @@ def is_product(node: Node) -> bool:
 
 
 def numbers_of_tiles(graph: Graph, node: Node, options: Options) -> tuple[int, int]:
-    """Return into how many rows and columns of tiles the cfg has a product cut; (1, 1) where it stays whole.
+    """Return the numbers of rows and columns of tiles that the cfg requests for a product; (1, 1) without tiles.
 
     Whole with fewer rows or columns than the numbers and one more, or where a memory is named; a fully connected layer
     with one row of tiles too (Compass).

@@ -36,7 +36,7 @@ Area = tuple[Span, Span]
 
 @dataclass(frozen=True)
 class Cuts:
-    """Where the output of a chain is cut, and how many tiles one Concat joins (0: all of a row)."""
+    """The cuts of a chain's output, and how many tiles one Concat joins (0: a whole row)."""
 
     rows: tuple[Span, ...]
     columns: tuple[Span, ...]

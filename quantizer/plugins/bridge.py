@@ -1,4 +1,4 @@
-"""From layer functions of the AIPUBuilder style to functions of our registry, for platform compass."""
+"""Converts layer functions in the style of AIPUBuilder to registry functions for the platform compass."""
 
 from __future__ import annotations
 

@@ -144,7 +144,7 @@ def _foreign_place(err: BaseException) -> str:
 
 
 def explain(err: BaseException) -> str:
-    """Return the exception's type and text; of one of our errors its text, which is a sentence already."""
+    """Return the exception's type and text; for errors of this package only the text, which is a sentence already."""
     text = str(err).strip()
     if isinstance(err, PluginError) and text:
         return text

@@ -129,7 +129,7 @@ def _passed(records: Sequence[Record]) -> str:
 
 
 def _where(missing: Sequence[Record], everything: Sequence[Record]) -> str:
-    """Name targets by platform: `ideal: a4 a8`; a platform alone where all its schemes are among them."""
+    """Name targets by platform: `ideal: a4 a8`; only the platform if all its schemes are included."""
     if len(missing) == len(everything):
         return "everywhere"
     counts = Counter(record.platform for record in everything)

@@ -56,12 +56,12 @@ class RatioChange(Struct, frozen=True, gc=False):
     before: float
     after: float
     lsb_before: float | None = None
-    """Worst error end to end in steps of the output, of accuracy; None where the run did not measure it."""
+    """Worst end-to-end error in steps of the output, from `accuracy`; None if the run did not measure it."""
     lsb_after: float | None = None
 
     @property
     def grown_lsb(self) -> float:
-        """By how many steps of the output the worst error grew; 0 where one of the runs did not measure it."""
+        """The growth of the worst error in steps of the output; 0 if one of the runs did not measure it."""
         if self.lsb_before is None or self.lsb_after is None:
             return 0.0
         return self.lsb_after - self.lsb_before
@@ -73,7 +73,7 @@ class RatioChange(Struct, frozen=True, gc=False):
 
     @property
     def factor(self) -> float:
-        """By how many times it changed, up or down: above 1."""
+        """The factor of the change, up or down; above 1."""
         small, large = min(self.before, self.after), max(self.before, self.after)
         if small == large:
             return 1.0

@@ -37,7 +37,7 @@ def summary(findings: ModelFindings) -> list[str]:
         other = b if a == "float" else a
         stepped = [part for part in findings.parts if part.quantized]
         differ = max((part.apart for part in stepped or findings.parts), default=0.0)
-        unit = " steps" if stepped else ""  # a model in float has none
+        unit = " steps" if stepped else ""  # a float model has no codes
         lines = [f"{other} is at most {differ:.4g}{unit} from the float model at an edge of {len(findings.parts)}."]
     elif first is None:
         differing = sum(part.differ > 0 for part in findings.parts)

@@ -60,8 +60,8 @@ class Whole:
 def merge(folders: Sequence[Path]) -> Whole:
     """Return the run whose shards are in *folders*.
 
-    CaseError, naming the folder, where one is not whole, no shard, of another run, there twice or missing, or where a
-    record is another shard's.
+    CaseError, with the folder, if a shard is incomplete, duplicate, missing, of another run or no shard, or if a
+    record belongs to another shard.
     """
     read = [(folder, *_shard_of(folder)) for folder in folders]
     if not read:

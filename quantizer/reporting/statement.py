@@ -121,7 +121,7 @@ class Statement(Model):
 
 
 def read_statement(text: str, where: str) -> Statement:
-    """Read what `to_json` wrote; CaseError names the field that is wrong."""
+    """Read the output of `to_json`; CaseError names the wrong field."""
     try:
         raw = json.loads(text)
     except (ValueError, RecursionError) as err:

@@ -9,7 +9,7 @@ from quantizer.reporting.tables import MAX_BYTES, Column, Section, capped
 
 
 def render(statement: Statement, *, max_bytes: int = MAX_BYTES) -> str:
-    """Return the statement; where it is longer than *max_bytes*, a line says which tables were cut."""
+    """Return the statement. If it is longer than *max_bytes*, a line says which tables were cut."""
     counts = statement.counts
     head = [
         "# Conformance statement",

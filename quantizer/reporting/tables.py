@@ -65,7 +65,10 @@ class Section:
 
 
 def text_table(section: Section, *, limit: int, width: int, path: str) -> list[str]:
-    """Return the first *limit* rows, names cut so that lines keep to *width* where they can, and how many are left."""
+    """Return the first *limit* rows and the number of other rows.
+
+    Names are cut so that lines fit *width* if possible.
+    """
     shown = [tuple(printable(cell) for cell in row) for row in section.rows[:limit]]
     columns = section.columns
     if _natural(columns, shown) > width:

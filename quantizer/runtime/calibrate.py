@@ -32,7 +32,7 @@ class InfiniteTensorWarning(UserWarning):
 def calibrate(graph: Graph, configs: Mapping[str, TensorQuantizationConfig], batches: Iterable[Any]) -> None:
     """Give each configuration (by its tensor) the scale that its observer finds on the values in float.
 
-    A constant is seen once. Every batch is run as often as the observers ask for: twice where one of them needs a
+    A constant is seen once. Every batch is run as often as the observers need: twice if one of them needs a
     histogram. A tensor with infinities, as masks of attention have, gets no scale: it stays float, and an
     InfiniteTensorWarning names it. GraphError where there is no batch or a tensor has NaN, ValueError for an observer
     that does not go with its policy.

@@ -106,7 +106,7 @@ def _through_movements(grids: Grids) -> None:
 
 
 def _keeps_to(grid: QParams, node: Node) -> bool:
-    """Return whether a movement of codes of *grid* gives values of codes alone: a pad adds another value."""
+    """Return whether a movement of codes of *grid* gives only values of codes; a pad may add another value."""
     if node.op != "pad":
         return True
     value = torch.tensor(node.attrs["value"], dtype=torch.float32)

@@ -1,8 +1,8 @@
 """Quantized ONNX graphs on integers: each operator that a platform has runs by that platform's integer function.
 
-Between quantizations an ONNX model computes in float. Here the parameters of every tensor are read off the
-quantizations, and an operator of the registry whose operands and result have parameters gets what the platform provides
-for them, where a scheme of the platform fits. Operations that the platform does not declare stay float, on the values
+Between quantizations an ONNX model computes in float. The parameters of every tensor are read from the quantizations.
+If operands and result of a registry operator have parameters and a scheme of the platform fits, the platform provides
+the operator's numbers. Operations that the platform does not declare stay float, on the values
 of codes, and their results are quantized.
 """
 
@@ -52,8 +52,8 @@ def integer_graph(graph: Graph, platform: str | None = None, inputs: Mapping[str
 
     Every tensor with parameters holds codes; nodes that the platform computes on codes have its `Parameters`. What it
     does not declare (bits, granularity, zero points, signs, sums that leave its accumulator) stays float between its
-    quantizations, which is what QDQ means: as our operator where there is one, else as ONNX's own. The executor says
-    why, also where no node at all computes on integers. Free sizes are taken from *inputs*. Run
+    quantizations, which is what QDQ means: as our operator where there is one, else as ONNX's own. The executor gives
+    the reasons, even if no node computes on integers. Free sizes are taken from *inputs*. Run
     it with `runtime.integer_executor.IntegerExecutor`. Where *platform* is absent, a room names the one of such graphs
     (`core.rooms.graph_platform`).
 

@@ -153,9 +153,7 @@ def _boxes(
     whole = part(spec, shapes, attrs, {}).output
     place = next((i for i, (one, other) in enumerate(zip(first.output, whole, strict=True)) if one != other), None)
     found = []
-    for (
-        end
-    ) in ends:  # of outputs that do not depend on each other, a part lies in its operands where it lies in the output
+    for end in ends:  # if outputs are independent, a part has the same place in the operands as in the output
         output = first.output if place is None else _moved(first.output, place, end)
         inputs = {n: _moved(box, places[n], end) if n in places else box for n, box in first.inputs.items()}
         found.append((with_size(shapes, places, end[1] - end[0]), output, inputs))

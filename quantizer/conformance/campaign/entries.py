@@ -48,7 +48,7 @@ class ShrunkEntry(Struct, forbid_unknown_fields=True):
 
 
 def read_entry(line: bytes, where: str) -> dict[str, Any]:
-    """Return the entry that *line* is, checked; CaseError with *where* for anything else."""
+    """Return the entry in *line*; CaseError with *where* if it is not valid."""
     raw = JOURNALED.parsed(JOURNALED.decoded(line, where), where)
     refuse_unreleased(raw, where)
     try:

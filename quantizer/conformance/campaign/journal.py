@@ -73,7 +73,7 @@ class Journal:
         if not self._path.exists():
             return
         with JOURNALED.opened(self._path, str(self._path)):
-            pass  # nothing else than a file is truncated
+            pass  # only a regular file is truncated
         with self._path.open("rb+") as stream:
             stream.seek(0, os.SEEK_END)
             end = stream.tell()

@@ -52,7 +52,7 @@ class Plan:
 
     @staticmethod
     def from_json(text: str, where: str) -> Plan:
-        """Read what `to_json` wrote; CaseError with *where* for anything else."""
+        """Read the output of `to_json`; CaseError with *where* if it is not valid."""
         raw = PLANNED.parsed(text, where)
         refuse_unreleased(raw, where)
         try:

@@ -1,7 +1,6 @@
 """Variants whose float32 steps are declared one by one: each step is replayed, so that exactly one code is right.
 
-The orders of operations are those that `core.platforms.Variant` states; nothing here is shared with the integer
-forward.
+`core.platforms.Variant` states the orders of operations. This code shares nothing with the integer forward.
 """
 
 from __future__ import annotations

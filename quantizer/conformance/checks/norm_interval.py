@@ -73,7 +73,7 @@ def lines(trial: Trial) -> tuple[Array, Array, int]:
 
 
 def standardized(trial: Trial) -> Array:
-    """Return deviation / standard deviation of the codes, without epsilon; 0 where nothing deviates."""
+    """Return deviation / standard deviation of the codes, without epsilon; 0 for constant rows."""
     deviation, variance, _ = lines(trial)
     standard = deviation / np.sqrt(np.where(variance > 0, variance, 1.0))
     return np.asarray(standard.reshape(trial.output_shape))

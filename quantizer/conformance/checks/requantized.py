@@ -191,7 +191,7 @@ def _rounded_first(value: Array, exact: Exact, first: FirstRounding) -> tuple[Ar
 
 
 def _placed(trial: Trial, exact: Exact) -> Exact:
-    """Return where the numbers that *exact* gives lie between the codes of the output."""
+    """Return the places of the numbers from *exact* between the codes of the output."""
     return lambda index: exact_position(exact(index), trial.output)
 
 

@@ -118,7 +118,7 @@ def stage_findings(trial: Trial) -> Iterator[Finding]:
 
 
 def undeclared(shown: Mapping[str, object], declared: set[str], what: str) -> Verdict | None:
-    """Return a failure if the forward shows a stage that is not declared; else None."""
+    """Return a failure if the forward shows an undeclared stage, else None."""
     names = [name for name in shown if name not in declared]
     if not names:
         return None
@@ -171,7 +171,7 @@ def _broadcast_index(index: tuple[int, ...], shape: tuple[int, ...]) -> tuple[in
 def _exactly(
     stage: Stage, operands: Mapping[str, _Operand], numbers: Mapping[str, float]
 ) -> Callable[[tuple[int, ...]], Fraction] | None:
-    """Return the exact value of an element of a rational stage whose operands have known codes; else None."""
+    """Return the exact value of an element of a rational stage if its operands have known codes, else None."""
     read = {name: operands[name].exact for name in stage.value.names if name in operands}
     if not stage.value.is_rational or None in read.values():
         return None

@@ -137,7 +137,7 @@ def window_sums(trial: Trial) -> Array | None:
 
 
 def mean_counts(trial: Trial) -> Array | None:
-    """Return the divisor of each element of a mean; None if neither its family nor the spec gives it."""
+    """Return the divisor of each element of a mean; None if neither family nor spec determines it."""
     known = _of_family(lambda: counts(trial)) if trial.spec.quantization.family in SUMS else None
     if known is None and trial.spec.error_model.terms is not None:
         return np.full(trial.output_shape, trial.terms)

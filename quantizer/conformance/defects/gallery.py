@@ -152,7 +152,7 @@ def _row(group: Sequence[Entry], outcomes: Mapping[str, Mapping[str, str]]) -> s
     links = first.upstream
     upstream = f" Upstream: {', '.join(f'[{_short(a)}]({a})' for a in links)}." if links else ""
     names = dict.fromkeys(_engine_and_versions(entry) for entry in group)
-    # words in place of the file's name: a long name is not wrapped, and makes the table wider than its page
+    # words instead of the file's name: a long name is not wrapped and makes the table wider than its page
     scripts = ", ".join(f"[{_words(e.name)}](../{SCRIPTS}/{e.name})" for e in group)
     what = f"{in_markdown(first.defect.reason)}.{cause}{upstream}".replace("..", ".").replace("|", "\\|")
     case = graph_line(first.case).replace("|", "\\|")

@@ -404,7 +404,7 @@ def _calibrated(
         return found
     return replace(
         found, span=(0.0, found.span[1])
-    )  # declared unsigned codes without a zero point hold nothing below 0
+    )  # declared unsigned codes without a zero point have no negative values
 
 
 def activation_codes(

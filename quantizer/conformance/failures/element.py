@@ -73,7 +73,7 @@ def _sizes(trial: Trial, shown: Tensor) -> Iterator[tuple[int, int]]:
 def grid(params: QParams, box: Box = ()) -> str:
     """Return dtype, scale and zero point.
 
-    For parameters per slice: those of the slice in *box* if it has one slice, else the largest.
+    Of parameters per slice, take the slice of *box* if there is only one, else the largest.
     """
     dtype: DType = params.dtype
     scale, zero, place = params.scale.reshape(-1), params.zero_point.reshape(-1), ""
@@ -89,7 +89,7 @@ def grid(params: QParams, box: Box = ()) -> str:
 
 
 def _aligned(columns: Sequence[Tensor]) -> list[str]:
-    """Return rows of the first values, one under the other; the last says how many are left out."""
+    """Return the first values as rows. The last row says how many are left out."""
     texts = [[_text(value) for value in values[:MAX_SHOWN].tolist()] for values in columns]
     widths = [max(map(len, cells)) for cells in zip(*texts, strict=True)]
     rows = ["  ".join(f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True)) for cells in texts]

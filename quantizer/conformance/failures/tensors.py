@@ -48,8 +48,8 @@ def _stored(real: Array) -> dict[str, Any]:
 def arrays(trial: Trial) -> dict[str, Array]:
     """Return a case's arrays by name: operands as real numbers and codes, the expected codes, the engine's codes.
 
-    `expected.low` and `expected.high` are the smallest and largest code that check *arithmetic* allows; where it judges
-    stages alone, only the float64 reference on the values of the codes is there.
+    `expected.low` and `expected.high` are the smallest and largest code that check *arithmetic* allows; if it judges
+    only stages, the file has only the float64 reference on the values of the codes.
     """
     found = {f"{name}.real": np.asarray(values.numpy()) for name, values in trial.tensors.items()}
     for name, codes in trial.codes.items():

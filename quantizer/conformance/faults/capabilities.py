@@ -52,7 +52,7 @@ def summed(spec: Spec) -> bool:
 
 
 def computed(spec: Spec) -> bool:
-    """It neither moves codes nor adds them up: its own quantize rule provides tables or other numbers."""
+    """It neither moves nor adds codes: its own quantize rule provides tables or other numbers."""
     return calibrated(spec) and spec.error_model.kind not in (*_MOVES, *_SUMS, *_FOLDS, "piecewise_bilinear")
 
 

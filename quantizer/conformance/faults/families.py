@@ -259,7 +259,7 @@ def under_power_of_two(change: Callable[[Parameters], Parameters]) -> Wrap:
 
 
 def linear_rule(original: Function) -> Function:
-    """Choose any scale where the scheme asks for powers of two."""
+    """Choose any scale although the scheme requires powers of two."""
 
     def faulty(request: Request) -> Parameters:
         scheme = request.scheme

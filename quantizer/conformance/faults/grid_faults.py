@@ -24,7 +24,7 @@ Codes = Callable[[Tensor, QParams], Tensor]
 
 
 def _block_numbers(change: Callable[[Tensor], Tensor]) -> Callable[[Parameters], Parameters]:
-    """Change the multipliers of blocks, [channels, blocks and the constant]; nothing if there are none."""
+    """Change the multipliers of blocks, [channels, blocks and the constant]; no change without blocks."""
 
     def changed(p: Parameters) -> Parameters:
         ratio = p.rescale

@@ -19,7 +19,7 @@ Holds = Callable[[Trial], bool]
 
 @dataclass(frozen=True)
 class Rule:
-    """A precondition of some faults; on a platform where no case meets it, they change nothing."""
+    """A precondition of some faults. On a platform without a case that meets it, they have no effect."""
 
     faults: tuple[str, ...]
     """Identifiers, or their beginnings."""

@@ -140,7 +140,7 @@ def _excused(trial: NodeTrial, verdict: Verdict, check: str) -> Verdict:
 
 @pinned()
 def judge_rewrite(own: Composed, rewrite: Rewrite) -> Verdict:
-    """Judge a rewrite of the quantized graph: run by our functions, it gives the codes of the graph before."""
+    """Judge a rewrite of the quantized graph: the built-in functions must give the same codes before and after it."""
     graph = own.built.graph
     try:
         changed = rewrite(graph)

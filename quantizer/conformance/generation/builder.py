@@ -213,7 +213,7 @@ def activations(spec: Spec, platform: Platform) -> list[str]:
 
 
 def _runnable(target: Target) -> list[str]:
-    """Return the activations that cases of *target* may have: none where a plugin does not support them."""
+    """Return the activations that cases of *target* may have, without those that a plugin does not support."""
     legal = activations(target.spec, target.platform)
     return legal if REGISTRY.fuses(target.spec.op, target.platform.places) else ["none"]
 
@@ -279,7 +279,7 @@ def _accumulator_step(target: Target, case: Case, tensors: Mapping[str, Any]) ->
 
 
 def tile_plan(target: Target, case: Case, chooser: ChoiceSource) -> TilePlan:
-    """Return a plan of at most MAX_TILES tiles, of the size class that the chooser asks for."""
+    """Return a plan of at most MAX_TILES tiles, in the size class that the chooser requests."""
     axes = tileable_axes(target.spec, case.shapes, case.attrs)
     if not axes or isinstance(target.spec.tiling, NoTiling):
         return TilePlan({})

@@ -102,7 +102,7 @@ def _in_turns(of: Sequence[Unit]) -> list[Unit]:
 
 
 def _pairs(known: Sequence[Sequence[Unit]], kind: int, turn: int, number: int) -> Iterator[dict[str, Unit]]:
-    """Yield a condition of *kind* together with one of another name, then alone; then those of the later kinds."""
+    """Yield each condition of *kind* together with one of another name, then alone; then conditions of later kinds."""
     for step in range(TRIES):
         of = known[(kind + step) % len(known)]
         unit = of[(turn + step // len(known)) % len(of)]
@@ -163,7 +163,7 @@ def _made(
 
 
 def _kind_of_ranges(target: Target, number: int) -> str:
-    """Return a class of ranges; of one activation and a weight, small outputs in place of equal inputs."""
+    """Return a class of ranges. With one activation and a weight, small outputs replace equal inputs."""
     kind = RANGES[number // 8 % len(RANGES)]
     alone = _has_weight(target) and len(target.spec.activations) == 1
     return "magnified" if kind == "equal_inputs" and alone and target.scheme.grid == "uniform" else kind

@@ -124,7 +124,7 @@ def _parts(
 
 
 def _fill(target: Target, case: Case, asked: Sequence[str] | None = None) -> dict[str, Array]:
-    """Return the tensors of one data set; of a set that follows from ranges alone, those that are *asked* for."""
+    """Return the tensors of one data set, or only the tensors *asked* for if the set depends only on ranges."""
     names = case.shapes if asked is None else asked
     if case.data.set == "ties":
         filled = ties(target, case)

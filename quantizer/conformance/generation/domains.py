@@ -12,7 +12,7 @@ from quantizer.core.spec import Bin, Domain
 
 
 def draw(name: str, domain: Domain, chooser: ChoiceSource, bound: Mapping[str, Any]) -> AttrValue:
-    """Return one value of *domain*, inside the bin that the chooser asks for where that bin is not empty here."""
+    """Return one value of *domain*, inside the bin that the chooser requests unless that bin is empty here."""
     asked = chooser.bin(name)
     chosen = domain.bins.get(asked) if asked else None
     match domain.type:

@@ -1,4 +1,4 @@
-"""Cases whose ranges give parameters at an edge: a range of nothing, equal ranges, a multiplier below a power of two.
+"""Cases whose ranges give extreme parameters: an empty range, equal ranges, a multiplier below a power of two.
 
 Rules and kernels often have separate code for such parameters. Ranges drawn one by one seldom give one.
 """

@@ -213,7 +213,7 @@ PATTERNS: tuple[Callable[[Site], Array], ...] = (
     lambda site: np.full(site.shape, site.high),
     _steps,
 )
-"""Patterns of an activation: in order, of either sign in turns, alone at an end, a row of one value, all at an end."""
+"""Patterns of an activation: sorted, alternating signs, one value at an end, constant rows, all values at an end."""
 
 
 def patterns(site: Site) -> Array:

@@ -38,7 +38,7 @@ def _case(target: Target, row: int) -> Case:
 
 
 def _moved(target: Target, case: Case, name: str, number: int) -> Case:
-    """Return the case with a range of *name* that gives it one of BESIDE as its zero point, where that is free."""
+    """Return the case with a range of *name* that gives a zero point in BESIDE, if its range is free."""
     params = activation_of(target, case, name)
     ends = {"first": params.qmin, "last": params.qmax, "zero": 0 if params.qmin < 0 else (params.qmax + 1) // 2}
     side, distance = BESIDE[number % len(BESIDE)]

@@ -36,7 +36,7 @@ to 0."""
 
 
 def range_of(target: Target, scale: float, zero_point: int) -> Range:
-    """Return the range whose parameters are exactly *scale* (a power of two) and *zero_point*, where it is free."""
+    """Return the range whose parameters are exactly *scale* (a power of two) and *zero_point*, if the range is free."""
     part = target.scheme.activation
     rule = target.platform.parameters
     if part.format != "integer":
@@ -93,7 +93,7 @@ def input_range(target: Target, name: str, data: str, chooser: ChoiceSource, bou
 
 
 def _odd_share(target: Target) -> float:
-    """Return 1.5 where one float operand is copied, else 1.
+    """Return 1.5 if a single float operand is copied, else 1.
 
     A power of two moves the exponent alone and leaves every mantissa as it is; three halves put one bit more on it.
     """

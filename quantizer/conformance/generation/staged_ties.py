@@ -66,7 +66,7 @@ def tied_ranges(target: Target, case: Case, chooser: ChoiceSource) -> dict[str, 
 
 
 def solved_stages(target: Target, case: Case) -> dict[str, Array]:
-    """Return operands whose elements give ties at the last rounding, three of four; none without ties."""
+    """Return operands in which three of four elements give ties at the last rounding; None without ties."""
     if "y" not in case.ranges or not _is_searched(target, case) or _factor(_scales(target, case)) != 1:
         return {}
     codes, values = _sample(target, case)

@@ -167,7 +167,7 @@ def near_ties(target: Target, case: Case) -> dict[str, Array]:
         beside = np.abs(codes * ratio % 1.0 - 0.5)
         off = codes[beside > FLOAT64_TIE]
         codes = off[np.argsort(beside[beside > FLOAT64_TIE], kind="stable")][:NEAREST]
-    if not codes.size:  # a zero point at an end of the codes, or ratios of which every code lies on a tie
+    if not codes.size:  # a zero point at an end of the codes, or ratios that put every code on a tie
         return {name: random(site_of(target, case, name))}
     signs = 2 * integers(case.data.seed, f"{name}.sign", shape, 0, 1) - 1
     drawn = signs * codes[integers(case.data.seed, name, shape, 0, codes.size - 1)]
@@ -389,7 +389,7 @@ def is_wide_product(target: Target) -> bool:
 
 
 def _solved_product(target: Target, case: Case, tensors: Mapping[str, Array]) -> dict[str, Array]:
-    """Return operands whose first product lies one unit away from a tie, beyond float32, where half_even would err.
+    """Return operands whose first product lies one unit away from a tie, beyond float32's precision.
 
     The next one along b is a tie itself. The first code of a is large and odd, so that a code of b with any remainder
     modulo the output's step exists; the others of its row are zero where products are added, and the

@@ -40,7 +40,7 @@ MOST_ELEMENTS, MOST_WORK = 1 << 13, 1 << 17
 ILLEGAL = (QuantizerError, ArithmeticError, IndexError, TypeError, ValueError)
 """Errors of expressions for a value that the operator does not accept, or for a missing axis."""
 SPREADS = (2, 1, 0)
-"""How much larger than the least the other sizes may be; less where elements would be too many."""
+"""How much larger than the minimum other sizes may be. It is reduced if there would be too many elements."""
 
 
 @dataclass(frozen=True)
@@ -241,8 +241,8 @@ class _Lean:
 
     Half of the cases have one value for all entries of a list, and for all sizes that have one domain: as networks have
     them. Half have the defaults of real attributes to the last bit. Half have as many axes as a shape may have, so that
-    a size meets them: a shape that is the only dimension of an operator has no second unit. Half have a batch, also
-    where a large size leaves room for the least sizes alone.
+    a size meets them: a shape that is the only dimension of an operator has no second unit. Half of the cases have a
+    batch, even if a large size leaves room only for minimal sizes.
     """
 
     def __init__(self, chooser: ChoiceSource, spec: Spec, spread: int) -> None:

@@ -49,7 +49,7 @@ def witness(trial: Trial, verdicts: Sequence[Verdict]) -> Witness | None:
     names = [name for name in names if known_defect(trial, name) is None]
     if "float" in names and not np.isfinite(trial.y).all():
         names.remove("float")
-    clamped = trial.case.activation != "none"  # after the function, what it gave may be cut back to where it was
+    clamped = trial.case.activation != "none"  # after the function, its result may be clipped back to the old value
     if not names or clamped or trial.refusal is not None:
         return None
     sharp = "arithmetic" in names and sound["arithmetic"].width <= 1 and trial.spec.outputs["y"].kind == "value"
@@ -95,7 +95,7 @@ def _in_registry(
     def block() -> AbstractContextManager[None]:
         same = (
             entry if kind == "quantized" else None
-        )  # its stages stay hidden or shown; a changed rule is never the judge's own
+        )  # shown stages stay shown and hidden ones hidden; a changed rule is never the judge's own rule
         return REGISTRY.overridden(op, kind, changed, platform, like=same)
 
     return Planted(f"{op}.{kind} on {platform}", checks, block, lambda own: own)

@@ -116,9 +116,9 @@ def _opened(
     if trial.data_sets == 1 or deaths() > before or len(held) == len(verdicts):
         return verdicts, held, []
     again = {verdict.check for verdict in verdicts} - {verdict.check for verdict in held}
-    if "engine" in again:  # where the whole does not run a part may
+    if "engine" in again:  # a part may run even if the whole does not
         return verdicts, [], _by_parts(trial, verdicts, checks)
-    needed = again | ({"arithmetic"} if "accuracy" in again else set())  # which says whether accuracy has to be sharp
+    needed = again | ({"arithmetic"} if "accuracy" in again else set())  # for its width
     found = _by_parts(trial, verdicts, [name for name in checks if name in needed])
     return verdicts, held, [(one, [v for v in said if v.check in again or v.failing]) for one, said in found]
 
@@ -138,7 +138,7 @@ def _complete(said: Sequence[Verdict], held: Sequence[Verdict], count: int, *, f
 
 
 def _by_parts(trial: Trial, verdicts: Sequence[Verdict], checks: Sequence[str]) -> list[tuple[Trial, list[Verdict]]]:
-    """Return each part alone with its verdicts, then the whole where a check fails on it and on no part.
+    """Return each part with its verdicts, then the whole if a check fails on it and on no part.
 
     If no part fails alone, each part is judged by its codes in the result of the whole stack. A failure is reported
     for a part
@@ -366,7 +366,7 @@ def _unstable_defect(trial: Trial, check: str) -> str | None:
 
 
 def _declared(trial: Trial, check: str, defects: Sequence[Defect]) -> Iterator[Defect]:
-    """Yield those of *defects* whose predicate holds for the case and which name *check*."""
+    """Yield the defects that name *check* and whose predicate holds for the case."""
     concerned = [defect for defect in defects if defect.concerns(trial.spec.op) and check in defect.checks]
     if concerned:
         predicates = [parse(defect.predicate) for defect in concerned]

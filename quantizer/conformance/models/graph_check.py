@@ -39,7 +39,7 @@ class NodeVerdicts:
     node: str
     op: str
     case: Case | None
-    """None where the platform does not run the operator; the one verdict is then inconclusive."""
+    """None if the platform does not run the operator. Then the only verdict is inconclusive."""
     verdicts: tuple[Verdict, ...]
 
     @property

@@ -33,7 +33,7 @@ PATIENCE = 96
 CONFIRMED = 6
 """Questions asked after nothing remains to be distinguished: the remaining hypotheses must explain them too."""
 NARROW, WIDE, FAR = 15, 31, 1000
-"""Bits of sums: first those that every accumulator holds, then those of 32 bits."""
+"""Bits of sums: first a size that every accumulator holds, then 32 bits."""
 GROUPED = "depthwise_conv2d"
 BROAD = ("conv2d", "depthwise_conv2d", "fully_connected")
 """Operators whose bias can move a sum to any place within 32 bits."""

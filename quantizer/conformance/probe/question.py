@@ -35,7 +35,7 @@ class Question:
     inputs: Mapping[str, QParams]
     output: QParams
     codes: Mapping[str, Tensor]
-    """Of all operands, constants included; real numbers where the operator takes some."""
+    """The values of all operands including constants; real numbers if the operator reads them."""
     constants: Mapping[str, Constant]
     aim: str
     """The targets for which its items were solved."""
@@ -116,7 +116,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Grids:
-    """The grids that a platform allows an operator; scales and zero points are free where it fixes none."""
+    """The grids that a platform allows an operator. Scales and zero points are free unless the platform fixes them."""
 
     target: Target
     attrs: Mapping[str, AttrValue]

@@ -88,7 +88,7 @@ def _under(report: Report, spec: Spec, kind: Kind, original: Function, wrap: Wra
             return original(*operands, parameters=parameters, **named)
         made = changed(*operands, parameters=parameters, **named)
         tensors = {name: value for name, value in given.items() if isinstance(value, Tensor)}
-        if is_due(tensors):  # what the process of plugins checks
+        if is_due(tensors):  # the process of plugins makes this check
             require_same_elsewhere(lambda other: _again(changed, other, operands, parameters, named), tensors, made)
         return made
 

@@ -37,7 +37,7 @@ class Canary:
             self.states[state.op] = passed, state
 
     def check(self, stash: pytest.StashKey[State]) -> tuple[int, str]:
-        """Return how many faults were planted, and those that were missed: empty if the judge found all of them."""
+        """Return how many faults were planted, and a message about a missed one: empty if the judge found all."""
         of_plugins = {entry.op for entry in REGISTRY.all() if entry.origin != BUILT_IN}
         theirs = [op for op in self.states if op in of_plugins][:MOST]
         ours = [op for op in self.states if op not in of_plugins][:1]

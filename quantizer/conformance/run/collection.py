@@ -184,7 +184,7 @@ def function(state: State) -> Callable[..., None]:
 
 
 class OperatorItem(pytest.Function):
-    """An item that reports itself under its own name, at the top of its spec."""
+    """An item that is reported under its own name, at the first line of its spec."""
 
     state: State
 
@@ -208,7 +208,7 @@ def item(parent: pytest.Collector, state: State) -> OperatorItem:
     made.state = state
     made.add_marker(pytest.mark.op(name=state.spec.op))
     if state.kind == "cases" and PROFILES[state.options.profile].drawn:
-        made.add_marker("hypothesis")  # Hypothesis itself marks what it finds at collection
+        made.add_marker("hypothesis")  # Hypothesis marks its own tests at collection
     if state.scheme:
         made.add_marker(pytest.mark.scheme(name=state.scheme))
         made.add_marker(pytest.mark.platform(name=state.platform))

@@ -73,7 +73,7 @@ class Runner:
         """The changes of an update to the goldens."""
         self._failed: str | None = None
         self.left_out: str | None = None
-        """Why the item does not run, where the engine or a declaration says so."""
+        """The reason of the engine or of a declaration why the item does not run."""
         self.witness: Witness | None = None
         """A case that passed, in which a planted fault must be seen."""
         if state.scheme:

@@ -90,6 +90,6 @@ def _is_judged_where_shipped(state: State) -> bool:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Give each of our items its own Hypothesis key and random stream; otherwise all items would share one."""
+    """Give each conformance item its own Hypothesis key and random stream; otherwise all items would share one."""
     if STATE in item.stash or isinstance(item.parent, SpecFile):
         item.add_marker(pytest.mark.parametrize("spec_item", []))

@@ -29,7 +29,7 @@ QUICK = ("input_zero_point_provided", "one_code_up", "reference_in_place")
 """Faults of every operator, one in each function; `quantizer faults` and tests/quality plant the catalogue."""
 QUICK_CASES = 24
 QUICK_TARGETS = 3
-"""How many cases, of how many targets, show a fault or compare a built-in reference with its oracle."""
+"""The numbers of cases and targets that try a fault, or compare a built-in reference with its oracle."""
 
 
 FINE_BITS = 2.0**-30 + 2.0**-44

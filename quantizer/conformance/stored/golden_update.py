@@ -62,7 +62,7 @@ def refreshed(target: Target, engine: Engine, case: Case, reason: str, before: G
 def update_goldens(
     stores: Stores, targets: Sequence[Target], everything: Sequence[Target], engine: Engine, reason: str
 ) -> list[str]:
-    """Write the goldens of *targets* anew, keeping those of other targets that still apply; all or nothing.
+    """Write the goldens of *targets* again, all or none. Goldens of other targets are kept if they still apply.
 
     Each is written where goldens of its platform belong. Returns one line for each changed golden, and how many are new
     or unused.

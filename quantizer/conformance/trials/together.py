@@ -28,7 +28,9 @@ def takes_batches(trial: Trial) -> bool:
 
 
 def run_together(trials: Sequence[Trial]) -> list[tuple[Trial, Verdict]]:
-    """Run the trials of one structure in one call where the function under test takes it; each has its own result.
+    """Run the trials of one structure in one call if the function under test supports it.
+
+    Each trial gets its own result.
 
     Return the first trial of each batch that gave no codes, with a failing verdict. Such trials then run alone.
     """

@@ -110,7 +110,7 @@ class Trial:
 
     @cached_property
     def built_in(self) -> Parameters | None:
-        """The parameters from the built-in rule, or from the spec alone; None if the only rule is a plugin's.
+        """The parameters from the built-in rule, or from the spec without a rule; None if the only rule is a plugin's.
 
         If that rule is under test, it does not run twice, unless a forward may have written into its result.
         """

@@ -49,7 +49,7 @@ class Writer:
         self.inputs[name], self._now[name], self.ranks[name] = tuple(int(size) for size in shape), name, len(shape)
 
     def read(self, layer: Any, count: int | None = 1) -> list[str]:
-        """Return the tensors that a layer reads; *count* is how many it must have, None for one or more."""
+        """Return the tensors that a layer reads; *count*: their required number, None for one or more."""
         if len(layer.bottom) != count and not (count is None and layer.bottom):
             raise GraphError(f"{len(layer.bottom)} bottoms: must be {'at least 1' if count is None else count}.")
         for name in layer.bottom:
@@ -73,7 +73,7 @@ class Writer:
         return name
 
     def inner(self, layer: Any, op: str, inputs: Sequence[str], rank: int, **attrs: Any) -> str:
-        """Add a node whose result only the layer itself reads."""
+        """Add a node with a result that only this layer reads."""
         made = self.free(f"{layer.name}#{op}")
         return self._node(made, op, inputs, made, rank, attrs)
 
@@ -315,7 +315,7 @@ def pooling(writer: Writer, layer: Any, _: list[Array]) -> None:
 
 
 def _last_window(size: int, kernel: int, stride: int, pad: int) -> tuple[int, int]:
-    """Return how many windows of an axis begin in x or its padding, and where the last one by Caffe's ceil lies.
+    """Return how many windows of an axis begin in x or its padding, and the place of the last window by Caffe's ceil.
 
     That is INSIDE, or it begins there and OVERHANGS, or it begins BEYOND.
     """

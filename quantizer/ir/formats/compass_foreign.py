@@ -226,7 +226,7 @@ def _trailing(
 
 
 def _requantize(node: Node, key: str, tensor: Tensor, attrs: dict[str, AttrValue], rest: dict[str, Tensor]) -> None:
-    """Set `<key>_scale` and `<key>_zp` to the tensor's parameters, where those of the file say something else."""
+    """Set `<key>_scale` and `<key>_zp` to the tensor's parameters if the file has other values."""
     params = tensor.qparams
     if params is None:
         return

@@ -42,7 +42,7 @@ CONSTANT_ORDER = "compass.constant_order"
 
 
 def native(graph: Graph, specs: Mapping[str, Spec]) -> Graph:
-    """Return *graph* with our operators where a spec covers the layer; other layers stay unchanged.
+    """Replace each layer that a spec covers by its operator. Other layers stay unchanged.
 
     Input layers that make the graph's inputs are set aside; Constant layers become constants. A layer's other
     parameters (scale_value, ...) stay in `extra` under Compass's names, its other constants (scale, lut, weights_scale,
@@ -209,7 +209,7 @@ def _transposed(graph: Graph, node: Node, form: LayerFormat, operands: Mapping[s
 
 
 def _listed(node: Node, spec: Spec, form: LayerFormat) -> tuple[Node, tuple[str, ...]]:
-    """Return the layer with lists of one axis where it gives the axis itself, and the keys of these."""
+    """Return the layer with one-element lists in place of single axes, and the keys of these."""
     keys = [key for name, key in form.attrs.items() if isinstance(key, str) and spec.attrs[name].type == "axes"]
     single = tuple(key for key in keys if type(node.attrs.get(key)) is int)
     return replace(node, attrs={**node.attrs, **{key: (node.attrs[key],) for key in single}}), single

@@ -22,9 +22,9 @@ from quantizer.numerics.sums import SEPARATE
 SHIFT_TYPE = DTYPES["int8"]
 FACTOR_TYPE = DTYPES["uint16"]
 TABLE_TYPES = {"inverse_root": DTYPES["int16"], "inverse": DTYPES["uint16"]}
-"""Our names of tables that Compass keeps as `lut` in a type of their own; others have the output's type."""
+"""Names here of tables that Compass keeps as `lut` in a separate type. Other tables have the output's type."""
 WHOLE_TABLES = ("root", "reciprocal", "rounding", "trigonometric")
-"""Families whose tables have a type of whole bytes, where the output has 12 bits (Compass)."""
+"""Families whose tables have a type of whole bytes if the output has 12 bits (Compass)."""
 NARROW = 8
 """Multipliers of so many bits or fewer are stored in 8 bits, others in 16."""
 RATIO = ("scale_value", "shift_value", "shift_type", "scale_type")

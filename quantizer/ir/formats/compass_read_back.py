@@ -1,4 +1,4 @@
-"""From a quantized Compass layer, as a file gives it, to the parameters that an integer forward takes."""
+"""Converts a quantized Compass layer from a file to the parameters of an integer forward."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ FAST_EXP = ("input_scale_value", "input_shift_value", "pow2_out_q", "adjust_q")
 def with_parameters(graph: Graph, specs: Mapping[str, Spec], platform: Platform) -> Graph:
     """Return a native graph whose quantized nodes have the parameters of their layers.
 
-    A layer is quantized where it says `unquantifiable=false`; one that says three scales instead of a multiplier runs
-    on what it says. GraphError if a number is missing or has another form.
+    A layer is quantized if it has `unquantifiable=false`. A layer with three scales instead of a multiplier runs on
+    these scales. GraphError if a number is missing or has another form.
     """
     nodes = []
     for node in graph.nodes:

@@ -197,7 +197,7 @@ def _header(place: str, file: IO[bytes], *, texts: bool) -> tuple[tuple[int, ...
                 f"{place}: .npy of version {version}: must be 1.0 or 2.0, as numpy writes arrays of numbers."
             )
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that a header is of Python 2
+            warnings.simplefilter("ignore")  # numpy warns about headers from Python 2
             shape, fortran, dtype = _HEADERS[version](cast("BinaryIO", file))
     except BAD_HEADERS as err:
         raise FormatError(f"{place}: is no .npy file of one numeric array: {_line(err)}.") from None

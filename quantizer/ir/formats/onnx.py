@@ -201,7 +201,7 @@ def _typed(model: onnx.ModelProto, where: str, *, follow: bool) -> onnx.ModelPro
 def _check(model: onnx.ModelProto, where: str) -> None:
     """Refuse what ONNX's checker refuses: unknown or missing attributes and inputs.
 
-    It asks for the rank of every input and output, which runtimes do without: where it is missing, it is shown one.
+    It requires the rank of every input and output, which runtimes do not need. A missing rank is filled in.
     """
     for item in (*model.graph.input, *model.graph.output):
         if not item.type.WhichOneof("value"):

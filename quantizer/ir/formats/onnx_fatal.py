@@ -61,7 +61,7 @@ def refuse_fatal(model: onnx.ModelProto, where: str) -> bool:
     _stand_in(light.graph)
     try:
         inferred = onnx.shape_inference.infer_shapes(light, data_prop=False)
-    # The library's C++ code raises the same errors of the model itself, and says why.
+    # For the model itself, the library's C++ code raises the same errors with a reason.
     except Exception:  # noqa: BLE001
         return False
     short = all(size <= LONGEST_VECTOR for size in _vectors(inferred.graph))

@@ -79,7 +79,7 @@ def _node(graph: Graph, node: Node, seen: frozenset[str]) -> onnx.NodeProto:
 
 
 def _empty(graph: Graph, node: Node, key: str) -> onnx.AttributeProto:
-    """Return an attribute that is a list without elements, of the type that the operator's schema says."""
+    """Return an attribute that is an empty list of the type in the operator's schema."""
     domain, _, op = node.op.rpartition("::")
     opset = OWN_OPSET if domain else graph.extra.get("opset")
     known = defs.get_schema(op, opset, domain).attributes if defs.has(op, opset, domain) else {}

@@ -59,7 +59,8 @@ def read(path: PathLike) -> Graph:
     """Return the verified graph of the module at *path*, with the weights from the archive next to it.
 
     A node's `op` is the operator (`top.Conv`), its name that of its first output, its attributes those that are
-    written. An input has a node `top.Input` only where it says more than `do_preprocess = false`. FormatError names
+    written. An input has a node `top.Input` only if it has more attributes than `do_preprocess = false`. FormatError
+    names
     path, line and column.
     """
     where = os.fspath(path)

@@ -123,7 +123,7 @@ def compare(c: Call) -> Value:
 
 @lowers("Where")
 def where(c: Call) -> Value:
-    """The second operand where the condition is not 0, else the third; either may be a number."""
+    """Selects the second operand where the condition is not 0, else the third. Either may be a number."""
     target = c.outputs[0].dtype
     branches = [
         c.e.constant(torch.tensor(c.attr(f"{side}_const_val")).to(getattr(torch, target.name)), target)

@@ -262,7 +262,7 @@ class Emitter:
         return values
 
     def _computed(self, node: Node, values: Sequence[Value | None]) -> list[torch.Tensor]:
-        """Return the known part of the results: values if they depend on constants alone, else shapes."""
+        """Return the known part of the results: values if they depend only on constants, else shapes."""
         if any(value is not None and FREE in value.shape for value in values):
             raise UnsupportedError(f"{node.op}: an operand whose size is known only when the graph runs.")
         if all(value is None or value.data is not None for value in values):

@@ -74,8 +74,8 @@ def concat(
 ) -> Tensor:
     """Return tensors one after the other along an axis.
 
-    scales and zero_points are those of every input and of the result; codes of other grids are requantized. dtype says
-    nothing that the inputs do not.
+    scales and zero_points are those of every input and of the result; codes of other grids are requantized. dtype
+    only repeats the type of the inputs.
     """
     if not isinstance(inputs, list | tuple) or len(inputs) < 2:
         raise LangError(f"inputs={inputs!r}: must be a list of two tensors or more.")

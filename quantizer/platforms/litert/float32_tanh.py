@@ -19,7 +19,7 @@ FLAT = 22.0  # fdlibm's limit: beyond it the result is 1 in float32
 def tanh(x: Tensor) -> Tensor:
     """Return tanh of float32 *x*, in float32."""
     size = x.abs()
-    # two forms, as in fdlibm: below 1 the first would cancel
+    # two formulas, as in fdlibm: below 1 the first one would cancel
     large, small = expm1(2 * size.clamp(max=FLAT)), expm1(-2 * size)
     value = torch.where(size >= 1, 1 - 2 / (large + 2), -small / (small + 2))
     return torch.where(size < FLAT, value, 1.0).copysign(x)

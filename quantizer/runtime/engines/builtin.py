@@ -51,7 +51,7 @@ class BuiltinEngine:
 
     @np.errstate(all="ignore")
     def quantize(self, request: Request) -> Parameters:
-        """Return the parameters from the registered rule, or those that the spec alone decides."""
+        """Return the parameters from the registered rule, or from the spec without a rule."""
         infer_shapes(request.spec, request.shapes, request.attrs)
         entry = REGISTRY.find(request.spec.op, "quantize", request.platform.places)
         parameters: Parameters = entry.function(request) if entry else default_parameters(request)

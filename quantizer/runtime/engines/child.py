@@ -206,7 +206,7 @@ def _watch(child: weakref.ref[Child], process: subprocess.Popen[bytes], over: th
         while not over.wait(TICK):
             count += 1
             known = child()
-            if known is None:  # nothing refers to the child: its finalizer ends the process
+            if known is None:  # no reference to the child is left: its finalizer ends the process
                 return
             why = known._look(seen, family=count % FAMILY == 0)
             if why is not None:

@@ -66,7 +66,7 @@ def pipes() -> tuple[BinaryIO, BinaryIO]:
     os.dup2(2, 1)
     _give_up_rights()
     with contextlib.suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")  # where memory ends, the judge stays
+        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")  # if memory runs out, the judge survives
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     return questions, answers
 

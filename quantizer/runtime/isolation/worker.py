@@ -219,7 +219,7 @@ def _described(entry: Registration) -> dict[str, Any]:
 def serve(questions: BinaryIO, answers: BinaryIO) -> None:
     """Answer messages until they end."""
     torch.set_num_threads(1)  # float sums are split among threads, so that their number would choose the order
-    # as in the judge: a kernel for every new shape is dear
+    # as in the judge: creating a kernel for every new shape is expensive
     setattr(torch.backends.mkldnn, "enabled", False)  # noqa: B010
     served = Served()
     try:

@@ -100,7 +100,7 @@ def power(x: Tensor, y: Tensor) -> Tensor:
     """Power in the base's type; integer powers of integers are exact."""
     if x.is_floating_point() and y.is_floating_point():
         return torch.pow(x, y).to(x.dtype)
-    if x.is_floating_point():  # floats do not have every whole number, so the sign is that of the exponent itself
+    if x.is_floating_point():  # floats lack some integers, so the sign comes from the exponent itself
         exponent = y.to(torch.int64)
         magnitude = torch.pow(x.double().abs(), exponent.double())
         return torch.where(torch.signbit(x) & (exponent % 2 != 0), -magnitude, magnitude).to(x.dtype)
@@ -169,7 +169,7 @@ def logical_not(x: Tensor) -> Tensor:
 
 @mapped("Where")
 def where(condition: Tensor, x: Tensor, y: Tensor) -> Ours | None:
-    """The registry's where, of floats."""
+    """The registry's where, on floats."""
     fits = x.is_floating_point() and x.dtype == y.dtype and condition.numel() and x.numel() and y.numel()
     return Ours("where", {"a": x, "b": y, "condition": condition}, {}) if fits else None
 

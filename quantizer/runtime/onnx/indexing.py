@@ -84,7 +84,10 @@ def gather_nd(x: Tensor, indices: Tensor, *, batch_dims: int = 0) -> Tensor:
 
 @kernel("ScatterElements", "Scatter")
 def scatter_elements(x: Tensor, indices: Tensor, updates: Tensor, *, axis: int, reduction: str = "none") -> Tensor:
-    """Each index names where along one axis the update goes, which replaces or is reduced with what is there."""
+    """Each index names the place of an update along one axis.
+
+    The update replaces the old element or is reduced with it.
+    """
     along = axis_of("ScatterElements", axis, x.dim())
     places = _from_zero("ScatterElements", indices, x.shape[along])
     _computes("ScatterElements", x, reduction)

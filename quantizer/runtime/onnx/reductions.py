@@ -17,7 +17,7 @@ Reduce = Callable[[Tensor, tuple[int, ...], bool], Tensor]
 
 
 def axes_given(op: str, x: Tensor, axes: Any, noop: int) -> tuple[int, ...] | None:
-    """Return the axes from 0 on, all where none are given; None if then nothing is to be done."""
+    """Return nonnegative axes, by default all; None if there is nothing to reduce."""
     given = whole(axes) if isinstance(axes, Tensor) else list(axes or ())
     if not given:
         return None if noop else tuple(range(x.dim()))

@@ -99,7 +99,7 @@ def refuse_pairs(attrs: Mapping[str, AttrValue]) -> None:
 
 
 def adds_window(spec: Spec, attributes: Mapping[str, AttrValue], shape: tuple[int, ...]) -> bool:
-    """Return whether rounding up alone, as ONNX's formula reads, gives more windows than *spec* has."""
+    """Return whether rounding up, as in ONNX's formula, gives more windows than *spec*."""
     attrs: Mapping[str, Any] = attributes
     pads, strides, kernel = attrs["padding"], attrs["stride"], attrs["kernel"]
     windows = infer_shapes(spec, {"x": shape}, attrs)["y"][2:]
