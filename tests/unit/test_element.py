@@ -118,7 +118,7 @@ def test_every_operator_is_exported_with_what_is_expected_and_what_was_got(op, t
     monkeypatch.setattr("quantizer.conformance.setup.session.open_session", lambda *_: SESSION)
     path = tmp_path / "case.json"
     write_replay(path, op, trial, [], "")
-    assert main(["case", "export", str(path), "--to", str(tmp_path / "out")]) == 0
+    assert main(["case", "export", str(path), "-o", str(tmp_path / "out")]) == 0
     assert "wrote case.npz, case.json" in capsys.readouterr().out
     described = json.loads((tmp_path / "out" / "case.json").read_text())
     with np.load(io.BytesIO((tmp_path / "out" / "case.npz").read_bytes())) as archive:
