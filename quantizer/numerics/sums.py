@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,10 +24,21 @@ SEPARATE = ("concatenation",)
 """Families that rescale each operand to the output separately. Other families bring operands to one scale first."""
 ALONE = (*SEPARATE, "comparison")
 """Families whose operands each have their own multiplier to the output's scale."""
-"""Families without a multiplier where both operands have the same parameters."""
 FACTOR_BITS = 15
 FACTOR_LIMIT = (1 << FACTOR_BITS) - 1
 FLOAT32_EPSILON = torch.finfo(torch.float32).eps
+IN_SCALES: tuple[Variant, ...] = (
+    "exact",
+    "f32_dequantized",
+    "f32_add_in_lanes",
+    "f32_dequantized_fused",
+    "aligned_half_away",
+    "f32_mean_divided",
+    "f32_mean_zpin",
+    "f32_mean_raw",
+    "f32_mean_inverse",
+)
+"""Requantizations whose factors are the input scales, and whose divisor is the output scale."""
 
 
 def rescale_sum(
@@ -51,46 +63,61 @@ def rescale_sum(
     area_reciprocal: nothing, the multiplier is that of each window's area.
     """
     variant = variant or platform.requantize.get(family, platform.requantize["default"])
-    one, none = torch.tensor(1.0, dtype=torch.float64), torch.tensor(0)
-    match variant:
-        case (
-            "exact"
-            | "f32_dequantized"
-            | "f32_add_in_lanes"
-            | "f32_dequantized_fused"
-            | "aligned_half_away"
-            | "f32_mean_divided"
-            | "f32_mean_zpin"
-            | "f32_mean_raw"
-            | "f32_mean_inverse"
-        ):
-            factors = {name: float(params.step) for name, params in inputs.items()}
-            return Rescale(variant, one, none, divisor=float(output.scale), factors=factors)
-        case "f32_even" | "f32_even_zpin":
-            order = _kernel_order(shapes, list(inputs)) if variant == "f32_even_zpin" else list(inputs)
-            divisor = output.scale.float() * count
-            ratios = {name: float(inputs[name].scale.float() / divisor) for name in order}
-            return Rescale(variant, one, none, factors=ratios)
-        case "multiplier_shift" if len(inputs) > 1 and family not in SEPARATE:
-            rescaled = family not in platform.multiplier.unscaled
-            return _crossed_sum(platform, inputs, output, activation_bits, rescaled=rescaled)
-        case "multiplier_shift":
-            return _ratio_of_each(platform, family, inputs, output, activation_bits, count)
-        case "area_multiplier" | "area_reciprocal":
-            return Rescale(variant, one, none)
-        case "q31_single" | "q31_double" if platform.multiplier.sum_shift is not None:
-            scales = {name: float(params.scale) for name, params in inputs.items()}
-            if len(inputs) > 1 and family not in ALONE:
-                return rescale_widened(platform, variant, scales, float(output.scale), activation_bits)
-            unit = float(output.scale) * count
-            ends = {n: whole(*fixed(platform, variant, scale / unit, activation_bits)) for n, scale in scales.items()}
-            return Rescale(variant, one, none, factors=ends)
-        case _ if variant in sum_rescaling.VARIANTS:
-            rule = platform.multiplier
-            ratio = rule.ratio.get(family, "float32")
-            return sum_rescaling.rescale(variant, inputs, output, rule.places(activation_bits), count, ratio)
-        case _:
-            raise UnsupportedError(f"{family} on {platform.platform}: variant {variant} has no rule for sums.")
+    if variant in IN_SCALES:
+        factors = {name: float(params.step) for name, params in inputs.items()}
+        return _unscaled(variant, divisor=float(output.scale), factors=factors)
+    if variant in ("area_multiplier", "area_reciprocal"):
+        return _unscaled(variant)
+    if variant in ("f32_even", "f32_even_zpin"):
+        return _float32_ratios(variant, inputs, output, shapes, count)
+    if variant == "multiplier_shift" and len(inputs) > 1 and family not in SEPARATE:
+        rescaled = family not in platform.multiplier.unscaled
+        return _crossed_sum(platform, inputs, output, activation_bits, rescaled=rescaled)
+    if variant == "multiplier_shift":
+        return _ratio_of_each(platform, family, inputs, output, activation_bits, count)
+    if variant in ("q31_single", "q31_double") and platform.multiplier.sum_shift is not None:
+        return _widened_sum(platform, family, variant, inputs, output, activation_bits, count)
+    if variant in sum_rescaling.VARIANTS:
+        rule = platform.multiplier
+        ratio = rule.ratio.get(family, "float32")
+        return sum_rescaling.rescale(variant, inputs, output, rule.places(activation_bits), count, ratio)
+    raise UnsupportedError(f"{family} on {platform.platform}: variant {variant} has no rule for sums.")
+
+
+def _unscaled(variant: Variant, **numbers: Any) -> Rescale:
+    """Return a rescaling with the multiplier 1: only factors, or a divisor, scale the sum."""
+    return Rescale(variant, torch.tensor(1.0, dtype=torch.float64), torch.tensor(0), **numbers)
+
+
+def _float32_ratios(
+    variant: Variant,
+    inputs: Mapping[str, QParams],
+    output: QParams,
+    shapes: Mapping[str, tuple[int, ...]],
+    count: int,
+) -> Rescale:
+    """Return each input's scale over the output's as a float32 factor, in the order in which kernels add."""
+    order = _kernel_order(shapes, list(inputs)) if variant == "f32_even_zpin" else list(inputs)
+    divisor = output.scale.float() * count
+    return _unscaled(variant, factors={name: float(inputs[name].scale.float() / divisor) for name in order})
+
+
+def _widened_sum(
+    platform: Platform,
+    family: str,
+    variant: Variant,
+    inputs: Mapping[str, QParams],
+    output: QParams,
+    activation_bits: int,
+    count: int,
+) -> Rescale:
+    """Return the fixed-point factors of a sum on a platform that widens operands."""
+    scales = {name: float(params.scale) for name, params in inputs.items()}
+    if len(inputs) > 1 and family not in ALONE:
+        return rescale_widened(platform, variant, scales, float(output.scale), activation_bits)
+    unit = float(output.scale) * count
+    ends = {name: whole(*fixed(platform, variant, scale / unit, activation_bits)) for name, scale in scales.items()}
+    return _unscaled(variant, factors=ends)
 
 
 def rescale_alone(platform: Platform, x: QParams, output: QParams, activation_bits: int) -> Rescale:
@@ -107,8 +134,7 @@ def _ratio_of_each(
     reach = platform.aligned_within.get(family)
     everything = [*inputs.values(), output]
     if reach is not None and _aligned(everything, reach):
-        one = torch.tensor(1.0, dtype=torch.float64)
-        return Rescale("multiplier_shift", one, torch.tensor(0), factors=dict.fromkeys(inputs, 1.0))
+        return _unscaled("multiplier_shift", factors=dict.fromkeys(inputs, 1.0))
     rule = platform.multiplier
     numbers = {
         name: float32_multiplier(
@@ -125,8 +151,7 @@ def _ratio_of_each(
         return Rescale("multiplier_shift", mantissa.double(), shift.long(), factors=dict.fromkeys(numbers, 1.0))
     pairs = {name: (int(mantissa), int(shift)) for name, (mantissa, shift) in numbers.items()}
     factors = {name: float(mantissa) * 2.0**-shift for name, (mantissa, shift) in pairs.items()}
-    one = torch.tensor(1.0, dtype=torch.float64)
-    return Rescale("multiplier_shift", one, torch.tensor(0), factors=factors, pairs=pairs)
+    return _unscaled("multiplier_shift", factors=factors, pairs=pairs)
 
 
 def _kernel_order(shapes: Mapping[str, tuple[int, ...]], names: list[str]) -> list[str]:
