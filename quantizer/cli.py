@@ -27,7 +27,7 @@ class CommandModule(Protocol):
     add_parser: Callable[[argparse._SubParsersAction[argparse.ArgumentParser]], object]
     """Add the command and its arguments."""
     run: Callable[[argparse.Namespace], int]
-    """Do what the arguments ask; return the exit code."""
+    """Run the command of the arguments; return the exit code."""
 
 
 COMMANDS: Mapping[str, tuple[str, str]] = {

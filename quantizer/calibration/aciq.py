@@ -62,8 +62,8 @@ GAUSS = Distribution(
 def ranges(found: Statistics, kind: Distribution, bits: int, share: float, *, symmetric: bool) -> tuple[Tensor, Tensor]:
     """Return (smallest, largest), 0-d or per slice, widened to contain 0.
 
-    symmetric: +-(|mean| + share * clip). Else from the larger of the averaged smallest value and mean - clip, over
-    2 * clip * share: the result may leave what was observed.
+    symmetric: +-(|mean| + share * clip). Otherwise the range has width 2 * clip * share and begins at the larger of
+    the averaged smallest value and mean - clip. It may extend beyond the observed values.
     """
     factor = kind.factors.get(bits, kind.factors[REFERENCE_BITS])
     spread = found.absolute_deviation if kind.absolute else found.deviation

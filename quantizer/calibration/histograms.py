@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 DROPPED = 0.002
-"""The share of the first bins that `least_divergence` leaves out: values next to 0, the most frequent ones."""
+"""The share of the first bins that `least_divergence` leaves out. They hold values next to 0, the most frequent
+ones."""
 EVERY = 8
 """Bins between two ends of one side that `least_square` tries."""
 EVERY_OF_TWO = 64
@@ -37,10 +38,10 @@ class Grid(Protocol):
 
 
 def least_divergence(counts: Tensor, low: float, high: float, codes: Grid) -> tuple[float, float]:
-    """Return -+ the end whose clipped histogram of sizes is nearest to its coarse form by Kullback-Leibler divergence.
+    """Return -+ the end with the least Kullback-Leibler divergence of clipped histogram and its coarse form.
 
-    counts [bins] over [low, high], low 0. Ends lie at multiples of as many bins as there are codes of one sign; what
-    lies beyond is counted in the last bin. Source: PPQ's TorchHistObserver, after TensorRT's 8-bit calibration.
+    counts [bins] over [low, high], low 0. Ends are multiples of as many bins as there are codes of one sign. Values
+    beyond the end are counted in the last bin. Source: PPQ's TorchHistObserver, after TensorRT's 8-bit calibration.
     """
     bins, levels = counts.numel(), codes.reach + 1
     kept = counts.double().clone()
@@ -71,7 +72,8 @@ def _divergence(share: Tensor, coarse: Tensor) -> float:
 def least_square(counts: Tensor, low: float, high: float, codes: Grid) -> tuple[float, float]:
     """Return the ends under which the squared error of quantization, of all bins at their middles, is least.
 
-    counts [bins] over [low, high]: of sizes for symmetric codes, else of values. The error is computed on the codes
+    counts [bins] over [low, high]: counts of magnitudes for symmetric codes, else of values. The error is computed on
+    the codes
     that the range would really give (PPQ models half of their step).
     """
     bins = counts.numel()

@@ -1,4 +1,4 @@
-"""The clip whose histogram, coarsened to the codes, has the least Kullback-Leibler divergence from the observed one."""
+"""Finds the clip whose histogram, coarsened to the codes, has the least Kullback-Leibler divergence."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from quantizer.core.errors import GraphError
 
 EPSILON = torch.finfo(torch.float32).eps
 WINDOWS_AT_ONCE = 64
-"""Windows whose divergences are computed together: a bound on memory."""
+"""The number of windows whose divergences are computed together. It bounds memory."""
 
 
 def ranges(found: Statistics, codes: int, best: int) -> tuple[Tensor, Tensor]:
@@ -63,7 +63,7 @@ def _start(counts: Tensor, low: float, high: float, codes: int) -> tuple[int, in
 def _divergences(counts: Tensor, first: int, last: int, codes: int) -> Tensor:
     """Return sum p * log(p / q) for each window, the narrowest first.
 
-    p: the share of each bin, what lies outside counted in the border bins. q: the average of the filled bins of a
+    p: the share of each bin; values outside count in the border bins. q: the average of the filled bins of a
     code's group; the last group has the rest of the window.
     """
     bins = counts.numel()

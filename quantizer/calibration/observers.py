@@ -51,7 +51,7 @@ class Codes:
 
 @dataclass
 class Observer(ABC):
-    """Sees every batch of one tensor, in as many passes as it asks for, and then says its range."""
+    """Observes every batch of one tensor, in as many passes as it needs, and then returns its range."""
 
     codes: Codes
     passes: int = 1
@@ -172,8 +172,8 @@ class ByHistogram(Observer):
 class Isotone(Observer):
     """The scale under which the two largest values along the last axis most often keep apart.
 
-    They do for scales from L2 / (qmax - 0.51), so that the smaller is not clipped to the code of the larger, up to 2 *
-    (L1 - L2); of the ends of all these intervals the one that lies in most is taken. Source: PPQ's
+    They differ for scales from L2 / (qmax - 0.51), where the smaller is not clipped to the code of the larger, up to
+    2 * (L1 - L2). The end of an interval that lies in most intervals is chosen. Source: PPQ's
     TorchIsotoneObserver.
     """
 

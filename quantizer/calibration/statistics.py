@@ -27,7 +27,7 @@ class Wanted:
     moments: bool = False
     """Mean, standard deviation, mean absolute deviation."""
     bins: int | None = None
-    """Bins of the histogram; None: none is kept."""
+    """Bins of the histogram; None: no histogram."""
     trim: Trim = UNTRIMMED
 
 

@@ -65,7 +65,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def whole_number(text: str) -> int:
-    """Return a number of samples or batches; argparse names what is wrong."""
+    """Return a number of samples or batches; argparse reports errors."""
     value = int(text)
     if not 1 <= value <= LARGEST_NUMBER:
         raise argparse.ArgumentTypeError(f"{value}: must lie in [1, {LARGEST_NUMBER}]")
@@ -73,7 +73,7 @@ def whole_number(text: str) -> int:
 
 
 def seed_number(text: str) -> int:
-    """Return a seed; argparse names what is wrong."""
+    """Return a seed; argparse reports errors."""
     value = int(text)
     if not 0 <= value <= LARGEST_SEED:
         raise argparse.ArgumentTypeError(f"{value}: must lie in [0, {LARGEST_SEED}]")
@@ -98,7 +98,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def analysed(args: argparse.Namespace) -> dict[str, list[Any]]:
-    """Return the records of each view that is asked for."""
+    """Return the records of each requested view."""
     from quantizer.runtime.analysis import graphwise_error_analyse, layerwise_error_analyse
     from quantizer.runtime.graph_statistics import parameter_analyse, statistical_analyse
     from quantizer.runtime.onnx_model import load_onnx_graph

@@ -51,12 +51,12 @@ def _entry(name: str, value: object) -> Iterator[str]:
 
 
 def _signature(value: object) -> str:
-    """Return the names of the parameters, without types; nothing for an exception or an enumeration."""
+    """Return the names of the parameters, without types; empty for an exception or an enumeration."""
     if inspect.isclass(value) and issubclass(value, enum.Enum | Exception):
         return ""
     try:
         parameters = inspect.signature(value).parameters.values()  # type: ignore[arg-type]
-    except (TypeError, ValueError):  # a class whose constructor is not Python
+    except (TypeError, ValueError):  # the constructor of this class is not written in Python
         return ""
     names = ", ".join(_names(list(parameters)))
     return f"({names})" if len(names) <= LONGEST else "(...)"

@@ -33,12 +33,14 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     replay = verbs.add_parser("replay", help="run the case through every check and print the verdicts")
     keep = verbs.add_parser("keep", help="copy a failure into the stored regressions, which run first for ever")
     keep.add_argument("--reason", required=True, help="why the case is kept")
-    keep.add_argument("--to", type=Path, default=Path("cases/regressions"), help="folder (default: %(default)s)")
+    keep.add_argument(
+        "-o", "--output", type=Path, default=Path("cases/regressions"), help="folder (default: %(default)s)"
+    )
     export = verbs.add_parser(
         "export",
         help="write operands, expected and got as npz and JSON; where Compass IR holds the operator, IR and cfg too",
     )
-    export.add_argument("--to", type=Path, required=True, help="a new folder")
+    export.add_argument("-o", "--output", type=Path, required=True, help="a new folder")
     from_onnx = verbs.add_parser(
         "from-onnx",
         help="judge nodes of a quantized ONNX model, and cut the failing ones out",
@@ -100,11 +102,12 @@ def run(args: argparse.Namespace) -> int:
     )
     replay = read_replay(args.file)
     plugins = judged(options.plugins, python=options.plugin_python, in_process=options.in_process)
-    session = open_session(options, tuple(folder for plugin in plugins for folder in plugin.specs))
+    extra = tuple(folder for plugin in plugins for folder in plugin.specs)
+    session = open_session(options, extra, only=replay.case.op)
     trial = _trial(session, replay)
     if args.verb == "replay":
         return _replay(trial, replay, options, session.library.paths[trial.spec.op])
-    return _keep(replay, args) if args.verb == "keep" else _export(trial, args.to)
+    return _keep(replay, args) if args.verb == "keep" else _export(trial, args.output)
 
 
 def _trial(session: Session, replay: Replay) -> Trial:
@@ -143,7 +146,7 @@ def _keep(replay: Replay, args: argparse.Namespace) -> int:
 
     if not args.reason.strip():
         raise CaseError("--reason: say why the case is kept, as in --reason 'halo of the last tile'.")
-    path = keep(replay, args.to, args.reason)
+    path = keep(replay, args.output, args.reason)
     print_lines(f"kept as {path}; commit it: {replay.case.op}-regressions runs it from now on")
     return PASSED
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 PASSED, FAILED = 0, 1
 OURS = "ours"
 WRITTEN = 5
-"""Failing nodes that one run shrinks and writes, where none was named."""
+"""The number of failing nodes that one run shrinks and writes, if no node is named."""
 LARGEST = 1 << 20
 """Bytes of a stored case that can be read again."""
 EPILOG = """\

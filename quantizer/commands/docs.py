@@ -107,7 +107,7 @@ def pages(folder: Path, commands: Mapping[str, tuple[str, str]]) -> dict[Path, s
 
 
 def _requantizations() -> str:
-    """Return a table of all requantizations: what multiplies a sum, how it is rounded, and for which kinds of sums."""
+    """Return a table of all requantizations: the multiplier, the rounding, and the kinds of sums."""
     from quantizer.conformance.probe.words import MEANINGS
     from quantizer.core.arithmetics import COMPOSING
 

@@ -131,7 +131,7 @@ def _write_list(places: list[Place]) -> None:
 
 
 def _real(args: argparse.Namespace) -> int:
-    """Plant the reported bugs; 0 where every one that is planted is caught and every right twin is green."""
+    """Plant the reported bugs. Return 0 if every planted bug is caught and every correct twin is green."""
     from quantizer.conformance.real.document import CAUGHT, document, standing, summary
     from quantizer.conformance.real.reports import read_reports, read_samples
     from quantizer.conformance.real.run import Job, all_of

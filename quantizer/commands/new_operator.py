@@ -22,8 +22,8 @@ MAX_NAME = 40
 def write_operator(name: str, kind: Kind, folder: Path, plugins: Path | None) -> tuple[Path, Path, Path | None]:
     """Write the spec and the module of operator *name* and return their paths, and the plugin folder if it is one.
 
-    In a checkout of this repository the module goes to quantizer/ops. SpecError for a name that is taken or not
-    snake_case; nothing is written then.
+    In a checkout of this repository the module goes to quantizer/ops. SpecError for a name that exists or is not
+    snake_case; then nothing is written.
     """
     _check_name(name, folder)
     is_checkout = (folder / "quantizer" / "ops" / "__init__.py").is_file()

@@ -37,7 +37,7 @@ class Parser(argparse.ArgumentParser):
     def _unknown(self, words: Sequence[str]) -> Iterator[str]:
         """Yield the first word that looks like an option but that this parser does not know.
 
-        Words of a subcommand are its own.
+        Options of a subcommand are left to its own parser.
         """
         leads_on = self._verbs() is not None
         for word in words:

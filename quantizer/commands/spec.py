@@ -72,7 +72,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(args: argparse.Namespace) -> int:
-    """Do what the parsed arguments ask; return the exit code."""
+    """Run the parsed command; return the exit code."""
     verbs: Mapping[str, Callable[[argparse.Namespace], int]] = {
         "lint": _lint,
         "schema": _schema,

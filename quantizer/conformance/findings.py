@@ -9,7 +9,7 @@ from quantizer.core.record import CheckRecord
 
 @dataclass
 class Findings:
-    """Counts of one item: an item that compared nothing is never passed."""
+    """Counts of one item. An item without a comparison never passes."""
 
     problems: list[str] = field(default_factory=list)
     """Findings, each with the next step."""
@@ -18,7 +18,7 @@ class Findings:
     elements: int = 0
     """Codes and numbers that were compared."""
     refused: list[str] = field(default_factory=list)
-    """Why a comparison could not be made, one for each."""
+    """One reason for each comparison that could not be made."""
 
     def compare(self, problems: list[str], elements: int = 0) -> None:
         """Count one comparison, which found *problems*."""

@@ -2,9 +2,9 @@
 
 The judge's own implementation of the formats.
 
-On an integer grid a number in steps of the scale is its own place. On that of a narrow float the place of a value is
-its code, and a number between two values lies between their codes in proportion: half way is a tie there, too, and an
-interval of places one of codes.
+On an integer grid, the place of a number is the number in steps of the scale. On the grid of a narrow float, the
+place of a value is its code. A number between two values lies in proportion between their codes. So half way is a tie
+there too, and an interval of places is an interval of codes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Array = NDArray[Any]
 
 
 def listed(params: QParams) -> Format | None:
-    """Return the format of codes whose values are not a uniform grid; None of integers."""
+    """Return the format of codes whose values are not a uniform grid; None for integers."""
     return format_of(params.dtype.name) if params.dtype.kind == "float" else None
 
 

@@ -15,11 +15,12 @@ class Kind:
     multiplier: str | None
     """The requantization, and how operands are rounded before they are added; None without a multiplier."""
     tables: frozenset[tuple[str, str]]
-    """Name and format of each table: an entry per code or not, how a kernel reads between two, what an entry is."""
+    """Name and format of each table: whether it has an entry per code, how a kernel interpolates, and the meaning of
+    an entry."""
     numbers: frozenset[str]
     """Names of further integers."""
     fused: str | None
-    """What a fused activation takes."""
+    """The operand of a fused activation."""
 
     def __str__(self) -> str:
         parts = [] if self.multiplier is None else [f"multiplier ({self.multiplier})"]
@@ -60,7 +61,10 @@ def kind_of(parameters: Parameters) -> Kind:
 
 
 def looked_up(parameters: Parameters) -> bool:
-    """Return whether a forward looks the codes of its result up: it neither scales nor rounds nor clips."""
+    """Return whether a forward reads the codes of its result from a table.
+
+    Then it neither scales nor rounds nor clips.
+    """
     tables = parameters.tables.keys()
     return bool(tables) and tables <= set(READ_OUT) and parameters.rescale is None and not parameters.numbers
 

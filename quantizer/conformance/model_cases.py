@@ -26,7 +26,7 @@ OF_RULES = ("parameters", "pipeline")
 
 
 def given_of(params: QParams, shape: tuple[int, ...], codes: Tensor | None) -> Given:
-    """Return a tensor of a model as plain data; codes: None of a result."""
+    """Return a tensor of a model as plain data; codes: None for a result."""
     scale, zero = params.scale.reshape(-1).tolist(), params.zero_point.reshape(-1).tolist()
     listed = () if codes is None else tuple(codes.reshape(-1).tolist())
     axis = None if params.axis is None or not params.scale.dim() else params.axis % max(len(shape), 1)
@@ -127,7 +127,7 @@ def cropped(case: Case) -> Case:
 
 
 def check_given(case: Case) -> None:
-    """Raise CaseError if a tensor of a case that a model gave is missing, or says two things about itself."""
+    """Raise CaseError if a tensor of a case from a model is missing or contradicts itself."""
     if case.data.set != GIVEN or case.data.stack is not None or "y" not in case.data.given:
         raise CaseError(f"data: the set {GIVEN!r} has `given`, the result y in it, and no stack; other sets have none.")
     for name in (*case.shapes, "y"):

@@ -1,8 +1,8 @@
 """Input and output types of a room's oracle: codes, grids and numbers of one case in numpy.
 
 A room names its oracles in its descriptor (`core.rooms.Oracle`). An oracle has up to three functions of `Asked`: the
-codes that a right kernel gives, before the fused activation cuts them and the format saturates them; the entries of a
-table; and integers that the rule provides. Below are the two rules of fixed-point numbers that several oracles share.
+right codes before the fused activation and saturation; the entries of a table; and integers of the rule. Below are
+the two rules of fixed-point numbers that several oracles share.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Asked:
     shape: tuple[int, ...]
     """Of the output."""
     codes: Mapping[str, Array]
-    """Of each operand, int64; empty where a rule's numbers are judged."""
+    """The codes of each operand, int64; empty while a rule's numbers are judged."""
     grids: Mapping[str, Grid]
     """Of each operand."""
     output: Grid
@@ -83,7 +83,7 @@ class Asked:
     channels: int | None = None
     """The axis of the output along which channels lie: 1 of images, else the one that the spec names, if any."""
     added: Callable[[], tuple[Array, Array] | None] = lambda: None
-    """What `sums` and `terms` read: computed when a function of the room asks for it."""
+    """The data of `sums` and `terms`. It is computed when a function of the room needs it."""
 
     @property
     def axis(self) -> int:
@@ -131,7 +131,7 @@ def high_multiplied(
 ) -> Array:
     """Return values * multiplier * 2**-shift as Python integers: a high multiply, then a rounding shift.
 
-    A multiplier of 1 and more shifts to the left first, in 32 bits that wrap where that is what the kernel has.
+    A multiplier of 1 or more shifts to the left first, in 32 bits, which wrap if the kernel's do.
     """
     left, right = max(31 - shift, 0), max(shift - 31, 0)
     held = np.asarray(values, object)  # a product of objects without axes comes as an int

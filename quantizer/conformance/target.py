@@ -24,7 +24,7 @@ from quantizer.plugins.oracle import oracle_function
 
 @dataclass(frozen=True)
 class Target:
-    """Operator x scheme x platform; `platform` is the true one, whatever an engine is made to believe.
+    """Operator x scheme x platform. `platform` is the judge's; an engine may have been given another one.
 
     `spec` is the operator under the scheme: an operand that may be a weight is one if the scheme says so.
     """
@@ -81,7 +81,7 @@ class Target:
 
     @np.errstate(all="ignore")
     def reference(self, operands: Mapping[str, Tensor], case: Case) -> Tensor:
-        """Return the built-in's reference on *operands*, whatever plugin replaced it; a new operator's oracle."""
+        """Return the built-in reference on *operands*, even if a plugin replaced it; for a new operator, its oracle."""
         entry = REGISTRY.built_in(self.spec.op, "reference")
         if (entry is None or entry.origin != BUILT_IN) and (oracle := oracle_function(self.spec)) is not None:
             return oracle(**operands, **case.attrs)

@@ -2,8 +2,9 @@
 
 Lint refuses every other combination.
 
-A requantization that composes has all of these forms under every rounding. One of a single system has the families in
-which that system was shown; on a platform of another name it works only under that system's other settings too.
+A requantization that composes has all of these forms under every rounding. A variant of a single system supports the
+families in which that system was measured. On another platform it works only together with that system's other
+settings.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ OWN_ROUNDING: Mapping[Variant, RoundingMode] = {
     ),
     **dict.fromkeys(("q31_double", "q31_folded", "half_away"), "half_away"),
 }
-"""Requantizations that round in a mode of their own, whatever the platform's is."""
+"""Requantizations with their own rounding mode, independent of the platform's."""
 OF_EXACT_SCALES = (
     "it multiplies by the product of scales, which is exact in float64 only for float32 scales. "
     "Write parameters: {scale: float32}, or another requantization."
@@ -75,7 +76,7 @@ RATIO_BITS = 24
 
 
 def form_of(spec: Spec) -> Form | None:
-    """Return the kind of sum that *spec* requantizes; None for operators without one (tables, movement, ...)."""
+    """Return the kind of sum that *spec* requantizes; None for operators without a sum (tables, movement, ...)."""
     match spec.error_model.kind:
         case "bilinear":
             return "product"
@@ -161,7 +162,8 @@ def refusals(
 ) -> Iterator[tuple[Location, str]]:
     """Yield place and reason for each operator family whose requantization variant on *platform* does not support it.
 
-    home: the shipped platform whose functions it has. If its whole arithmetic equals that platform's, nothing that runs
+    home: the shipped platform whose functions it uses. If its whole arithmetic equals that platform's, nothing that
+    runs
     there is refused. *generic*: only variants that compose are looked at; the platform's room may know the others.
     """
     said: set[tuple[Location, Variant]] = set()

@@ -47,10 +47,10 @@ class Given:
     zero_point: tuple[int, ...]
     """As many as scales."""
     axis: int | None
-    """Along which scales lie; None where there is one for the tensor."""
+    """The axis of the scales; None for a single scale."""
     shape: tuple[int, ...]
     codes: tuple[int, ...]
-    """In row-major order; none of a result."""
+    """In row-major order; None for a result."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the tensor as JSON values."""
@@ -74,7 +74,7 @@ class DataRecipe:
     kept: Mapping[str, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
     """Tensor -> coordinates that keep their value; all others are zero. A tensor that is not named keeps all."""
     stack: Stack | None = None
-    """The data sets of a stack; None where the set is the only one."""
+    """The data sets of a stack; None for a single data set."""
     given: Mapping[str, Given] = field(default_factory=dict)
     """Operands and result of a case that was cut out of a model: their codes and grids; the set is then `given`."""
 
@@ -92,7 +92,7 @@ class Case:
     scheme: str
     platform: str
     shapes: Mapping[str, tuple[int, ...]]
-    """Input -> shape in the operator's own axis order; an optional input that is absent is not named."""
+    """Input -> shape in the operator's own axis order. Absent optional inputs are left out."""
     attrs: Mapping[str, AttrValue]
     ranges: Mapping[str, Range]
     """Activation or output -> calibrated (smallest, largest) real value."""
@@ -137,14 +137,14 @@ class Case:
     def but(self, **changes: Any) -> Case:
         """Return this case with some fields changed; TypeError for a name that is not a field."""
         if not changes.keys() <= self.__dict__.keys():
-            return replace(self, **changes)  # which says what is wrong
-        other = object.__new__(Case)  # a tenth of the time of `replace`, of which a case needs some twenty
+            return replace(self, **changes)  # its error names the problem
+        other = object.__new__(Case)  # ten times faster than `replace`, which a case needs some twenty times
         other.__dict__.update(self.__dict__ | changes)
         return other
 
     @staticmethod
     def from_dict(raw: object, where: str) -> Case:
-        """Read what `to_dict` wrote; CaseError with *where* and the first field that is wrong."""
+        """Read the output of `to_dict`; CaseError with *where* and the first wrong field."""
         from quantizer.core.case_file import CaseModel, read_model
 
         model = read_model(CaseModel, raw, where)
@@ -152,7 +152,7 @@ class Case:
 
     @staticmethod
     def from_json(text: str, where: str) -> Case:
-        """Read what `to_json` wrote; CaseError with *where* and the first field that is wrong."""
+        """Read the output of `to_json`; CaseError with *where* and the first wrong field."""
         try:
             raw = json.loads(text)
         except (ValueError, RecursionError) as err:

@@ -36,7 +36,7 @@ def _finite(value: Any) -> Any:
 
 
 def _attribute(value: Any) -> Any:
-    """Bound an attribute: whole numbers of 32 bits, finite real ones, short texts, lists of up to eight numbers."""
+    """Bound an attribute: 32-bit integers, finite real numbers, short texts, lists of up to eight numbers."""
     items = value if isinstance(value, list) else [value]
     if len(items) > MAX_LIST or (isinstance(value, str) and len(value) > MAX_TEXT):
         raise ValueError(f"must be a short text or at most {MAX_LIST} numbers")
@@ -83,7 +83,7 @@ class GivenModel(Model):
     shape: Annotated[list[Size], Field(max_length=8)]
     """Sizes of the tensor."""
     codes: Annotated[list[Code], Field(max_length=MAX_GIVEN)]
-    """The codes in row-major order; none for a result."""
+    """The codes in row-major order; no codes for a result."""
 
     def to_given(self) -> Given:
         """Return the tensor as the dataclass that the rest of the package uses."""
@@ -104,7 +104,7 @@ class DataModel(Model):
     stack: StackModel | None = None
     """The data sets of a stack; absent for a single one."""
     given: dict[str, GivenModel] = {}
-    """Tensor -> scales, zero points and codes that a model gave."""
+    """Tensor -> scales, zero points and codes from a model."""
 
     def to_stack(self) -> Stack | None:
         """Return the stack, if the recipe is one."""

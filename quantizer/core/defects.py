@@ -20,9 +20,9 @@ from quantizer.core.wording import suggestion
 from quantizer.core.yaml_source import Location
 
 Severity = Literal["memory", "wrong", "off_by_one", "design"]
-"""memory: the engine reads memory that is not the operator's, or its process ends; wrong: results beyond any rounding;
-off_by_one: results next to the right one, which the system's own documentation or other kernels of it contradict;
-design: two roundings, each of which is defensible."""
+"""memory: the engine reads foreign memory, or its process ends; wrong: errors larger than any rounding; off_by_one:
+results next to the right one that contradict the system's own documentation or its other kernels; design: two
+roundings, each of which is defensible."""
 SEVERITIES: tuple[Severity, ...] = get_args(Severity)
 """The worst first."""
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
@@ -43,15 +43,15 @@ weight could have; biased: whether the case has a bias."""
 
 
 class Computes(Model):
-    """What an engine computes in place of what its platform declares; a result that is neither is a failure."""
+    """The computation of an engine where it differs from its platform's declaration. Any third result is a failure."""
 
     requantize: dict[str, Variant] = {}
     """Operator family -> the requantization that it has in the engine."""
     ratio: dict[str, RatioArithmetic] = {}
     """Operator family -> the arithmetic in which the engine forms the ratio of scales."""
     multiples: dict[str, Annotated[int, Field(ge=2)]] = {}
-    """Operand -> number. The engine computes with the nearest multiple of this number in place of each code; ties go
-    to the even multiple."""
+    """Operand -> number. The engine replaces each code by the nearest multiple of this number. Ties go to the even
+    multiple."""
     saturating_pairs: dict[str, int] = {}
     """Operand -> axis along which its terms are summed. The engine moves its signed codes to unsigned ones, adds the
     products of each two neighbouring terms in 16 bits, which saturate, and takes back what the move adds."""
@@ -65,7 +65,8 @@ class Computes(Model):
     |value| of an operand; `infinity`; attributes; and operands that broadcast to the result. Empty: not at all. It is
     added to the error of float32. A result that may be off by infinity may be NaN, too."""
     within: Annotated[int, Field(ge=0)] = 0
-    """How far codes may be from those of the built-in functions under this arithmetic, or under the platform's own."""
+    """The allowed distance from the codes of the built-in functions under this arithmetic, or under the platform's
+    own."""
 
     @property
     def encloses(self) -> bool:
@@ -96,7 +97,7 @@ class Defect(Model):
     severity: Severity | None = None
     """How bad it is; differences by design are listed apart."""
     root: str = ""
-    """The name of its cause, where several entries have one in common; empty: its own id. Causes count, not entries."""
+    """The name of its cause, if several entries share one; empty: its own id. Causes count, not entries."""
     cause: str = ""
     """The faulty place in the system's source, or the faulty instruction, if it could be read or inferred.
 
@@ -108,13 +109,14 @@ class Defect(Model):
     since: str = ""
     """Day on which it was declared, YYYY-MM-DD: reports list defects by age."""
     engine: str | None = None
-    """The real engine and variant (`name:variant`) that has it, if our functions of the platform do not."""
+    """The real engine and variant (`name:variant`) with the defect, if the built-in functions of the platform do not
+    have it."""
     versions: list[str] = []
     """Versions of that engine in which it was seen. Other versions are not excused."""
     needs: list[str] = []
     """Instruction sets, as Linux names them, that the engine must have to show it. Engines choose kernels by them.
 
-    The sets that count are those of the processor within the level of the run (`--op-isa`). A set that one library of
+    Only the processor's sets within the level of the run (`--op-isa`) count. A set that one library of
     the engine must have carries the library's name: library.avx512_vnni.
     """
     lacks: list[str] = []
@@ -134,7 +136,7 @@ class Defect(Model):
 
 
 GRAPH_NAMES = ("input_scale", "output_scale")
-"""Names in the predicate of a defect of fused graphs: scales of a node's first operand and result; 0 if it has none."""
+"""Names in the predicate of a defect of fused graphs: scales of a node's first operand and of its result, or 0."""
 
 
 class GraphDefect(Model):

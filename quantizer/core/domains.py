@@ -20,7 +20,7 @@ Number = int | float
 MAX_LENGTH = 8
 """Numbers in an attribute that is a list."""
 ENTRY = "i"
-"""The place in a list whose bound is asked for, in expressions for the smallest and the largest entry."""
+"""The index of a list entry, in the expressions for its bounds."""
 
 _KEYS: dict[str, frozenset[str]] = {
     "int": frozenset({"min", "max", "multiple_of", "length", "choices"}),
@@ -66,7 +66,7 @@ def domains_of(spec: Spec) -> dict[str, Domain]:
 
 @functools.lru_cache(maxsize=256)
 def draw_order(spec: Spec) -> tuple[str, ...]:
-    """Return dims and attrs so that each comes after all that its domain names, else in the order of the file.
+    """Order dims and attrs so that each follows the names in its domain; otherwise keep the order of the file.
 
     SpecError if names need each other's values.
     """
@@ -104,7 +104,7 @@ def check_order(spec: Spec) -> Iterator[Finding]:
 
 
 def constant(expression: Expression | None) -> Number | None:
-    """Return the number that an expression without variables yields; None for any other."""
+    """Return the value of an expression without variables; None for other expressions."""
     value = _evaluated(expression)
     return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
@@ -244,7 +244,7 @@ def _is_number(value: object, *, whole: bool) -> bool:
 
 
 def _outside(value: object, domain: Domain) -> str:
-    """Return a sentence about the constant bound that *value* breaks, or nothing."""
+    """Return a sentence about the constant bound that *value* violates, or None."""
     items: list[Any] = value if isinstance(value, list) else [value]
     low, high, step = (constant(e) for e in (domain.min, domain.max, domain.multiple_of))
     rule = ""

@@ -37,7 +37,7 @@ class DType:
     def max(self) -> int:
         """The code of the largest value: of an integer that value, of a float its place above 0.
 
-        GraphError for a float whose values have no such places here.
+        GraphError for a float format without such places.
         """
         if self.kind == "float":
             return _last_of(self.name)

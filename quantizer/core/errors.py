@@ -1,4 +1,4 @@
-"""Errors that a user can cause. Each message says where, which value, which rule it breaks, what to write instead."""
+"""Errors that a user can cause. Each message names the place, the value, the violated rule and the remedy."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from quantizer.core.wording import told
 class QuantizerError(Exception):
     """Base class: something that the user can correct; never raised for a bug of this package.
 
-    Its text quotes names that others wrote: none of them controls a terminal or is a command to a CI system.
+    Its text may quote foreign names. They are escaped, so that they neither control a terminal nor act as a CI command.
     """
 
     def __str__(self) -> str:
@@ -16,7 +16,7 @@ class QuantizerError(Exception):
 
 
 class SpecError(QuantizerError):
-    """A spec, scheme or platform file is not what the schema asks for."""
+    """A spec, scheme or platform file violates its schema."""
 
 
 class ConstraintError(QuantizerError):
@@ -49,13 +49,13 @@ class PluginError(QuantizerError):
 
 
 class UnsupportedError(QuantizerError):
-    """An operator, scheme, platform or engine does not cover what was asked of it."""
+    """An operator, scheme, platform or engine does not support the request."""
 
 
 class RefusedError(QuantizerError):
     """A real engine has no way to express a case; the message says why. Counted as inconclusive.
 
-    A plugin's function that raises it fails: what it does not support it declares when it registers.
+    A plugin's function that raises it fails: it must declare unsupported cases at registration.
     """
 
 

@@ -102,7 +102,7 @@ class Expression:
 
     @functools.cached_property
     def settled(self) -> bool | None:
-        """The truth value that no variable can change; None if it depends on them."""
+        """The constant truth value; None if it depends on variables."""
         return _settled(self.tree)
 
 
@@ -165,7 +165,7 @@ def _compared_texts(node: ast.AST) -> Iterator[ast.expr]:
 
 
 def _problem(node: ast.AST, compared: set[int]) -> str:
-    """Return why *node* is not part of the language, or nothing."""
+    """Return the reason why *node* is not part of the language, or None."""
     if isinstance(node, ast.Constant):
         return _constant_problem(node.value, is_compared=id(node) in compared)
     if isinstance(node, ast.Name):

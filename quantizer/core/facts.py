@@ -18,7 +18,7 @@ class SpecFacts(Model):
 
     version: str
     path: str
-    """From the root of the run; of an installed spec from the folder of the package."""
+    """Relative to the root of the run; for an installed spec, to the folder of the package."""
     sha256: str
     lines: dict[str, int]
     """Top-level key of the file -> its line, from 1."""
@@ -49,9 +49,10 @@ class FunctionFacts(Model):
     origin: str
     """The plugin's."""
     standing: Literal["judged", "unjudged", "shadowed"]
-    """judged: it ran in an item whose checks said pass or fail; shadowed: another version runs wherever it could."""
+    """judged: it ran in an item with a passed or failed check; shadowed: another version runs in its place
+    everywhere."""
     by: str = ""
-    """For a shadowed function: what runs in its place."""
+    """For a shadowed function: the function that runs in its place."""
 
 
 class ExceptionFacts(Model):
@@ -92,19 +93,19 @@ class Facts(Model):
     engine: str
     """Engine under test, with its version where it is a real one."""
     greeting: dict[str, str | bool | list[str]] = {}
-    """What an engine of the user's own says that it is and takes."""
+    """The greeting of a user's own engine: its name and what it accepts."""
     judged: dict[str, str] = {}
     """Files of plugins and of such an engine -> SHA-256."""
     isa: list[str] = []
     """Levels of instructions that a real engine was held to, or `unpinned`; the records name the processor's."""
     profile: str
     seed: int | None = None
-    """Of generated cases; None: hashes choose (gate), or it is not fixed."""
+    """The seed of generated cases; None: hashes choose (gate), or the seed is not fixed."""
     checks: list[str]
     selection: list[str] = []
-    """Options that left items out; empty: everything was asked for."""
+    """Options that left items out; empty: every item was requested."""
     left_out: list[str] = []
-    """Items of the specs that were read that did not run, whatever left them out; of a shard its own."""
+    """Items of the specs that did not run, for any reason; in a shard, only the shard's items."""
     arguments: str = ""
     """Options that a command must repeat to run an item again."""
     files: dict[str, str]
@@ -114,7 +115,7 @@ class Facts(Model):
     plugins: list[PluginFacts] = []
     exceptions: list[ExceptionFacts] = []
     in_process: bool = False
-    """Whether functions of plugins ran in the judge's own process (`--op-in-process`): no statement is made of that."""
+    """Whether functions of plugins ran in the judge's own process (`--op-in-process`). Such a run gets no statement."""
     readings: list[str] = []
     """OPERATOR/PLATFORM:READING for each reading that judged a plugin."""
     tree: TreeFacts | None = None
@@ -127,7 +128,7 @@ class Facts(Model):
     exit: int = 0
     """pytest's exit status, before the baseline was consulted; 0 for an empty shard."""
     lacks: list[str] = []
-    """Why the run is not whole; empty for one that is."""
+    """Why the run is not whole; empty for a whole run."""
     digests: dict[str, str] = {}
     """File of the run -> SHA-256: files of two runs are told apart."""
 

@@ -44,9 +44,9 @@ def exists(path: Path) -> bool:
 
 
 def overwritten(inputs: Iterable[Path], outputs: Iterable[Path]) -> Path | None:
-    """Return the first of *outputs* that is also one of *inputs*, links followed; None if there is none.
+    """Return the first of *outputs* that is also one of *inputs* (after following links), or None.
 
-    Devices and pipes do not count: writing to them destroys nothing.
+    Devices and pipes are ignored, because writing to them destroys nothing.
     """
     read = {os.path.realpath(path) for path in inputs if not _is_stream(path)}
     return next((path for path in outputs if os.path.realpath(path) in read), None)
@@ -68,8 +68,8 @@ def replace_files(contents: Mapping[Path, Content], error: type[QuantizerError] 
     The last of several files completes the set: it is removed first and written last. A killed process leaves the old
     set, the new set, or a set without its last file, which every reader refuses. It never leaves files of both.
     Permissions stay; a new file gets the default permissions of the umask. Everything is on the disk before this
-    returns. Of a link the file that it names is written; a device, a pipe or our own output is written into, after the
-    files.
+    returns. For a link, its target is written. Devices, pipes and the standard output are written after the files, in
+    place.
     """
     streams = {path: content for path, content in contents.items() if _is_stream(path)}
     files = {path: content for path, content in contents.items() if path not in streams}
@@ -157,7 +157,7 @@ def _resolved(path: Path) -> Path:
 
 
 def _set_aside(draft: Draft) -> Path:
-    """Give the target of *draft* a second name; the only one where the file system has no second ones."""
+    """Link *draft* to its target. Rename it if the file system has no links."""
     try:
         draft.before.hardlink_to(draft.target)
     except OSError:
@@ -234,7 +234,7 @@ def _write(
 
 
 def _at_fault(err: OSError, targets: Mapping[Path, Path], path: Path) -> Path:
-    """Return the path that an error is about: the one whose target it names, else the last one begun."""
+    """Return the path that an error concerns: the path in the error, or the last path that was begun."""
     named = {str(err.filename), str(err.filename2)}
     return next((asked for asked, target in targets.items() if str(target) in named), path)
 

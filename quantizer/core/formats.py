@@ -1,9 +1,9 @@
 """Formats: the values that a number can have, in rising order; a code is the place of a value in that order.
 
-`code` counts from the value 0, so that of integers a code is its value, and of signed floats it is the sign and the
-magnitude bits of the stored number. The next code is the next value, whatever the format: an interval of codes means
-the same for int8 and for float8. NaN and the infinities are not values. They have codes beyond the last one, by which
-nothing is compared.
+`code` counts from the value 0. For integers a code is its value. For signed floats it is the sign and the magnitude
+bits of the stored number. In every format the next code is the next value. So an interval of codes means
+the same for int8 and float8. NaN and the infinities are not values. They have codes beyond the last one, which are
+never compared by size.
 
 Sources: IEEE 754; OCP 8-bit floating point (OFP8) and microscaling formats (MX) 1.0, as in ONNX and ml_dtypes.
 """
@@ -36,7 +36,7 @@ class FloatLayout:
 
     @property
     def last(self) -> int:
-        """The magnitude bits of the largest value: all ones, minus those of infinity and NaN."""
+        """The magnitude bits of the largest value: the largest pattern that is neither infinity nor NaN."""
         bits = 1 << (self.exponent_bits + self.mantissa_bits)
         return bits - 1 - (1 << self.mantissa_bits if self.has_infinity else int(self.has_nan))
 
@@ -77,9 +77,9 @@ class Format:
     values: tuple[float, ...]
     first: int
     nan: int | None = None
-    """Code of NaN, beyond the last; None: the format has none."""
+    """Code of NaN, beyond the last code; None if the format has no NaN."""
     infinity: int | None = None
-    """Code of the infinity, beyond the last; that of the negative one has the other sign."""
+    """Code of infinity, beyond the last code; negative infinity has the negated code."""
     storage_bits: int = 8
     signed: bool = True
 

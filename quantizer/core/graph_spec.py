@@ -32,7 +32,7 @@ class GraphSpec(Model):
     """A graph of a few nodes, its sizes, and which of its tensors hold codes."""
 
     graph: Identifier
-    """Name of the graph, and of its file."""
+    """Name of the graph and of its file."""
     summary: str
     """One line."""
     dims: dict[Identifier, Domain]
@@ -50,9 +50,9 @@ class GraphSpec(Model):
     outputs: list[Identifier]
     """Nodes whose results leave the graph."""
     quantized: list[list[Identifier]]
-    """Forms of the graph. Each lists the nodes whose results hold codes; other results stay real numbers."""
+    """Forms of the graph. Each entry lists the nodes whose results are codes. Other results stay real numbers."""
     orders: list[list[Identifier]] = []
-    """Pairs of neighbours that may be swapped without changing a code: the second moves what the first makes."""
+    """Neighbouring nodes that may be swapped without changing a code: the second one moves the first one's result."""
 
 
 def load_graph_spec(path: Path) -> GraphSpec:

@@ -1,4 +1,4 @@
-"""How an operator is written as a layer of one file format: a part of its spec."""
+"""The part of a spec that says how an operator is written as a layer of a file format."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class LayerFormat(Model):
     trailing_axes: dict[Identifier, str] = {}
     """Attribute, an axis of the first input -> their key, which lists that axis and all after it."""
     sized: dict[Identifier, list[Identifier]] = {}
-    """Attributes that no key stores -> the axes of the output whose sizes they are."""
+    """Attributes that no key stores -> the output axes whose sizes they equal."""
     derived: dict[str, Expr] = {}
     """Keys that follow from shapes and attributes."""
     fixed: dict[str, str] = {}
@@ -46,6 +46,6 @@ class LayerFormat(Model):
     transposed: dict[Identifier, str] = {}
     """Input -> key that says whether the last two axes of the tensor are swapped."""
     unfused: str = "NONE"
-    """The value of that key where nothing is fused."""
+    """The value of that key without a fused activation."""
     fuses: list[Activation | StagedActivation] = []
     """Activations that only this layer fuses. RELU6 is the layer of relu, clamped at 6."""

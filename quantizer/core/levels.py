@@ -21,7 +21,7 @@ LEVELS: Mapping[str, tuple[str, ...]] = {
 """Level -> the instruction sets that a processor must have for it, as Linux names them; the lowest level first."""
 DEFAULT = "avx2"
 HOST = "host"
-"""Nothing is pinned: an engine uses what the processor has and the environment variables allow."""
+"""No limit: an engine uses every instruction set that the processor has and the environment variables allow."""
 ALL = "all"
 UNPINNED = "unpinned"
 """The label of runs of an engine without such a switch."""
@@ -65,14 +65,15 @@ def label(level: str) -> str:
 
 
 def left_by(level: str, available: Collection[str]) -> frozenset[str]:
-    """Return those of the instruction sets *available* that an engine may use at *level*."""
+    """Return the instruction sets among *available* that an engine may use at *level*."""
     return frozenset(available) & frozenset(LEVELS.get(level, INSTRUCTIONS))
 
 
 def known_sets(engine: str) -> tuple[str, ...]:
     """Return the instruction sets that a defect of *engine* (name, or name:variant) may name.
 
-    Those of its libraries, which its room holds to a level each, carry the library's name: library.avx512_vnni.
+    Sets of its libraries carry the library's name (library.avx512_vnni), because the room limits each library
+    separately.
     """
     room = engines().get(engine.partition(":")[0])
     libraries = () if room is None else tuple(pin.library for pin in room.pins.pins if pin.library)

@@ -48,7 +48,7 @@ class Library:
     specs: Mapping[str, Spec]
     """Operator -> its spec."""
     paths: Mapping[str, Path]
-    """Operator -> the file of its spec."""
+    """Operator -> its spec file."""
     positions: Mapping[str, Positions] = field(repr=False)
     """Operator -> the places of its spec's keys, for annotations."""
     schemes: Mapping[str, Scheme]
@@ -93,17 +93,17 @@ class Library:
         return replace(self, platforms=MappingProxyType(kept))
 
     def spec(self, op: str) -> Spec:
-        """Return the spec of *op*; SpecError with the nearest name where there is none."""
+        """Return the spec of *op*; SpecError with the nearest name if it does not exist."""
         if op not in self.specs:
             raise SpecError(f"{op!r}: no such operator.{near_operator(op, self.specs)}")
         return self.specs[op]
 
     def scheme(self, name: str) -> Scheme:
-        """Return the scheme called *name*; SpecError with the nearest name where there is none."""
+        """Return the scheme called *name*; SpecError with the nearest name if it does not exist."""
         return _named(self.schemes, name, "scheme")
 
     def platform(self, name: str) -> Platform:
-        """Return the platform called *name*; SpecError with the nearest name where there is none."""
+        """Return the platform called *name*; SpecError with the nearest name if it does not exist."""
         return _named(self.platforms, name, "platform")
 
 
@@ -213,7 +213,7 @@ def load_library(extra_paths: Sequence[Path] = ()) -> Library:
 
 
 def spec_files(paths: Sequence[Path]) -> list[Path]:
-    """Return the spec files of folders (in the order of names) and single files; SpecError if there is nothing."""
+    """Return the spec files of folders (ordered by name) and single files; SpecError if there are none."""
     found: dict[Path, None] = {}
     for path in paths:
         if is_folder(path):
@@ -236,7 +236,7 @@ def shipped_platforms() -> list[Path]:
 
 
 def scheme_files(paths: Sequence[Path]) -> list[Path]:
-    """Return the schemes files: the shipped one, those of rooms, and those of *paths*; each once."""
+    """Return the schemes files of the package, of rooms and of *paths*, each once."""
     folders = (shipped_folder(), *(room.folder for room in rooms()), *paths)
     return list(dict.fromkeys(file for folder in folders if is_file(file := folder / SCHEMES_FILE)))
 

@@ -176,7 +176,7 @@ class _Files:
     """The files of one folder, or the one file that was named."""
 
     root: Path | None
-    """The folder that the library must read for these files; None for files of rooms, which it reads always."""
+    """The folder that the library must read for these files; None for files of rooms, which it always reads."""
     specs: Sequence[Path] = ()
     platforms: Sequence[Path] = ()
     schemes: Sequence[Path] = ()
@@ -202,6 +202,6 @@ def _files_at(path: Path) -> _Files:
 
 
 def _room_at(path: Path) -> Room | None:
-    """Return the room whose folder *path* is, or one of whose files it is."""
+    """Return the room to which the folder or file *path* belongs."""
     named = (room for room in rooms() if path in (room.folder, *room.files, room.folder / SCHEMES_FILE))
     return next(named, None)

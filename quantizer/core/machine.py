@@ -15,9 +15,9 @@ class Machine(Model):
 
     version: Literal[1] = 1
     processor: str
-    """Architecture and instruction sets by which kernels are chosen."""
+    """Architecture and instruction sets that determine which kernels run."""
     kernels: dict[str, str] = {}
-    """Library -> which of its kernels ran."""
+    """Library -> the kernels of it that ran."""
     figures: dict[str, dict[str, float]] = {}
     """Item -> check -> the worst ratio of a check that judges float kernels."""
 
@@ -27,7 +27,7 @@ class Machine(Model):
 
 
 def read_machine(text: str, where: str) -> Machine:
-    """Read what `to_json` wrote; CaseError names the field that is wrong."""
+    """Read the output of `to_json`; CaseError names the wrong field."""
     try:
         raw = json.loads(text)
     except (ValueError, RecursionError) as err:

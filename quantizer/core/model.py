@@ -33,7 +33,7 @@ def meanings(model: type[Model]) -> Mapping[str, str]:
 
 @functools.cache
 def _written(module: str) -> Mapping[str, Mapping[str, str]]:
-    """Return class -> field -> docstring of a module's own classes; nothing if its source is not installed."""
+    """Return class -> field -> docstring for the classes of a module; empty if its source is not installed."""
     try:
         tree = ast.parse(inspect.getsource(sys.modules[module]))
     except OSError:

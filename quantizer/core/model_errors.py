@@ -1,4 +1,4 @@
-"""Turns pydantic's errors into our messages: where, which value, which rule, what to write instead."""
+"""Turns pydantic's errors into our messages: place, value, rule and remedy."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _BOUNDS = {
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is wrong in a file: the location of a value (or of its key) and a sentence."""
+    """One error in a file: the location of a value (or of its key) and a sentence."""
 
     location: Location
     text: str
@@ -114,7 +114,7 @@ def _sentence(kind: str, value: object, context: Mapping[str, Any]) -> str:
 
 
 def _in_file(location: tuple[int | str, ...], data: object) -> Location:
-    """Return *location* without the parts that name a member of a union: those are not keys of the file."""
+    """Return *location* without the parts that name a member of a union, which are no keys of the file."""
     found: list[str | int] = []
     for part in location:
         is_key = isinstance(data, dict) and part in data

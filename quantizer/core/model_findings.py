@@ -14,7 +14,8 @@ class Local:
 
     engine: str
     verdict: Verdict
-    """inside or outside its own enclosure; inconclusive: no enclosure; not shown: the engine hides that edge."""
+    """inside, outside: relative to its own enclosure; inconclusive: no enclosure; not shown: the engine hides that
+    edge."""
     outside: int = 0
     """Elements outside."""
     error: float = 0.0
@@ -46,7 +47,7 @@ class PartFinding:
     """Elements that differ where both engines get the same operands."""
     locals: tuple[Local, ...] = ()
     reason: str = ""
-    """Why there is no enclosure."""
+    """The reason if there is no enclosure."""
 
     @property
     def parts_here(self) -> bool:

@@ -95,26 +95,29 @@ class Multiplier(Model):
     own_shifts: list[str] = []
     """Operator families that are exempt from `unify_shifts`: each channel keeps its own shift."""
     unscaled: list[str] = []
-    """Operator families that write the multiplier 1 under multiplier_shift where both operands have equal parameters,
-    whatever the output's scale is."""
+    """Operator families that use the multiplier 1 under multiplier_shift if both operands have equal parameters, for
+    any scale of the output."""
     overflow: Literal["exact", "x86"] = "exact"
-    """Result where a shift or a rounded product overflows its integers; x86: what the processor's instructions give."""
+    """Result if a shift or a rounded product overflows its integers; x86: the result of the processor's
+    instructions."""
     shifts: Annotated[list[Annotated[int, Field(ge=0, le=62)]], Field(min_length=2, max_length=2)] | None = None
     """The smallest and the largest shift that the form of a fixed-point multiplier holds. A ratio that needs a larger
     one keeps fewer bits; a case that needs a smaller one is not supported. None: a ratio below 2**-32 becomes 0,
     the largest is 2**30."""
     left_shift: Annotated[int, Field(ge=0, le=24)] = 20
-    """Bits by which q31_double shifts operands of a sum to the left before each is multiplied and rounded."""
+    """The left shift of operands of a sum, in bits, before q31_double multiplies and rounds each of them."""
     wide_left_shift: Annotated[int, Field(ge=0, le=24)] = 15
     """`left_shift` for activations of more than 8 bits."""
     sum_shift: Annotated[int, Field(ge=0, le=24)] | None = None
-    """Bits by which operands of a sum are widened. Each operand is then brought to twice the larger scale by its own
-    multiplier and rounded, before the addition. None: the family's variant decides."""
+    """The number of bits by which operands of a sum are widened.
+
+    Each operand is then multiplied to twice the larger scale and rounded, before the addition. None: the family's
+    variant decides."""
     wide_sum_shift: Annotated[int, Field(ge=0, le=24)] | None = None
     """`sum_shift` for activations of more than 8 bits."""
 
     def places(self, bits: int) -> int:
-        """Return the bits by which q31_double shifts operands of *bits* to the left."""
+        """Return the left shift that q31_double applies to operands of *bits* bits."""
         return self.wide_left_shift if bits > NARROW_BITS else self.left_shift
 
 
@@ -149,7 +152,7 @@ class TableRule(Model):
     """Operator families whose linspace tables begin at the smallest used code. Restricted codes lack the smallest code
     of their format; these tables do not repeat an entry for it."""
     segments: Annotated[int, Field(ge=2, le=32768)] | None = None
-    """Segments of the table of an activation of more than 8 bits; it has one entry more. None: as `entries` says."""
+    """Segments of the table of an activation of more than 8 bits; it has one entry more. None: as in `entries`."""
     interpolation: Literal["down", "half_up"] = "down"
     """How a value between two entries is rounded."""
 
@@ -239,11 +242,11 @@ class Platform(Model):
     """Scheme -> the operator families that have it here. A scheme that is not named has all families that it fits.
     Schemes of formats other than integers, or with weights in blocks, must be named."""
     graph_schemes: list[str] = []
-    """Further schemes that its kernels can compute in a graph, although its own quantizer makes none of them."""
+    """Further schemes that its kernels can compute in a graph, although its own quantizer never uses them."""
     ops: list[str] | None = None
     """Operators that the system has; None: all."""
     ops_named_for: str | None = None
-    """A key of `names`. The platform also has every operator whose spec gives a name under this key."""
+    """A key of `names`. The platform also has every operator with a name under this key in its spec."""
     quantizer: Quantizer = Quantizer()
     """How a real value becomes a code."""
     kernel_quantizer: Quantizer | None = None
@@ -257,7 +260,7 @@ class Platform(Model):
     requantize: dict[str, Variant]
     """Operator family -> requantization variant; 'default' for all other families."""
     variants: dict[str, list[Choice]] = {}
-    """Operator family -> variants for some of its cases. The first one whose condition holds is used."""
+    """Operator family -> variants for some of its cases. The first variant whose condition holds is used."""
     multiplier: Multiplier = Multiplier()
     """How a real ratio becomes integers."""
     bias_effective_bits: dict[str, int] = {}
@@ -269,10 +272,11 @@ class Platform(Model):
     fixed_outputs: dict[str, FixedOutput] = {}
     """Operator -> output parameters that the system fixes."""
     fixed_ranges: dict[str, Annotated[list[Finite], Field(min_length=2, max_length=2)]] = {}
-    """Operator -> range of its output, whatever was calibrated. Its codes use the full format."""
+    """Operator -> fixed range of its output. Calibration is ignored. Its codes use the full format."""
     unit_range_above_8_bits: list[str] = []
-    """Operator families whose outputs of more than 8 bits have the range [-1, 1], whatever was calibrated: the largest
-    code is 1, symmetric, without the smallest code. Their tables hold one period and are read without interpolation."""
+    """Operator families whose outputs of more than 8 bits have the fixed range [-1, 1], independent of calibration.
+    It is symmetric, the largest code is 1, and the smallest code is unused. Their tables hold one period and are read
+    without interpolation."""
     tables: TableRule = TableRule()
     """How a function of one input becomes a lookup table."""
     activations: dict[Activation, Activation] = {"relu": "relu", "relu6": "relu6"}
@@ -289,7 +293,7 @@ class Platform(Model):
     full_range_outputs: list[str] = []
     """Operators whose output has the parameters of the input but may use the full format."""
     shared_parameters: list[str] = []
-    """Operator families whose inputs share parameters: those of the union of their ranges."""
+    """Operator families whose inputs share parameters, from the union of their ranges."""
     same_as_input: list[str] = []
     """Operator families whose output takes the parameters of the first input."""
     ones_complement_outputs: list[str] = []
@@ -301,13 +305,13 @@ class Platform(Model):
     """Operator family -> factor. Operands are not rescaled if all scales (the output's included) lie within this factor
     and all zero points are equal."""
     per_channel_weights: list[str] = []
-    """Operator families whose weights have one scale per channel, whatever the scheme."""
+    """Operator families whose weights have one scale per channel under every scheme."""
     per_tensor_weights: list[str] = []
-    """Operator families whose weights have one scale, whatever the scheme."""
+    """Operator families whose weights have one scale under every scheme."""
     vector_lanes: int = Field(default=1, ge=1)
     """Codes that an element-wise kernel computes at once. It computes the rest of a row one by one."""
     weight_bits: dict[str, Annotated[int, Field(ge=2, le=16)]] = {}
-    """Operator family -> bits of its weights, whatever the scheme."""
+    """Operator family -> bits of its weights under every scheme."""
     output_signs: dict[str, str] = {}
     """Fused activation, or else operator family -> sign of the output: signed, unsigned, inputs (signed if one input
     is), or an expression over attributes that is true for signed. Other outputs are signed if activations are."""
@@ -331,7 +335,7 @@ class Platform(Model):
 
     @property
     def runtime_quantizer(self) -> Quantizer:
-        """How a real value becomes a code while a graph runs: the kernel's way, or the one way there is."""
+        """How a real value becomes a code while a graph runs: the kernel's way, or the platform's only way."""
         return self.kernel_quantizer or self.quantizer
 
     def limit(self, variant: Variant | None) -> Quantizer | None:

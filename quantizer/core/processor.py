@@ -11,7 +11,7 @@ INSTRUCTIONS = (
     "sse4_1", "avx", "f16c", "fma", "avx2", "avx_vnni", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni",
     "avx512_bf16", "avx512_fp16", "amx_int8", "amx_bf16", "asimd", "asimddp", "i8mm", "sve", "bf16",
 )  # fmt: skip
-"""Instruction sets by which kernels of the engines are chosen, as Linux names them."""
+"""Instruction sets that decide which kernels engines run, under Linux's names."""
 
 
 def processor() -> str:
@@ -21,7 +21,7 @@ def processor() -> str:
 
 @cache
 def instructions() -> tuple[str, ...]:
-    """Return those of INSTRUCTIONS that this processor has; none where Linux does not tell."""
+    """Return the entries of INSTRUCTIONS that this processor has; no entry if Linux does not report them."""
     try:
         lines = CPUINFO.read_text(encoding="utf-8").splitlines()
     except OSError:

@@ -19,7 +19,7 @@ from quantizer.core.errors import QuantizerError
 from quantizer.core.wording import shown_path
 
 _MORE = 1 << 20
-"""Bytes that are asked for at once after the end that a file says it has."""
+"""Bytes to read at once beyond the size that a file reports."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Readable:
     most: int
     error: type[QuantizerError]
     hint: str = ""
-    """What to do instead, a sentence; after every message."""
+    """The remedy, a sentence that follows every message."""
 
     def refused(self, where: str, why: str) -> QuantizerError:
         """Return the error of a file that is not as it must be."""
@@ -39,7 +39,7 @@ class Readable:
 
     @contextmanager
     def opened(self, path: Path, where: str = "") -> Iterator[BufferedReader]:
-        """Open a file of at most `most` bytes; `error` for a longer one, a folder, a device, a pipe or none at all."""
+        """Open a file of at most `most` bytes; `error` for a longer or missing file, a folder, a device or a pipe."""
         where = where or shown_path(path)
         try:
             self._check(os.stat(path), where)  # noqa: PTH116 - a name that no file can have must raise our error too
@@ -60,7 +60,7 @@ class Readable:
         where = where or shown_path(path)
         with self.opened(path, where) as file:
             raw = file.read(os.fstat(file.fileno()).st_size)
-            while more := file.read(_MORE):  # a file may grow, and those of /proc say that they are empty
+            while more := file.read(_MORE):  # a file may grow, and files in /proc report a size of 0
                 raw += more
                 if len(raw) > self.most:
                     raise self._too_long(where)
@@ -124,7 +124,7 @@ def one_line(err: BaseException) -> str:
 
 
 def shown_value(value: object) -> str:
-    """Return a value as a message may show it: of at most 80 characters; one that cannot be written, by its type.
+    """Return a value as a message shows it: at most 80 characters, or its type if it cannot be written.
 
     A number of more digits than Python writes, and lists nested too deeply, are such values.
     """

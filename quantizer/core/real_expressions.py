@@ -1,4 +1,4 @@
-"""Expressions over real numbers: what a declared stage computes, in float64, in intervals or in rationals."""
+"""Expressions over real numbers. They state the computation of a declared stage, in float64, intervals or rationals."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Algebra(Generic[V]):
     number: Callable[[float], V]
     """The value of a constant."""
     join: Mapping[str, Callable[[V, V], V]]
-    """Sign, or function of two operands -> what it computes."""
+    """Operator sign or name of a function of two operands -> its implementation."""
     apply: Callable[[str, V], V]
     """(function of one operand, operand) -> its value."""
     fold: Callable[[str, V, int], V]
@@ -100,7 +100,7 @@ def evaluate_number(expression: RealExpression, numbers: Mapping[str, float]) ->
 
 
 def _problem(node: ast.expr) -> str:
-    """Return why *node* is not part of the language, or nothing."""
+    """Return the reason why *node* is not part of the language, or None."""
     match node:
         case ast.Constant(value=value):
             is_number = type(value) in (int, float) and abs(value) <= MAX_MAGNITUDE  # type: ignore[arg-type]

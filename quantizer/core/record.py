@@ -33,7 +33,7 @@ class CheckRecord(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     ratio: Ratio = 0.0
     width: Ratio = 0.0
     reasons: tuple[str, ...] = ()
-    """Why the check could not be made, whether a sum left its range, and `id: reason` of exceptions that were met."""
+    """Reasons why the check was not possible or a sum left its range, and `id: reason` of exceptions that applied."""
 
 
 class Record(Struct, frozen=True, forbid_unknown_fields=True, gc=False, tag_field="version", tag=VERSION):
@@ -57,7 +57,7 @@ class Record(Struct, frozen=True, forbid_unknown_fields=True, gc=False, tag_fiel
     coverage: tuple[str, ...] = ()
     """Attribute bins, data sets, tile bins and orders that some case reached."""
     gaps: tuple[str, ...] = ()
-    """Coverage that was asked for and not reached."""
+    """Requested coverage that was not reached."""
     metrics: Mapping[str, float] = {}
     """SQNR and the like: recorded, never decisive."""
     failure: str = ""

@@ -25,7 +25,7 @@ _REF = "#/$defs/"
 
 
 def reference_document(model: type[Model], intro: Iterable[str], files: Iterable[Path]) -> str:
-    """Return markdown: a section for the file and one for each kind of value in it, in the order of their first use."""
+    """Return markdown: a section for the file, then one for each kind of value, in the order of first use."""
     schema = json.loads(schema_text(model))
     sections = {model.__name__: schema, **{name: schema["$defs"][name] for name in _order(schema)}}
     uses: Uses = {}
@@ -88,7 +88,7 @@ def _walk(sections: Mapping[str, Json], name: str, schema: Json, value: Json) ->
 
 
 def _fits(sections: Mapping[str, Json], schema: Json, value: Json) -> bool:
-    """Return whether *value* can be what *schema* describes, by its shape and its required keys."""
+    """Return whether *value* can match *schema*, judged by its shape and its required keys."""
     if "$ref" in schema:
         schema = sections[schema["$ref"].removeprefix(_REF)]
     if isinstance(value, dict):
@@ -126,7 +126,7 @@ def _section(name: str, schema: Json, uses: Uses, defined: Mapping[str, str]) ->
 
 
 def _ordered(schema: Json) -> list[tuple[str, Json]]:
-    """Return the properties, those that must be given first, by name within."""
+    """Return the properties, required ones first, then ordered by name."""
     required = set(schema.get("required", []))
     return sorted(schema.get("properties", {}).items(), key=lambda item: (item[0] not in required, item[0]))
 

@@ -11,13 +11,13 @@ from quantizer.core.schemes import Scheme
 from quantizer.core.spec import Spec
 
 EXACT_KINDS = ("linear", "selection", "bilinear")
-"""Error models whose exact result is a sum of terms, or one of them: it is rounded to any format once."""
+"""Error models whose exact result is a sum of terms, or one term. It is rounded once, in any format."""
 PRODUCT_BITS = 48
 """Bits of a product of two values in units of a format, which leave room for 2**14 terms in the accumulator."""
 
 
 def applies(spec: Spec, scheme: Scheme, platform: Platform) -> bool:
-    """Return whether *platform* may run *spec* under *scheme*, given the kinds of its operands and its family."""
+    """Return whether *platform* may run *spec* under *scheme*, from the family and the kinds of operands."""
     families = platform.scheme_families.get(scheme.name)
     if families is not None and spec.quantization.family not in families:
         return False

@@ -23,7 +23,8 @@ GROUP = "quantizer.platforms"
 ENGINES = "quantizer.engines"
 """The group of engines that belong to no room: each names an `Engine`."""
 LAYER_FORMATS = "quantizer.layer_formats"
-"""The group of file formats whose layers specs describe: each names the module that reads and writes it."""
+"""The group of file formats whose layers are described by specs. Each entry names the module that reads and writes
+it."""
 UNRELEASED_ENGINE = "own"
 """The name of the engine `builtin` in builds before the first release."""
 DISTRIBUTION = "quantizer-conformance"
@@ -68,7 +69,10 @@ NONE = Pins(())
 
 @dataclass(frozen=True)
 class Engine:
-    """A real system: what must be installed, which of its variants computes which platform. Nothing is imported."""
+    """A real system: the packages that it needs, and which of its variants computes which platform.
+
+    Nothing is imported.
+    """
 
     name: str
     """As `--op-engine` takes it."""
@@ -77,17 +81,17 @@ class Engine:
     worker: str
     """The module, or the Python file, that runs them in a process of its own (quantizer.runtime.engines.serve)."""
     distributions: tuple[str, ...]
-    """Distributions that must be installed; the version is that of the first."""
+    """Distributions that must be installed. The first one provides the version."""
     variant_of_platform: Mapping[str, str]
     """Platform -> the variant of the system that computes it."""
     extra: str = "engines"
-    """The extra of this package that installs it; empty: its own distribution does."""
+    """The extra of this package that installs it; empty: its own distribution installs it."""
     pins: Pins = NONE
     """The settings that can be pinned."""
     guest: bool = False
     """Whether it is judged on platforms that are not named after it too, where the run names one."""
     models: str = ""
-    """The module that runs whole ONNX models in a process of its own, plain or `optimized`; empty: none does."""
+    """The module that runs whole ONNX models in a separate process, plain or `optimized`; empty if there is none."""
     title: str = ""
     """Its name in sentences."""
     script: str = ""
@@ -95,16 +99,16 @@ class Engine:
     (quantizer.runtime.engines.scripts); empty if there is none."""
 
     def __post_init__(self) -> None:
-        """Raise PluginError for the name by which files of builds before the first release are known."""
+        """Raise PluginError for a name that only files of unreleased builds use."""
         if self.name == UNRELEASED_ENGINE:
             raise PluginError(f"engine {self.name!r}: earlier builds called their own engine so. Choose another name.")
 
 
 @dataclass(frozen=True)
 class Oracle:
-    """A room's second implementation of an operator, which judges it, as `module:function`; nothing is imported here.
+    """A room's second implementation of an operator, which judges it, as `module:function`. It is not imported here.
 
-    It judges in place of the generic arithmetic. Its module imports numpy, core and quantizer.conformance.oracle alone.
+    It replaces the generic judge. Its module imports numpy, core and quantizer.conformance.oracle alone.
     """
 
     family: str
@@ -112,25 +116,29 @@ class Oracle:
     codes: str
     """Asked -> the output's codes before clamping; None for a case that the generic arithmetic judges."""
     entries: str = ""
-    """Asked, name of a table -> its entries; None for a table judged by the function that its entries stand for."""
+    """Asked, name of a table -> its entries; None if the table is judged by the function that it tabulates."""
     numbers: str = ""
-    """Asked -> names of integers that the rule provides -> their values."""
+    """Asked -> integers of the rule, by name."""
     lost: str = ""
-    """Asked -> what `accuracy` allows each code beyond half a step, in steps: further roundings, losses of integers."""
+    """Asked -> the error that `accuracy` allows each code beyond half a step, in steps: further roundings, lost low
+    bits."""
     platforms: tuple[str, ...] = ()
     """The platforms of the room on which it judges; empty: all."""
 
 
 @dataclass(frozen=True)
 class Flow:
-    """The system's own tools, through which `pipeline` runs a case, as `module:function`; nothing is imported here."""
+    """The system's own tools, through which `pipeline` runs a case, as `module:function`.
+
+    They are not imported here.
+    """
 
     writes: str
-    """Trial -> what the tools read of the case, by name: plain data and tensors. It runs in the judge."""
+    """Trial -> the tools' input, by name: plain data and tensors. It runs in the judge."""
     runs: str
-    """Spec, platform and what was written, by name -> the codes that the tools give, a tensor of integers.
+    """Spec, platform and the written input -> the codes from the tools, a tensor of integers.
 
-    It runs where the functions under test do: those of a plugin in the process of plugins.
+    It runs in the process of the functions under test: for a plugin, in the process of plugins.
     """
 
 
@@ -151,13 +159,14 @@ class Room:
     forms: Mapping[str, str] = field(default_factory=dict)
     """Form of models -> the module that lowers cases to it (quantizer.runtime.engines.lowering)."""
     skeletons: Mapping[str, str] = field(default_factory=dict)
-    """Form of models -> what `quantizer engine new` writes below the head of a worker, as `module:text`."""
+    """Form of models -> the text that `quantizer engine new` writes below the head of a worker, as `module:text`."""
     names: tuple[str, ...] = ()
-    """Systems whose names of operators specs may list under `names`, besides those that the package knows."""
+    """Further systems for which specs may list operator names under `names`."""
     flow: Flow | None = None
     """The flow that `pipeline` runs; None: the system has no tools that run a case."""
     exports: Mapping[str, str] = field(default_factory=dict)
-    """What the system's tools read -> what writes a case so, as `module:function` (`conformance.failures.exported`)."""
+    """Format of the system's tools -> the function that writes a case in it, as `module:function`
+    (`conformance.failures.exported`)."""
     faults: str = ""
     """Faults in the room's own functions, as `module:tuple`: `quantizer faults` plants them in addition to its own."""
     policies: str = ""
@@ -201,7 +210,7 @@ def declared_platforms() -> tuple[str, ...]:
 
 
 def graph_platform() -> str:
-    """Return the platform of a quantized ONNX graph where none is named; PluginError unless one room says it."""
+    """Return the default platform of a quantized ONNX graph; PluginError unless exactly one room declares it."""
     named = [room for room in rooms() if room.graphs]
     if len(named) == 1:
         return named[0].graphs
@@ -213,7 +222,7 @@ def graph_platform() -> str:
 
 
 def oracle_of(family: str, places: Iterable[str]) -> Oracle | None:
-    """Return the oracle of an operator family on the first of *places* that has one; None: the generic judge applies.
+    """Return the oracle of an operator family on the first of *places* with an oracle; None: the generic judge.
 
     places: the names of one platform (`Platform.places`).
     """
@@ -283,7 +292,7 @@ def _engine(entry: EntryPoint) -> Engine:
 
 @functools.cache
 def rooms() -> tuple[Room, ...]:
-    """Return every room, sorted by name; PluginError for one that cannot be loaded, and for a name that two have."""
+    """Return every room, sorted by name; PluginError for a room that cannot be loaded, and for duplicate names."""
     found: dict[str, Room] = {}
     named: dict[str, EntryPoint] = {}
     owners: dict[str, EntryPoint] = {}
@@ -334,7 +343,7 @@ def _loaded(entry: EntryPoint) -> Room:
 
 
 def _check_places(where: str, *places: str) -> None:
-    """Raise PluginError for a place that is not written as `module:name`; an empty one names nothing."""
+    """Raise PluginError for a non-empty place that is not written as `module:name`."""
     for place in filter(None, places):
         if not all(place.partition(":")):
             raise PluginError(f"{where}: {place!r}: write module:function.")

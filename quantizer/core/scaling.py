@@ -29,7 +29,7 @@ class Blocks:
         return [self.place(index) for index in range(length)]
 
     def count(self, length: int) -> int:
-        """Return how many blocks an axis of *length* has, from its own beginning on."""
+        """Return the number of blocks on an axis of *length*."""
         return -(-length // self.size)
 
     def spans(self, length: int) -> list[tuple[int, int, int]]:

@@ -1,4 +1,4 @@
-"""Generate the JSON schemas by which editors complete and explain YAML files, and that of manifests of vectors."""
+"""Generate the JSON schemas with which editors complete and explain YAML files, and the schema of vector manifests."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _plain(value: Json, *, are_names: bool = False) -> Json:
 
 
 def stale_schemas(folder: Path) -> list[Path]:
-    """Return the schema files of *folder* that are missing or differ from what is generated."""
+    """Return the schema files of *folder* that are missing or outdated."""
     return [folder / name for name, model in SCHEMAS.items() if _content(folder / name) != schema_text(model)]
 
 

@@ -47,7 +47,7 @@ class ActivationPart(Model):
     bits: int = Field(ge=2, le=16)
     """Bits of an activation code."""
     format: Literal["integer"] | FloatFormat = "integer"
-    """The values that codes stand for, before the scale: whole numbers, or those of a narrow float. A narrow float is
+    """The values of codes before scaling: integers, or the values of a narrow float. A narrow float is
     symmetric and has no zero point. A number beyond the largest value becomes that value."""
     symmetry: Symmetry = "asymmetric"
     """Symmetric: the zero point is 0."""
@@ -56,7 +56,7 @@ class ActivationPart(Model):
     rule: Rule = "linear"
     """Linear: any scale; power_of_two: the next power of two above it."""
     accumulator_bits: int = Field(default=32, ge=16, le=64)
-    """Bits of the accumulator, if the platform does not say its own."""
+    """Bits of the accumulator, unless the platform declares its own."""
     lut_bits: int = Field(default=8, ge=2, le=16)
     """A lookup table has 2**lut_bits entries, if the platform uses tables of fixed size."""
     fast: bool = False
@@ -71,10 +71,11 @@ class Schemes(Model):
     activations: dict[PartName, ActivationPart] = {}
     """Activation parts by name; each is also the scheme of operators without weights."""
     schemes: list[str] = []
-    """Combinations: the name of a weight part, then that of an activation part. A suffix of both is written once."""
+    """Combinations: the name of a weight part, then the name of an activation part. A suffix of both is written
+    once."""
 
     def with_added(self, other: Schemes) -> Schemes:
-        """Return these parts and combinations and those of *other*."""
+        """Return the parts and combinations of this object and of *other*."""
         return Schemes(
             weights=self.weights | other.weights,
             activations=self.activations | other.activations,
@@ -150,7 +151,7 @@ def check_schemes(schemes: Schemes, before: Schemes) -> list[Finding]:
 
 
 def _check_parts(schemes: Schemes) -> Iterator[Finding]:
-    """Yield contradictions in a part: blocks without a size, or bits that are not those of its float format."""
+    """Yield contradictions in a part: blocks without a size, or other bits than its float format has."""
     for name, part in schemes.weights.items():
         if (part.granularity == "block") != (part.block is not None):
             text = "must be given with granularity block, and only there. Write the elements of a block, such as 128."

@@ -13,7 +13,8 @@ from quantizer.core.variants import Variant
 from quantizer.core.yaml_source import Location
 
 SUM_BITS = 12
-"""Bits that a sum needs beyond one of its products: room for 4,096 terms, or as many of half the size and a bias."""
+"""Bits that a sum needs beyond one of its products: room for 4,096 terms, or for 4,096 terms of half the size and a
+bias."""
 UNIFIED_BITS = 15
 """Bits of multipliers under one shift."""
 INTEGER_BITS: Mapping[Variant, int] = {
@@ -199,7 +200,7 @@ def _room_for_products(
 
 
 def _factor(platform: Platform, spec: Spec, scheme: Scheme, variant: Variant) -> int | None:
-    """Return the bits of what is multiplied: of a sum that its accumulator holds, or of a widened operand."""
+    """Return the bits of the multiplied number: a sum in its accumulator, or a widened operand."""
     rule, part = platform.accumulator, scheme.activation
     if spec.error_model.kind == "bilinear":
         needed = _bits_of_sum(platform, spec, scheme)
@@ -215,7 +216,7 @@ def _factor(platform: Platform, spec: Spec, scheme: Scheme, variant: Variant) ->
 
 
 def _multiplier_bits(platform: Platform, scheme: Scheme, variant: Variant) -> int:
-    """Return the bits of the multiplier of *variant*: what the platform declares, or what the variant has at most."""
+    """Return the bits of the multiplier of *variant*: as the platform declares, or the variant's maximum."""
     rule = platform.multiplier
     own = scheme.activation.bits if rule.bits == "activation" else rule.bits
     return min(INTEGER_BITS[variant], own, rule.max_bits)
@@ -243,7 +244,7 @@ def _boundaries(platform: Platform, specs: Sequence[Spec]) -> Iterator[tuple[Loc
 
 
 def _activations(platform: Platform) -> Iterator[tuple[Location, str]]:
-    """The activation that is computed does not lose what the other one cuts."""
+    """The activation that is computed keeps the values that the other one clips."""
     for name, computed in platform.activations.items():
         if name != computed:
             text = f"{computed} in place of {name} gives other numbers. Write {name}, or remove the line."
@@ -274,7 +275,7 @@ def _fixed_outputs(
 
 
 def _enclosing(platform: Platform, specs: Sequence[Spec]) -> Iterator[tuple[Location, str]]:
-    """Nothing else is known of an enclosed arithmetic: no setting may say how it rounds."""
+    """Nothing else is known about an enclosed arithmetic. So no setting may state its rounding."""
     if platform.enclosing is None:
         return
     used = {variant for spec in specs for variant in variants_of(platform, spec.quantization.family)}

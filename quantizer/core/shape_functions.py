@@ -91,7 +91,7 @@ def take(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def reduce(shape: tuple[int, ...], axes: tuple[int, ...], keepdims: bool) -> tuple[int, ...]:  # noqa: FBT001
-    """Return *shape* with *axes* reduced: 1 where *keepdims* holds, else left out."""
+    """Return *shape* with *axes* reduced: to 1 if *keepdims*, else removed."""
     places = {place_of(shape, axis) for axis in axes}
     return tuple(1 if i in places else size for i, size in enumerate(shape) if keepdims or i not in places)
 

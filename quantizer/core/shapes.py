@@ -94,7 +94,7 @@ def named_axes(axes: Sequence[Expression], rank: int) -> dict[int, Expression] |
 
 
 def spread_name(axis: object) -> str | None:
-    """Return the name in "*name", or None for any other expression."""
+    """Return the name in "*name", or None for other expressions."""
     return axis.text[1:] if isinstance(axis, Expression) and axis.text.startswith("*") else None
 
 
@@ -105,7 +105,7 @@ def _plain(expression: Expression) -> str | None:
 
 
 def plain_name(expression: Any) -> str | None:
-    """Return the name that *expression* consists of, or None when it computes something."""
+    """Return *expression* if it is only a name, else None."""
     return _plain(expression) if isinstance(expression, Expression) else None
 
 

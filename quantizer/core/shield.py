@@ -1,4 +1,4 @@
-"""Wraps a plugin's function: a skip, an exit or a refusal that it raises is a failure of its case."""
+"""Wraps a plugin's function. A skip, an exit or a refusal that it raises becomes a failure of its case."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from quantizer.core.errors import FunctionError, RefusedError
 
 F = TypeVar("F", bound=Callable[..., Any])
 _STEER = ("_pytest", "hypothesis", "pytest", "unittest")
-"""Packages whose exceptions skip, reject or end what they pass through."""
+"""Packages with exceptions that skip, reject or end a test."""
 
 
 def shielded(function: F) -> F:
-    """Return *function* with FunctionError in place of an exception that would skip, refuse or end more than the case.
+    """Wrap *function*: an exception that would skip, refuse or end more than the case becomes a FunctionError.
 
     Ctrl-C passes: it is the user's. So does every plain exception: the checks that run the function name it.
     """

@@ -55,7 +55,7 @@ class Domain(Model):
     length: Expr | None = None
     """The value is a list of this many numbers."""
     choices: list[Value] | None = Field(default=None, min_length=1)
-    """All values, if there are few."""
+    """All values, for a short list."""
     rank: list[int] | None = Field(default=None, min_length=2, max_length=2)
     """Smallest and largest rank of a shape."""
     product: Expr | None = None
@@ -93,8 +93,8 @@ class Input(Model):
     role: Literal["activation", "weight", "bias"] = "activation"
     """An activation changes from run to run; weights and biases are constants of the graph."""
     kind: Literal["value", "index", "real"] = "value"
-    """What the elements are: values that get a scale and are read as codes; whole numbers within `domain` that are
-    their own codes; or real numbers that the operator reads as they are."""
+    """The meaning of the elements: values that are quantized to codes; integers within `domain` that are their own
+    codes; or real numbers that the operator reads unquantized."""
     optional: bool = False
     """A graph may leave it out."""
     needs: Identifier | None = None
@@ -128,7 +128,7 @@ class Output(Model):
     axes: list[Expr] | None = None
     """Its axes by name, where tiling needs them; a leading "*name" means any number of axes."""
     kind: Literal["value", "index", "mask", "shape"] = "value"
-    """What the elements are: real values, indices, true and false, or sizes."""
+    """The meaning of the elements: real values, indices, truth values, or sizes."""
     spatial: bool = False
     """True: axis 1 is the channel, and a node may order it last."""
     channel_axis: Expr | None = None
@@ -165,8 +165,8 @@ class ErrorModel(Model):
     the activation's critical points, and is 0 there. monotone and piecewise_monotone are functions of one input. poles
     divides by an input (1 or the first of two inputs), or has the poles that critical_points and period name.
     comparison says whether a relation between two operands is true. product multiplies the elements of one input along
-    the attribute axes. euclidean is the root of the sum of their squares. custom says nothing: accuracy judges it by
-    its stages, and where it declares none not at all."""
+    the attribute axes. euclidean is the root of the sum of their squares. custom states nothing: accuracy judges it
+    by its declared stages, and not at all without stages."""
     terms: Expr | None = None
     """Number of terms of the sum in one output element."""
     critical_points: list[Finite] = []
@@ -243,7 +243,8 @@ class Property(Model):
     axis: Identifier | None = None
     """equivariant: reordering this axis of the inputs reorders it in the output."""
     operands: list[Identifier] | None = None
-    """commutes: swapping these operands changes nothing; shift_invariant: adding one code to this one."""
+    """commutes: the result is the same if these operands are swapped; shift_invariant: the result is the same if one
+    is added to every code of this operand."""
     when: Expr | None = None
     """The condition under which the relation holds."""
 

@@ -1,4 +1,4 @@
-"""Validation of tile rules: axes and attributes must exist, and each kind of rule has its own keys."""
+"""Validation of tile rules: axes and attributes must exist, and each kind of rule has fixed keys."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _check_padding(spec: Spec, pair: list[Expression], location: Location) -> It
 
 
 def axis_names(operands: Mapping[str, Input] | Mapping[str, Output]) -> list[str]:
-    """Return the names that axes carry, in order; of an output's axes those of expressions too."""
+    """Return the names of axes in order; for an output, expressions count as names too."""
     found: list[str] = []
     for item in operands.values():
         for axis in item.axes if isinstance(item.axes, list) else []:

@@ -60,13 +60,13 @@ ExprOrList = Annotated[
 ]
 """A list of sizes, or one expression that yields them all."""
 Value = Annotated[Scalar | list[int], PlainValidator(_to_value), WithJsonSchema(_VALUE_SCHEMA)]
-"""What an attribute or a dimension can be."""
+"""The types of attributes and dimensions."""
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 End = Annotated[Expression | float, PlainValidator(_to_end), WithJsonSchema(_EXPRESSION_SCHEMA)]
 """A number, infinity, or an expression over dimensions and attributes."""
 Identifier = Annotated[str, Field(pattern=IDENTIFIER, max_length=40)]
 Activation = Literal["relu", "relu6"]
-"""What a graph may fuse into an operator: the larger of 0 and the value; then the smaller of 6 and that."""
+"""Activations that a graph may fuse into an operator: relu is max(x, 0), relu6 is min(max(x, 0), 6)."""
 StagedActivation = Literal["clip", "leakyrelu", "prelu"]
 """Activations that take numbers and are rounded themselves; layers of files have them, no case of the gate."""
 ExprOrNamed = Annotated[

@@ -55,7 +55,7 @@ class Stage(Model):
     value: Real
     """What is rounded: an expression over operands, earlier stages, dimensions and attributes, with + - * /, abs, erf,
     exp, gelu (by erf), log, relu, sigmoid, silu, sqrt, square, tanh, max(a, b), min(a, b), and along an axis that
-    stays with size 1: sum(x, axis), mean(x, axis), greatest(x, axis). Codes stand for their real values."""
+    stays with size 1: sum(x, axis), mean(x, axis), greatest(x, axis). Operands count with their real values."""
     bits: Whole | None = None
     """Bits of a code, 2 to 32: an expression over activation_bits, dimensions and attributes. The output has no such
     key: its format is the scheme's."""
@@ -106,7 +106,7 @@ def numbers_of(bound: Mapping[str, Any], activation_bits: int) -> dict[str, floa
 def stage_formats(
     stages: Mapping[str, Stage], bound: Mapping[str, Any], activation_bits: int, operands: Mapping[str, float]
 ) -> dict[str, StageFormat]:
-    """Return the format of every stage but the output's; SpecError if an expression gives none.
+    """Return the format of every stage except the output; SpecError if an expression gives no format.
 
     *bound*: dimensions and attributes; *operands*: scales and ends by name (`ends_of`).
     """

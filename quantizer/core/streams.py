@@ -1,4 +1,4 @@
-"""What commands print: names that others wrote control no terminal, and are no commands to a CI system."""
+"""Output of commands: foreign names in it cannot control a terminal or act as CI commands."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from quantizer.core.wording import obeyed_by_none, visible
 
 
 class Shown:
-    """A stream that escapes controls and what its encoding lacks, and marks lines that a runner would obey."""
+    """A stream that escapes control characters and unencodable ones, and marks lines that a CI runner would obey."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -37,7 +37,7 @@ class Shown:
 
 
 def write_commands(commands: Iterable[str]) -> None:
-    """Write commands to a CI system on standard output, a line each; nothing else that is printed there is one."""
+    """Write commands to a CI system on standard output, one per line. All other output there is escaped."""
     out = sys.stdout
     for command in commands:
         (out.command if isinstance(out, Shown) else out.write)(f"{command}\n")

@@ -50,7 +50,9 @@ Variant = Literal[
     "aligned_half_away",
     "half_up",
 ]
-"""How an exact sum becomes codes. Those of torch's quantized operators are all in float32. s and z are scale and zero
+"""How an exact sum becomes codes.
+
+Variants of torch's quantized operators compute in float32. s and z are scale and zero
 point of x (or a, b), w and y:
 
 f32_even_bias: (acc + bias / (s_x s_w)) * (s_x s_w / s_y); per tensor the bias times an inverse, in one rounding.

@@ -55,7 +55,7 @@ class VectorGrid(Model):
     highest: int
     """The largest code."""
     axis: int | None = None
-    """The axis of the slices; none where one scale is that of all elements."""
+    """The axis of the slices; none for a single scale."""
 
 
 class VectorOperand(Model):
@@ -66,7 +66,7 @@ class VectorOperand(Model):
     values: ArrayFile
     """Codes; real values or indices where there is no grid."""
     grid: VectorGrid | None = None
-    """What the codes stand for; none for real values and indices."""
+    """The parameters of the codes; none for real values and indices."""
 
 
 class VectorMultiplier(Model):
@@ -118,9 +118,10 @@ class Allowed(Model):
     high: ArrayFile
     """The largest code that is right."""
     conclusive: Annotated[int, Field(ge=1, le=MOST_CODES)]
-    """An element whose interval has more codes than this decides nothing: inside it does not pass, outside it fails."""
+    """An element whose interval has more codes than this is inconclusive: a code inside does not pass, a code outside
+    fails."""
     vacuous: Count
-    """How many elements decide nothing."""
+    """The number of inconclusive elements."""
 
 
 class VectorCase(Model):
@@ -141,7 +142,7 @@ class VectorCase(Model):
     numbers: dict[Name, int | float] = {}
     """Further numbers that the platform's rule provides."""
     allowed: Allowed | None = None
-    """The codes that are right; none where no interval can be derived: such a case is never a pass."""
+    """The right codes; none if no interval can be derived. Such a case never passes."""
     open: str = ""
     """Why nothing is allowed or forbidden."""
 

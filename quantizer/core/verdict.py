@@ -28,7 +28,7 @@ SAMPLED = ("pipeline",)
 """The checks of these that cost more than all others: no profile runs them on every case."""
 
 EVERY = tuple(name for name in CHECKS if name not in SAMPLED)
-"""The checks that judge a case wherever nobody names others: `conformance/judging/schedule.py` says what a run does."""
+"""The checks that judge a case by default; `conformance/judging/schedule.py` chooses among them in a run."""
 
 ITEM_CHECKS = ("spec", "golden", "reject", "regressions")
 """The checks that run once per operator."""

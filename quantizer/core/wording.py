@@ -25,7 +25,7 @@ _COMMANDS = re.compile(r"^(?=[ \t]*(?:::|##\[))", re.MULTILINE)
 
 
 def to_install(extra: str) -> str:
-    """Return the line that installs what an extra of this package needs; the package itself is there."""
+    """Return the command that installs the requirements of an extra of this package."""
     return f"pip install '{DISTRIBUTION}[{extra}]'"
 
 
@@ -45,7 +45,7 @@ def got(value: object) -> str:
 
 
 def near(word: object, legal: Iterable[object]) -> str:
-    """Return ` Did you mean 'x'?` for the nearest of *legal*, or for those that begin with it; or nothing."""
+    """Return ` Did you mean 'x'?` for the nearest of *legal*, or for names that begin with the given one; else ""."""
     words = [str(item) for item in legal]
     longer = [item for item in words if item.startswith(f"{word}_")] if str(word) else []
     close = longer or difflib.get_close_matches(str(word), words, n=1)
@@ -96,7 +96,7 @@ def obeyed_by_none(text: str) -> str:
 
 
 def told(text: str) -> str:
-    """Return *text* as an error says it: `visible`, no line is a command to a CI system, none is endless."""
+    """Return *text* for an error message: `visible`, without CI commands, and with bounded lines."""
     shown = obeyed_by_none(text)
     if len(shown) <= LONGEST_LINE:
         return shown

@@ -19,7 +19,7 @@ def worker_pool(workers: int) -> cf.Executor:
     """Return an executor of *workers* spawned processes.
 
     A parent that is killed cannot end them, and they hold the queues open on which they wait: each watches its parent
-    itself. Ctrl-C ends the task that a process is at, in silence: the parent is the one that says it.
+    itself. Ctrl-C ends the task of a process silently; the parent reports it.
     """
     return _Pool(workers, mp_context=multiprocessing.get_context("spawn"), initializer=_begin)
 

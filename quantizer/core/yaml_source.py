@@ -58,7 +58,7 @@ class Positions:
     values: Mapping[Location, Mark] = field(repr=False)
 
     def mark(self, location: Location, *, key: bool = False) -> Mark:
-        """Return the place of the value (or of its key); of the nearest parent where *location* is not in the file."""
+        """Return the place of the value (or of its key), or of its nearest parent if *location* is not in the file."""
         if key and location in self.keys:
             return self.keys[location]
         while location and location not in self.values:

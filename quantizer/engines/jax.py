@@ -117,7 +117,7 @@ ACTIVATIONS: Mapping[str, Callable[[Any], Any]] = {
 
 
 def _real(codes: Any, known: Made | None) -> Any:
-    """Return float32 values of codes; of an operand without parameters, itself."""
+    """Return float32 values of codes; an operand without parameters is returned unchanged."""
     if known is None:
         return codes
     scale, zero = (np.array(known[name], kind) for name, kind in (("scale", np.float32), ("zero_point", np.int64)))

@@ -172,7 +172,7 @@ def _ran(net: Any, sample: Mapping[str, Array]) -> Array:
             raise NotImplementedError("ncnn has at most four axes")
         if not values.size:
             raise NotImplementedError("ncnn has no blob without elements")
-        held = np.ascontiguousarray(values, np.float32)  # of an axis at least; a Mat points into it
+        held = np.ascontiguousarray(values, np.float32)  # with at least one axis; a Mat points into it
         extractor.input(name, ncnn.Mat(held).clone())
     status, y = extractor.extract("y")
     if status:

@@ -167,7 +167,10 @@ def ncnn(job: Job, known: Mapping[str, Array]) -> Source:
 
 
 MNN = {
-    **{name: f"F.{name}(x)" for name in ("exp", "erf", "log", "rsqrt", "sigmoid", "softplus", "softsign", "sqrt", "tanh")},
+    **{
+        name: f"F.{name}(x)"
+        for name in ("exp", "erf", "log", "rsqrt", "sigmoid", "softplus", "softsign", "sqrt", "tanh")
+    },
     "softmax": "F.softmax(x, {axis})",
 }
 """Operator of one operand -> MNN's expression."""

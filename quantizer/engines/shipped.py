@@ -1,7 +1,7 @@
 """The engines for which this package has workers; importing this module imports no engine.
 
-Each is installed in its own environment (`quantizer engine install NAME`) and is judged on the platform whose
-arithmetic it is known to have, or on `float32_any_order`.
+Each is installed in its own environment (`quantizer engine install NAME`). It is judged on the platform with its
+known arithmetic, or on `float32_any_order`.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ def load(model: bytes, options: dict[str, Any]) -> Any:  # noqa: ARG001 - one se
     try:
         return runtime.Interpreter.from_bytes(model, arena_size=ARENA)
     except RuntimeError as err:
-        if "allocate tensors" in str(err):  # all that it says where a kernel's preparation fails
+        if "allocate tensors" in str(err):  # the only message if a kernel's preparation fails
             raise NotImplementedError(str(err)) from None
         raise
 

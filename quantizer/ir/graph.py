@@ -31,7 +31,7 @@ _TORCH = {
 FREE = -1
 """A size that is known only when the graph runs."""
 LARGEST = 1 << 31
-"""Bytes of the largest tensor that is read or made: what one protobuf file can hold."""
+"""Largest number of bytes of a tensor: the size limit of a protobuf file."""
 
 
 def check_size(where: str, shape: Iterable[int], size: int) -> None:
@@ -58,7 +58,7 @@ class Tensor:
     shape: tuple[int, ...]
     dtype: DType
     data: torch.Tensor | None = None
-    """Of a constant: its values, of type `container(dtype)`."""
+    """The values of a constant, of type `container(dtype)`."""
     qparams: QParams | None = None
     ranked: bool = True
     """False where even the number of axes is known only when the graph runs; `shape` is then ()."""
@@ -76,18 +76,18 @@ class Node:
     name: str
     op: str
     inputs: tuple[str | None, ...]
-    """Tensor names in the order of the spec's inputs; None for an optional one that is absent."""
+    """Tensor names in the order of the spec's inputs; None for an absent optional input."""
     outputs: tuple[str, ...]
     attrs: Mapping[str, AttrValue] = field(default_factory=dict)
     order: AxisOrder = "channels_first"
     extra: Mapping[str, object] = field(default_factory=dict)
-    """What a format must keep: parameters under the format's own names, or constants as `Tensor`."""
+    """Data that a format must keep: parameters under the format's own names, or constants as `Tensor`."""
     parameters: object | None = None
-    """What the quantize rule provided (numerics.qparams.Parameters), once the node is quantized."""
+    """The result of the quantize rule (numerics.qparams.Parameters), after quantization."""
     activation: str = "none"
     """The fused activation: none, relu, relu6, clip, leakyrelu or prelu."""
     activation_attrs: Mapping[str, object] = field(default_factory=dict)
-    """What it takes: `low` and `high` of a clip, the `slope` of a leakyrelu, that of a prelu as torch.Tensor."""
+    """Its operand: `low` and `high` of a clip, the `slope` of a leakyrelu, or of a prelu as torch.Tensor."""
     transposed: tuple[str, ...] = ()
     """Inputs, by the spec's names, whose last two axes the operator reads swapped."""
     captures: tuple[str, ...] = ()
@@ -101,7 +101,10 @@ class Node:
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """Nodes over named tensors. An input is made by the caller, or by a node without inputs (a file's Input layer)."""
+    """Nodes over named tensors.
+
+    An input comes from the caller, or from a node without inputs (a file's Input layer).
+    """
 
     name: str
     nodes: tuple[Node, ...]
@@ -109,7 +112,7 @@ class Graph:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     extra: Mapping[str, object] = field(default_factory=dict)
-    """What a format must keep of its header."""
+    """Header data that a format must keep."""
     subgraphs: Mapping[str, Graph] = field(default_factory=dict)
     """Bodies of control-flow nodes by name; they may read tensors of this graph that they list themselves."""
     dynamic: bool = False
@@ -141,7 +144,7 @@ class Graph:
 
     @cached_property
     def order(self) -> tuple[Node, ...]:
-        """The nodes such that each comes after those it reads from; `nodes` itself where that holds already."""
+        """The nodes in an order in which each follows its producers; `nodes` itself if it has that order already."""
         before: dict[int, list[int]] = {}
         index = {id(node): i for i, node in enumerate(self.nodes)}
         for i, node in enumerate(self.nodes):
@@ -179,18 +182,18 @@ class Graph:
         return replace(self, nodes=tuple(node if item is old else item for item in self.nodes))
 
     def with_tensors(self, *tensors: Tensor) -> Graph:
-        """Return this graph with *tensors* added; each replaces the tensor of its name, if there is one."""
+        """Return this graph with *tensors* added. Each replaces a tensor of the same name."""
         return replace(self, tensors={**self.tensors, **{item.name: item for item in tensors}})
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return ' Did you mean ...?' for the nearest of *known*, or nothing."""
+    """Return ' Did you mean ...?' with the nearest of *known*, or ""."""
     close = difflib.get_close_matches(name, list(known)[:2000], n=1)
     return f" Did you mean {close[0]!r}?" if close else ""
 
 
 def same(a: Graph, b: Graph) -> str | None:
-    """Return the first difference of two graphs as a sentence, None when there is none; numbers bit for bit."""
+    """Return the first difference of two graphs as a sentence, or None. Numbers are compared bit for bit."""
     return difference("graph", a, b)
 
 

@@ -47,7 +47,7 @@ def tensor(argument: str, value: object, dtypes: Sequence[str] = (), rank: int |
 
 
 def optional(argument: str, value: object, dtypes: Sequence[str] = ()) -> Tensor | None:
-    """Return *value* where it is None or a Tensor of one of *dtypes*."""
+    """Return *value* if it is None or a Tensor of one of *dtypes*; else raise LangError."""
     return None if value is None else tensor(argument, value, dtypes)
 
 
@@ -106,7 +106,7 @@ def integers(
     default: Sequence[int] | None = None,
     least: int | None = None,
 ) -> tuple[int, ...]:
-    """Return a sequence of *count* whole numbers, *default* where it is None."""
+    """Return a sequence of *count* integers; None gives *default*."""
     if value is None and default is not None:
         return tuple(default)
     if not isinstance(value, list | tuple) or any(isinstance(v, bool) or not isinstance(v, int) for v in value):

@@ -34,12 +34,12 @@ LATER = (
     "log_level",
     "embed_debug_info",
 )
-"""Arguments of TpuLang that steer what follows the text: taken, and without effect here."""
+"""Arguments of TpuLang for later steps of its compiler. They are accepted and have no effect here."""
 
 
 @dataclass(frozen=True)
 class MLIRImporter:
-    """A module that is made: the graph of Top operators under its name, in its state."""
+    """A finished module: the graph of Top operators, with its name and state."""
 
     graph: IrGraph
     name: str
@@ -82,7 +82,7 @@ class TpuLangConverter:
         return importer.mlir_module(), importer.weights()
 
     def convert(self, folder: str | os.PathLike[str] = ".") -> Files:
-        """Write both files into *folder*: both or none."""
+        """Write both files into *folder*, or neither."""
         return top_mlir.write(self.graph, folder, self.name, self.state)
 
 
@@ -100,7 +100,7 @@ def compile(  # noqa: A001 - TpuLang's name
     """Write `<name>_origin.mlir` and its weights for a graph of codes (state TOP_QUANTIZED), and return their paths.
 
     graph: the default one where it is None. refs must be None and no_save False: nothing is compared here, and both
-    files are always written. Arguments in LATER are taken and change nothing.
+    files are always written. Arguments in LATER are accepted and have no effect.
     """
     return _compiled("compile", "quantized", name, inputs, outputs, folder, graph, refs, no_save, later)
 

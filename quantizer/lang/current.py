@@ -36,7 +36,7 @@ def reset_default_graph(graph: Graph | None = None) -> Graph:
 
 
 def get_default_graph() -> Graph:
-    """Return the graph that operator functions add to; LangError if there is none."""
+    """Return the current graph of operator functions; LangError without one."""
     graphs = CURRENT.get()
     if not graphs:
         raise LangError("there is no graph: call init(device), or use `with Graph(name):`.")
@@ -57,7 +57,7 @@ FUNCTIONS: dict[str, Function] = {}
 
 
 def operator(group: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Register the decorated function as an operator function of a group; each call of it is whole or nothing."""
+    """Register the decorated function as an operator function of a group. A failing call changes nothing."""
 
     def register(function: Callable[P, R]) -> Callable[P, R]:
         signature = inspect.signature(function)

@@ -35,7 +35,7 @@ def lowered(graph: Graph | IrGraph, outputs: Sequence[Tensor] | None = None) -> 
 
 
 def run(graph: Graph | IrGraph, feeds: Mapping[str, Any], outputs: Sequence[Tensor] | None = None) -> dict[str, Array]:
-    """Return the outputs by name for inputs by name, of the types and shapes that the graph says."""
+    """Return outputs by name for inputs by name, which must have the graph's types and shapes."""
     ready = lowered(graph, outputs)
     values = TorchExecutor(ready, platform=FP32).forward(
         {name: torch.as_tensor(value) for name, value in feeds.items()}

@@ -46,7 +46,7 @@ class Graph:
     """Operators in the order of their calls, over tensors with unique names. Use it as a context, or `init`."""
 
     def __init__(self, name: str = "main") -> None:
-        """Start an empty graph; *name* is the module's name in what is written."""
+        """Start an empty graph; *name* is the module's name in written files."""
         if not isinstance(name, str) or not name:
             raise LangError(f"Graph: name={name!r}: must be a text.")
         self.name = name

@@ -27,7 +27,7 @@ TRANSPARENT = frozenset(
         "Pad",
     ]
 )
-"""Operators with one operand (Repeat's counts apart) whose results have its parameters."""
+"""Operators with one operand (not counting Repeat's counts) whose results have its parameters."""
 
 
 def propagated(nodes: Sequence[Node], tensors: Mapping[str, Tensor]) -> dict[str, Quantization]:

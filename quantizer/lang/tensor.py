@@ -47,7 +47,7 @@ class Quantization:
     zero_point: int | tuple[int, ...] | None = None
 
     def merged(self, other: Quantization) -> Quantization | None:
-        """Return both in one, or None if they contradict each other."""
+        """Merge both; None if they contradict each other."""
         if any(a is not None and b is not None and a != b for a, b in self._beside(other)):
             return None
         (scale, new_scale), (zero, new_zero) = self._beside(other)
@@ -111,7 +111,7 @@ def _each(argument: str, value: Any) -> tuple[float, ...]:
 
 
 class Tensor:
-    """A value of a graph: an input, what an operator makes, or a coefficient with data.
+    """A value of a graph: an input, a result of an operator, or a coefficient with data.
 
     shape: sizes of the axes, those of *data* where it is None. dtype: one of TENSOR_DTYPES; data must be of it, float32
     data becomes float16. A tensor without a name is named when a graph takes it in.
@@ -153,12 +153,12 @@ class Tensor:
 
     @property
     def scale(self) -> float | tuple[float, ...] | None:
-        """The scale, None if none was set."""
+        """The scale, or None."""
         return self.parameters.scale
 
     @property
     def zero_point(self) -> int | tuple[int, ...] | None:
-        """The zero point, None if none was set."""
+        """The zero point, or None."""
         return self.parameters.zero_point
 
     @property

@@ -35,7 +35,7 @@ class FixConfig:
     group: Group | None = None
     compat: Compat | None = None
     seed: int | None = None
-    """Of stochastic rounding; None takes one from torch's generator."""
+    """The seed of stochastic rounding; None takes one from torch's generator."""
 
     @property
     def seeded(self) -> bool:
@@ -59,7 +59,7 @@ KEYS = ("scale", *(item.name for item in fields(FixConfig)))
 
 
 def parse(where: str, given: object, compat: object = None) -> tuple[FixConfig, Tensor]:
-    """Return the configuration and the scale that the mapping *given* says; FixError names *where*, value and rule.
+    """Return the configuration and the scale from the mapping *given*; FixError names *where*, value and rule.
 
     Numbers may be ints, enums or tensors of one element. The scale: float32, 0 where none is given; the range is
     [-scale, scale], or its two ends where zero_point is set. *compat* counts where *given* has no such key.

@@ -63,7 +63,7 @@ class Fixed(nn.Module):
     """A module with named quantized tensors; `nf_fix_params` and `nf_fix_params_grad` say which ones and how."""
 
     fix_data_names: tuple[str, ...] | None = None
-    """Names that can be configured, where they are not those of the module's own parameters and buffers."""
+    """Names that can be configured in addition to the module's parameters and buffers."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class Fixed(nn.Module):
         return found
 
     def configure_fix(self, name: str, given: object, *, grad: bool = False) -> None:
-        """Configure one datum; FixError, and nothing changed, where *given* is illegal."""
+        """Configure one datum; FixError, without a change, if *given* is illegal."""
         config, scale = self._checked_fix(name, given, grad=grad)
         before = self.fix_configs(grad=grad).get(name)
         self.fix_configs(grad=grad)[name] = config

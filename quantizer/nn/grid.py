@@ -17,7 +17,7 @@ class Grid:
 
     step: Tensor
     zero: Tensor | None
-    """None where every zero point is 0."""
+    """None if every zero point is 0."""
     qmin: int
     qmax: int
 

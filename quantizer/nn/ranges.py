@@ -43,7 +43,7 @@ def power_of_two_above(value: Tensor) -> Tensor:
 
 
 def group_axis(data: Tensor, config: FixConfig) -> int | None:
-    """Return the axis whose slices have separate scales; None for data of fewer than two axes."""
+    """Return the axis of separate scales; None for data with fewer than two axes."""
     if config.group is None or data.dim() < 2:
         return None
     return 0 if config.group == "batch" else 1

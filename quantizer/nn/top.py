@@ -94,8 +94,8 @@ class FixTopModule(nn.Module):
     ) -> None:
         """Set methods: for a module that *method_by_name* names by that alone, else by its type, else *method* for all.
 
-        Names are paths such as `block.conv`, or the last part of them; they reach nested modules as well. FixError, and
-        nothing changed, for a name or a datum that is not there, and for FIXED where no scale was ever chosen.
+        Names are paths such as `block.conv`, or the last part of them; they reach nested modules as well. FixError,
+        without a change, for an unknown name or datum, and for FIXED before a scale was chosen.
         """
         by_name, by_type = dict(method_by_name or {}), dict(method_by_type or {})
         modules = dict(fixed_modules(self))

@@ -34,7 +34,8 @@ def activate_codes(codes: Tensor, output: QParams, name: str, parameters: Parame
     """Return int64 codes of activated values, from the codes of the values before.
 
     Rounding is monotone and takes 0 to the zero point, so clamping codes equals clamping the numbers before rounding,
-    unless the platform brings the limit to a code by another rule. One that works on the sum itself has been applied.
+    unless the platform brings the limit to a code by another rule. An activation that works on the sum has already
+    been applied.
     """
     if name == "none" or parameters.fused is not None:
         return codes

@@ -19,7 +19,7 @@ Product = Callable[[Tensor, Tensor], Tensor]
 def product_ratio(scale: Tensor, weights: QParams, output: QParams) -> Rescale:
     """Return the exact numbers of sums of blocks: a row per channel, a column per block, the last for the constant.
 
-    *scale*: that of the activation, 0-d. The constant is added under the largest scale of its channel's blocks.
+    *scale*: the scale of the activation, 0-d. The constant is added under the largest scale of its channel's blocks.
     """
     columns = torch.cat([weights.scale, weights.coarsest().scale.reshape(-1, 1)], 1)
     mantissa = scale * columns
@@ -31,8 +31,8 @@ def sums_of_blocks(
 ) -> Tensor:
     """Return the exact sum of each block, then *constant* or 0: int64, on an axis after those of the result.
 
-    *x*, whose last axis is summed, and *weight* are centred codes. A cut tensor has zeros for the blocks of which it
-    contains nothing.
+    *x*, whose last axis is summed, and *weight* are centred codes. A cut tensor has zeros for blocks that lie outside
+    it.
     """
     blocks = params.blocks
     if blocks is None:
@@ -48,7 +48,7 @@ def sums_of_blocks(
 
 
 def finish_blocks(acc: Tensor, parameters: Parameters, rescale: Rescale, output: QParams, mode: RoundingMode) -> Tensor:
-    """Return the codes of the sums of blocks: each times its own scale, added, rounded once."""
+    """Return the codes of scaled sums of blocks: each sum times its own scale, added, rounded once."""
     held = limit(acc, parameters.accumulator_bits, parameters.platform.accumulator.overflow)
     if rescale.axis is None or held.shape[-1] != rescale.mantissa.shape[-1]:
         wanted = rescale.mantissa.shape[-1]

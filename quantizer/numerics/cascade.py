@@ -47,7 +47,7 @@ def total(x: Tensor, axes: Sequence[int], *, keepdim: bool = False) -> Tensor:
 def _loops(axes: list[_Axis]) -> list[_Axis]:
     """Return the axes from the innermost loop to the outermost, joined where they can be.
 
-    Summed ones come first, by their strides; the others by theirs in the result.
+    Summed axes come first, ordered by their strides; the others follow, ordered by their strides in the result.
     """
     order = sorted(axes, key=lambda axis: (axis.out, axis.stride, axis.size))
     joined: list[_Axis] = []

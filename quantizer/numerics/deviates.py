@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 RAW = 16
-"""The number of bytes from which a deviate is made."""
+"""The number of random bytes for a deviate."""
 LN2_HIGH = float.fromhex("0x1.62e42feep-1")
 """The natural logarithm of 2 in 32 bits, so that its products with exponents are exact."""
 LN2_LOW = 1.9082149292705877e-10

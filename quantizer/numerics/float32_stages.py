@@ -1,7 +1,7 @@
 """float32 steps of quantized operators that compute in float: a float32 bias; full vectors and the tail of a row.
 
-Every order of operations was measured on torch 2.13 (x86-64 with AVX-512): scales of any value, powers of two, and ones
-that leave a sum within 2**-23 of a tie; 20,000 elements and more of each.
+Every order of operations was measured on torch 2.13 (x86-64 with AVX-512), with at least 20,000 elements for each of
+three kinds of scales: any value, powers of two, and scales that put a sum within 2**-23 of a tie.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def requantize_float32_terms(
 
 
 def dequantized_fused(codes: Tensor, scale: Tensor, zero: Tensor) -> Tensor:
-    """Return float32 `fma(scale, code, round(-zero * scale))`: the product of the zero point is rounded on its own."""
+    """Return float32 `fma(scale, code, round(-zero * scale))`: `zero * scale` is rounded separately."""
     return multiply_add(codes.float(), scale, -zero.float() * scale)
 
 

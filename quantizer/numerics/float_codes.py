@@ -72,7 +72,7 @@ def _directed(numbers: Tensor, name: str, rounding: RoundingMode) -> Tensor:
 
 
 def _goes_up(codes: Tensor, numbers: Tensor, rounding: RoundingMode) -> Tensor:
-    """Return whether a tie between *codes* and the next ones becomes the next one."""
+    """Return whether a tie between *codes* and the next codes rounds up to the next code."""
     match rounding:
         case "half_even":
             return codes % 2 != 0

@@ -1,6 +1,6 @@
 """Fused activations that round before requantization: a slope for negative sums (LEAKYRELU, PRELU), and bounds (CLIP).
 
-On codes they work on the sum itself, so that a number is rounded twice.
+On codes, these activations work on the sum, so that a number is rounded twice.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from quantizer.numerics.rounding import round_tensor
 STAGED = ("clip", "leakyrelu", "prelu")
 """Their names."""
 RELAY_BITS = 8
-"""Bits that a clamping keeps after the code between its two roundings; none for outputs of more bits."""
+"""Fraction bits that a clamping keeps between its two roundings; 0 for wider outputs."""
 SLOPE_BITS, SLOPES = 12, DTYPES["int16"]
 """Binary places, and the format, of slopes that are a constant."""
 HELD = (1 << 47) - 1

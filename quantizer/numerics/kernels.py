@@ -36,7 +36,7 @@ FLOAT64_EXACT = 1 << 53  # the same for float64
 MOST_PIECES = 4
 """A reduction in more pieces than this is slower than float64."""
 INT_MM_WORK = 1 << 22
-"""Multiplications from which the integer matrix product pays for rearranging its operands."""
+"""Number of multiplications from which the integer matrix product is faster in spite of rearranging its operands."""
 
 _CONV: dict[int, Callable[..., Tensor]] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 _CONV_TRANSPOSE: dict[int, Callable[..., Tensor]] = {
@@ -237,7 +237,7 @@ def limit(acc: Tensor, bits: int, overflow: Overflow) -> Tensor:
 
 @functools.cache
 def int_mm_is_exact() -> bool:
-    """Return whether this machine's int8 matrix product is exact on the data that break saturating ones."""
+    """Return whether this machine's int8 matrix product is exact on data that saturate in 16 bits."""
     # kernels that add pairs of products in 16 bits saturate here: 2 * (-128) * (-128) is one more than 16 bits hold
     extremes = torch.tensor([-128, 127, -128, -128, 127], dtype=torch.int8)
     a = extremes.repeat(16 * 320 // 5).reshape(16, 320).contiguous()
@@ -285,7 +285,7 @@ def _plain(matrix: Tensor) -> Tensor:
 
 
 def _bound(x: Tensor, w: Tensor, taps: int, kept: list[int], work: int) -> tuple[int, int, int]:
-    """Return (bound of any partial sum, max|x|, max|w|), from the dtypes where that is good enough, else the data.
+    """Return (bound of any partial sum, max|x|, max|w|), from the dtypes if their bound suffices, else from the data.
 
     *kept*: the axes of w that are not summed over; *work*: multiplications of the one matrix product, or 0.
     """

@@ -28,7 +28,7 @@ SHORT_AXIS, ROWS, PLACES = 8, 128, 11
 
 @pinned()
 def staged(x: Tensor, axis: int) -> dict[str, Tensor]:
-    """Return the real values whose ranges are calibrated: shares of at least float32's epsilon, their logarithms."""
+    """Return the calibrated real values: softmax outputs of at least float32's epsilon, and their logarithms."""
     shares = softmax(x.float(), axis).clamp(FLOAT32_EPSILON, 1.0)
     return {SHARES: shares, LOGARITHMS: torch.log(shares)}
 
@@ -36,7 +36,7 @@ def staged(x: Tensor, axis: int) -> dict[str, Tensor]:
 def provided(request: Request) -> Parameters:
     """Return parameters with both tables, the multiplier of the shares' steps, and the logarithms' output.
 
-    GraphError if shares have more codes than the table of logarithms, which has those of the input.
+    GraphError if the softmax outputs have more codes than the table of logarithms, which has as many as the input.
     """
     part, rules = request.scheme.activation, request.platform.parameters
     parameters = default_parameters(request)

@@ -1,7 +1,7 @@
 """MKL's branch: settled in process before MKL's first call, and the same on every processor.
 
-torch's x86 builds compute exp, erf, log, sqrt, tanh, tan, their inverses and matrix products by MKL. By itself it
-chooses kernels by the processor, and their last bits differ. Its conditional numerical reproducibility has one branch
+torch's x86 builds compute exp, erf, log, sqrt, tanh, tan, their inverses and matrix products by MKL. By default MKL
+chooses kernels by processor, and their last bits differ. Its conditional numerical reproducibility has one branch
 for all of them, COMPATIBLE. Source: oneMKL Developer Reference, "Conditional Numerical Reproducibility Functions".
 """
 
@@ -18,7 +18,7 @@ Branch = Literal["pinned", "absent", "too late"]
 
 LIBRARIES = ("libtorch_cpu.so", "libtorch_cpu.dylib", "torch_cpu.dll")
 SETTERS = ("mkl_serv_cbwr_set", "MKL_CBWR_Set")
-"""What MKL's function is called inside a torch that has MKL linked in, and in MKL's own library."""
+"""The name of MKL's function inside a torch with linked MKL, and in MKL's own library."""
 COMPATIBLE = 3
 SUCCESS = 0
 SAID = {

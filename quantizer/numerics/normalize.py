@@ -22,7 +22,7 @@ from quantizer.numerics.rules import activation_params, effective_bits
 ROOT_PLACES = 15
 """Binary places of the inverse root."""
 NORMAL_PLACES = 8
-"""Binary places by which the product of deviation and inverse root is shifted."""
+"""The right shift, in bits, of the product of deviation and inverse root."""
 SQUARES_ROOM = 6
 """Spare bits for a sum of squares of 8 bits."""
 FACTOR_MOST = (1 << 16) - 1
@@ -30,7 +30,7 @@ FACTOR_MOST = (1 << 16) - 1
 
 
 def decided(request: Request, count: int, group: int | None = None) -> tuple[Parameters, QParams]:
-    """Return parameters: the spec's own, a bias with the scale of the normalised value, and the format of that value.
+    """Return the parameters of the spec, a bias with the scale of the normalized value, and the format of that value.
 
     No value that is normalised over *count* elements leaves +-sqrt(count). *group*: channels that share a scale of
     gamma.
@@ -180,8 +180,8 @@ def root_mean_square_by_table(
 ) -> Staged:
     """Floor the mean of squares, look its inverse root up, round the normalised value half up, requantize; no epsilon.
 
-    Stages, in rows of N: variance, root, factor, normalized, as in `normalize_by_table` with 16 bits, but nothing
-    halved.
+    Stages, in rows of N: variance, root, factor, normalized, as in `normalize_by_table` with 16 bits, but without
+    halving.
     """
     rows = centred(x, parameters.inputs["x"]).reshape(-1, count)
     variance = _variance((rows * rows).sum(dim=1, keepdim=True), count, None)

@@ -16,7 +16,7 @@ from quantizer.numerics.fused import multiply_add
 def matmul(a: Tensor, b: Tensor) -> Tensor:
     """Return a [..., m, k] times b [..., k, n]: products rounded, added one after the other along k.
 
-    What torch gives for a batch of small float32 matrices.
+    The result of torch for a batch of small float32 matrices.
     """
     leading = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])  # torch's own loads sympy, a second in each process
     found = a.new_zeros((*leading, a.shape[-2], b.shape[-1]))
@@ -39,7 +39,7 @@ def conv_transpose(
     """Return the transposed convolution of x [n, c, ...] by weight [c, o / groups, ...]; *padding* crops both ends.
 
     For each place of the kernel, products are added over channels by fused multiply-adds; then places are added in
-    order, and the bias last. What a vectorized library gives with AVX-512.
+    order, and the bias last. The result of a vectorized library with AVX-512.
     """
     each = x.shape[1] // groups
     made = [_of_group(x[:, i : i + each], weight[i : i + each]) for i in range(0, x.shape[1], each)]
@@ -64,7 +64,7 @@ def conv_transpose(
 
 
 def _of_group(x: Tensor, weight: Tensor) -> Tensor:
-    """Return [n, o, *kernel, *spatial]: what each element gives to each place of the kernel."""
+    """Return [n, o, *kernel, *spatial]: the contribution of each element to each place of the kernel."""
     spatial, kernel = x.dim() - 2, weight.shape[2:]
     found = x.new_zeros((x.shape[0], weight.shape[1], *kernel, *x.shape[2:]))
     for channel in range(x.shape[1]):

@@ -25,9 +25,9 @@ SHIFTED = ("q31_double", "q31_half_up", "q31_half_up_in_8_lanes")
 def as_x86(acc: Tensor, rescale: Rescale, channel_axis: int | None) -> tuple[Tensor, Rescale]:
     """Return sums (int64) and a rescale without left shifts that give the codes of x86-64 kernels, overflow included.
 
-    Sums of these kernels have 32 bits, whatever the scheme. q31_double: counts modulo 32, the sum wraps; q31_half_up:
-    as vector instructions, a count of 32 and more gives 0. q15_half_up: the right shift's count modulo 64. Where
-    nothing overflows, the arguments are returned unchanged.
+    Sums of these kernels have 32 bits under every scheme. q31_double: counts modulo 32, the sum wraps; q31_half_up:
+    as vector instructions, a count of 32 and more gives 0. q15_half_up: the right shift's count modulo 64. If nothing
+    overflows, the arguments are returned unchanged.
     """
     if rescale.variant == "q15_half_up":
         return acc, _counted(rescale)
@@ -69,7 +69,7 @@ def beyond_int32(codes: Tensor, acc: Tensor, rescale: Rescale, out: QParams, cha
 
 
 def _counted(rescale: Rescale) -> Rescale:
-    """Return a multiplier whose shift is taken modulo 64 where it is negative; by 0, a doubled one is shifted by 1."""
+    """Return a multiplier whose negative shift is taken modulo 64; a shift of 0 becomes 1 with a doubled multiplier."""
     shift = torch.where(rescale.shift < 0, rescale.shift % COUNTS, rescale.shift)
     doubled = (shift == 0).to(torch.int64)
     return replace(rescale, mantissa=rescale.mantissa * (1 + doubled), shift=shift + doubled)

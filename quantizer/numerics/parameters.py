@@ -63,13 +63,13 @@ class Request:
     activation: str = "none"
     """The fused activation."""
     activation_attrs: Mapping[str, object] = field(default_factory=dict)
-    """What it takes, as in `ir.graph.Node`."""
+    """Its operand, as in `ir.graph.Node`."""
     weight_ends: Mapping[str, Ends] = field(default_factory=dict)
-    """Weight -> its calibrated range, where a strategy found another one than its extrema."""
+    """Weight -> its calibrated range, if a strategy found another range than the extrema."""
     samples: Mapping[str, Tensor] = field(default_factory=dict)
-    """Float activations to calibrate on what *ranges* does not name: tensors that a plugin keeps for itself."""
+    """Float activations, to calibrate tensors that *ranges* does not name: those that a plugin keeps for itself."""
     transformed: tuple[str, ...] = ()
-    """Weights by which Winograd's algorithm multiplies."""
+    """Transformed weights of Winograd's algorithm."""
 
     @cached_property
     def inputs(self) -> dict[str, QParams]:
@@ -80,7 +80,7 @@ class Request:
         return {name: self.given.get(name) or self.input(name) for name in present}
 
     def _shared(self, names: list[str]) -> dict[str, QParams]:
-        """Return one set of parameters for all inputs: their producers', or those of the union of their ranges."""
+        """Return one set of parameters for all inputs: their producers', or from the union of their ranges."""
         values = [name for name in names if self.spec.inputs[name].kind != "index"]
         given = [self.given[name] for name in values if name in self.given]
         if any(not same_numbers(given[0], params) for params in given):
@@ -93,7 +93,7 @@ class Request:
         return {name: params if name in values else self.input(name) for name in names}
 
     def input(self, name: str) -> QParams:
-        """Return the parameters of a graph input: from its calibrated range, or those of 32-bit codes for an index."""
+        """Return the parameters of a graph input, from its calibrated range; for an index, 32-bit codes."""
         if self.spec.inputs[name].kind == "index":
             return own_codes(dtype("int32"))
         return self._activation(*self._range(name))
@@ -152,9 +152,9 @@ class Request:
         return Constant(quantize(values, params, self.platform.quantizer), params, name in self.transformed)
 
     def bias(self, name: str, factors: list[QParams], weights: Mapping[str, Constant] | None = None) -> Constant:
-        """Return codes of a bias whose scale is the product of the scales of *factors*.
+        """Return the codes of a bias. Its scale is the product of the scales of *factors*.
 
-        *weights*: constants whose sums take part where the platform keeps a bias with what the input's zero point adds.
+        *weights*: constants whose sums are needed if the platform's bias includes the input zero point's share.
         """
         if self.scheme.weight is None:
             raise GraphError(f"{self.spec.op}: scheme {self.scheme.name} has no weight part. Use one such as w8a8.")
@@ -199,7 +199,7 @@ class Request:
         return {**variables(self.spec, self.shapes, self.attrs), **dict(zip(CHOICE_NAMES, values, strict=True))}
 
     def _ratios(self) -> tuple[tuple[float, ...], float]:
-        """Return the float32 ratios of the inputs' scales to the output's, and that of their product."""
+        """Return the float32 ratios of each input scale, and of their product, to the output scale."""
         scale = self.output(next(iter(self.spec.outputs))).scale.float()
         own = [params.scale.float() for params in self.inputs.values()]
         return tuple(float(one / scale) for one in own), float(functools.reduce(torch.mul, own) / scale)
@@ -243,7 +243,7 @@ class Request:
         return bool(parse(sign)({**variables(self.spec, self.shapes, self.attrs), **taken}))
 
     def fused(self, name: str = "y") -> Slope | Bounds | None:
-        """Return the integers of a fused activation with a slope or bounds; None for the others.
+        """Return the integers of a fused activation with a slope or bounds; None for other activations.
 
         Bounds are codes of the calibrated range clamped to them, which with a zero point are not codes of the output.
         """

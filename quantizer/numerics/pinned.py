@@ -1,16 +1,15 @@
 """Float32 operations of torch with equal bits on every processor, for code that decides parameters or codes.
 
-Six kinds of operations are replaced, each where float32 is read; torch gives the same bits on every processor for all
-others.
+Six kinds of float32 operations are replaced. For all other operations torch gives the same bits on every processor.
 
 * Functions of torch's vector kernels (sigmoid, softmax ...): the same IEEE steps, or rounded from float64.
-* Small products in batches, and transposed convolutions: added in an order of our own.
-* Sums and means: torch's own on x86-64, where every level of instructions adds in one order; that order elsewhere.
+* Small products in batches, and transposed convolutions: added in an order that is defined here.
+* Sums and means: torch's own on x86-64, where every instruction-set level adds in the same order; elsewhere that order.
 * Functions and products of MKL: MKL's, on the branch that every processor has. Without MKL they are rounded from
   float64 and added in order.
-* What MKL begins with an approximation of the processor: the root correctly rounded; log10, asin, acos and atan rounded
-  from float64.
-* What torch's mkldnn computes, and normalisations: in float64, rounded once.
+* Functions for which MKL uses an approximation of the processor: the root is correctly rounded; log10, asin, acos and
+atan are rounded from float64.
+* Functions of torch's mkldnn, and normalizations: in float64, rounded once.
 """
 
 from __future__ import annotations
@@ -32,11 +31,11 @@ from quantizer.numerics.exponential import exp
 Kernel = Callable[..., Any]
 Function = Callable[[Tensor], Tensor]
 EXACT_POWERS = (-2, -1, 0, 1, 2, 3)
-"""Exponents whose powers torch multiplies."""
+"""Exponents for which torch computes the power by multiplications."""
 TANH_SLOPE, TANH_CUBIC = math.sqrt(2.0 / math.pi), 0.044715
 """GELU by tanh."""
 ROOT = 0.5
-"""The exponent whose power is the root."""
+"""The exponent for which the power is the square root."""
 
 
 @contextmanager
@@ -111,13 +110,15 @@ def _functional(func: Any) -> Any:
 
 
 def _of_mkl(func: Any, *args: Any, **kwargs: Any) -> Any:
-    """Compute by MKL where its branch is pinned, else in float64."""
+    """Compute by MKL if its branch is pinned, else in float64."""
     return (_functional(func) if mkl.is_pinned() else _wide_of(func))(*args, **kwargs)
 
 
 @np.errstate(invalid="ignore")
 def _root(x: Tensor) -> Tensor:
-    """Return the square root, correctly rounded: numpy uses the processor's instruction, of which IEEE 754 requires it.
+    """Return the correctly rounded square root.
+
+    numpy uses the processor's instruction, and IEEE 754 requires it to round correctly.
 
     MKL's root refines an approximation of the processor (`rsqrtps`), in which makers of processors differ.
     """
@@ -260,7 +261,7 @@ def _bilinear(
 
 
 def _sum(func: Any, x: Tensor, *args: Any, **named: Any) -> Tensor:
-    """Sum along the axes in the first of *args* (all axes if there are none); the second says whether they are kept."""
+    """Sum along the axes in the first of *args* (all axes if empty). The second one says whether the axes are kept."""
     if cascade.IS_OWN_ORDER or named.get("dtype") not in (None, torch.float32):
         return _functional(func)(x, *args, **named)  # type: ignore[no-any-return]
     axes = args[0] if args else None

@@ -13,14 +13,14 @@ from quantizer.numerics.ratio_to_multiplier import float32_multiplier
 from quantizer.numerics.rules import activation_params
 
 HALVES = {"power_of_two": 0, "power_of_two_halves": 1}
-"""How an exponential is made -> fractional bits of the sum's logarithm."""
+"""Method of the exponential -> fraction bits of the sum's logarithm."""
 BY_TABLES = "power_of_two_table"
 """Exponents have fractional bits; the platform's table rule gives their number."""
 LEAST_FRACTION = 8
 """From this many fractional bits on, powers and logarithms are read from tables of 256 entries."""
 LOG2_E = 1.442695
 BITS = 13
-"""Bits of the multiplier that brings codes to exponents, whatever the scheme."""
+"""Bits of the multiplier from codes to exponents, under every scheme."""
 LARGEST = (1 << 31) - 1
 ROOT_HALF = 1518500250
 """The square root of two in units of 2**-30: above it 1/2 is added to a mantissa's logarithm (not nearest)."""
@@ -74,7 +74,7 @@ def powers() -> Tensor:
 
 
 def _by_tables(x: Tensor, parameters: Parameters, axis: int) -> Staged:
-    """Take powers of two of exponents with a fraction, and the logarithm of their sum, from tables.
+    """Read powers of two of exponents with a fraction, and the logarithm of their sum, from tables.
 
     A code of 2**bits, which only a row of one exponential can reach, saturates.
     """
@@ -93,7 +93,7 @@ def _by_tables(x: Tensor, parameters: Parameters, axis: int) -> Staged:
 
 
 def _power_by_table(exponents: Tensor, fraction: int, point: int) -> Tensor:
-    """Return 2**(exponent / 2**fraction) in units of 2**-point; 0 for what has no place in 31 bits."""
+    """Return 2**(exponent / 2**fraction) in units of 2**-point; 0 if it is too small for 31 bits."""
     entry = powers()[(exponents & ((1 << fraction) - 1)) >> (fraction - 8)] << 15
     places = 30 - point - (exponents >> fraction)
     return (entry >> places.clamp(0, 62)).where(places >= 0, 0)

@@ -1,4 +1,4 @@
-"""Exact sums of products of an activation and weights, from their codes: what convolutions of every rank share."""
+"""Exact sums of products of the codes of an activation and of weights. Convolutions of every rank share them."""
 
 from __future__ import annotations
 

@@ -26,5 +26,5 @@ class ProvidedRequest(Request):
         return self.weights[name]
 
     def bias(self, name: str, factors: list[QParams], weights: Mapping[str, Constant] | None = None) -> Constant:
-        """Return the known codes, in units of the sum; a float bias gets those of the platform's rule."""
+        """Return the known codes, in units of the sum; a float bias gets its codes from the platform's rule."""
         return self.weights[name] if name in self.weights else super().bias(name, factors, weights)

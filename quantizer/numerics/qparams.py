@@ -22,7 +22,7 @@ from quantizer.core.variants import Variant
 class QParams:
     """`real = scale * (value(code) - zero_point)`: per tensor (0-d), per slice of `axis` (1-d), per block (2-d).
 
-    The value of a code is the code itself, but of a float format (`core.formats`).
+    The value of a code is the code itself, except in a float format (`core.formats`).
     """
 
     dtype: DType
@@ -36,7 +36,7 @@ class QParams:
     steps: Tensor | None = None
     """float32 codes per unit, where a platform's arithmetic multiplies by that number instead of dividing by scale."""
     blocks: Blocks | None = None
-    """Of parameters per block: where its blocks lie. `axis` is then counted from the front."""
+    """For parameters per block: the layout of the blocks. `axis` is then counted from the front."""
 
     def __post_init__(self) -> None:
         if not _all_positive(self.scale):
@@ -96,7 +96,7 @@ class QParams:
         return self.scale * format_of(self.dtype.name).unit if self.dtype.kind == "float" else self.scale
 
     def repeated(self, count: int) -> QParams:
-        """Return per-axis parameters repeated as a whole until there are *count* (groups share weights' scales)."""
+        """Repeat the list of per-axis parameters until there are *count* of them (groups share weights' scales)."""
         own = self.scale.numel()
         if self.axis is None or self.scale.dim() == 0 or own == count or not count or count % own:
             return self
@@ -121,7 +121,7 @@ def _all_positive(scale: Tensor) -> bool:
 
 @dataclass(frozen=True)
 class Constant:
-    """The codes of a weight or a bias (int64) and what they mean."""
+    """The codes of a weight or a bias (int64) and their parameters."""
 
     codes: Tensor
     params: QParams
@@ -134,7 +134,7 @@ class Constant:
 
     @property
     def sums(self) -> Tensor:
-        """What each slice along the first axis adds up to on operands that are all 1: the sum of its codes.
+        """The result of each slice along the first axis on operands that are all 1: the sum of its codes.
 
         Of transformed rows: B^T (1, 1, 1, 1) is (0, 2, 0, 0), which is what A^T passes on.
         """
@@ -162,13 +162,13 @@ class Rescale:
     divisor: float = 1.0
     """The output scale, where the variant divides by it exactly."""
     factors: Mapping[str, float] = field(default_factory=dict)
-    """Input -> the multiplier of its centred codes before the sum, in the operation's order; 1 if not named."""
+    """Input -> the multiplier of its centred codes before the sum, in the operation's order; 1 for missing inputs."""
     axis: int | None = None
     """The axis of the sum along which numbers per channel lie."""
     operands: Variant | None = None
-    """How each `factor * term` is rounded before terms are added; None: not at all, or as `variant` has it."""
+    """How each `factor * term` is rounded before terms are added; None: not at all, or as `variant` states."""
     pairs: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    """Input -> the multiplier and shift that its factor was made of, where inputs have one each."""
+    """Input -> the multiplier and shift behind its factor, if each input has its own."""
 
     def sliced(self, start: int, stop: int) -> Rescale:
         """Return the numbers of the channels [start, stop)."""
@@ -231,14 +231,14 @@ class Parameters:
     activation: str = "none"
     """The fused activation."""
     fused: Slope | Bounds | None = None
-    """Its numbers, where it takes some and works on the sum itself."""
+    """The numbers of an activation that works on the sum."""
     stages: Mapping[str, QParams] = field(default_factory=dict)
     """Declared stage -> its codes; zero point 0."""
     extra: Mapping[str, object] = field(default_factory=dict)
-    """What a plugin's rule leaves for its own forward and for the file, as in `ir.graph.Node.extra`."""
+    """Data that a plugin's rule leaves for its own forward and for the file, as in `ir.graph.Node.extra`."""
 
     def copied(self) -> Parameters:
-        """Return the same numbers in new tensors; a fused activation and what a plugin leaves are shared."""
+        """Return the same numbers in new tensors. A fused activation and a plugin's extra data are shared."""
         ratio = self.rescale
         return replace(
             self,

@@ -17,7 +17,7 @@ from quantizer.numerics.rounding import round_tensor
 FLOAT32_EPSILON = 1.1920929e-07  # 2**-23 to eight digits
 Q15_BITS = 15
 LARGEST_SHIFT = 62
-"""The most places by which int64 shifts a product to the right and rounds it."""
+"""The largest right shift by which int64 rounds a product."""
 
 
 def fixed_point(ratio: Tensor | float, bits: int = 31, *, clamped: bool = True) -> tuple[Tensor, Tensor]:
@@ -91,7 +91,7 @@ def fixed(platform: Platform, variant: Variant, ratio: Tensor | float, activatio
 def float32_multiplier(
     ratio: Tensor, bits: int, max_bits: int = 15, max_shift: int = 31, *, positive: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """Return int64 (multiplier, shift) of a float32 ratio, in its own float32 arithmetic.
+    """Return int64 (multiplier, shift) of a float32 ratio, computed in float32.
 
     The shift is the largest that keeps the multiplier in its bits, at most the ceiling, and may be negative; with
     *positive* a negative one becomes 0 and its multiplier the largest. The logarithm is rounded from float64. If

@@ -48,7 +48,7 @@ def mean_in_vectors(sums: Tensor, count: int, x: QParams, output: QParams, axis:
 def reduced_in_float32(sums: Tensor, count: int, factor: float, x: QParams, output: QParams, *, even: bool) -> Tensor:
     """Return codes of raw sums of *count* codes times a float32 *factor*, plus a float32 constant for the zero points.
 
-    even: the constant holds the output's zero point too; else a number added after rounding.
+    even: the constant includes the output's zero point. Otherwise the zero point is added after rounding.
     """
     scale = torch.tensor(factor, dtype=torch.float32)
     scaled = (sums + count * x.zero_point).float() * scale

@@ -30,7 +30,7 @@ EIGHT = 8
 """Channels of a vector."""
 MANTISSA_BITS = 31
 FURTHEST = 20
-"""Bits by which a multiple of 15 bits is beyond every 16-bit code."""
+"""Right shift of a 15-bit multiplier that makes every 16-bit code 0."""
 
 
 def requantize(
@@ -46,8 +46,8 @@ def requantize(
     """Return int64 codes of *acc* times the numbers of *rescale*, clamped to [out.qmin, out.qmax].
 
     *acc* holds integers in any dtype (int32 and float32 are the fastest). *rounding* is the mode of `exact`,
-    `multiplier_shift` and variants of integers; every other variant has its own. *first*: what `multiplier_shift`
-    rounds before that.
+    `multiplier_shift` and integer variants. Every other variant has its own mode. *first*: the rounding of
+    `multiplier_shift` before the final one.
     """
     if rescale.variant == "q31_half_up_in_8_lanes":
         return _in_8_lanes(acc, rescale, out, channel_axis)
@@ -83,11 +83,11 @@ def requantize_sum(
     """Return int64 codes of `sum(factor * term)`, terms being centred codes (int64) that broadcast.
 
     *minus*: operands that are subtracted, which where an operand is rounded is not adding the negated one. *float32*:
-    multiplier_shift rounds the sum to float32 before it is multiplied. *places*: by which q31_double shifts terms to
-    the left. *first*: as `requantize` takes it.
+    multiplier_shift rounds the sum to float32 before it is multiplied. *places*: the left shift of terms under
+    q31_double. *first*: as `requantize` takes it.
 
-    Terms are taken in the order of `rescale.factors`. *inputs*: their parameters; `f32_even_zpin`
-    folds the zero points and rounds what it folds.
+    Terms are taken in the order of `rescale.factors`. *inputs*: the inputs' parameters; `f32_even_zpin` folds the
+    zero points into a constant and rounds it.
     """
     order = list(rescale.factors)
     if rescale.operands is None:
@@ -171,7 +171,7 @@ def in_8_lanes(channels: int) -> int:
 
 
 def _in_8_lanes(acc: Tensor, rescale: Rescale, out: QParams, channel_axis: int | None) -> Tensor:
-    """Return codes: channels in full blocks of eight rounded as `q31_half_up`, the remaining ones as `q31_double`.
+    """Return codes. Channels in full blocks of eight round as `q31_half_up`, the remaining ones as `q31_double`.
 
     A vector of eight channels, then a scalar tail.
     """

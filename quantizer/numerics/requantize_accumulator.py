@@ -31,7 +31,8 @@ def requantize_accumulator(
 ) -> Tensor:
     """Return the codes of an exact accumulator *acc* (int64).
 
-    *channel_axis*: where multipliers per channel lie, if not where the provided ones say. Of weights in blocks *acc*
+    *channel_axis*: the axis of per-channel multipliers, if it differs from the provided parameters'. Of weights in
+    blocks *acc*
     has an axis more, a sum for each block (`numerics.blocks`).
     """
     platform, rescale = parameters.platform, _rescale(parameters)

@@ -29,7 +29,8 @@ _CHUNK = 30
 def square_root(squares: Tensor, offset: Fraction) -> tuple[Tensor, Tensor]:
     """Return int64 (mantissa, exponent) with `sqrt(squares + offset) = mantissa * 2**-exponent`, floored to 32 bits.
 
-    squares: int64, not negative; offset: added exactly. The mantissa of 0 is 0, every other one in [2**31, 2**32).
+    squares: int64, not negative; offset: added exactly. The mantissa of 0 is 0; every other mantissa is in [2**31,
+    2**32).
     """
     mantissas, exponents = [], []
     top, bottom = offset.numerator, offset.denominator
@@ -84,7 +85,7 @@ def quotient(numerator: Tensor, mantissa: Tensor, exponent: Tensor, rounding: Ro
         grown = rest << step
         digits = torch.div(grown, divisor, rounding_mode="floor")
         result, rest, left = (result << step) + digits, grown - digits * divisor, left - step
-    # the last bit and the sign of the floor are all that a mode asks of it
+    # a mode needs only the last bit and the sign of the floor
     last = (result & 1) - 2 * (result < 0)
     rounded = divide(last * divisor + rest, divisor, rounding) + (result - last)
     return torch.where((mantissa > 0) & (places >= 0), rounded, 0)

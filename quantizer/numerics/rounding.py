@@ -1,7 +1,7 @@
 """Rounding modes, with one definition for tensors, scalars, shifts and integer divisions.
 
-up and down are toward +inf and -inf; half_up and half_down send ties there. The seed of `stochastic` and the element's
-flat index give one uniform number (splitmix64), so that a result repeats whatever the number of threads.
+up and down are toward +inf and -inf; half_up and half_down send ties there. The seed of `stochastic` and the
+element's flat index give one uniform number (splitmix64). So a result is the same under any number of threads.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MIX_1 = 0xBF58476D1CE4E5B9
 _MIX_2 = 0x94D049BB133111EB
 _MASK_64 = (1 << 64) - 1
 _BELOW_HALF = 0.49999999999999994
-"""The largest float64 below 1/2: added to |x|, it carries exactly the ties and what lies beyond."""
+"""The largest float64 below 1/2. Added to |x|, it carries into the next integer exactly from the tie on."""
 
 
 def round_tensor(x: Tensor, mode: RoundingMode, *, seed: int | Tensor = 0) -> Tensor:
@@ -119,7 +119,7 @@ def splitmix64(counter: Tensor) -> Tensor:
 
 
 def _bump(quotient: Tensor, rest: Tensor, half: Tensor, odd: Tensor, mode: RoundingMode) -> Tensor:
-    """Return 1 where the floor *quotient* with remainder *rest* is rounded up; there is no tie where *odd* is 1."""
+    """Return 1 where the floor *quotient* with remainder *rest* is rounded up; where *odd* is 1, it cannot be a tie."""
     if mode == "down":
         return torch.zeros_like(quotient)
     if mode == "up":

@@ -127,8 +127,9 @@ def weight_params(
 ) -> QParams:
     """Return the parameters of *weights* from their extrema (or *ends*), one pair per slice along *axis* or one in all.
 
-    weights: float, any shape. axis: the channel axis, None for one scale for the tensor. group: that many neighbouring
-    channels share their parameters, whatever the granularity; 1 is per channel. block_axis: along which the scheme's
+    weights: float, any shape. axis: the channel axis, None for one scale for the tensor. group: that many
+    neighbouring channels share their parameters under every granularity; 1 is per channel. block_axis: along which
+    the scheme's
     blocks lie.
     """
     if part.granularity == "block":
@@ -163,7 +164,7 @@ def weight_params(
 def _in_blocks(
     weights: Tensor, part: WeightPart, rule: ParameterRule, axis: int | None, block_axis: int | None
 ) -> QParams:
-    """Return a scale and a zero point for each block, from its own extrema.
+    """Return a scale and a zero point for each block, from the extrema of the block.
 
     GraphError for an operand without blocks.
     """
@@ -231,7 +232,7 @@ def bias_params(scale: Tensor, steps: Tensor | None, bits: int, axis: int | None
 def effective_bits(codes: Tensor, bits: int | None) -> Tensor:
     """Return bias *codes* with low bits cleared, so that the largest one needs *bits* significant bits; None keeps all.
 
-    Low bits of all codes are cleared (a floor); what is left is rounded to float32.
+    Low bits of all codes are cleared (a floor); the rest is rounded to float32.
     """
     if bits is None or not codes.numel():
         return codes
@@ -256,7 +257,7 @@ def held_with_zero_point(
 
 
 def fixed_params(fixed: FixedOutput, bits: int, *, signed: bool) -> QParams:
-    """Return output parameters that a platform fixes, whatever the calibrated range."""
+    """Return output parameters that a platform fixes independently of the calibrated range."""
     signed = signed if fixed.signed is None else fixed.signed
     dtype = integer(bits, signed=signed)
     low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, (1 << bits) - 1)
@@ -311,7 +312,7 @@ def _params(
 
 
 def _zero_points(qmin: int, qmax: int, bits: int, rule: ParameterRule) -> tuple[int, int]:
-    """Return the smallest and the largest zero point: the ends of the codes, or what a signed integer negates."""
+    """Return the smallest and the largest zero point: the ends of the codes, or negations of a signed integer."""
     limit = (1 << (bits - 1)) - 1
     return (-limit, limit) if rule.zero_point == "negated" else (qmin, qmax)
 

@@ -17,8 +17,8 @@ def concatenate_outputs(
 ) -> Tensor:
     """Return the outputs concatenated along the axis at which the operator splits; a single tensor unchanged.
 
-    shapes: of the operands. Where every piece has the shape that the spec says, nothing is lost: the whole says which
-    element was where.
+    shapes: of the operands. If every piece has the shape of the spec, nothing is lost: the place of each element
+    follows from the whole.
     """
     if isinstance(made, Tensor):
         return made

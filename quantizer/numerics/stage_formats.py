@@ -1,4 +1,4 @@
-"""Formats of a case's declared stages: what a kernel that rounds more than once needs besides its multipliers."""
+"""Formats of a case's declared stages, for kernels that round more than once."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,13 +21,24 @@ from quantizer.numerics.ratio_to_multiplier import (
 )
 
 SEPARATE = ("concatenation",)
-"""Families whose operands go to the output one by one; others are brought to one scale before they meet."""
+"""Families that rescale each operand to the output separately. Other families bring operands to one scale first."""
 ALONE = (*SEPARATE, "comparison", "selection")
-"""Families each of whose operands is brought to the output's scale, by a multiplier of its own."""
-"""Families without a multiplier where both operands have the same parameters."""
+"""Families whose operands each have their own multiplier to the output's scale."""
 FACTOR_BITS = 15
 FACTOR_LIMIT = (1 << FACTOR_BITS) - 1
 FLOAT32_EPSILON = torch.finfo(torch.float32).eps
+IN_SCALES: tuple[Variant, ...] = (
+    "exact",
+    "f32_dequantized",
+    "f32_add_in_lanes",
+    "f32_dequantized_fused",
+    "aligned_half_away",
+    "f32_mean_divided",
+    "f32_mean_zpin",
+    "f32_mean_raw",
+    "f32_mean_inverse",
+)
+"""Requantizations whose factors are the input scales, and whose divisor is the output scale."""
 
 
 def rescale_sum(
@@ -42,54 +54,70 @@ def rescale_sum(
 ) -> Rescale:
     """Return factors and multiplier of `f(factor * (code - zero_point))`; f is a sum or a selection (maximum).
 
-    *count*: what a mean divides by, 1 where it is not one number. *variant*: the one that the case has, if not the
-    family's. exact, f32_dequantized: factors are the input scales, divided by the output scale. Other float32 variants:
+    *count*: the divisor of a mean; 1 if there is no single divisor. *variant*: the case's variant, if it differs from
+    the family's. exact, f32_dequantized: factors are the input scales, divided by the output scale. Other float32
+    variants:
     factors are float32 ratios. multiplier_shift: integer factors of 15 bits and one multiplier (two operands that
     meet), or a multiplier for each operand (concatenation, or one operand). Fixed-point ones of a platform that widens
     operands: `rescale_widened`, or a multiplier for each operand that goes to the output alone. area_multiplier,
     area_reciprocal: nothing, the multiplier is that of each window's area.
     """
     variant = variant or platform.requantize.get(family, platform.requantize["default"])
-    one, none = torch.tensor(1.0, dtype=torch.float64), torch.tensor(0)
-    match variant:
-        case (
-            "exact"
-            | "f32_dequantized"
-            | "f32_add_in_lanes"
-            | "f32_dequantized_fused"
-            | "aligned_half_away"
-            | "f32_mean_divided"
-            | "f32_mean_zpin"
-            | "f32_mean_raw"
-            | "f32_mean_inverse"
-        ):
-            factors = {name: float(params.step) for name, params in inputs.items()}
-            return Rescale(variant, one, none, divisor=float(output.scale), factors=factors)
-        case "f32_even" | "f32_even_zpin":
-            order = _kernel_order(shapes, list(inputs)) if variant == "f32_even_zpin" else list(inputs)
-            divisor = output.scale.float() * count
-            ratios = {name: float(inputs[name].scale.float() / divisor) for name in order}
-            return Rescale(variant, one, none, factors=ratios)
-        case "multiplier_shift" if len(inputs) > 1 and family not in SEPARATE:
-            rescaled = family not in platform.multiplier.unscaled
-            return _crossed_sum(platform, inputs, output, activation_bits, rescaled=rescaled)
-        case "multiplier_shift":
-            return _ratio_of_each(platform, family, inputs, output, activation_bits, count)
-        case "area_multiplier" | "area_reciprocal":
-            return Rescale(variant, one, none)
-        case "q31_single" | "q31_double" if platform.multiplier.sum_shift is not None:
-            scales = {name: float(params.scale) for name, params in inputs.items()}
-            if len(inputs) > 1 and family not in ALONE:
-                return rescale_widened(platform, variant, scales, float(output.scale), activation_bits)
-            unit = float(output.scale) * count
-            ends = {n: whole(*fixed(platform, variant, scale / unit, activation_bits)) for n, scale in scales.items()}
-            return Rescale(variant, one, none, factors=ends)
-        case _ if variant in sum_rescaling.VARIANTS:
-            rule = platform.multiplier
-            ratio = rule.ratio.get(family, "float32")
-            return sum_rescaling.rescale(variant, inputs, output, rule.places(activation_bits), count, ratio)
-        case _:
-            raise UnsupportedError(f"{family} on {platform.platform}: variant {variant} has no rule for sums.")
+    if variant in IN_SCALES:
+        factors = {name: float(params.step) for name, params in inputs.items()}
+        return _unscaled(variant, divisor=float(output.scale), factors=factors)
+    if variant in ("area_multiplier", "area_reciprocal"):
+        return _unscaled(variant)
+    if variant in ("f32_even", "f32_even_zpin"):
+        return _float32_ratios(variant, inputs, output, shapes, count)
+    if variant == "multiplier_shift" and len(inputs) > 1 and family not in SEPARATE:
+        rescaled = family not in platform.multiplier.unscaled
+        return _crossed_sum(platform, inputs, output, activation_bits, rescaled=rescaled)
+    if variant == "multiplier_shift":
+        return _ratio_of_each(platform, family, inputs, output, activation_bits, count)
+    if variant in ("q31_single", "q31_double") and platform.multiplier.sum_shift is not None:
+        return _widened_sum(platform, family, variant, inputs, output, activation_bits, count)
+    if variant in sum_rescaling.VARIANTS:
+        rule = platform.multiplier
+        ratio = rule.ratio.get(family, "float32")
+        return sum_rescaling.rescale(variant, inputs, output, rule.places(activation_bits), count, ratio)
+    raise UnsupportedError(f"{family} on {platform.platform}: variant {variant} has no rule for sums.")
+
+
+def _unscaled(variant: Variant, **numbers: Any) -> Rescale:
+    """Return a rescaling with the multiplier 1: only factors, or a divisor, scale the sum."""
+    return Rescale(variant, torch.tensor(1.0, dtype=torch.float64), torch.tensor(0), **numbers)
+
+
+def _float32_ratios(
+    variant: Variant,
+    inputs: Mapping[str, QParams],
+    output: QParams,
+    shapes: Mapping[str, tuple[int, ...]],
+    count: int,
+) -> Rescale:
+    """Return each input's scale over the output's as a float32 factor, in the order in which kernels add."""
+    order = _kernel_order(shapes, list(inputs)) if variant == "f32_even_zpin" else list(inputs)
+    divisor = output.scale.float() * count
+    return _unscaled(variant, factors={name: float(inputs[name].scale.float() / divisor) for name in order})
+
+
+def _widened_sum(
+    platform: Platform,
+    family: str,
+    variant: Variant,
+    inputs: Mapping[str, QParams],
+    output: QParams,
+    activation_bits: int,
+    count: int,
+) -> Rescale:
+    """Return the fixed-point factors of a sum on a platform that widens operands."""
+    scales = {name: float(params.scale) for name, params in inputs.items()}
+    if len(inputs) > 1 and family not in ALONE:
+        return rescale_widened(platform, variant, scales, float(output.scale), activation_bits)
+    unit = float(output.scale) * count
+    ends = {name: whole(*fixed(platform, variant, scale / unit, activation_bits)) for name, scale in scales.items()}
+    return _unscaled(variant, factors=ends)
 
 
 def rescale_alone(platform: Platform, x: QParams, output: QParams, activation_bits: int) -> Rescale:
@@ -106,8 +134,7 @@ def _ratio_of_each(
     reach = platform.aligned_within.get(family)
     everything = [*inputs.values(), output]
     if reach is not None and _aligned(everything, reach):
-        one = torch.tensor(1.0, dtype=torch.float64)
-        return Rescale("multiplier_shift", one, torch.tensor(0), factors=dict.fromkeys(inputs, 1.0))
+        return _unscaled("multiplier_shift", factors=dict.fromkeys(inputs, 1.0))
     rule = platform.multiplier
     numbers = {
         name: float32_multiplier(
@@ -124,12 +151,11 @@ def _ratio_of_each(
         return Rescale("multiplier_shift", mantissa.double(), shift.long(), factors=dict.fromkeys(numbers, 1.0))
     pairs = {name: (int(mantissa), int(shift)) for name, (mantissa, shift) in numbers.items()}
     factors = {name: float(mantissa) * 2.0**-shift for name, (mantissa, shift) in pairs.items()}
-    one = torch.tensor(1.0, dtype=torch.float64)
-    return Rescale("multiplier_shift", one, torch.tensor(0), factors=factors, pairs=pairs)
+    return _unscaled("multiplier_shift", factors=factors, pairs=pairs)
 
 
 def _kernel_order(shapes: Mapping[str, tuple[int, ...]], names: list[str]) -> list[str]:
-    """Return two operands in the order in which element-wise kernels of float32 ratios take them.
+    """Return two operands in the order that element-wise kernels with float32 ratios use.
 
     Find the innermost axis of more than one element. An operand that broadcasts along it comes second, as a scalar.
     If no such axis exists, the first operand is that scalar.
@@ -155,9 +181,8 @@ def _crossed_sum(
 ) -> Rescale:
     """Return integer factors ~ the other operand's steps, and the multiplier that undoes them.
 
-    y = f((a - za) * k_a, (b - zb) * k_b) * m * 2**-n, k_a ~ steps_b, k_b ~ steps_a, float32 arithmetic. Operands of
-    equal parameters have no factors; unless *rescaled* they have no multiplier either, whatever the output's
-    scale.
+    y = f((a - za) * k_a, (b - zb) * k_b) * m * 2**-n, k_a ~ steps_b, k_b ~ steps_a, float32 arithmetic. Operands with
+    equal parameters have no factors. Unless *rescaled*, they have no multiplier either, for any scale of the output.
     """
     if len(inputs) != 2:
         raise UnsupportedError(

@@ -176,7 +176,8 @@ def _linspace_entries(f: Function, size: int, first: int, inp: QParams, out: QPa
 def linspace(first: float, last: float, count: int) -> Tensor:
     """Return *count* float32 points from *first* to *last*, each from the nearer end by one fused multiply-add.
 
-    What torch.linspace gives where the processor fuses (AVX2, AVX-512, on which the recorded tables were made).
+    The result of torch.linspace on a processor with fused multiply-add (AVX2, AVX-512), on which the tables were
+    recorded.
     """
     step = torch.tensor(last - first, dtype=torch.float32).div(count - 1).double()
     place = torch.arange(count)

@@ -38,8 +38,9 @@ def pool_padding(
 ) -> list[tuple[int, int]]:
     """Return each axis' padding (before, after) for floor((size + padding - kernel) / stride) + 1 windows.
 
-    *padding*: all before, then all after. *ceil_mode* rounds the number of windows up, but the last one starts inside
-    the input or the padding before it (torch, ONNX); what it overhangs is added after.
+    *padding*: all before, then all after. *ceil_mode* rounds up the number of windows, but the last window starts
+    inside the input or the padding before it (torch, ONNX). Padding is added at the end for the part that extends
+    beyond.
     """
     rank, found = len(sizes), []
     for axis, (size, k, s) in enumerate(zip(sizes, kernel, stride, strict=True)):
@@ -153,6 +154,6 @@ def spread(x: Tensor, stride: Sequence[int]) -> Tensor:
 
 
 def flip_weights(w: Tensor, groups: int) -> Tensor:
-    """Return (C, O/g, kernel...) weights of a transposed convolution as those of the convolution that equals it."""
+    """Convert (C, O/g, kernel...) weights of a transposed convolution to those of an equivalent convolution."""
     per_group = w.reshape(groups, w.shape[0] // groups, *w.shape[1:]).transpose(1, 2)
     return per_group.reshape(groups * w.shape[1], w.shape[0] // groups, *w.shape[2:]).flip(*range(2, w.dim()))

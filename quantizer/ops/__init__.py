@@ -29,7 +29,7 @@ __all__ = ["REGISTRY", "Place", "Registration", "Registry", "load_built_ins", "o
 
 FunctionKind = Literal["reference", "quantize", "quantized", "accumulate", "function", "tile"]
 KINDS: tuple[FunctionKind, ...] = ("reference", "quantize", "quantized", "accumulate", "function", "tile")
-"""What a function of each kind takes and returns.
+"""Operands and results of the functions, by kind.
 
 reference(*inputs, **attrs) -> Tensor: the operator on real numbers, in whatever float type it is given.
 quantize(request) -> Parameters: chooses parameters; compiled from the spec where a module has none.
@@ -44,7 +44,8 @@ BUILT_IN = "built-in"
 OVERRIDE = "override"
 Function = Callable[..., Any]
 Place = str | tuple[str, ...] | None
-"""Of which platform a function is asked: its name, or its names (`Platform.places`), its own first; None: of none."""
+"""The platform of a requested function: its name, or its names (`Platform.places`) with its own first; None: no
+platform."""
 F = TypeVar("F", bound=Function)
 
 
@@ -61,7 +62,7 @@ class Registration:
     fuses: bool = True
     """Whether it can run with a fused activation."""
     activates: bool = False
-    """Whether it applies a fused activation itself; a reference is then told which, by `activation`."""
+    """Whether it applies a fused activation itself. A reference then gets it as `activation`."""
     unsupported: Mapping[str, str] = field(default_factory=dict, compare=False)
     """Predicate over a case without its values -> why the function does not support it. Such cases are inconclusive."""
     apart: bool = False
@@ -122,12 +123,12 @@ class Registry:
     origin: str | None = None
     """The origin of functions that are being registered; the loader sets it, not the functions."""
     sealed: bool = False
-    """Whether all built-in functions are there: no other one is."""
+    """Whether all built-in functions are registered. Then there are no others."""
 
     def add(self, entry: Registration) -> None:
         """Add one function; two plugins of equal version are an error, a plugin beats a built-in of its version.
 
-        A plugin's function is shielded: what it raises affects its own case alone.
+        A plugin's function is shielded: an exception affects only its own case.
         """
         if self.origin is not None:
             entry = replace(entry, origin=self.origin)
@@ -141,7 +142,7 @@ class Registry:
         known = self.entries.setdefault((entry.op, entry.kind, entry.platform), [])
         for other in known:
             if other.version == entry.version and other.apart and self.origin is None:
-                return  # pytest imports the package around a spec file, a plugin's too; what is judged runs apart
+                return  # pytest imports the package around a spec file, a plugin's too, whose functions run elsewhere
             if other.version == entry.version and (other.origin == BUILT_IN) == (entry.origin == BUILT_IN):
                 if other.origin == entry.origin and unwrapped(other.function) == unwrapped(entry.function):
                     return
@@ -158,7 +159,7 @@ class Registry:
         """
         entries, own = self.entries, None
         shared = entries.get((op, kind, None))
-        for name in _names(platform):  # a plain loop: this is asked some thirty times a case
+        for name in _names(platform):  # a plain loop, because a case calls it some thirty times
             if own := entries.get((op, kind, name)):
                 break
         if own and shared:
@@ -171,7 +172,7 @@ class Registry:
         return None
 
     def built_in(self, op: str, kind: FunctionKind, platform: Place = None) -> Registration | None:
-        """Return the built-in function, whatever replaced it.
+        """Return the built-in function, even if it was replaced.
 
         For an operator without one, the function that runs without overrides.
         """
@@ -240,7 +241,7 @@ class Registry:
 
     @contextmanager
     def loading(self, origin: str) -> Iterator[None]:
-        """Register what the block registers as coming from *origin*; take it back where the block raises."""
+        """Mark registrations in the block as coming from *origin*; undo them if the block raises."""
         before, outer = {key: list(known) for key, known in self.entries.items()}, self.origin
         self.origin = origin
         try:
@@ -305,7 +306,7 @@ REGISTRY = Registry()
 
 TARGET_NAMES = ("scheme", "platform", "activation_bits", "weight_bits")
 DECLARED_NAMES = (*TARGET_NAMES, "activation")
-"""What `unsupported` may name besides dimensions and attributes; activation: the fused one."""
+"""Names that `unsupported` may use in addition to dimensions and attributes; activation: the fused one."""
 _FOLDER = str(Path(__file__).resolve().parent)
 
 
@@ -318,7 +319,7 @@ def operator(
     unsupported: Mapping[str, str] | None = None,
     batched: bool = False,
 ) -> Callable[[F], F]:
-    """Register the decorated function as one of *op*'s functions: as *kind*, or as what its own name says.
+    """Register the decorated function as one of *op*'s functions: as *kind*, by default its own name.
 
     A name that says the kind ends in the platform's for a platform, for several in one word for them. *unsupported*:
     predicate -> reason, of the cases that it does not compute, such as {"groups > 1": "no grouped kernel"}; in words of

@@ -24,7 +24,7 @@ Four = tuple[int, int, int, int]
 def reference(
     x: Tensor, *, kernel: Pair, stride: Pair, padding: Four, ceil_mode: bool, count_include_pad: bool
 ) -> Tensor:
-    """Average each window of x [n, c, h, w]: over all its places, or over those inside x."""
+    """Average each window of x [n, c, h, w] over all its places, or over its places inside x."""
     (top, bottom), (left, right) = pool_padding(x.shape[2:], kernel, stride, padding, ceil_mode=ceil_mode)
     sums = F.avg_pool2d(F.pad(x, (left, right, top, bottom)), kernel, stride, divisor_override=1)
     if count_include_pad:

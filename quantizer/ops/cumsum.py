@@ -24,7 +24,7 @@ def reference(x: Tensor, *, axis: int, exclusive: bool, reverse: bool) -> Tensor
 
 @operator("cumsum")
 def accumulate(x: Tensor, *, parameters: Parameters, axis: int, exclusive: bool, reverse: bool) -> Tensor:
-    """Sum exactly the centred codes that each place adds up: a product with ones in one triangle of a matrix."""
+    """Sum centred codes along the axis exactly, as a product with a triangular matrix of ones."""
     codes, size = centred(x, parameters.inputs["x"]).movedim(axis, -1), x.shape[axis]
     adds = torch.ones(size, size, dtype=torch.int64)
     adds = adds.tril(-int(exclusive)) if reverse else adds.triu(int(exclusive))

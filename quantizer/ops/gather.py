@@ -1,4 +1,4 @@
-"""Slices along one axis, those that indices name."""
+"""Slices along one axis, selected by indices."""
 
 from __future__ import annotations
 

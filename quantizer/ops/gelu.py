@@ -17,7 +17,7 @@ CUBIC = 0.044715  # of the approximation by tanh (Hendrycks and Gimpel 2016)
 def reference(x: Tensor, *, approximate: str) -> Tensor:
     """Return x * Phi(x), or that with Phi by tanh; in float32 by the steps of its table.
 
-    Where the product would overflow, or is of an infinity, the result is x itself.
+    Where the product would overflow, or x is infinite, the result is x.
 
     Source: D. Hendrycks, K. Gimpel, "Gaussian error linear units", 2016.
     """

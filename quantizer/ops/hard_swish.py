@@ -12,7 +12,7 @@ SLOPE, CENTRE = 1 / 6, 0.5
 
 @operator("hard_swish")
 def reference(x: Tensor) -> Tensor:
-    """Return x * min(max(x / 6 + 1/2, 0), 1), as ONNX defines it: from 3 on x itself, to the last bit."""
+    """Return x * min(max(x / 6 + 1/2, 0), 1), as ONNX defines it. From 3 on the result is exactly x."""
     return x * (x * SLOPE + CENTRE).clamp(0, 1)
 
 

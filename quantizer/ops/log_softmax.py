@@ -1,4 +1,4 @@
-"""Logarithm of softmax: exponentials from a table, the logarithm of their sum taken off each distance."""
+"""Logarithm of softmax: a table gives exponentials; the logarithm of their sum is subtracted from each distance."""
 
 from __future__ import annotations
 

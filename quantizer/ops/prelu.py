@@ -20,7 +20,7 @@ def reference(x: Tensor, weight: Tensor, *, axis: int) -> Tensor:
 
 @operator("prelu")
 def quantized(x: Tensor, weight: Tensor, *, parameters: Parameters, axis: int) -> Tensor:
-    """Bring codes that are not negative, and the exact products of negative ones, to the output's scale.
+    """Rescale nonnegative codes, and the exact products of negative codes, to the output's scale.
 
     Round each once.
     """

@@ -39,7 +39,7 @@ def _weighted(where: Places, dtype: torch.dtype) -> tuple[tuple[Tensor, Tensor],
 
 @operator("resize_bilinear")
 def quantized(x: Tensor, *, parameters: Parameters, size: Pair, mode: str) -> Tensor:
-    """Add the four elements times the whole numbers that their weights are of a common divisor, divide, round once."""
+    """Write the weights as integers over a common divisor. Add the four products, divide, and round once."""
     params, mode_ = parameters.inputs["x"], parameters.platform.rounding
     rows, columns = (places(x.shape[axis], size[axis - 2], mode) for axis in (2, 3))
     total = torch.zeros(*x.shape[:2], *size, dtype=torch.int64)

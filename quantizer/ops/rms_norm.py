@@ -1,4 +1,4 @@
-"""Root-mean-square normalisation: elements divided by the root of their mean square over trailing axes, scaled."""
+"""Root-mean-square normalization: divides by the root mean square over trailing axes, then scales."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from quantizer.ops import operator
 
 @operator("softplus")
 def reference(x: Tensor) -> Tensor:
-    """Return log(1 + exp(x)); above 20, where float32 has no other number, x itself."""
+    """Return log(1 + exp(x)); above 20, x itself, to which the result rounds in float32."""
     return F.softplus(x)
 
 

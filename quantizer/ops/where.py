@@ -13,7 +13,7 @@ from quantizer.ops import operator
 
 @operator("where")
 def reference(a: Tensor, b: Tensor, condition: Tensor) -> Tensor:
-    """Take a where the condition is not 0, else b; shapes broadcast."""
+    """Select a where the condition is not 0, else b; shapes broadcast."""
     return torch.where(condition != 0, a, b)
 
 

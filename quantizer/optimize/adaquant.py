@@ -22,7 +22,7 @@ from quantizer.optimize.weight_codes import Trained, activated, as_it_calibrates
 
 @dataclass(frozen=True)
 class Learned:
-    """What layers learned: a range for each activation that one reads, and constants with the weights' ends."""
+    """Learned values: a range for each activation that a layer reads, and constants with the ends of the weights."""
 
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     layers: Mapping[str, Own] = field(default_factory=dict)
@@ -30,7 +30,7 @@ class Learned:
 
 @dataclass
 class Grid:
-    """Codes of one tensor, whose number of codes per unit is learned."""
+    """Codes of one tensor with a learned number of codes per unit."""
 
     steps: Tensor
     zero: Tensor
@@ -48,7 +48,7 @@ class Grid:
         return (self.steps * values.float() + self.zero).round().clamp(self.low, self.high)
 
     def real(self, codes: Tensor) -> Tensor:
-        """Return what codes mean."""
+        """Return the parameters of the codes."""
         return (codes - self.zero) * (1.0 / self.steps)
 
     def ends(self) -> tuple[Tensor, Tensor]:
@@ -62,9 +62,9 @@ def adaquant(trained: Trained, method: Method, specs: Mapping[str, Spec]) -> Lea
     """Train each layer on its float inputs and outputs, and return the result.
 
     Source: Hubara et al. 2020, in Compass's form: Adam reduces the mean squared error of the layer's output, after the
-    activation layer that follows; the learning rate of the inputs' scales falls along half a cosine. Codes are rounded
-    without a gradient, so that a scale learns only from what it turns codes into. Samples come in their own order,
-    where the original shuffles without a seed.
+    activation layer that follows; the learning rate of the inputs' scales falls along half a cosine. Codes are
+    rounded without a gradient, so that a scale learns only from the dequantized values. Samples keep their order; the
+    original shuffles them without a seed.
     """
     numbers, graph = method.numbers, as_it_calibrates(trained)
     size = max(1, int(numbers["batch_size"]))

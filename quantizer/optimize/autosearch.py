@@ -1,4 +1,4 @@
-"""mixed_precision_auto_search: from which layer on a graph needs more bits, or floating point, to keep its score."""
+"""mixed_precision_auto_search: finds the layer from which on a graph needs more bits, or floating point."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from quantizer.optimize.settings import Settings
 from quantizer.optimize.values import Value
 
 WIDE: Mapping[str, Value] = {"activation_bits": 16, "weight_bits": 16, "bias_bits": 48, "lut_items_in_bits": 10}
-"""What layers get that need more bits."""
+"""The setting of layers that need more bits."""
 FLOAT: Mapping[str, Value] = {"trigger_float_op": "float32_preferred!"}
-"""What layers get that wide codes are not enough for."""
+"""The setting of layers for which wide codes are not enough."""
 Drop = Callable[[Mapping[str, Settings]], float]
-"""Settings of all layers -> by how much the first metric of the quantized graph is below that of the float graph."""
+"""Settings of all layers -> the drop of the first metric from the float graph to the quantized graph."""
 
 
 @dataclass(frozen=True)
 class Search:
-    """What the field asks for."""
+    """The request in the field."""
 
     batches: int
     threshold: float
@@ -32,7 +32,7 @@ class Search:
     """L: the drop must not be above the threshold; G: not below it, for metrics where smaller is better."""
 
     def satisfied(self, drop: float) -> bool:
-        """Return whether a drop is as asked for."""
+        """Return whether a drop is within the requested limit."""
         return drop <= self.threshold if self.at_most else drop >= self.threshold
 
 
@@ -66,7 +66,7 @@ class FirstBatches:
 
 
 def searched(search: Search, settings: Mapping[str, Settings], keys: Mapping[str, LayerKey], drop: Drop) -> Found:
-    """Return the settings with the fewest layers widened, or else kept in floating point, that satisfy *search*.
+    """Return the settings that satisfy *search* with the fewest widened layers, or the fewest layers in floating point.
 
     Source: the Compass Optimizer: the layers from some number on are changed, which takes later layers for the more
     sensitive ones; only where all of them with wide codes do not do, the same search runs for floating point.

@@ -26,7 +26,7 @@ NAMES = ("model_name", "out_ir_name", "quant_ir_name")
 FILES = ("graph", "bin", "calibration_data", "data", "label", "opt_config", "statistic_file")
 SAMPLES = ("calibration_data", "data")
 RECIPE = "RandomDataset"
-"""The data set whose samples are made as a text says, such as 8x8x3,count=4,seed=1: SAMPLES name no files of it."""
+"""The data set whose samples are generated from a text, such as 8x8x3,count=4,seed=1, and not read from files."""
 
 
 @dataclass(frozen=True)
@@ -205,7 +205,7 @@ def _base(path: Path, given: Mapping[str, tuple[str, int]]) -> Path:
 
 
 def _check(options: Options) -> None:
-    """Raise FormatError if fields miss what others need, or name files that do not exist."""
+    """Raise FormatError if a field that others need is missing, or if a named file does not exist."""
     for name in ("graph", "bin"):
         if not options[name]:
             raise options.error(name, "missing: name the file of the float IR.")

@@ -30,7 +30,7 @@ BY_WINOGRAD: Mapping[str, AttrValue] = {
     "stride_x": 2,
     "stride_y": 1,
 }
-"""What a layer says that is computed by Winograd's algorithm: two outputs at a time, of four places of a row."""
+"""The lines of a layer that uses Winograd's algorithm: two outputs at a time, from four places of a row."""
 
 
 def quantized_graph(graph: Graph, layers: Layers, decided: Decided, floats: Mapping[str, DType]) -> Graph:
@@ -100,7 +100,7 @@ def _float_constants(graph: Graph, spec: Spec, node: Node, dtype: DType) -> list
 
 
 def _before_axes(extra: Mapping[str, object], added: Mapping[str, object]) -> dict[str, object]:
-    """Return the lines that a layer keeps, with *added* before the last, which is that of its axes."""
+    """Return the lines that a layer keeps, with *added* before the last line, which has its axes."""
     return {**{key: value for key, value in extra.items() if key != AXES}, **added, AXES: extra[AXES]}
 
 

@@ -119,7 +119,7 @@ def _differences(work: Work, folder: Path, last_bits: LastBits | None) -> _Diffe
 
 
 def _recorded(path: Path, read: Callable[[Path], T]) -> T:
-    """Return what *read* finds in a recorded file; FormatError if it is not such a file."""
+    """Return the result of *read* on a recorded file; FormatError if the file has another format."""
     try:
         return read(path)
     except OSError as err:

@@ -20,7 +20,7 @@ from quantizer.optimize.settings import Settings
 from quantizer.plugins.layers_without_spec import activations
 
 MAKER = "compass.maker"
-"""Node.extra of a conversion: the layer that makes what it converts, whose settings are shown for it."""
+"""Node.extra of a conversion: the producer of its input. The conversion is shown with that layer's settings."""
 
 
 def float_layers(graph: Graph, settings: Mapping[str, Settings]) -> dict[str, DType]:

@@ -146,7 +146,7 @@ BUILT_IN = (
 def read_array(path: Path) -> Array:
     """Return the array of an .npy file, reading its data on use.
 
-    For a text list, the arrays of its files one after the other.
+    For a text list, the concatenated arrays of its files.
     """
     if path.suffix in LISTS:
         return np.concatenate([read_array(file) for file in listed(path)])

@@ -62,7 +62,7 @@ def _npy(values: Tensor) -> bytes:
 
 
 def statistics_archive(gathered: Gathered) -> bytes:
-    """Return an .npz of every number that was kept, as `<tensor>/<what>`."""
+    """Return an .npz of all stored statistics, as `<tensor>/<what>`."""
     arrays = {}
     for name, found in gathered.tensors.items():
         for what in (

@@ -24,7 +24,7 @@ from quantizer.plugins.layers_without_spec import LoneLayer
 from quantizer.runtime.executor import output_shapes
 
 TABLE_BITS_BEHIND = 2
-"""Bits by which a table's index may be narrower than its input before accuracy suffers."""
+"""The number of bits that a table index may be narrower than its input without loss of accuracy."""
 
 
 def with_graph(work: Work, theirs: Graph) -> Work:
@@ -52,7 +52,7 @@ def with_graph(work: Work, theirs: Graph) -> Work:
 
 
 def _check_sizes(graph: Graph, library: Library) -> None:
-    """Raise GraphError for a layer whose parameters make more than any tensor may hold, before it runs."""
+    """Raise GraphError before a layer runs whose result would exceed the size limit of tensors."""
     for node in graph.nodes:
         if (spec := library.specs.get(node.op)) is None:
             continue

@@ -26,7 +26,7 @@ class Gathered:
 
     tensors: Mapping[str, Statistics] = field(default_factory=dict)
     missing_ranges: tuple[str, ...] = ()
-    """Layers whose strategy is in_ir, and for which the IR gives no range."""
+    """Layers with the strategy in_ir for which the IR has no range."""
 
 
 def gather(
@@ -75,7 +75,7 @@ def gather(
 def _with_ranges_of_the_ir(
     graph: Graph, settings: Mapping[str, Settings], sources: Mapping[str, Node], found: dict[str, Statistics]
 ) -> Gathered:
-    """Replace observed ends by the ranges that the IR gives, where the strategy is in_ir."""
+    """Replace observed ends by the ranges of the IR if the strategy is in_ir."""
     missing = []
     for name, statistics in list(found.items()):
         layer = _layer(graph, sources, name)

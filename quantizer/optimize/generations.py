@@ -10,7 +10,7 @@ from quantizer.ir.graph import Graph, Node, Tensor
 
 
 def by_generation(nodes: Iterable[Node]) -> list[Node]:
-    """Return nodes so that each comes after those it reads, by its longest path; equal ones keep their order."""
+    """Sort nodes by their longest path from an input. Nodes with equal paths keep their order."""
     nodes = list(nodes)
     makers = {name: index for index, node in enumerate(nodes) for name in node.outputs}
     before = [{makers[name] for name in node.inputs if name in makers} for node in nodes]
@@ -33,7 +33,7 @@ def by_generation(nodes: Iterable[Node]) -> list[Node]:
 
 
 def in_generations(graph: Graph) -> Graph:
-    """Return the graph with its layers sorted: first those that make inputs and constants."""
+    """Return the graph with sorted layers: inputs and constants come first."""
     sources = cast("tuple[tuple[int, Node, Tensor | None], ...]", graph.extra.get(SOURCES, ()))
     first = tuple((place, node, values) for place, (_, node, values) in enumerate(sources))
     return graph.with_(nodes=tuple(by_generation(graph.nodes)), extra={**graph.extra, SOURCES: first})

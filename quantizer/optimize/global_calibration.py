@@ -21,7 +21,7 @@ OTHERS = {
     "awq_zy": "smooth_quant_zy",
     "svd_quant": "svd_quant[0] for all layers",
 }
-"""What to write instead of a method that is not built for a layer."""
+"""The remedy if a method is not implemented for a layer."""
 REASONS = {
     "awq_zy": "the original searches before any layer has parameters, so that its factors follow from chance",
     "svd_quant": "last bits of libraries decide between the ranges that it searches",

@@ -33,17 +33,17 @@ DEFAULTS: Mapping[str, Mapping[str, float]] = {
 }  # fmt: skip
 """Method -> its numbers in order, each with its default; equalization is ours, the others are Compass's."""
 WITHOUT_EFFECT = ("awq_zy", "svd_quant")
-"""Methods that are taken where they change nothing; a graph that they would change is refused."""
+"""Methods that are accepted only if they change nothing. A graph that they would change is refused."""
 LAST = ("adaquant_zy", "adaround", "gptq_zy")
-"""Methods that choose codes or scales, so that nothing may come after them."""
+"""Methods that choose codes or scales, so that no other method may follow them."""
 ZERO = ("auto_tune", "insert_norm")
-"""Numbers whose other values are not built here."""
+"""Parameters for which only these values are implemented."""
 ALPHA = 1
 """The place of mvn_correction's alpha, which is 1 from mode 1 on where it is left out."""
 RATES = 3
 """How many numbers of adaquant_zy come before its rates, of which the original takes all or none: it raises on some."""
 LARGEST = 10**6
-"""What no number of a method may exceed."""
+"""The limit for every number of a method."""
 LEGAL = (
     f"none, or methods joined by &, such as gptq_zy[1,1,0.01,128], with numbers from 0 to {LARGEST}; built here:"
     f" {', '.join(DEFAULTS)}"
@@ -71,7 +71,7 @@ def methods_of(value: Value) -> tuple[Method, ...]:
 
 
 def global_methods() -> Kind:
-    """Return the kind of `none` and of methods joined by &; those that choose codes or scales come last."""
+    """Return the kind of `none` and of methods joined by &. Methods that choose codes or scales come last."""
 
     def parse(text: str) -> Value:
         if text.lower() in ("", "none"):

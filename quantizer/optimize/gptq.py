@@ -1,4 +1,4 @@
-"""GPTQ: weights become codes column by column, and columns to come make up for the error of those before."""
+"""GPTQ: weights become codes column by column. Later columns compensate the error of earlier ones."""
 
 from __future__ import annotations
 

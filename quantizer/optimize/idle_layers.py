@@ -1,4 +1,4 @@
-"""Layers that change nothing leave the quantized graph, as in the original: a Reshape to the shape that it reads."""
+"""Removes layers without effect from the quantized graph, as in the original: a Reshape to the shape of its input."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ def without_idle_layers(
 ) -> Graph:
     """Return the graph without Reshapes that keep shape, format and parameters.
 
-    Readers take what it reads. An output of the graph keeps its name: the layer before takes over the name, unless it
+    Its readers read its input instead. An output of the graph keeps its name: the layer before takes over the name,
+    unless it
     makes an input or another output; then the Reshape stays. A Reshape that no layer reads stays as well.
     """
     for name in [node.name for node in graph.order if node.op == "reshape"]:

@@ -1,4 +1,4 @@
-"""Statistics of an earlier run, written by `save_statistic_info` and read instead of what this run observes."""
+"""Statistics of an earlier run, written by `save_statistic_info`. They replace the statistics of this run."""
 
 from __future__ import annotations
 
@@ -46,7 +46,8 @@ def read_statistics(path: Path) -> dict[str, Statistics]:
 def with_kept(gathered: Gathered, kept: Mapping[str, Statistics], path: Path, *, lenient: bool) -> Gathered:
     """Return *gathered* with its numbers replaced by those of *kept*, tensor by tensor.
 
-    What a strategy needs and the file lacks stays as it was observed. FormatError for a tensor that the file does not
+    Statistics that a strategy needs and the file lacks are taken from this run. FormatError for a tensor that the
+    file does not
     name, unless *lenient*.
     """
     missing = [name for name in gathered.tensors if name not in kept]

@@ -25,12 +25,12 @@ Template = Mapping[str, Mapping[str, Any]]
 
 
 class LastBits:
-    """What a run may differ in from a recorded one; computed where something differs."""
+    """The allowed differences between a run and a recorded one. They are computed only if the two differ."""
 
     def __init__(self, work: Work) -> None:
         self.work = work
         self.listed: list[str] = []
-        """What was forgiven: where, by how much, and how much could have been."""
+        """An accepted difference: its place, its size, and the largest allowed size."""
 
     @cached_property
     def _ranges(self) -> dict[str, float]:
@@ -57,7 +57,7 @@ class LastBits:
         }
 
     def with_recorded_ranges(self, template: Template) -> Work:
-        """Return the work with the recorded ranges that may be those of another machine, and what follows from them."""
+        """Return the work with recorded ranges that may come from another machine, and their consequences."""
         ranges = dict(self.work.ranges)
         for name, low, high in _spans(template):
             own = ranges.get(name)
@@ -79,7 +79,7 @@ class LastBits:
         return work
 
     def forgives(self, layer: str, wanted: Any, got: Any) -> bool:
-        """Return whether what two templates show of a layer differs in similarities alone, each inside its bound."""
+        """Return whether the entries of a layer in two templates differ only in similarities, each within its bound."""
         if not isinstance(wanted, dict) or not isinstance(got, dict) or wanted.keys() != got.keys():
             return False
         if any(wanted[key] != got[key] for key in wanted if key != "brief_info") or self.work.layered is None:

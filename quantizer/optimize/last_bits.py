@@ -3,8 +3,8 @@
 u = 2**-24, gamma_n = n u / (1 - n u). A float32 sum of n products in any order lies within gamma_n times the sum of
 their sizes (N. Higham, "Accuracy and stability of numerical algorithms", 2002, section 3.1); a function of a library
 within one unit in the last place, 2 u of its size (oneMKL's high accuracy, SLEEF's u10). Two machines are twice as far
-apart. Behind such a layer the distance grows by the layer's derivatives. Everything else is the same on both to the
-bit: its distance is 0.
+apart. Behind such a layer the distance grows by the layer's derivatives. Everything else has the same bits on both:
+its distance is 0.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from quantizer.plugins.layers_without_spec import LoneLayer
 
 UNIT, WIDE_UNIT = 2.0**-24, 2.0**-53
 CALL = 2
-"""Roundings that a function of a library counts for."""
+"""The number of roundings that a library function counts as."""
 PRODUCTS = {"fully_connected": 1, "matmul": -2}
 """Sums of products whose order a library chooses -> the axis of the second operand along which they run."""
 FUNCTIONS = {
@@ -45,7 +45,7 @@ FUNCTIONS = {
     "selu": CALL + 3,
     "mish": 3 * CALL + 1,
 }
-"""Operators by functions of a library -> roundings of its result, of the result's size."""
+"""Operators that call a library function -> roundings of the result, relative to its magnitude."""
 GELU = {"none": CALL + 3, "tanh": CALL + 8}
 """The number of roundings in gelu: the argument of erf or tanh, its value, 1 plus it, and the product."""
 NORMS = {"layer_norm": CALL + 4, "instance_norm": CALL + 4, "group_norm": CALL + 4, "rms_norm": CALL + 4}
@@ -53,7 +53,7 @@ NORMS = {"layer_norm": CALL + 4, "instance_norm": CALL + 4, "group_norm": CALL +
 LONGEST = 1 << 22
 """At most this many derivatives are computed: after a layer with more, no difference is allowed."""
 SECOND_ORDER = 1.01
-"""What the derivatives may change by over distances of some units in the last place."""
+"""The factor by which derivatives may change over distances of a few units in the last place."""
 
 
 def gamma(count: int, unit: float = UNIT) -> float:
@@ -63,14 +63,14 @@ def gamma(count: int, unit: float = UNIT) -> float:
 
 @dataclass(frozen=True)
 class Moved:
-    """By how much one tensor may differ: elementwise in the values of one batch, float64."""
+    """The allowed difference of one tensor: per element of the values of one batch, float64."""
 
     values: Tensor
     radius: Tensor
 
 
 def distances(runner: Runner, graph: Graph, feeds: Mapping[str, Tensor]) -> dict[str, Moved]:
-    """Return each tensor's real values and how far those of another machine may be from them."""
+    """Return each tensor's real values and the possible distance of another machine's values."""
     found: dict[str, Moved] = {}
     codes: dict[str, Tensor] = {}
     for name, node, values in runner.forward_in_types(graph, feeds):
@@ -103,7 +103,7 @@ def _of_codes(runner: Runner, graph: Graph, node: Node, x: Tensor | None, radius
 
 
 def _own(node: Node, operands: Sequence[Tensor | None], y: Tensor) -> Tensor:
-    """Return what the layer itself adds."""
+    """Return the distance that the layer itself adds."""
     given = [None if values is None else values.double() for values in operands]
     x = given[0]
     assert x is not None

@@ -50,9 +50,9 @@ PER_CHANNEL_REFUSED = (
 
 
 AS_WIDE_AS_INPUTS = ("concatenation", "log_softmax")
-"""Families whose outputs have as many bits as their widest input, whatever the layer is configured to."""
+"""Families whose outputs have as many bits as their widest input, regardless of the layer's settings."""
 STAGES = (SHARES, LOGARITHMS)
-"""What a LogSoftmax by two tables computes on the way to its output."""
+"""The intermediate results of a LogSoftmax with two tables."""
 WIDEST = 16
 """Most bits of an activation's codes."""
 
@@ -73,7 +73,7 @@ class Calibrated:
 
 @dataclass(frozen=True)
 class Own:
-    """Constants of one layer that are not those of the float graph, and the ends of its weights."""
+    """Changed constants of one layer, and the ends of its weights."""
 
     weights: torch.Tensor
     """In the operator's order."""
@@ -83,7 +83,7 @@ class Own:
 
 @dataclass(frozen=True)
 class Layers:
-    """What every layer's parameters are chosen from."""
+    """The data from which parameters of all layers are chosen."""
 
     specs: Mapping[str, Spec]
     platform: Platform
@@ -101,7 +101,7 @@ class Layers:
 
 @dataclass(frozen=True)
 class Decided:
-    """Parameters of every tensor that a layer makes, and what each layer's rule provided."""
+    """Parameters of every tensor that a layer produces, and the numbers from each layer's rule."""
 
     tensors: Mapping[str, QParams]
     provided: Mapping[str, Parameters]
@@ -134,7 +134,7 @@ def decide(graph: Graph, layers: Layers) -> Decided:
 
 
 def source_layers(graph: Graph) -> dict[str, Node]:
-    """Return tensor -> its Input or Constant layer, for those that nodes read and those that are inputs."""
+    """Return tensor -> its Input or Constant layer, for inputs and for tensors that nodes read."""
     read = {name for node in graph.nodes for name in node.inputs} | set(graph.inputs) | set(graph.outputs)
     sources = cast("tuple[tuple[int, Node, Tensor | None], ...]", graph.extra.get(SOURCES, ()))
     return {name: node for _, node, _ in sources for name in node.outputs if name in read}

@@ -29,7 +29,7 @@ from quantizer.plugins.layers_without_spec import LoneLayer, activations, plugin
 def with_lone_layers(
     graph: Graph, specs: Mapping[str, Spec], keys: Mapping[str, LayerKey], platform: Platform
 ) -> Graph:
-    """Return the graph with layers that no spec names, but a plugin or we, as `parameters` of their nodes."""
+    """Return the graph with layers without a spec (of a plugin, or built in) as `parameters` of their nodes."""
     batch = batch_in_ir(graph)
     nodes = [
         node

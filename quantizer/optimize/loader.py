@@ -1,4 +1,4 @@
-"""From a data set class to checked batches: as many inputs as the graph has, of its shapes, finite."""
+"""Makes checked batches from a data set class: with the graph's inputs and shapes, and finite values."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Loader:
             yield self._collated(samples, indices)
 
     def sized(self, size: int) -> Loader:
-        """Return the same samples in batches of *size*, of all samples where those are fewer."""
+        """Return the same samples in batches of *size*, or in one batch if there are fewer."""
         return replace(self, size=min(len(self.data), max(1, size)))
 
     def _order(self) -> list[int]:

@@ -1,4 +1,4 @@
-"""Built-in metrics: what a batch of predictions is worth against its labels."""
+"""Built-in metrics: they compare a batch of predictions with its labels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Layers without a spec that move codes: Crop, Pad with what it finds, and Cast, which keeps codes."""
+"""Layers without a spec that move codes: Crop, Pad with elements of its input, and Cast, which keeps codes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from quantizer.numerics.rules import full_range
 from quantizer.plugins.layers_without_spec import LoneLayer, activations
 
 WHOLE = ("Crop",)
-"""Layers whose outputs may hold all codes of their format, whatever the input leaves out (Compass)."""
+"""Layers whose outputs may use all codes of their format, even if the input does not (Compass)."""
 CONSTANT_VALUE = "constant_value"
 PADDED: Mapping[str, Literal["edge", "reflect", "symmetric", "wrap"]] = {
     "edge": "edge",
@@ -46,9 +46,9 @@ class MovingLayer(LoneLayer):
     count: int
     """Outputs."""
     batch: int = 0
-    """Size of the first axis of what it reads, as the IR says."""
+    """Size of the first axis of its input, from the IR."""
     inputs: tuple[QParams, ...] = ()
-    """Parameters of what it reads, once it is quantized."""
+    """Parameters of its input, after quantization."""
 
     @property
     def quantized(self) -> bool:
@@ -75,7 +75,7 @@ class MovingLayer(LoneLayer):
         return [full_range(self.inputs[0]) if self.kind in WHOLE else self.inputs[0]] * self.count
 
     def constants(self) -> dict[str, GraphTensor]:
-        """Return none: such a layer has no constants."""
+        """Return {}: such a layer has no constants."""
         return {}
 
     def params(self) -> dict[str, Any]:
@@ -87,7 +87,7 @@ class MovingLayer(LoneLayer):
         return {**self.attrs, "to_dtype": filed(self.inputs[0]).dtype}
 
     def _code(self, value: AttrValue) -> float:
-        """Return the code of a number in its own type: none of our modes reads it, but the original writes it."""
+        """Return the code of a number in its own type. No mode here reads it, but the original writes it."""
         params = self.inputs[0]
         code = round(float(cast("float", value)) * float(scale_of(params)) + int(params.zero_point))
         held = min(max(code, params.qmin), params.qmax)
@@ -179,4 +179,4 @@ def _pad(layer: MovingLayer, operands: Sequence[Tensor]) -> list[Tensor]:
 
 
 MOVES: Mapping[str, Move] = {"Crop": _crop, "Cast": _cast, "Pad": _pad}
-"""Layer type -> what it does with values or codes."""
+"""Layer type -> its function on values or codes."""

@@ -41,7 +41,7 @@ KEEPING = (
     "Input",
     "Constant",
 )
-"""Layer types whose outputs have the precision that they compute; others only pass their input on."""
+"""Layer types that compute their outputs in a precision of their own; other layers only pass on their input."""
 WIDE = 16
 
 
@@ -79,7 +79,7 @@ class _Work:
     ranges: dict[str, Calibrated]
 
     def correct(self, node: Node) -> None:
-        """Correct what one normalization reads."""
+        """Correct the input of one normalization."""
         read, maker, directly = self._kept(node)
         x, y = self.tensors[read], self.tensors[node.outputs[0]]
         if scale_of(x).numel() != 1 or scale_of(y).numel() != 1:

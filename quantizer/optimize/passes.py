@@ -33,7 +33,7 @@ ENTRY_BITS = range(2, 31)
 NEWEST_AXIS = 4096
 """Longest axis that the newest targets' own unit takes."""
 SENSITIVE = ("NMS", "Sort", "ArgMinMax", "TopK", "InTopK")
-"""Layers that rank what they read."""
+"""Layers that rank their input."""
 SHAPING = ("reshape", "transpose")
 """Operators that only move data."""
 RESTRICTED = {
@@ -132,7 +132,7 @@ def _on_newest_unit(graph: Graph, node: Node) -> bool:
 def reach_of_fast_exp(
     graph: Graph, settings: Mapping[str, Settings], ranges: Mapping[str, Calibrated]
 ) -> Mapping[str, Calibrated]:
-    """Let the outputs of softmaxes by fast_exp reach 1, whatever was observed."""
+    """Extend the output range of softmaxes by fast_exp to 1, regardless of calibration."""
     found = dict(ranges)
     for node in graph.nodes:
         if node.op == "softmax" and settings[node.name].fast_exp:
@@ -167,7 +167,7 @@ def winograd_where_it_fits(
     keys: Mapping[str, LayerKey],  # noqa: ARG001
     options: Options,  # noqa: ARG001
 ) -> tuple[Graph, Mapping[str, Settings]]:
-    """Have convolutions computed by Winograd's algorithm where the cfg asks for it and it is faster.
+    """Use Winograd's algorithm for convolutions if the cfg requests it and it is faster.
 
     Their weights are transformed before statistics are gathered.
     """

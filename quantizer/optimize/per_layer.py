@@ -15,7 +15,7 @@ LONGEST_PATTERN = 200
 
 @dataclass(frozen=True)
 class LayerKey:
-    """What a per-layer value can be chosen by."""
+    """The keys by which a per-layer value can be chosen."""
 
     number: int
     name: str
@@ -49,7 +49,7 @@ class PerLayer:
 
 
 def parse_per_layer(text: str, kind: Kind) -> PerLayer:
-    """Return the values of *text*; ValueError with what is wrong where it does not follow the syntax."""
+    """Return the values of *text*; ValueError, with the problem, for a syntax error."""
     general, ampersand, rest = text.partition("&")
     ranges: list[tuple[int, int, Value]] = []
     types: list[tuple[str, Value]] = []

@@ -1,7 +1,7 @@
 """Arrays of a dict that NumPy saved as an object array, taken apart without running it.
 
-Such a file is a pickle. Its instructions are followed one by one on data alone: nothing is imported, nothing is called,
-and whatever is not a dict of plain numeric arrays under text keys is refused.
+Such a file is a pickle. Its instructions are interpreted one by one as data, without imports or calls. Anything but a
+dict of plain numeric arrays under text keys is refused.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PROTOCOL_2_BYTES = ("_codecs", "encode")
 
 
 class RefusedError(ValueError):
-    """The pickle holds something else than arrays."""
+    """The pickle contains something else than arrays."""
 
 
 @dataclass
@@ -44,7 +44,7 @@ class _Mark:
 
 @dataclass(frozen=True)
 class _Name:
-    """What the pickle would import."""
+    """A name that the pickle would import."""
 
     module: str
     name: str
@@ -52,7 +52,7 @@ class _Name:
 
 @dataclass
 class _Built:
-    """An array or a number format that is being made."""
+    """An array or a number format under construction."""
 
     kind: str
     state: Any = None
@@ -91,7 +91,7 @@ def read_arrays(path: Path) -> dict[str, Array]:
         with PICKLED.opened(path, where) as file:
             np.lib.format.read_magic(file)
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # that a header is of Python 2
+                warnings.simplefilter("ignore")  # numpy warns about headers from Python 2
                 shape, _, dtype = np.lib.format.read_array_header_1_0(file)
             if not dtype.hasobject or shape != ():
                 raise RefusedError("holds no dict")

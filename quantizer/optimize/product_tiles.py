@@ -30,7 +30,7 @@ def is_product(node: Node) -> bool:
 
 
 def numbers_of_tiles(graph: Graph, node: Node, options: Options) -> tuple[int, int]:
-    """Return into how many rows and columns of tiles the cfg has a product cut; (1, 1) where it stays whole.
+    """Return the numbers of rows and columns of tiles that the cfg requests for a product; (1, 1) without tiles.
 
     Whole with fewer rows or columns than the numbers and one more, or where a memory is named; a fully connected layer
     with one row of tiles too (Compass).
@@ -64,7 +64,7 @@ def cut_product(graph: Graph, spec: Spec, node: Node, rows: int, columns: int) -
 
 
 class _Factors:
-    """The parts of a product's operands; each is made only once."""
+    """The parts of a product's operands. Each part is created only once."""
 
     def __init__(self, graph: Graph, spec: Spec, product: Node, tiles: Tiles) -> None:
         self.graph, self.spec, self.product, self.tiles = graph, spec, product, tiles

@@ -35,7 +35,7 @@ FLOAT64_SUMS = ("convolution", "depthwise_convolution", "resizing")
 Statistics see it rounded to float32.
 """
 OF_ANY_FLOAT = ("movement", "concatenation")
-"""Families that hand on real values in the type in which they come."""
+"""Families that keep the type of real values."""
 ENDS = {"slice": "end"}
 """Operators that name the end of every axis, and where: a slice of the whole batch in the IR is one of any batch."""
 QUANTIZE, DEQUANTIZE = "Quantize", "DeQuantize"
@@ -46,13 +46,13 @@ Before = Callable[[Node, Sequence[Tensor | None]], Node]
 
 
 def as_it_is(node: Node, operands: Sequence[Tensor | None]) -> Node:  # noqa: ARG001 - as every Before
-    """Return the layer itself."""
+    """Return the layer unchanged."""
     return node
 
 
 @dataclass(frozen=True)
 class Runner:
-    """How graphs are run: with which specs, which quantizer, and which batch size the file has."""
+    """The context of a run: the specs, the quantizer, and the batch size of the file."""
 
     specs: Mapping[str, Spec]
     quantizer: Quantizer
@@ -101,7 +101,7 @@ class Runner:
         return [found[name] for name in graph.outputs]
 
     def codes(self, values: Tensor, params: QParams) -> Tensor:
-        """Return codes of real values; what is a code already (scale 1) is rounded alone."""
+        """Return codes of real values. Values that are codes already (scale 1) are only rounded."""
         return quantize(values.float(), params, self.quantizer)
 
     def _fed(self, graph: Graph, feeds: Mapping[str, Tensor]) -> int:
@@ -207,7 +207,7 @@ class Runner:
 def _by_winograd(node: Node, operands: Sequence[Tensor | None], shape: tuple[int, ...]) -> Tensor:
     """Return a convolution by Winograd's algorithm: sums in float32, the bias added in float64, as Compass does.
 
-    Codes lose their zero points first, so that what is padded is zero. Compass pads with the zero point of the other
+    Zero points are subtracted first, so that padding is zero. Compass pads with the zero point of the other
     sign.
     """
     x, weights, bias = (*operands, None)[:3]

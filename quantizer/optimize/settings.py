@@ -48,7 +48,7 @@ KEYS: Mapping[str, str] = {
 }
 """Key of opt_config -> field."""
 DISPLAYED = ("just_for_display", "extra_params", "approx_params")
-"""Keys of opt_template.json that say what a run did; read and left."""
+"""Keys of opt_template.json that describe a past run. They are read and ignored."""
 LARGEST = 64 << 20
 OPT_CONFIG = Readable("an opt_config file", LARGEST, FormatError)
 ACTIVATION_MULTIPLIER = (
@@ -62,16 +62,16 @@ ACTIVATION_MULTIPLIER = (
     "sum",
     "trigonometric",
 )
-"""Families whose multiplier has as many bits as the activation, whatever multiplier_bits says."""
+"""Families whose multiplier has as many bits as the activation, regardless of multiplier_bits."""
 UNFORCED = ("thresholded",)
 """Operator families whose outputs force_dtype_int does not reach."""
 FAST_EXP = 1
 """Compass's number of a softmax by powers of two."""
 FLOAT24 = "softmax in 24-bit floats"
-"""No field: what a pass decides for a softmax on the newest targets."""
+"""Not a field of the cfg: a pass sets it for a softmax on the newest targets."""
 
 TWO_TABLES = "logarithms by a table"
-"""No field: what a pass decides for a LogSoftmax on targets before X2."""
+"""Not a field of the cfg: a pass sets it for a LogSoftmax on targets before X2."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ class Settings:
         )
 
     def multiplier_bits_of(self, family: str) -> int:
-        """Return the bits of a multiplier of an operator family: some take the activation's whatever is configured."""
+        """Return the bits of a multiplier of an operator family. Some families always use the activation's bits."""
         return self.number("activation_bits") if family in ACTIVATION_MULTIPLIER else self.multiplier_bits
 
     @property

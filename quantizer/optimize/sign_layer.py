@@ -1,4 +1,4 @@
-"""Compass's Sign: -1, 0 and 1 are codes themselves, whatever range was calibrated."""
+"""Compass's Sign: the codes are -1, 0 and 1, regardless of the calibrated range."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class SignLayer(LoneLayer):
 
     attrs: Mapping[str, AttrValue]
     x: QParams | None = None
-    """Parameters of what it reads, once it is quantized."""
+    """Parameters of its input, after quantization."""
 
     def run(self, operands: Sequence[Tensor]) -> list[Tensor]:
         """Return -1, 0 and 1; NaN stays NaN, as in torch."""
@@ -52,7 +52,7 @@ class SignLayer(LoneLayer):
         return [QParams(integer(bits, signed=True), one, torch.tensor(0), -half, half - 1, steps=torch.tensor(1.0))]
 
     def constants(self) -> dict[str, GraphTensor]:
-        """Return none: a sign has no constants."""
+        """Return {}: a sign has no constants."""
         return {}
 
     def params(self) -> dict[str, Any]:
@@ -61,7 +61,7 @@ class SignLayer(LoneLayer):
 
 
 def sign_layer(graph: Graph, node: Node) -> SignLayer | None:
-    """Return the layer where it is a Sign; None else. GraphError if it has other inputs or another shape."""
+    """Return the layer if it is a Sign, else None. GraphError if it has other inputs or another shape."""
     if node.op != SIGN:
         return None
     read = activations(node)

@@ -1,4 +1,4 @@
-"""SmoothQuant: a normalization's channels give what makes their range wide to the weights after them."""
+"""SmoothQuant: scales down wide channels of a normalization, and scales up the weights after it."""
 
 from __future__ import annotations
 

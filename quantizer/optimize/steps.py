@@ -128,7 +128,7 @@ def _ranged(work: Work) -> Work:
 def quantize_layers(work: Work) -> Work:
     """Step 6: choose every layer's parameters, turn constants into codes, put conversions around float layers.
 
-    Where the cfg asks for it, layers that need more bits are searched for first.
+    If the cfg requests it, layers that need more bits are searched first.
     """
     asked = cast("tuple[int, float, bool]", work.options["mixed_precision_auto_search"])
     return _quantized(_searched(work, Search(*asked)) if asked[0] else work)
@@ -227,7 +227,7 @@ def forward_zeros_quantized(work: Work) -> Work:
 
 
 def write_ir(work: Work) -> Work:
-    """Step 9: write text, constants and opt_template.json: all of them or none."""
+    """Step 9: write text, constants and opt_template.json, all or none."""
     text, blob = compass.to_bytes(compass.foreign(work.quantized_graph, work.library.specs))
     made: dict[str, Callable[[], Any]] = {
         "constants": lambda: [blob],
@@ -243,7 +243,7 @@ def write_ir(work: Work) -> Work:
 
 @pinned()
 def dump_and_measure(work: Work) -> Work:
-    """Step 10: write tensors where the cfg asks for them, and score both graphs on the validation set."""
+    """Step 10: write the tensors that the cfg requests, and score both graphs on the validation set."""
     if work.options["dump"]:
         loader = work.validation or work.calibration
         feeds = next(iter(ir_batches(work, loader))) if loader else zeros(work, work.float_graph)
@@ -290,7 +290,7 @@ def optimize(options: Options, library: Library, say: Say = lambda text: None) -
 
 
 def quantized(options: Options, library: Library) -> Work:
-    """Run all steps but the last two: nothing is written."""
+    """Run all steps except the last two, without writing files."""
     work = Work(options, library)
     for step in STEPS[:-2]:
         work = step(work)

@@ -45,7 +45,7 @@ class Tabulated:
     """Of its output."""
     takes: tuple[str, ...] = ()
     consumed: bool = False
-    """Whether a quantized layer leaves out what the function takes."""
+    """Whether a quantized layer leaves out the parameters of the function."""
     repeated: bool = True
     """Whether a table over restricted codes has the first entry twice."""
 
@@ -78,9 +78,9 @@ TABULATED: Mapping[str, Tabulated] = {
     "SWISH": Tabulated(_swish, "signed", ("alpha",)),
     "TRUNC": Tabulated(torch.trunc, "signed"),
 }
-"""Layer type, or method of an Activation, in capitals -> what its table holds."""
+"""Layer type, or method of an Activation, in capitals -> the function in its table."""
 METHODS = ("SHRINK", "SWISH")
-"""Those that are methods of an Activation too."""
+"""Layer types that are also methods of an Activation."""
 PRELU, CRELU = "PRELU", "CRELU"
 
 
@@ -96,7 +96,7 @@ class OneInputLayer(LoneLayer):
     given: Mapping[str, Tensor] = field(default_factory=dict)
     """Constants of the file."""
     x: QParams | None = None
-    """Parameters of what it reads, once it is quantized."""
+    """Parameters of its input, after quantization."""
     y: QParams | None = None
 
     @property
@@ -290,7 +290,7 @@ class RectifiedLayer(OneInputLayer):
 
 
 def one_input_layer(graph: Graph, node: Node, platform: Platform) -> OneInputLayer | None:
-    """Return the layer where it is one of these; None else. GraphError if it has other inputs or constants."""
+    """Return the layer if it is one of these, else None. GraphError if it has other inputs or constants."""
     said = node.attrs.get(METHOD) if node.op == ACTIVATION else node.op
     kind = str(said).upper()
     methods = (*METHODS, PRELU, CRELU)

@@ -47,7 +47,7 @@ def opt_template(
     ranges: Mapping[str, Calibrated],
     similarity: Mapping[str, Similarity],
 ) -> str:
-    """Return the JSON text: layer -> settings, and under just_for_display what was chosen and how near it came."""
+    """Return the JSON text: layer -> settings; under just_for_display, the choices and the similarities."""
     found = {}
     for node in _layers(graph):
         layer = str(node.extra.get(MAKER, node.name))

@@ -25,7 +25,7 @@ def spans(size: int, count: int) -> tuple[Span, ...]:
 
 @dataclass
 class Tiles:
-    """The layers that take the place of a chain of layers, in the order in which they run, and what they make."""
+    """The layers that replace a chain of layers, in the order of execution, and their outputs."""
 
     chain: Sequence[Node]
     target: Tensor
@@ -39,7 +39,7 @@ class Tiles:
         return name
 
     def insert(self, name: str, op: str, inputs: tuple[str, ...], maker: Node, attrs: Mapping[str, AttrValue]) -> str:
-        """Add a layer that moves codes, and return its output; *maker*: the layer whose settings are shown for it."""
+        """Add a layer that moves codes, and return its output; *maker*: the layer whose settings it shows."""
         said: dict[str, AttrValue] = {"is_perf_mode": True, "unquantifiable": False, AXES: ("None",)}
         extra = {CONSTANTS: (), MAKER: maker.name}
         self.nodes.append(Node(name, op, inputs, (name,), {**attrs, **said}, "channels_last", extra))
@@ -48,7 +48,7 @@ class Tiles:
     def join(self, rows: Sequence[Sequence[str]], axes: Span, block: int = 0) -> str:
         """Add Concats of the tiles of each row, then of at most *block* rows (0: of all), and return what they end in.
 
-        axes: those along which rows and columns lie.
+        axes: the axes of rows and columns.
         """
         name = self.target.name
         lines = [self._joined(row, axes[1], f"{name}_row_{i}", 0) for i, row in enumerate(rows)]

@@ -36,7 +36,7 @@ Area = tuple[Span, Span]
 
 @dataclass(frozen=True)
 class Cuts:
-    """Where the output of a chain is cut, and how many tiles one Concat joins (0: all of a row)."""
+    """The cuts of a chain's output, and how many tiles one Concat joins (0: a whole row)."""
 
     rows: tuple[Span, ...]
     columns: tuple[Span, ...]
@@ -196,7 +196,7 @@ def _places(area: Area) -> int:
 
 
 def _overlap(graph: Graph, specs: Mapping[str, Spec], chain: Sequence[Node], cuts: Cuts) -> float:
-    """Return by how many percent the places that all tiles read are more than those of the chain's input."""
+    """Return, in percent, how many more places all tiles read together than the chain's input has."""
     read = 0
     for area in _areas(cuts):
         for node in reversed(chain):

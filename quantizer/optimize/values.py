@@ -17,7 +17,7 @@ METRIC = re.compile(r"(\w+)(?:\(([^()]*)\))?")
 
 @dataclass(frozen=True)
 class Kind:
-    """How one value is read, and what is legal in words."""
+    """How one value is read, and its legal values in words."""
 
     parse: Callable[[str], Value]
     legal: str
@@ -40,7 +40,7 @@ def boolean() -> Kind:
 
 
 def integer(least: int, most: int | None = None, *, empty: bool = False) -> Kind:
-    """Return the kind of whole numbers in [least, most]; with *empty*, of nothing too."""
+    """Return the kind of integers in [least, most]; with *empty*, an empty text is legal too."""
 
     def parse(text: str) -> Value:
         if empty and not text:

@@ -144,7 +144,7 @@ def _library() -> Library:
 
 
 def _tensor(tensor: GraphTensor) -> PyTensor:
-    """Return a tensor with what its codes mean."""
+    """Return a tensor with the parameters of its codes."""
     made = PyTensor(tensor.name, TensorShape(tensor.shape))
     kind: Any = from_ours(tensor.dtype)
     made.ir_shape, made.dtype, made.ir_dtype = TensorShape(tensor.shape), kind, kind

@@ -172,7 +172,7 @@ class Grid:
         return cls(steps, zero, params.qmin, params.qmax)
 
     def real(self, codes: Tensor) -> Tensor:
-        """Return what codes mean."""
+        """Return the parameters of the codes."""
         return (codes - self.zero) * (1.0 / self.steps)
 
     def nearest(self, values: Tensor) -> Tensor:
@@ -211,7 +211,7 @@ def samples_of(trained: Trained, count: int, size: int) -> dict[str, Tensor]:
 
 
 def part_of(values: Tensor, places: slice, count: int) -> Tensor:
-    """Return some samples of a tensor, all of one that has no axis of samples."""
+    """Return some samples of a tensor, or all of it if it has no axis of samples."""
     return values[places] if values.dim() and len(values) == count else values
 
 

@@ -1,4 +1,4 @@
-"""The range of a layer's weights, as the weight strategy of its settings gives it."""
+"""The range of a layer's weights under the weight strategy of its settings."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from quantizer.optimize.settings import Settings
 def weight_ends(
     spec: Spec, node: Node, key: str, values: torch.Tensor, settings: Settings, platform: Platform
 ) -> Ends | None:
-    """Return the range that the weight strategy gives a constant; None if extrema are meant.
+    """Return the range of a constant under the weight strategy; None for extrema.
 
     in_ir takes `<constant>_range` of the layer: a pair of numbers, or of lists of one number for each slice.
     """

@@ -71,7 +71,7 @@ class Work:
 
     @property
     def layers(self) -> Layers:
-        """What parameters are chosen from."""
+        """The data from which parameters are chosen."""
         chosen = self.options["set_qinvariant_for_start_nodes"]
         numbers = chosen if isinstance(chosen, tuple) else ()
         invariant = frozenset(name for name, key in self.keys.items() if key.number in numbers)

@@ -1,1 +1,1 @@
-"""The rooms: one folder a system. Nothing outside imports one; they are found through their entry points."""
+"""The rooms: one folder a system. No module outside imports a room; rooms are found through their entry points."""

@@ -25,8 +25,9 @@ def float_keys(layer: Layer) -> dict[str, str]:
 def attribute_numbers(node: PyNode, layer: Layer, before: Mapping[str, Any]) -> dict[str, int]:
     """Return the integers (also 0) by which a quantize function replaced real attributes, each with its binary places.
 
-    Places are those of Compass: `<key without _value>_shift`, the output's bits without it. Limits of a clamping layer
-    have eight bits more than the output, those of over eight bits none. Beside them, the numbers of a normalisation.
+    Places are those of Compass: `<key without _value>_shift`, the output's bits without it. Limits of a clamping
+    layer have eight more bits than the output; for outputs above eight bits, no more. Beside them, the numbers of a
+    normalisation.
     """
     found: dict[str, int] = {name: int(node.params[key]) for name, key in NORMAL.items() if key in node.params}
     bits = int(node.outputs[0].qbits or 0)
@@ -43,7 +44,7 @@ def attribute_numbers(node: PyNode, layer: Layer, before: Mapping[str, Any]) -> 
 
 
 def put_attributes(node: PyNode, layer: Layer, parameters: Parameters) -> None:
-    """Write numbers that a rule outside the plugin provided in the form of Compass's own quantize functions."""
+    """Write numbers from a rule outside the plugin in the form of Compass's own quantize functions."""
     numbers = parameters.numbers
     for name, key in float_keys(layer).items():
         if name in numbers:

@@ -1,4 +1,4 @@
-"""From layer functions of the AIPUBuilder style to functions of our registry, for platform compass."""
+"""Converts layer functions in the style of AIPUBuilder to registry functions for the platform compass."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Connection:
         return Staged(made, stages) if stages and isinstance(made, Tensor) else made
 
     def quantize(self, request: Request) -> Parameters:
-        """Run the quantize function under whatever forward is registered."""
+        """Run the quantize function with the registered forward."""
         return flow.quantize(request, self.layer, self._forward(request), self.function)
 
     def _forward(self, request: Request) -> flow.Forward:
@@ -98,7 +98,7 @@ class Connection:
             raise PluginError(f"{self.function}: no forward of {self.spec.op} is registered. Add one with op_register.")
 
         def run(node: PyNode) -> None:
-            """Stand in for the plugin's forward with another one."""
+            """Replace the plugin's forward by another one."""
             theirs = {self.layer.constants.get(n, n): n for n in self.spec.inputs}
             tensors = {theirs[t.name]: t for t in node.inputs}
             tensors |= {theirs[key]: tensor for key, tensor in node.constants.items() if key in theirs}
@@ -114,9 +114,9 @@ class Connection:
 def connect(
     specs: Mapping[str, Spec], functions: Sequence[LayerFunction] | None = None, *, alone: bool = False
 ) -> list[Registration]:
-    """Register layer functions for every operator that is their layer type; return what is new in the registry.
+    """Register layer functions for every operator of their layer type; return the new registrations.
 
-    *functions*: those of all loaded plugins, without the argument. PluginError for a type that no spec names, unless
+    *functions*: by default those of all loaded plugins. PluginError for a type that no spec names, unless
     such functions may stay *alone*: the flow runs them on the IR (`layers_without_spec.py`).
     """
     added = []
@@ -147,7 +147,10 @@ def layer_type(spec: Spec) -> str | None:
 
 
 def _reads_activation(connection: Connection) -> bool:
-    """Return whether the plugin's file names the layer's key of the fused activation, and RELU; else it fuses none."""
+    """Return whether the plugin's file names the layer's key of the fused activation, and RELU.
+
+    Otherwise it fuses no activation.
+    """
     form = connection.spec.formats.get(FORMAT)
     if form is None or form.activation is None or not connection.spec.fuses:
         return True
@@ -158,7 +161,8 @@ def _reads_activation(connection: Connection) -> bool:
 def _register(connection: Connection) -> list[Registration]:
     """Register a forward as reference and integer forward, a quantize function as quantize rule.
 
-    A new operator's float forward is its reference on every platform; it judges itself unless the spec names an oracle.
+    The float forward of a new operator is its reference on every platform. Unless the spec names an oracle, it judges
+    itself.
     """
     op, function = connection.spec.op, connection.function
     kinds: list[tuple[FunctionKind, str | None, Any]] = [("quantize", PLATFORM, connection.quantize)]

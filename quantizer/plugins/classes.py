@@ -45,7 +45,7 @@ class Classes:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Take back what the block adds where it raises."""
+        """Undo the block's additions if it raises."""
         before = {key: list(known) for key, known in self.entries.items()}
         try:
             yield

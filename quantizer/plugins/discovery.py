@@ -1,6 +1,6 @@
 """Finds plugins (entry points, named files and folders, AIPUPLUGIN_PATH, ./plugin) and loads them.
 
-Imports neither torch nor an operator: asking for sources is free.
+Imports neither torch nor an operator, so that asking for sources is cheap.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Plugin:
 def load_plugins(paths: Sequence[Path] = (), environment: Mapping[str, str] | None = None) -> list[Plugin]:
     """Load every plugin once and return its registrations; for a plugin loaded before, the same ones again.
 
-    PluginError with file, line and exception for the first broken plugin: none of its registrations stays. Layer
+    PluginError with file, line and exception for the first broken plugin; its registrations are undone. Layer
     functions of the AIPUBuilder style reach the registry by `quantizer.plugins.bridge.connect`, once specs are known.
     """
     from quantizer.plugins.loading import load

@@ -32,7 +32,7 @@ TRIAL_CLONES = 2
 
 @dataclass(frozen=True)
 class PluginForward:
-    """A plugin's forward, with what the original's flow does around each run of it."""
+    """A plugin's forward, with the steps of the original flow before and after each run."""
 
     function: LayerFunction
 
@@ -53,7 +53,7 @@ class PluginForward:
 
 
 def call(function: LayerFunction, node: PyNode) -> None:
-    """Call a plugin's function on *node*; PluginError with file and line for whatever it raises."""
+    """Call a plugin's function on *node*; any exception becomes a PluginError with file and line."""
     with answering():
         try:
             function.function(node)

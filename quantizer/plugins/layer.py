@@ -146,7 +146,7 @@ def operator_order(values: Tensor, item: Input | Output) -> Tensor:
 
 
 def layer_axis(item: Input) -> int:
-    """Return the channel axis of a constant in Compass's order; 0 where the spec names none."""
+    """Return the channel axis of a constant in Compass's order; 0 if the spec names no axis."""
     axis = item.channel_axis or 0
     if not item.spatial or axis == 0:
         return axis

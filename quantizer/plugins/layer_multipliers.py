@@ -21,7 +21,7 @@ from quantizer.plugins.layer import Layer
 SCALE, SHIFT = "scale", "shift"
 LUT = "lut"
 SUMS = ("linear", "mean", "selection", "monotone")
-"""Kinds of operators whose multiplier brings operands, or one sum of them, to the output's codes."""
+"""Kinds of operators whose multiplier converts operands, or their sum, to the output's codes."""
 TABULATED = ("monotone", "piecewise_monotone", "set_valued", "poles", "softmax")
 """Error models of functions of one input, whose table `lut` is read by the input's codes."""
 

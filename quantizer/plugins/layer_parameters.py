@@ -88,7 +88,7 @@ def require_decided(node: PyNode, tensors: Sequence[PyTensor]) -> None:
 def quantization(tensor: PyTensor, axis: int | None = None, *, per_channel: bool = False) -> QParams:
     """Return the parameters of *tensor*: scale = 1 / steps, zero_point = -zerop; the float32 steps are kept.
 
-    *axis*: what several numbers belong to, in the operator's order; per_channel: a single one belongs to a slice too.
+    *axis*: the axis of several numbers, in the operator's order; per_channel: a single number also belongs to a slice.
     """
     scale, zerop = tensor.scale, tensor.zerop
     assert scale is not None
@@ -116,7 +116,7 @@ def quantization(tensor: PyTensor, axis: int | None = None, *, per_channel: bool
 
 
 def apply(tensor: PyTensor, params: QParams, *, invariant: bool = False) -> None:
-    """Write what codes mean into the fields of *tensor*."""
+    """Write the parameters of codes into the fields of *tensor*."""
     tensor.scale = params.steps if params.steps is not None else (1.0 / params.scale).float()
     tensor.zerop = -params.zero_point
     tensor.qmin, tensor.qmax, tensor.qbits = params.qmin, params.qmax, params.dtype.bits
@@ -125,7 +125,7 @@ def apply(tensor: PyTensor, params: QParams, *, invariant: bool = False) -> None
 
 
 def _format(tensor: PyTensor) -> DType:
-    """Return the format of the codes: as wide as qbits where that is the same Compass format, else the format's own."""
+    """Return the format of the codes: qbits wide if that is the same Compass format, else as wide as the format."""
     dtype, bits = tensor.dtype, int(tensor.qbits or 0)
     assert dtype is not None
     if is_float(dtype):
@@ -169,7 +169,7 @@ def _constants(node: PyNode, layer: Layer, request: Request) -> dict[str, Consta
 
 
 def _taken_in(node: PyNode, layer: Layer, request: Request) -> Tensor:
-    """Return the terms that bias codes have absorbed as in Compass; nothing if a plugin left them out."""
+    """Return the terms that bias codes have absorbed as in Compass; None if a plugin left them out."""
     return absorbed(node, layer) if _absorbs(node, layer, request) else torch.zeros((), dtype=torch.int64)
 
 
@@ -193,8 +193,8 @@ def _absorbs(node: PyNode, layer: Layer, request: Request) -> bool:
 def _released(tensor: PyTensor, taken_in: Tensor) -> Tensor:
     """Return bias codes without the absorbed zero point.
 
-    float32, in which Compass keeps them, and its clamp after the absorption move codes at the ends of the range by
-    some units in the last place: those count as the end.
+    Compass keeps them in float32 and clamps after the absorption. This moves codes at the ends of the range by a few
+    units in the last place; such codes count as the end.
     """
     held = codes_of(tensor, "constant")
     codes = held - taken_in

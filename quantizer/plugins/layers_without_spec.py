@@ -1,4 +1,4 @@
-"""Layers of a type that no spec names: a plugin's functions run on the layer itself, as in the original."""
+"""Layers of a type without a spec: a plugin's functions run on the layer itself, as in the original."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SCALED = ("weights", "biases")
 
 
 class LoneLayer(ABC):
-    """A layer that no spec names: how it runs, is quantized, and what its file says."""
+    """A layer without a spec: how it runs, how it is quantized, and the content of its file."""
 
     @abstractmethod
     def run(self, operands: Sequence[Tensor]) -> list[Tensor]:
@@ -93,7 +93,7 @@ class PluginLayer(LoneLayer):
     ) -> LoneLayer:
         """Return the quantized layer after a forward of *samples*, given its inputs' parameters and calibrated outputs.
 
-        PluginError for what the functions raise or leave undecided.
+        PluginError if the functions raise or leave parameters undecided.
         """
         node = self.node.clone(self.node.name)
         node.attrs.update(attrs)
@@ -136,7 +136,7 @@ class PluginLayer(LoneLayer):
 
 
 def functions_of(kind: str) -> tuple[LayerFunction, LayerFunction] | None:
-    """Return forward and quantize of a layer type, of the highest version each; None if plugins have not both."""
+    """Return forward and quantize of a layer type in their highest versions; None unless plugins have both."""
     found: dict[Kind, LayerFunction] = {}
     for function in LAYERS:
         known = found.get(function.kind)
@@ -153,7 +153,7 @@ def activations(node: Node) -> tuple[str, ...]:
 
 
 def plugin_layer(graph: Graph, node: Node, number: int, batch: int) -> PluginLayer | None:
-    """Return the layer as the plugins of its type see it; None if no plugin has that type."""
+    """Return the layer in the form that its plugins see; None if no plugin has its type."""
     functions = functions_of(node.op)
     if functions is None:
         return None

@@ -125,7 +125,7 @@ def _import_file(source: FileSource) -> ModuleType:
 
 
 def place(err: BaseException, file: str) -> str:
-    """Return `file:line` of the last frame of *file* that *err* passed through; a syntax error's own place."""
+    """Return `file:line` of the last frame of *file* that *err* passed through; for a syntax error, its place."""
     if isinstance(err, SyntaxError) and err.filename:
         return f"{shown_path(Path(err.filename))}:{err.lineno}"
     lines = [frame.lineno for frame in traceback.extract_tb(err.__traceback__) if frame.filename == file]
@@ -133,7 +133,7 @@ def place(err: BaseException, file: str) -> str:
 
 
 def _foreign_place(err: BaseException) -> str:
-    """Return `file:line: ` of the last frame outside this package and the import machinery, or nothing."""
+    """Return `file:line: ` of the last frame outside this package and the import machinery, or ""."""
     if isinstance(err, SyntaxError) and err.filename:
         return f"{err.filename}:{err.lineno}: "
     own = str(Path(__file__).parents[1])
@@ -144,7 +144,7 @@ def _foreign_place(err: BaseException) -> str:
 
 
 def explain(err: BaseException) -> str:
-    """Return the exception's type and text; of one of our errors its text, which is a sentence already."""
+    """Return the exception's type and text; for errors of this package only the text, which is a sentence already."""
     text = str(err).strip()
     if isinstance(err, PluginError) and text:
         return text

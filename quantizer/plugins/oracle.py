@@ -17,7 +17,7 @@ from quantizer.core.spec import Spec
 from quantizer.core.wording import suggestion
 
 HOLDERS = ("torch", "torch.nn.functional", "torch.special", "torch.linalg", "numpy", "numpy.linalg", "scipy.special")
-"""The modules whose functions may judge; not their submodules or neighbours."""
+"""The modules whose functions may judge; their submodules may not."""
 ONNX = "onnx"
 NONE = "none"
 """The value of `oracle` in a spec whose summary says why no oracle exists."""
@@ -37,7 +37,7 @@ _REFUSED = (
     "use",
     "init",
 )
-"""Beginnings of functions that read files, keep state or draw numbers: they judge nothing."""
+"""Prefixes of functions that read files, keep state or draw random numbers; these cannot judge."""
 
 
 def oracle_function(spec: Spec) -> Callable[..., Tensor] | None:

@@ -21,14 +21,14 @@ from quantizer.plugins.layer_multipliers import LUT, SCALE, SHIFT, SUMS, numbers
 from quantizer.plugins.layer_parameters import ABSORBED, LAYER_ATTRS, absorbed, apply
 
 TABLES = (LUT, "exp", "inverse_root")
-"""Our names of what a layer has as `lut`."""
+"""Names here of a layer's `lut`."""
 
 
 def rebuilt(layer: Layer, codes: Mapping[str, Tensor], parameters: Parameters, attrs: Mapping[str, Any]) -> PyNode:
     """Return the quantized layer in the form read from its file: fields, parameters and constants only.
 
-    *codes*: int64 operands in the operator's order. Numbers that a case changes (a tile's channels, say) are taken from
-    *parameters*, the rest from what the quantize function left.
+    *codes*: int64 operands in the operator's order. Numbers that a case changes (such as the channels of a tile) are
+    taken from *parameters*, the rest from the quantize function's result.
     """
     known: Any = parameters.extra.get(LAYER_ATTRS, {})
     operands = {name: held_codes(values) for name, values in codes.items()}
@@ -130,7 +130,7 @@ def _put_sum(node: PyNode, factors: list[float], mantissa: Tensor, shift: Tensor
 def _put(node: PyNode, name: str, numbers: Tensor, *, listed: bool = False) -> None:
     """Write numbers as `<name>_value` or as constant *name*, whichever the layer uses.
 
-    Of those that it has not, one is a parameter, several a constant, or with *listed* a list.
+    Of the missing ones, a single number becomes a parameter; several become a constant or, with *listed*, a list.
     """
     key, given = f"{name}_value", numbers_of(node, name)
     flat = [int(v) if v == int(v) else v for v in numbers.reshape(-1).tolist()]

@@ -1,7 +1,8 @@
 """Compares two archives of named arrays: by tpu-mlir's order of verdicts, and by figures that hide no difference.
 
-The order is that of its npz_compare: EQUAL, else CLOSE (rtol 10**-order, atol 1e-8), else SIMILAR (cosine and euclidean
-similarity above their tolerances, strictly). It ignores missing common names, NaN and infinities, other shapes and
+As its npz_compare does, it tries in this order: EQUAL, CLOSE (rtol 10**-order, atol 1e-8), SIMILAR (cosine and
+euclidean similarity strictly above their tolerances). It ignores missing common names, NaN and infinities, other
+shapes and
 other number formats; here each is a failure.
 """
 
@@ -23,7 +24,7 @@ ATOL = 1e-8
 EPSILON = 1e-7
 """Added to the norm that the euclidean similarity divides by."""
 ORDERS = (1, 2)
-"""Orders below and above the wanted one that are tried: for 3, from 5 down to 2."""
+"""Orders that are tried above and below the requested one: for 3, from 5 down to 2."""
 
 
 @dataclass(frozen=True)
@@ -159,7 +160,7 @@ def likeness(target: Array, reference: Array, tolerances: Tolerances, *, int8: b
 
 
 def cosine_similarity(a: Array, b: Array) -> float:
-    """Return a.b / (|a| |b|); NaN if one is zero, which is similar to nothing."""
+    """Return a.b / (|a| |b|); NaN if a or b is zero."""
     norms = float(np.linalg.norm(a) * np.linalg.norm(b))
     return float(a @ b) / norms if norms else math.nan
 

@@ -1,4 +1,4 @@
-"""Since when an operator fails, and whose functions ran: the lines of a page's first screen below the failures."""
+"""The lines below the failures on a page's first screen: since when an operator fails, and whose functions ran."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from quantizer.reporting.history import Figures
 
 @dataclass(frozen=True)
 class Since:
-    """The oldest of the runs in which an operator failed without a break up to the newest."""
+    """The oldest run since which an operator has failed in every run."""
 
     first: str
     before: str = ""
@@ -27,7 +27,7 @@ class Since:
 
 
 def since(rows: Iterable[tuple[str, str, Figures]]) -> dict[str, Since]:
-    """Return operator -> since when it fails, of those that fail in their newest run.
+    """Return operator -> since when it fails, for operators that fail in their newest run.
 
     rows: (operator, run, figures) by operator, the oldest run first, as `history.trend` gives them.
     """
@@ -65,7 +65,7 @@ def notes(ops: Iterable[str], sinces: Mapping[str, Since], facts: Facts | None) 
 
 
 def _who(op: str, facts: Facts | None) -> str | None:
-    """Return whose functions of the operator ran; None if the run does not say."""
+    """Return whose functions of the operator ran; None if the run does not record it."""
     if facts is None:
         return None
     own = [f"{one.name} ({one.origin})" for one in facts.functions if one.name.split(".")[0] == op and not one.by]

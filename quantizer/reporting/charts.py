@@ -44,7 +44,7 @@ def scatter(points: Sequence[tuple[int, float]]) -> Markup:
 
 
 def sparkline(values: Sequence[float | None]) -> Markup:
-    """Return *values* from the oldest to the newest as a line; what is missing or infinite breaks it."""
+    """Draw *values* from the oldest to the newest as a line with gaps at missing or infinite values."""
     known = [value for value in values if value is not None and math.isfinite(value)]
     if not known:
         return Markup("")

@@ -1,4 +1,4 @@
-"""The verbs of `quantizer report` for those who run it elsewhere: merge, annotate, junit, statement."""
+"""The verbs of `quantizer report` for CI systems: merge, annotate, junit, statement."""
 
 from __future__ import annotations
 

@@ -147,7 +147,7 @@ def _day(text: str) -> str:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Do what the parsed arguments ask; return the exit status."""
+    """Run the parsed command; return the exit status."""
     from quantizer.core.errors import QuantizerError
 
     collects = gc.isenabled()

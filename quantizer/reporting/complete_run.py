@@ -19,7 +19,7 @@ from quantizer.reporting.tally import summary_of
 RENAMED = {"inconclusive": "gaps"}
 """Counts of earlier summaries -> their names now."""
 ENDED = (0, 1)
-"""pytest's exit statuses of a session that ran to its end: nothing failed, something did."""
+"""pytest's exit statuses of a session that ran to its end, without and with failures."""
 
 
 class IncompleteRunError(CaseError):
@@ -104,7 +104,7 @@ def unaccounted(facts: Facts) -> list[str]:
 
 
 def _is_summed_up(file: Path, records: Sequence[Record], facts: Facts) -> bool:
-    """Return whether a summary is that of *records*; one of another version of quantizer may count other things."""
+    """Return whether a summary matches *records*. A summary of another version of quantizer may count other things."""
     if facts.quantizer != __version__ or file.name not in facts.digests or not is_file(file):
         return True
     said: object = SAID.json_of(file, str(file))

@@ -1,4 +1,4 @@
-"""Checks that a record is consistent: a pass has no failed check, no check more verdicts than its cases gave."""
+"""Checks that a record is consistent: a passed item has no failed check, and no check has more verdicts than cases."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from quantizer.reporting.tally import CASES, decided, is_failing, standing
 
 
 def contradiction(record: Record) -> str | None:
-    """Return a contradiction inside a record that does not fail; None if a run could have written it.
+    """Return a contradiction inside a passing record; None if a run could have written it.
 
     Its digest shows that nobody changed the file by accident. The check does not depend on who wrote the file.
     """

@@ -28,7 +28,7 @@ def coverage_table(records: Iterable[Record]) -> Section:
 
 
 def platform_table(records: Iterable[Record]) -> Section:
-    """Return operator x platform with the schemes that passed; those that did not are named after `not`."""
+    """Return operator x platform with the schemes that passed. Other schemes follow after `not`."""
     found = _by_platform(records)
     platforms = _platforms(found)
     rows = tuple((op, *(_schemes(found[op].get(name, ())) for name in platforms)) for op in sorted(found))
@@ -39,7 +39,7 @@ def platform_table(records: Iterable[Record]) -> Section:
 def gap_table(records: Iterable[Record]) -> Section:
     """Return operator x check with the targets where the check could not be made, and in how many of their cases.
 
-    Of `coverage` the entries are counted that were asked for and not reached.
+    For `coverage`, the requested entries that were not reached are counted.
     """
     everything = [record for record in records if record.kind == CASES]
     targets: dict[str, list[Record]] = defaultdict(list)
@@ -69,7 +69,7 @@ def gap_table(records: Iterable[Record]) -> Section:
 
 
 def compact_table(records: Iterable[Record]) -> Section:
-    """Return one line an operator, those that lack something first: schemes passed on each platform, gaps by check."""
+    """Return one line per operator, those with gaps first: schemes passed on each platform, gaps by check."""
     found = _by_platform(records)
     platforms = _platforms(found)
     lines = []
@@ -129,7 +129,7 @@ def _passed(records: Sequence[Record]) -> str:
 
 
 def _where(missing: Sequence[Record], everything: Sequence[Record]) -> str:
-    """Name targets by platform: `ideal: a4 a8`; a platform alone where all its schemes are among them."""
+    """Name targets by platform: `ideal: a4 a8`; only the platform if all its schemes are included."""
     if len(missing) == len(everything):
         return "everywhere"
     counts = Counter(record.platform for record in everything)

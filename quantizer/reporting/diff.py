@@ -29,7 +29,7 @@ SHARP = 2.0
 """Widest interval, in codes, that still distinguishes neighbouring codes; a wider one is inconclusive."""
 
 OWN = "builtin"
-"""The engine that is our own functions."""
+"""The name of the built-in engine."""
 _RANK = {"passed": 2, "failed": 1, "known": 1, "skipped": 0}
 """The rank of each standing; passed -> failed is a new failure, any other step down is lost coverage."""
 
@@ -42,7 +42,7 @@ class ItemChange:
     before: str
     after: str
     checks: tuple[tuple[str, float], ...] = ()
-    """The checks that fail now, with their worst ratios; where `more`, only those that did not fail before."""
+    """The checks that fail now, with their worst ratios; with `more`, only those that did not fail before."""
     failure: str = ""
     more: bool = False
     """It failed before, too, in other checks."""
@@ -56,12 +56,12 @@ class RatioChange(Struct, frozen=True, gc=False):
     before: float
     after: float
     lsb_before: float | None = None
-    """Worst error end to end in steps of the output, of accuracy; None where the run did not measure it."""
+    """Worst end-to-end error in steps of the output, from `accuracy`; None if the run did not measure it."""
     lsb_after: float | None = None
 
     @property
     def grown_lsb(self) -> float:
-        """By how many steps of the output the worst error grew; 0 where one of the runs did not measure it."""
+        """The growth of the worst error in steps of the output; 0 if one of the runs did not measure it."""
         if self.lsb_before is None or self.lsb_after is None:
             return 0.0
         return self.lsb_after - self.lsb_before
@@ -73,7 +73,7 @@ class RatioChange(Struct, frozen=True, gc=False):
 
     @property
     def factor(self) -> float:
-        """By how many times it changed, up or down: above 1."""
+        """The factor of the change, up or down; above 1."""
         small, large = min(self.before, self.after), max(self.before, self.after)
         if small == large:
             return 1.0
@@ -86,7 +86,8 @@ class CoverageChange:
 
     id: str
     what: Literal["outcome", "cases", "data sets", "check", "verdicts", "inconclusive", "sharpness", "reached", "gap"]
-    """verdicts: of a check, beyond what fewer cases or more gaps explain; reached, gap: an entry of the coverage."""
+    """verdicts: lost verdicts of a check that fewer cases or more gaps do not explain; reached, gap: an entry of the
+    coverage."""
     name: str
     """The check, or the entry of the coverage."""
     before: int | float | str
@@ -107,7 +108,10 @@ class ItemAppearance:
 
 @dataclass(frozen=True)
 class Diff:
-    """How a run differs from its base; every list is sorted, the worst first where there is a worst."""
+    """The difference between a run and its base.
+
+    Every list is sorted, the worst entry first if entries can be ranked.
+    """
 
     base_items: int
     run_items: int
@@ -124,7 +128,7 @@ class Diff:
 
     @property
     def is_empty(self) -> bool:
-        """Return whether nothing changed; what fails in both runs is not a change."""
+        """Return whether nothing changed. An item that fails in both runs is not a change."""
         counts = ("base_items", "run_items", "still_failing")
         return not any(getattr(self, field.name) for field in fields(self) if field.name not in counts)
 
@@ -203,15 +207,15 @@ def _appearance(record: Record) -> ItemAppearance:
 
 
 def _moves(record: Record, *, elsewhere: bool) -> bool:
-    """Return whether what ran chose its kernels by a processor that may be another one; our own functions do not."""
+    """Return whether the engine chooses kernels by a processor that may have changed. The built-in functions do not."""
     return elsewhere and record.engine != OWN
 
 
 def _ratios(old: Record, new: Record, *, elsewhere: bool) -> Iterator[RatioChange]:
-    """Yield the checks that gave a verdict in both runs, and another worst ratio or error.
+    """Yield the checks with a verdict in both runs and a different worst ratio or error.
 
-    Where a defect of one of two processors takes cases out, the worst ones are not of the same cases; and the last
-    bits of float kernels are another processor's.
+    If a defect of one of two processors excludes cases, the worst ratios come from different cases. Float kernels of
+    another processor also differ in their last bits.
     """
     elsewhere = elsewhere or old.isa != new.isa
     known, checks = old.checks, new.checks
@@ -268,7 +272,7 @@ def _beside_checks(record: Record) -> tuple[object, ...]:
 
 
 def _covered_otherwise(old: Record, new: Record) -> list[str]:
-    """Return the checks that one record has alone, or whose verdicts, inconclusive cases or widths differ."""
+    """Return the checks that only one record has, or whose verdicts, inconclusive cases or widths differ."""
     known, checks = old.checks, new.checks
     found = [name for name in checks if name not in known]
     for name, was in known.items():
@@ -290,7 +294,7 @@ def _losses(old: Record, new: Record, names: Iterable[str], *, elsewhere: bool) 
     Called the other way round it yields the gains.
 
     An engine on another processor may show defects that it did not show on the first: they are known, not lost.
-    A failure ends its item: what is not reached after a new one comes back with its repair.
+    A failure ends its item. So coverage that a new failure hides comes back when the failure is repaired.
     """
     if is_failing(new) and not is_failing(old):
         return

@@ -1,4 +1,4 @@
-"""Declared exceptions - known defects of platforms, entries of `--op-xfails` - by age, those that expired first."""
+"""Declared exceptions (known defects of platforms, entries of `--op-xfails`) by age, expired ones first."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Met:
 def exceptions(records: Iterable[Record], facts: Facts | None = None, as_of: str = "") -> list[Met]:
     """Return the exceptions that the run met and the xfails entries that it did not; expired first, then by age.
 
-    *as_of*: the day that ages are told by, YYYY-MM-DD; without one that of the run's commit.
+    *as_of*: the reference day for ages, YYYY-MM-DD; by default the day of the run's commit.
     """
     day = as_of or (facts.tree.date if facts and facts.tree else "")
     declared = {(name, entry.id): entry for entry in (facts.exceptions if facts else ()) for name in entry.platforms}
@@ -53,7 +53,7 @@ def exceptions(records: Iterable[Record], facts: Facts | None = None, as_of: str
 
 
 def excused_whole(records: Iterable[Record], facts: Facts) -> dict[str, list[str]]:
-    """Return `--op-xfails` entry -> items of which it leaves a check without one case that passes."""
+    """Return `--op-xfails` entry -> items in which it leaves a check without a passing case."""
     known = {(name, entry.id) for entry in facts.exceptions if entry.kind == "xfail" for name in entry.platforms}
     found: dict[str, list[str]] = {}
     for record in records:

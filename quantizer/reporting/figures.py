@@ -15,7 +15,7 @@ _UNBROKEN = "\u00a0"
 
 
 def ratio_text(ratio: float) -> str:
-    """Write a ratio with two decimals, a large one with none, rounded away from 1: 1.0004 never reads as allowed."""
+    """Write a ratio with two decimals at most, rounded away from 1, so that 1.0004 is not shown as allowed."""
     if not math.isfinite(ratio):
         return "inf"
     if 0 < ratio < 0.01:
@@ -52,14 +52,14 @@ def lsb_text(error: float | None) -> str:
 
 
 def share_text(share: float) -> str:
-    """Write a share of 1 as a percentage with one decimal; more than nothing never reads as nothing."""
+    """Write a fraction as a percentage with one decimal. A small positive fraction is never shown as 0."""
     if share <= 0:
         return NOTHING
     return "<0.1%" if share < 0.001 else f"{100 * share:.1f}%"
 
 
 def count_text(count: int) -> str:
-    """Write a count with separators; a dash for none, so that the others stand out."""
+    """Write a count with separators; 0 is a dash, so that other counts stand out."""
     return f"{count:,}" if count else NOTHING
 
 

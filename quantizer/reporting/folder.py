@@ -30,7 +30,7 @@ class RunFolder:
         self._before: bytes | None = None
         self._journal: TextIO | None = None
         self._mark: tuple[int, int] | None = None
-        """The identity of the lock file: a folder that replaces ours has another one."""
+        """The identity of the lock file. A folder that replaces ours has a different lock file."""
 
     @property
     def claimed(self) -> bool:
@@ -60,7 +60,10 @@ class RunFolder:
             raise
 
     def note(self, line: str) -> None:
-        """Add the record of an item that ended. A killed session so leaves what it found. CaseError if it cannot."""
+        """Add the record of an item that ended.
+
+        So a killed session leaves the folder as it was. CaseError if it cannot.
+        """
         try:
             if self._journal is None:
                 self._journal = (self.path / RECORDS).open("w", encoding="utf-8", newline="\n")

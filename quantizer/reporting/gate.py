@@ -11,7 +11,7 @@ from quantizer.reporting.figures import counted, figure, lsb_text, printable, ra
 from quantizer.reporting.thresholds import FACTOR, FAIL_ON
 
 GRADED = ("accuracy", "float")
-"""The checks whose ratio is a matter of degree; the others judge codes, near 1 at every tie."""
+"""The checks whose ratio is graded. Other checks judge codes, with ratios near 1 at every tie."""
 
 
 def gate(
@@ -24,10 +24,10 @@ def gate(
     filtered: bool = False,
     elsewhere: bool = False,
 ) -> list[str]:
-    """Return why *run* fails against *base*; *filtered*: it was a selection, so what it leaves out is not a loss.
+    """Return why *run* fails against *base*; *filtered*: the run was a selection, so missing items are not a loss.
 
-    *elsewhere*: the two are not known to be of one processor. *factor*: growth of a graded ratio that is a regression;
-    *lsb*: that of the error end to end, in steps of the output.
+    *elsewhere*: the two are not known to be of one processor. *factor*: growth of a graded ratio that counts as a
+    regression; *lsb*: growth of the end-to-end error that counts, in steps of the output.
     """
     diff = compare(base, run, filtered=filtered, elsewhere=elsewhere)
     return reasons_to_fail(diff, fail_on, factor=factor, lsb=lsb)

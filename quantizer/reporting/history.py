@@ -18,10 +18,10 @@ from quantizer.reporting.gate import GRADED
 from quantizer.reporting.tally import CASES, is_failing, item_gaps, worst_ratio
 
 APPLICATION = 0x716E7472
-"""Marks the file as a history, in SQLite's own field for that."""
+"""The application id that marks an SQLite file as a history."""
 VERSION = 1
 WAIT = 120.0
-"""Seconds for which a job waits until others have written."""
+"""Seconds for which a job waits for other writers."""
 
 HISTORY = Readable("a history", 1 << 40, CaseError, "It was left as it is; name another.")
 """SQLite reads it page by page."""
@@ -30,7 +30,7 @@ _SQLITE = b"SQLite format 3\x00"
 
 @dataclass(frozen=True)
 class Figures:
-    """The figures of a run for one operator; None for those it did not measure."""
+    """The figures of a run for one operator; None for figures that it did not measure."""
 
     ratio: float
     """Worst ratio of the checks that are a matter of degree, accuracy and float; infinite beyond every bound."""
@@ -42,7 +42,7 @@ class Figures:
     """Items that failed."""
     gaps: int
     killed: int | None
-    """Faults killed, of `planted`, those that have an effect."""
+    """The number of faults found, out of `planted` faults with an effect."""
     planted: int | None
 
 
@@ -93,7 +93,7 @@ def _figures(records: Sequence[Record], seconds: Mapping[str, float], kills: tup
 
 
 def append(file: Path, name: str, figures: Mapping[str, Figures]) -> None:
-    """Append one run, or the shard of one, whole or not at all; made where there is no file.
+    """Append one run or shard, completely or not at all. A missing file is created.
 
     CaseError if the file is damaged or no history, and where the run *name* has one of the operators already.
     """

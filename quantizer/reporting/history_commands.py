@@ -55,7 +55,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
 
 
 def run(args: argparse.Namespace) -> int:
-    """Do what the parsed arguments ask; CaseError for a file that is damaged or no history."""
+    """Run the parsed command; CaseError for a file that is damaged or not a history."""
     return _VERBS[args.history_verb](args)
 
 

@@ -1,4 +1,4 @@
-"""Names of an item for other tools: file and line of its spec, and the command that runs it again."""
+"""References to an item for other tools: file and line of its spec, and the command that runs it again."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def spec_path(record: Record, facts: Facts | None) -> str:
 
 
 def place(record: Record, facts: Facts | None) -> tuple[str, int]:
-    """Return the file and the line of the spec that state what the item was judged by.
+    """Return the file and the line of the spec key that an item was judged by.
 
-    The place that the failure itself names; else the key that the first failing check judges; else the operator's.
+    The place that the failure names; else the key of the first failing check; else the key `op`.
     """
     path = spec_path(record, facts)
     if found := _PLACE.match(record.failure):
@@ -66,6 +66,6 @@ def replay_arguments(record: Record, facts: Facts | None) -> str:
 
 
 def _quoted(node: str) -> str:
-    """Quote a node id for a shell; also one that needs no quotes, as failures print it."""
+    """Quote a node id for a shell, always, as failures print it."""
     quoted = shlex.quote(node)
     return quoted if quoted != node else f"'{node}'"

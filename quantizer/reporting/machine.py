@@ -49,7 +49,7 @@ def write_machine(directory: Path, machine: Machine) -> None:
 def machine_of(run: Path) -> Machine | None:
     """Return the machine of a run's folder, or of a records file (from the file of the same stem next to it).
 
-    None if it is unknown.
+    None if unknown.
     """
     places = [run / MACHINE] if is_folder(run) else [run.with_name(run.stem + SUFFIX), run.with_name(MACHINE)]
     for place in places if is_folder(run) or run.name == "records.jsonl" else places[:1]:
@@ -62,7 +62,7 @@ def machine_of(run: Path) -> Machine | None:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two runs to be compared: with their figures of float kernels where one processor made both."""
+    """Two runs to compare. They include figures of float kernels if both ran on one processor."""
 
     base: list[Record]
     run: list[Record]
@@ -87,7 +87,7 @@ def _joined(records: Iterable[Record], machine: Machine) -> Iterator[Record]:
 
 
 def merged(folders: Sequence[Path]) -> Machine | None:
-    """Return the machine of a run whose shards lie in *folders*; None if one does not say it."""
+    """Return the machine of a run whose shards lie in *folders*; None if a shard does not record it."""
     from quantizer.core.machine import Machine
 
     found = [machine_of(folder) for folder in folders]

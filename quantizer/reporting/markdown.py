@@ -26,8 +26,9 @@ def render(
 ) -> str:
     """Return the report of a run, with at most *limit* worst items and *max_bytes*; its head says what was cut.
 
-    *facts*: those of the run. *kills*: operator -> (faults killed, faults with an effect). *as_of*: the day that ages
-    of exceptions are told by, else that of the run's commit.
+    *facts*: the facts of the run. *kills*: operator -> (faults killed, faults with an effect). *as_of*: the reference
+    day
+    for ages of exceptions; by default the day of the run's commit.
     """
     everything = sorted(records, key=lambda record: record.id)
     if not everything:
@@ -76,7 +77,7 @@ def _sections(records: list[Record], limit: int) -> list[Section]:
 
 
 def items_table(title: str, records: Iterable[Record], wanted: Standing) -> Section:
-    """Return the items with status *wanted*, with what failed."""
+    """Return the items with status *wanted* and their failed checks."""
     columns = (Column("item", code=True), Column("checks", code=True), Column("failure", code=True))
     rows = tuple(
         (record.id, failing_text(record) or record.outcome, record.failure)

@@ -17,7 +17,7 @@ SHOWN = 12
 
 
 def model_lines(findings: ModelFindings) -> list[str]:
-    """Return what a terminal shows: where the engines part, who lies outside, and the parts that matter most."""
+    """Return the terminal's text: first difference of the engines, which one is wrong, the most important parts."""
     chosen = [part for part in findings.parts if part.blamed or part is findings.first]
     operators = [part for part in findings.parts if part.op != "QuantizeLinear"]
     worst = sorted(
@@ -37,7 +37,7 @@ def summary(findings: ModelFindings) -> list[str]:
         other = b if a == "float" else a
         stepped = [part for part in findings.parts if part.quantized]
         differ = max((part.apart for part in stepped or findings.parts), default=0.0)
-        unit = " steps" if stepped else ""  # a model in float has none
+        unit = " steps" if stepped else ""  # a float model has no codes
         lines = [f"{other} is at most {differ:.4g}{unit} from the float model at an edge of {len(findings.parts)}."]
     elif first is None:
         differing = sum(part.differ > 0 for part in findings.parts)

@@ -48,7 +48,7 @@ from quantizer.reporting.terminal import worst_items
 WHOLE = 5_000
 """Value items that a page lists. For a larger run it shows failures, changes and the worst, and counts the rest."""
 SHOWN = 4
-"""Rows of an operator on the page of a larger run, besides those that fail or changed."""
+"""Rows of an operator on the page of a larger run, in addition to failing and changed ones."""
 MOST = 200
 """Rows of one table, and of one operator, of a larger run."""
 LONGEST = 4_000
@@ -113,8 +113,8 @@ def render(
     """Return the page.
 
     *failures*: the folder of replay files of the run. *trends*: operator -> worst graded ratio, oldest run first.
-    *kills*: operator -> (faults killed, faults with an effect). *facts*: what the run says about itself.
-    *as_of*: the day that ages are told by, else that of the run's commit. *run*: where it is, for commands.
+    *kills*: operator -> (faults killed, faults with an effect). *facts*: the run's record of its settings.
+    *as_of*: the reference day for ages; by default the day of the run's commit. *run*: where it is, for commands.
     *sinces*: operator -> since when it fails.
     For a run of more than `WHOLE` value items the page shows failures, changes and the worst, and counts the rest.
     """
@@ -341,7 +341,7 @@ def _shown(rows: Sequence[Row], urgent: set[str]) -> list[Row]:
 
 
 def _gave(check: object) -> bool:
-    """Return whether a check said anything of an item."""
+    """Return whether a check gave any verdict for an item."""
     return bool(check and (decided(check) or check.mistrusted))  # type: ignore[attr-defined, arg-type]
 
 
@@ -365,7 +365,7 @@ def _drawn(folder: Path | None, records: Sequence[Record], facts: Facts | None, 
 
 
 def _replay_of(record: Record, files: Sequence[Path]) -> Path | None:
-    """Return the replay file whose digest the failure names; every item leaves one for its smallest case."""
+    """Return the replay file whose digest the failure names. Every failed item writes one for its smallest case."""
     named = [path for path in files if path.stem[-12:] in record.failure]
     return next(iter(named or files), None)
 

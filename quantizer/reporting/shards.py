@@ -31,7 +31,10 @@ class Shard:
         return f"{self.index}/{self.count}"
 
     def holds(self, item: str) -> bool:
-        """Return whether *item* is of this shard: by a hash of its name, so that new items move no old ones."""
+        """Return whether *item* is in this shard.
+
+        A hash of its name decides, so that new items do not move old ones.
+        """
         digest = hashlib.sha256(item.encode()).digest()
         return int.from_bytes(digest[:8], "big") % self.count == self.index - 1
 
@@ -57,8 +60,8 @@ class Whole:
 def merge(folders: Sequence[Path]) -> Whole:
     """Return the run whose shards are in *folders*.
 
-    CaseError, naming the folder, where one is not whole, no shard, of another run, there twice or missing, or where a
-    record is another shard's.
+    CaseError, with the folder, if a shard is incomplete, duplicate, missing, of another run or no shard, or if a
+    record belongs to another shard.
     """
     read = [(folder, *_shard_of(folder)) for folder in folders]
     if not read:
@@ -128,7 +131,7 @@ def _check_complete(shards: Sequence[tuple[Path, Shard]]) -> None:
 
 
 def _check_same(first: Path, wanted: Facts, folder: Path, facts: Facts) -> None:
-    """Raise CaseError if two shards were run differently: the first field in which they differ."""
+    """Raise CaseError if two shards were run differently; it names the first field in which they differ."""
     known, others = ({(one.name, one.origin) for one in one_run.functions} for one_run in (wanted, facts))
     if odd := sorted(known ^ others):
         here, there = (folder, first) if odd[0] in others else (first, folder)

@@ -43,7 +43,7 @@ class CheckStatement(Model):
     inconclusive: int = 0
     elements: int = 0
     vacuous: int = 0
-    """Elements whose interval is the whole range of codes: they prove nothing."""
+    """Elements whose interval covers the whole range of codes, so that they prove nothing."""
 
 
 class TargetStatement(Model):
@@ -85,7 +85,7 @@ class GapStatement(Model):
     """Something that was not checked, and where."""
 
     what: str
-    """A check, or `coverage`, or `run` for what the run as a whole left open, or `plugin` for a function of one."""
+    """A check, `coverage`, `run` (a gap of the run as a whole), or `plugin` (a gap of a plugin's function)."""
     reason: str
     items: list[str] = []
 
@@ -95,8 +95,8 @@ class Statement(Model):
 
     version: Literal[1] = 1
     result: Literal["conforms", "does not conform"]
-    """conforms: some items passed, none failed but for declared exceptions, every function of a plugin was judged, and
-    pytest saw nothing else fail."""
+    """conforms: some items passed, only declared exceptions failed, every function of a plugin was judged, and pytest
+    saw no other failure."""
     quantizer: str
     python: str
     packages: dict[str, str]
@@ -108,7 +108,7 @@ class Statement(Model):
     files: dict[str, str]
     tree: TreeFacts | None
     records_sha256: str = Field(pattern=r"[0-9a-f]{64}")
-    """Of records.jsonl, from which this was made."""
+    """The digest of records.jsonl, the source of the statement."""
     counts: dict[str, int]
     checks: dict[str, CheckStatement]
     operators: list[OperatorStatement]
@@ -121,7 +121,7 @@ class Statement(Model):
 
 
 def read_statement(text: str, where: str) -> Statement:
-    """Read what `to_json` wrote; CaseError names the field that is wrong."""
+    """Read the output of `to_json`; CaseError names the wrong field."""
     try:
         raw = json.loads(text)
     except (ValueError, RecursionError) as err:
@@ -174,7 +174,7 @@ def state(records: Iterable[Record], facts: Facts) -> Statement:
 
 
 def _judged(facts: Facts) -> list[PluginFacts]:
-    """Return the plugins with a judged function; the statement claims nothing for the others."""
+    """Return the plugins with a judged function. The statement claims nothing about other plugins."""
     silent = {one.origin for one in facts.functions} - {
         one.origin for one in facts.functions if one.standing == "judged"
     }

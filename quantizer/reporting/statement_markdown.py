@@ -9,7 +9,7 @@ from quantizer.reporting.tables import MAX_BYTES, Column, Section, capped
 
 
 def render(statement: Statement, *, max_bytes: int = MAX_BYTES) -> str:
-    """Return the statement; where it is longer than *max_bytes*, a line says which tables were cut."""
+    """Return the statement. If it is longer than *max_bytes*, a line says which tables were cut."""
     counts = statement.counts
     head = [
         "# Conformance statement",
@@ -29,7 +29,7 @@ def render(statement: Statement, *, max_bytes: int = MAX_BYTES) -> str:
 
 
 def _refused(cases: int) -> str:
-    """Return how many of the cases the engine or a plugin does not compute: nothing is stated of them."""
+    """Return how many cases the engine or a plugin does not compute. The statement does not cover them."""
     return f" ({cases:,} of them refused or unsupported, and not judged)" if cases else ""
 
 

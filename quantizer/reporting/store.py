@@ -37,7 +37,7 @@ FAILURES = "failures"
 def write_run(
     directory: Path, records: Iterable[Record], summary: Mapping[str, object], facts: Facts | None = None
 ) -> None:
-    """Write a run into *directory*: the same records give the same bytes in any order; whole files or nothing.
+    """Write a run into *directory*, completely or not at all. The same records give the same bytes in any order.
 
     The facts name the digests of the other files, so that readers tell files of two runs apart.
     """
@@ -70,7 +70,7 @@ def write_timings(directory: Path, seconds: Mapping[str, float]) -> None:
 
 
 def write_baseline(path: Path, records: Iterable[Record]) -> None:
-    """Write what later runs are compared with: the records without the text of their failures."""
+    """Write a baseline for later runs: the records without the text of their failures."""
     replace_files({path: record_lines(replace(record, failure="") for record in records)}, CaseError)
 
 
@@ -114,7 +114,7 @@ def read_timings(directory: Path) -> dict[str, float]:
 
 
 def read_kills(path: Path) -> dict[str, tuple[int, int]]:
-    """Return operator -> (faults killed, faults with an effect) from what `quantizer faults --json` wrote."""
+    """Return operator -> (faults found, faults with an effect) from the output of `quantizer faults --json`."""
     raw = KILLS.json_of(path, str(path))
     try:
         pairs = raw["pairs"]

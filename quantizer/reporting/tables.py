@@ -34,7 +34,7 @@ class Column:
 
 
 class Rows(Sequence[Row], Generic[T]):
-    """The rows of *items*, each written when it is asked for: a table of many thousands shows few of them."""
+    """The rows of *items*, written on demand, because a table of many thousands shows only a few of them."""
 
     def __init__(self, items: Sequence[T], write: Callable[[T], Row]) -> None:
         self._items = items
@@ -65,7 +65,10 @@ class Section:
 
 
 def text_table(section: Section, *, limit: int, width: int, path: str) -> list[str]:
-    """Return the first *limit* rows, names cut so that lines keep to *width* where they can, and how many are left."""
+    """Return the first *limit* rows and the number of other rows.
+
+    Names are cut so that lines fit *width* if possible.
+    """
     shown = [tuple(printable(cell) for cell in row) for row in section.rows[:limit]]
     columns = section.columns
     if _natural(columns, shown) > width:
@@ -101,7 +104,7 @@ def _padding(columns: Sequence[Column], widths: Sequence[int]) -> Iterator[str]:
 
 
 def code(text: str) -> str:
-    """Return *text* as a markdown code span that nothing in it can end, and no `|` can split."""
+    """Return *text* as a markdown code span. Nothing in *text* can end the span, and no `|` can split it."""
     text = shortened(printable(text), _LONGEST)
     if not text:
         return ""
@@ -124,14 +127,14 @@ def _plain(columns: Sequence[Column], rows: Sequence[tuple[str, ...]]) -> list[s
 
 
 def _natural(columns: Sequence[Column], rows: Sequence[tuple[str, ...]]) -> int:
-    """Return how wide the table is when nothing is cut."""
+    """Return the full width of the table."""
     return sum(max(len(c.name), *(len(row[i]) for row in rows), 0) + _GAP for i, c in enumerate(columns)) - _GAP
 
 
 def _filled(
     columns: Sequence[Column], rows: Sequence[tuple[str, ...]]
 ) -> tuple[tuple[Column, ...], list[tuple[str, ...]]]:
-    """Leave out the columns that have nothing to say in any row."""
+    """Leave out the columns that are empty in every row."""
     kept = [i for i in range(len(columns)) if any(row[i] != NOTHING for row in rows)]
     return tuple(columns[i] for i in kept), [tuple(row[i] for i in kept) for row in rows]
 
@@ -173,7 +176,7 @@ class _Part:
     head: list[str]
     rows: list[str]
     left_out: int
-    """Rows that cannot fit next to those before them; they are not even laid out."""
+    """Rows that cannot fit after the earlier ones. They are not laid out."""
 
 
 def _fitting(sections: Sequence[Section], max_bytes: int) -> list[Sequence[Row]]:
@@ -227,7 +230,7 @@ def _part(section: Section, rows: Sequence[Row]) -> _Part:
 
 
 def _cut(parts: Sequence[_Part], over: int) -> list[tuple[str, int]] | None:
-    """Drop last rows, of the longest table each time, until *over* bytes are gone; None if that is impossible."""
+    """Drop rows from the end of the longest table until *over* bytes are saved; None if that is impossible."""
     size = [_bytes(part.rows) for part in parts]
     dropped = [part.left_out for part in parts]
     while over > 0:

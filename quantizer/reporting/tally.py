@@ -22,7 +22,7 @@ ERROR = "error_lsb"
 """The metric that holds the worst error end to end, in steps of the output."""
 
 COVERAGE = "coverage"
-"""Stands in for a check where a gap is coverage that was asked for and not reached."""
+"""Takes the place of the check's name for requested coverage that was not reached."""
 
 _ORDER = {name: place for place, name in enumerate(CHECKS + ITEM_CHECKS)}
 _STANDING: Mapping[str, Standing] = {"passed": "passed", "xfailed": "known", "skipped": "skipped"}
@@ -53,7 +53,7 @@ def reasons_against(records: Iterable[Record], status: int) -> list[str]:
 
 
 def check_order(name: str) -> tuple[int, str]:
-    """Sort checks in the order in which they are read; those of plugins last, by name."""
+    """Sort checks in the usual reading order; checks of plugins last, by name."""
     return (_ORDER.get(name, len(_ORDER)), name)
 
 
@@ -63,7 +63,7 @@ def worst_ratio(check: CheckRecord) -> float:
 
 
 def decided(check: CheckRecord) -> int:
-    """Return in how many cases the check said pass or fail."""
+    """Return in how many cases the check passed or failed."""
     return check.passed + check.failed
 
 
@@ -74,7 +74,7 @@ def failing_checks(record: Record) -> tuple[tuple[str, float], ...]:
 
 
 def defect_reasons(check: CheckRecord) -> set[str]:
-    """Return the reasons that name a declared exception, `id: reason`; the others say why there is inconclusive."""
+    """Return the reasons that name a declared exception, `id: reason`. Other reasons explain inconclusive verdicts."""
     if not check.defects:
         return set()
     return {reason for reason in check.reasons if ": " in reason and reason.partition(": ")[0].isidentifier()}
@@ -97,7 +97,7 @@ def item_gaps(record: Record) -> tuple[tuple[str, str], ...]:
 
 
 def _distinct(texts: Sequence[str]) -> Sequence[str]:
-    """Return *texts* sorted, each once; nearly always there is one."""
+    """Return *texts* sorted, without duplicates; usually there is only one."""
     return texts if len(texts) < 2 else sorted(set(texts))
 
 
@@ -167,7 +167,7 @@ def coverage_gaps(records: Iterable[Record]) -> tuple[Gap, ...]:
 
 @dataclass(frozen=True)
 class Totals:
-    """The sums over a run; those of value items, and the other kinds by status."""
+    """The sums over a run: of value items, and of other kinds by status."""
 
     items: Mapping[Standing, int]
     cases: int
@@ -193,7 +193,7 @@ def _stand(records: Iterable[Record]) -> dict[Standing, int]:
 
 
 def kind_order(kind: str) -> tuple[int, str]:
-    """Sort kinds: value items, those of the core, then any others by name."""
+    """Sort kinds: value items, kinds of the core, then others by name."""
     known = (CASES, *ITEM_CHECKS)
     return (known.index(kind) if kind in known else len(known), kind)
 

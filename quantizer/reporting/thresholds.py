@@ -15,7 +15,7 @@ from quantizer.core.wording import suggestion
 
 FAIL_ON = ("new-failure", "regression", "coverage")
 FACTOR = 1.25
-"""By how many times a ratio of a graded check may grow within what is allowed."""
+"""The factor by which a ratio of a graded check may grow."""
 PROJECT = Readable("a settings file of a project", 1 << 20, SpecError)
 TOX, SECTION = "tox.ini", "quantizer"
 PYPROJECT, TABLE = "pyproject.toml", "tool.quantizer"
@@ -23,7 +23,7 @@ PYPROJECT, TABLE = "pyproject.toml", "tool.quantizer"
 
 @dataclass(frozen=True)
 class Thresholds:
-    """Reasons to fail and how far an error may grow; None: not stated."""
+    """Reasons to fail, and the allowed growth of an error; None: not set."""
 
     fail_on: frozenset[str] | None = None
     """Words of `FAIL_ON`; empty: a comparison never fails."""
@@ -33,7 +33,7 @@ class Thresholds:
     """Growth of the worst end-to-end error, in output steps, that is a regression. If None, only ratios count."""
 
     def over(self, other: Thresholds) -> Thresholds:
-        """Return these, and those of *other* where nothing is stated here."""
+        """Return these thresholds, with the values of *other* for those that are not set."""
         mine = {name: value for name, value in vars(self).items() if value is not None}
         return Thresholds(**(vars(other) | mine))
 

@@ -103,7 +103,7 @@ def listed(batches: Iterable[Any]) -> list[Any]:
 
 
 def quantized_nodes(graph: Graph) -> list[Node]:
-    """Return the quantized operations in order; GraphError if there are none."""
+    """Return the quantized operations in order; GraphError without one."""
     nodes = [node for node in graph.order if is_quantable(node)]
     if not nodes:
         raise GraphError(f"graph {graph.name!r}: no operation is quantized: use quantize_graph first.")
@@ -116,7 +116,7 @@ def exact_form(graph: Graph) -> Graph:
 
 
 def _only(graph: Graph, chosen: Node | None) -> Graph:
-    """Return *graph* with no operation quantized but one: what its producers would have quantized stays float."""
+    """Return *graph* with only one quantized operation. Tensors that its producers would have quantized stay float."""
     return graph.with_(
         nodes=tuple(
             replace(node, parameters=None)

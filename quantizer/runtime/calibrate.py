@@ -32,7 +32,7 @@ class InfiniteTensorWarning(UserWarning):
 def calibrate(graph: Graph, configs: Mapping[str, TensorQuantizationConfig], batches: Iterable[Any]) -> None:
     """Give each configuration (by its tensor) the scale that its observer finds on the values in float.
 
-    A constant is seen once. Every batch is run as often as the observers ask for: twice where one of them needs a
+    A constant is seen once. Every batch is run as often as the observers need: twice if one of them needs a
     histogram. A tensor with infinities, as masks of attention have, gets no scale: it stays float, and an
     InfiniteTensorWarning names it. GraphError where there is no batch or a tensor has NaN, ValueError for an observer
     that does not go with its policy.
@@ -68,7 +68,7 @@ def calibrate(graph: Graph, configs: Mapping[str, TensorQuantizationConfig], bat
 def _run(
     executor: TorchExecutor, data: list[Any], seen: Mapping[str, Observer | _Scales], infinite: dict[str, None]
 ) -> None:
-    """Show the observers what the graph makes of every batch, as often as they ask for."""
+    """Run the graph on every batch and show the results to the observers, as often as they need."""
     passes = max((found.passes for found in seen.values()), default=0)
     with tqdm(total=passes * len(data), unit="batch", desc="calibrate", disable=None, file=sys.stderr) as bar:
         for number in range(passes):
@@ -80,7 +80,7 @@ def _run(
 
 
 def _see(name: str, found: Observer | _Scales, values: Tensor, number: int, infinite: dict[str, None]) -> None:
-    """Show an observer the values of a tensor, which an error then names; note one that has infinities."""
+    """Show an observer the values of a tensor. Errors name the tensor, and a tensor with infinities is recorded."""
     if name in infinite or bool(torch.isinf(values).any()):
         infinite[name] = None
         return

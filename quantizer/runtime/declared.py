@@ -1,7 +1,7 @@
 """Finds the scheme of a platform that fits all parameters of a node of an integer graph, or the reason why none fits.
 
 A scheme combines bits, symmetry and granularity; the platform lists its schemes, and the operators of each. A node
-that no declared scheme fits has no integer function, whatever would come out of one.
+that no declared scheme fits has no integer function, even if one could be computed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from quantizer.numerics.qparams import Constant, QParams
 from quantizer.numerics.rules import weight_part
 
 CONSTANT_FACTORS = ("matrix_product",)
-"""Operator families one of whose activations may be a constant of the other sign, as a weight may."""
+"""Operator families in which an activation may be a constant of the other sign, as a weight may."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Provided:
     activations: Mapping[str, QParams]
     """Inputs that are read as codes, indices left out."""
     output: QParams | None
-    """None of an index."""
+    """None for an index."""
     constants: Mapping[str, Constant]
     """Weights and biases."""
     fixed: frozenset[str] = frozenset()
@@ -100,7 +100,7 @@ Misfit = Callable[[Provided, Scheme], str | None]
 
 
 def _misfits(platform: Platform) -> tuple[Misfit, ...]:
-    """Return the tests of a scheme, each a function that returns why it does not fit, or None."""
+    """Return the tests of a scheme. Each is a function that returns the reason why it does not fit, or None."""
 
     def weights(provided: Provided, scheme: Scheme, wrong: Callable[[QParams, WeightPart], str | None]) -> str | None:
         for key, constant in provided.weights.items():

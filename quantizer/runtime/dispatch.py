@@ -1,7 +1,7 @@
 """Which platform an operation runs on, and which handler runs it there.
 
-A platform's own handlers are kept for that platform alone; every other operation runs on the shared kernels, which
-nothing changes. Names are PPQ's (facts in its ppq.api).
+A platform's own handlers apply only to that platform. Every other operation runs on the shared kernels, which cannot
+be changed. Names are PPQ's (facts in its ppq.api).
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def runs_on(platform: str) -> Callable[[str], bool]:
 
 
 def refuse_unsupported(graph: Graph, platform: str = FP32) -> None:
-    """Raise one UnsupportedError that names every operator of *graph* that nothing runs on a platform."""
+    """Raise one UnsupportedError that names every operator of *graph* without a kernel on its platform."""
     missing = sorted({op for op in graph.operators if find_handler(op, platform) is None})
     if missing:
         raise UnsupportedError(

@@ -50,7 +50,7 @@ def execute(
 ) -> Result:
     """Run *graph* on *feeds*; a node with provided parameters runs on codes, any other in the feeds' float type.
 
-    platform: whose float forwards run, where a plugin has replaced them there.
+    platform: the platform whose float forwards run, if a plugin has replaced them.
 
     Raises GraphError for a feed that is missing or of another shape, UnsupportedError for an operator without a
     function, ConstraintError if a node breaks its spec.
@@ -83,8 +83,7 @@ def execute(
 def run_node(spec: Spec, node: Node, operands: Mapping[str, Tensor], platform: Place = None) -> Outcome:
     """Run one node on operands in the node's axis order; the results are in that order too.
 
-    Raises GraphError if a function returns something else than tensors of the shapes that its spec says, if the
-    result comes in pieces.
+    Raises GraphError if a result in several pieces has other types or shapes than its spec.
     """
     arranged = _arranged(spec, node, operands)
     wanted = _made_shapes(spec, node, arranged)
@@ -107,7 +106,9 @@ def run_node(spec: Spec, node: Node, operands: Mapping[str, Tensor], platform: P
 def run_together(
     spec: Spec, node: Node, several: Sequence[Mapping[str, Tensor]], provided: Sequence[Parameters]
 ) -> list[Outcome]:
-    """Run a node on several trials of one structure, each under its own parameters, in one call of a batched function.
+    """Run a node on several trials of one structure in one call of a batched function.
+
+    Each trial has its own parameters.
 
     The operands of all trials have the same shapes.
     """
@@ -179,6 +180,6 @@ def activated(outcome: Tensor | Staged, provided: Parameters, activation: str) -
 
 
 def _one_type(operands: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return float operands in the widest type among those that are fed."""
+    """Return float operands in the widest type among them."""
     first = next(iter(operands.values()))
     return {name: values.to(first.dtype) if values.is_floating_point() else values for name, values in operands.items()}

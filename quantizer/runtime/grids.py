@@ -26,7 +26,7 @@ class Grids:
     graph: Graph
     params: dict[str, QParams]
     names: dict[str, str] = field(default_factory=dict)
-    """A tensor that was taken out -> the one that has its values."""
+    """A removed tensor -> the tensor that has its values."""
 
     def renamed(self, name: str) -> str:
         """Return the tensor that has the values of *name*."""
@@ -41,7 +41,7 @@ def spread(
     """Return *graph* with the parameters of all tensors that follow from *params*.
 
     A movement's result has its operand's parameters; a pad's only if the padding value is a code; an operand with no
-    other reader has its movement's parameters. A constant that was rearranged has those of its source. An activation is
+    other reader has its movement's parameters. A rearranged constant has the parameters of its source. An activation is
     removed if it only clips values that its codes cannot represent anyway.
     """
     known = {name: grid for name, grid in params.items() if name in graph.tensors}
@@ -106,7 +106,7 @@ def _through_movements(grids: Grids) -> None:
 
 
 def _keeps_to(grid: QParams, node: Node) -> bool:
-    """Return whether a movement of codes of *grid* gives values of codes alone: a pad adds another value."""
+    """Return whether a movement of codes of *grid* gives only values of codes; a pad may add another value."""
     if node.op != "pad":
         return True
     value = torch.tensor(node.attrs["value"], dtype=torch.float32)
@@ -146,7 +146,7 @@ def _without_clips(grids: Grids) -> None:
 
 
 def _bounds(node: Node) -> tuple[float, float] | None:
-    """Return the interval to which a node clips its operand; None if it does anything else."""
+    """Return the interval to which a node clips its operand; None if the node is no clip."""
     if node.op == "relu":
         return 0.0, float("inf")
     if node.op == "clip":

@@ -12,17 +12,17 @@ Values = list[Tensor | None]
 
 
 class RuntimeHook:
-    """Runs around one operation; what it returns takes the place of the operands, or of the results."""
+    """Runs before and after one operation. Its return values replace the operands or results."""
 
     def __init__(self, operation: Node) -> None:
         self._hook_to = operation
 
     def pre_forward_hook(self, inputs: Values, **_: Any) -> Values:
-        """See the operands, quantized where the operation is; return those to run on."""
+        """Receive the operands, quantized if the operation is quantized. Return the operands to use."""
         return inputs
 
     def post_forward_hook(self, outputs: Values, **_: Any) -> Values:
-        """See the results, quantized where the operation is; return those to keep."""
+        """Receive the results, quantized if the operation is quantized. Return the results to keep."""
         return outputs
 
 
@@ -38,11 +38,11 @@ class QuantOPRuntimeHook(RuntimeHook):
         super().__init__(operation)
 
     def pre_forward_hook(self, inputs: Values, **named: Any) -> Values:
-        """See raw and quantized operands and their configurations; return those to run on."""
+        """Receive raw and quantized operands and their configurations. Return the operands to use."""
         return list(named.get("quant_inputs", inputs))
 
     def post_forward_hook(self, outputs: Values, **named: Any) -> Values:
-        """See raw and quantized results and their configurations; return those to keep."""
+        """Receive raw and quantized results and their configurations. Return the results to keep."""
         return list(named.get("quant_outputs", outputs))
 
 

@@ -1,8 +1,8 @@
 """Quantized ONNX graphs on integers: each operator that a platform has runs by that platform's integer function.
 
-Between quantizations an ONNX model computes in float. Here the parameters of every tensor are read off the
-quantizations, and an operator of the registry whose operands and result have parameters gets what the platform provides
-for them, where a scheme of the platform fits. Operations that the platform does not declare stay float, on the values
+Between quantizations an ONNX model computes in float. The parameters of every tensor are read from the quantizations.
+If operands and result of a registry operator have parameters and a scheme of the platform fits, the platform provides
+the operator's numbers. Operations that the platform does not declare stay float, on the values
 of codes, and their results are quantized.
 """
 
@@ -45,7 +45,7 @@ it is computed in float; the name of the platform."""
 OUTPUTS = "integer.outputs"
 """Graph.extra: the outputs of the model, by its names: two of them may be one tensor of the integer graph."""
 SHOWN = 3
-"""Nodes whose reasons one error lists."""
+"""The largest number of nodes that one error lists with their reasons."""
 QUANTIZED = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "ConvInteger", "MatMulInteger")
 
 
@@ -176,7 +176,7 @@ class _Work:
         return self._provided(node, spec, operands, given, inputs, output, tensors)
 
     def _output(self, node: Node, spec: Spec) -> QParams | None:
-        """Return the parameters of the result; of an index those of any integer."""
+        """Return the parameters of the result; for an index, those of an integer."""
         if next(iter(spec.quantization.outputs.values()), "") == "index":
             dtype = self.grids.graph.tensor(node.outputs[0]).dtype
             return QParams(dtype, torch.ones((), dtype=torch.float64), torch.tensor(0), dtype.min, dtype.max)
@@ -303,7 +303,7 @@ def check_declared(node: Node, graph: Graph) -> Scheme:
 def _as_provided(
     node: Node, graph: Graph, inputs: Mapping[str, QParams], output: QParams, constants: Mapping[str, Constant]
 ) -> Provided:
-    """Return the parameters that a platform has to declare: an index has none."""
+    """Return the parameters that a platform has to declare. An index has no parameters."""
     spec = specs()[node.op]
     named = {key: name for key, name in zip(spec.inputs, node.inputs, strict=False) if name is not None}
     index = next(iter(spec.quantization.outputs.values()), "") == "index"

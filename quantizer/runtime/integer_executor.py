@@ -23,13 +23,14 @@ from quantizer.runtime.torch_executor import TorchExecutor
 
 
 class IntegerExecutor:
-    """Runs what `integer_graph` returns."""
+    """Runs the result of `integer_graph`."""
 
     def __init__(self, graph: Graph) -> None:
         """Take *graph*, which names its platform; GraphError if `integer_graph` did not make it.
 
         Raises UnsupportedError that names every node whose platform does not declare the node's parameters: bits,
-        granularity, zero points, signs, sums that may leave the accumulator. Such a graph never runs, whatever made it.
+        granularity, zero points, signs, sums that may leave the accumulator. Such a graph never runs, whatever its
+        origin.
         """
         self.graph = graph
         self._codes, self._values, self.reasons = (
@@ -48,14 +49,14 @@ class IntegerExecutor:
 
     @property
     def floats(self) -> list[str]:
-        """Return the nodes that compute in float, since the platform declares no integer function for what they have.
+        """Return the nodes that compute in float because the platform has no integer function for them.
 
         `reasons` says why, by the node's name.
         """
         return [node.name for node in self.graph.order if not isinstance(node.parameters, Parameters)]
 
     def forward(self, inputs: Any, output_names: Sequence[str] | None = None) -> list[Tensor]:
-        """Return the named tensors, the model's outputs where none are named, in that order.
+        """Return the named tensors in that order, by default the model's outputs.
 
         inputs: real numbers, which are quantized here, or codes where the tensor's name is one of codes; by name, in
         order, or one tensor. Names of the model's tensors of codes give codes in the type of the file, all others real
@@ -83,7 +84,7 @@ class IntegerExecutor:
         return [values[tensor] for tensor in tensors]
 
     def run(self, inputs: Any) -> dict[str, Tensor]:
-        """Return every tensor: codes as int64 where it has parameters, else real numbers."""
+        """Return every tensor: int64 codes if it has parameters, else real numbers."""
         values = {name: _wide(t.data, t.qparams) for name, t in self.graph.tensors.items() if t.data is not None}
         values |= self._fed(inputs)
         for node in self.graph.order:

@@ -16,7 +16,7 @@ P = QuantizationProperty
 
 
 class LearnedStep:
-    """Quantizes in place of a configuration, with a trainable scale.
+    """Replaces a configuration's quantization, with a trainable scale.
 
     Register it with `TorchExecutor.register_quantize_delegate(config, delegate)`, train `delegate.scale`, then
     `finalize`. Its step is the size of `scale`, so that training cannot turn it round.

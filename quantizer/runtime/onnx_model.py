@@ -19,8 +19,8 @@ SMALL = 1 << 16
 def load_onnx_graph(path: Path | str, platform: str = FP32) -> Graph:
     """Return the model in *path* with its constants folded.
 
-    Raises FormatError or GraphError for what is wrong with the file, one UnsupportedError naming every operator that
-    nothing runs on *platform*.
+    Raises FormatError or GraphError for errors in the file, and one UnsupportedError that names every operator
+    without a kernel on *platform*.
     """
     from quantizer.ir.formats.onnx import load  # onnx is an extra; `folded` needs none
 
@@ -28,7 +28,7 @@ def load_onnx_graph(path: Path | str, platform: str = FP32) -> Graph:
 
 
 def folded(graph: Graph, platform: str = FP32) -> Graph:
-    """Return *graph* with nodes that read constants alone, and make small tensors, replaced by what they make.
+    """Fold nodes of *graph* that read only constants and have small results.
 
     A dequantization stays: without it a constant has no scale, and the operator that reads it is no longer
     quantized.

@@ -168,7 +168,7 @@ CORRECTED = {
 """Release of onnx -> tests whose answers it corrected: a norm of zero is 0, Attention caps its scores before
 masking, QLinearMatMul saturates int8.
 
-They, and what they expand to, are left out where an older onnx is installed.
+They and their expansions are left out if an older onnx is installed.
 """
 
 
@@ -217,7 +217,7 @@ def corrected_since(version: str) -> set[str]:
 def node_tests() -> tuple[NodeTest, ...]:
     """Return every node test by name; a test of an expanded model belongs to the operator that it expands."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # later ones compute what they expect, infinities included
+        warnings.simplefilter("ignore")  # later tests compute their expected results, including infinities
         cases = {case.name: case for case in load_model_tests(kind="node")}
     found, left_out = [], corrected_since(onnx.__version__)
     for name, case in sorted(cases.items()):

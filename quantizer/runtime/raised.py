@@ -14,7 +14,7 @@ from quantizer.core.errors import EngineError, QuantizerError
 from quantizer.core.wording import shown_path
 
 _OURS = tuple(Path(str(module.__file__)).parent for module in (quantizer, torch, np))
-"""Folders whose lines in a traceback do not show where a plugin failed."""
+"""Folders whose lines in a traceback do not belong to a plugin."""
 
 
 def raised(err: BaseException) -> str:

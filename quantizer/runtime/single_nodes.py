@@ -12,7 +12,7 @@ from quantizer.runtime.torch_executor import TorchExecutor
 def alone(graph: Graph, node: Node) -> TorchExecutor:
     """Return a function that runs *node* by its ONNX kernel on all tensors that it reads, by their names in *graph*.
 
-    Raises UnsupportedError where nothing runs it, or an operator in a body of it.
+    Raises UnsupportedError if it, or an operator in one of its bodies, has no kernel.
     """
     reads = tuple(dict.fromkeys(node.reads))
     bodies = graph.subgraphs if node.captures or _has_bodies(graph, node) else {}

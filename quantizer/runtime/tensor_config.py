@@ -205,7 +205,7 @@ class TensorQuantizationConfig:
         return Quantizer(operation="divide_float32", rounding=self.rounding, zero_point="after")
 
     def quantize(self, values: Tensor) -> Tensor:
-        """Return the values of the codes of *values*, in its type; its gradient passes where nothing is clipped."""
+        """Return *values* rounded to codes, in the same type. The gradient passes where values are not clipped."""
         step = self._step
         exact = step is None or values.dtype != torch.float32 or (values.requires_grad and torch.is_grad_enabled())
         if not exact and step is not None and step.stamp == self.stamp(values.dim()):

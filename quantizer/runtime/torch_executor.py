@@ -113,7 +113,7 @@ class TorchExecutor:
         inputs: by name (any tensor of the graph: what is fed is not computed), in the order of the graph's inputs, or
         one tensor for a graph of one input. hooks: by the name of the node.
         """
-        with torch.set_grad_enabled(False):  # as no_grad, with one object where that makes three
+        with torch.set_grad_enabled(False):  # like no_grad, but with one object instead of three
             return self._forward(inputs, output_names, hooks)
 
     __call__ = forward

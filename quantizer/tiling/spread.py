@@ -20,7 +20,7 @@ class Spread:
     """Places that the padding crops at the start."""
 
     def tile(self, output: Span) -> tuple[Span, Span, int]:
-        """Return the elements that reach *output*, the places cropped before and after it, and those added after.
+        """Return the elements that contribute to *output*, places cropped before and after it, and places added after.
 
         An element more is read where a gap between elements would lie at an end. Empty for places after all elements.
         """

@@ -68,7 +68,7 @@ def stacked_shapes(
 ) -> dict[str, Shape] | None:
     """Return the shapes of *count* data sets one after another along *axis*; None if that is not a legal case.
 
-    It is one where the axis cuts activations alone, is not that of the channels, and the output grows along it alone.
+    The axis must cut only activations, must not be the channel axis, and the output must grow only along it.
     """
     found = _stacked_shapes(spec, tuple(shapes.items()), tuple(attrs.items()), axis, count)
     return None if found is None else dict(found)
@@ -107,7 +107,7 @@ class Part:
 def parts(spec: Spec, case: Case) -> Iterator[Part]:
     """Yield the parts of a stack, each as the case that it is alone: with the constants of the whole, its axis untiled.
 
-    Raises CaseError if the case is not a stack of its axis.
+    Raises CaseError if the case is not a stack along its axis.
     """
     return (part_at(spec, case, place) for place in range(len(sizes_of_parts(spec, case))))
 
@@ -153,9 +153,7 @@ def _boxes(
     whole = part(spec, shapes, attrs, {}).output
     place = next((i for i, (one, other) in enumerate(zip(first.output, whole, strict=True)) if one != other), None)
     found = []
-    for (
-        end
-    ) in ends:  # of outputs that do not depend on each other, a part lies in its operands where it lies in the output
+    for end in ends:  # if outputs are independent, a part has the same place in the operands as in the output
         output = first.output if place is None else _moved(first.output, place, end)
         inputs = {n: _moved(box, places[n], end) if n in places else box for n, box in first.inputs.items()}
         found.append((with_size(shapes, places, end[1] - end[0]), output, inputs))
@@ -167,5 +165,5 @@ def _moved(box: Box, axis: int, end: tuple[int, int]) -> Box:
 
 
 def _alone(data: DataRecipe, axis: str, own: tuple[str, int]) -> DataRecipe:
-    """Return the recipe of one part: a plain one where it is that of the constants, too."""
+    """Return the recipe of one part; a plain recipe if the constants have the same one."""
     return DataRecipe(data.set, data.seed, stack=None if own == (data.set, data.seed) else Stack(axis, (own,)))

@@ -164,7 +164,7 @@ def _places(axes: Any, rank: int) -> dict[int, Expression]:
 def _halo(
     spec: Spec, tile: Tile, rule: TileRule, cut: _Cut, shapes: Mapping[str, Shape], bound: Mapping[str, Any]
 ) -> Tile:
-    """Return the input window of output rows [start, stop): what lies outside the tensor becomes padding.
+    """Return the input window of output rows [start, stop). Places outside the tensor become padding.
 
     A window wholly outside sees an empty slice and padding only.
     """

@@ -124,6 +124,35 @@ def test_one_lsb_is_red_with_the_element_the_interval_and_a_replay_file(vendor):
     assert shown[1] == " --op-specs=my_specs/double.yaml --op-plugins=my_plugins"
 
 
+def test_a_case_is_replayed_beside_a_plugin_whose_spec_lies_elsewhere(vendor):
+    vendor.write("other")
+    (vendor.root / "my_specs").rename(vendor.root / "other_specs")
+    vendor.write(result=OFF_BY_ONE)
+    result = vendor.run("other_specs", "-k", "double-a8-ideal", "-p", "no:xdist")
+    printed = next(line.split()[1:] for line in result.outlines if line.startswith("  replay "))
+    assert "other_specs" not in " ".join(printed)
+    again = vendor.quantizer(*printed[1:])
+    assert (again.returncode, again.stderr) == (1, "")
+    exported = vendor.quantizer("case", "export", *printed[3:], "-o", "exported")
+    assert exported.returncode == 0, exported.stderr
+    assert (vendor.root / "exported/case.npz").is_file()
+
+
+def test_the_record_has_the_ratio_and_the_checks_that_the_failure_shows(vendor):
+    """The error grows with the tensor, so that it is smaller once the case has been made smaller."""
+    vendor.write(result=f"{OFF_BY_ONE} * x.numel()")
+    result = vendor.run("-k", "a8-ideal", "-p", "no:xdist")
+    assert result.ret == 1
+    text = result.stdout.str()
+    (ratio,) = re.findall(r"^  worst .* ratio (\S+)$", text, re.MULTILINE)
+    (line,) = (vendor.root / "reports/out/records.jsonl").read_text().splitlines()
+    checks = json.loads(line)["checks"]
+    assert f"{checks['arithmetic']['ratio']:.3g}" == ratio
+    (also,) = re.findall(r"^  also  +(.*) fail$", text, re.MULTILINE) or [""]
+    failed = {name for name, check in checks.items() if check.get("failed")}
+    assert failed == {"arithmetic", *filter(None, also.split(", "))}
+
+
 def test_ties_rounded_the_other_way_are_red(vendor):
     vendor.write(result=HALF_UP)
     result = vendor.run("-k", "a8-ideal")

@@ -94,7 +94,7 @@ def test_export_writes_a_new_folder_only(tmp_path, capsys):
                 "case",
                 "export",
                 "quantizer/platforms/compass/cases/defects/compass-batch_dependent_softmax.json",
-                "--to",
+                "-o",
                 str(target),
             ]
         )
@@ -116,7 +116,7 @@ def test_export_writes_a_new_folder_only(tmp_path, capsys):
                 "case",
                 "export",
                 "quantizer/platforms/compass/cases/defects/compass-batch_dependent_softmax.json",
-                "--to",
+                "-o",
                 str(target),
             ]
         )

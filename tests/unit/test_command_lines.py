@@ -22,7 +22,7 @@ WRONG = [
     ("campaign -x", "-x: no such option. Options: --cluster, --examples"),
     ("campaign --examples 1 --workers 2 --cluster x", "--cluster and --workers exclude each other. Remove one."),
     ("optimize", "one of -c/--cfg, -p/--plugin, -f/--field, --compare must be given."),
-    ("case export b.json", "--to missing. Write quantizer case export --to TO FILE."),
+    ("case export b.json", "-o/--output missing. Write quantizer case export --output OUTPUT FILE."),
     ("compare a.npz", "REFERENCE.npz missing. Write quantizer compare TARGET.npz REFERENCE.npz."),
 ]
 

@@ -115,10 +115,10 @@ def test_a_failure_shows_codes_numbers_and_terms_and_its_file_holds_the_tensors(
 @pytest.mark.parametrize("op", sorted(SESSION.library.specs))
 def test_every_operator_is_exported_with_what_is_expected_and_what_was_got(op, tmp_path, monkeypatch, capsys):
     (trial, *_) = trials(op, count=9)
-    monkeypatch.setattr("quantizer.conformance.setup.session.open_session", lambda *_: SESSION)
+    monkeypatch.setattr("quantizer.conformance.setup.session.open_session", lambda *_, **__: SESSION)
     path = tmp_path / "case.json"
     write_replay(path, op, trial, [], "")
-    assert main(["case", "export", str(path), "--to", str(tmp_path / "out")]) == 0
+    assert main(["case", "export", str(path), "-o", str(tmp_path / "out")]) == 0
     assert "wrote case.npz, case.json" in capsys.readouterr().out
     described = json.loads((tmp_path / "out" / "case.json").read_text())
     with np.load(io.BytesIO((tmp_path / "out" / "case.npz").read_bytes())) as archive:
@@ -135,7 +135,7 @@ def test_a_case_that_ended_its_process_is_not_run_again_for_its_file(tmp_path):
     (trial, *_) = trials("relu")
     ran = []
     trial.engine = OneTooHigh(SESSION.engine)
-    trial.engine.run = lambda *_: ran.append(1)
+    trial.engine.run = lambda *_, **__: ran.append(1)
     write_replay(tmp_path / "one.json", "item", trial, [], "", ran=False)
     assert not ran and "tensors" not in json.loads((tmp_path / "one.json").read_text())
 

@@ -1,6 +1,7 @@
 """A run that a plugin or an engine changed the files of is not whole: which files those are."""
 
 import os
+import py_compile
 import sys
 import types
 from pathlib import Path
@@ -31,22 +32,33 @@ OTHER = (
     "run/notes.txt",
     "run/my_specs/.cache/x.py",
     "code/quantizer/__pycache__/x.pyc",
+    f"code/quantizer/__pycache__/edited.{TAG}.pyc",
 )
+
+
+def _compile(source: Path) -> None:
+    """Compile a source file, long ago."""
+    compiled = Path(inputs._compiled(str(source)))
+    py_compile.compile(str(source), str(compiled), doraise=True)
+    os.utime(compiled, (0, 0))
 
 
 @pytest.fixture
 def seen(tmp_path, monkeypatch):
     """Return what watches a run in the folder `run`, with this package in `code`."""
-    for name in ("run/my_specs/a.yaml", "code/quantizer/__init__.py", f"code/quantizer/__pycache__/cli.{TAG}.pyc"):
+    for name in ("run/my_specs/a.yaml", *(f"code/quantizer/{name}.py" for name in ("__init__", "cli", "edited"))):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
         os.utime(tmp_path / name, (0, 0))
+    for name in ("cli", "edited"):
+        _compile(tmp_path / f"code/quantizer/{name}.py")
+    (tmp_path / "code/quantizer/edited.py").write_text("# edited after it was compiled")
     module = types.ModuleType("numbers_of_others")
     module.__file__ = str(tmp_path / "lib/numbers_of_others.py")
-    for path in map(Path, (module.__file__, inputs._compiled(module.__file__))):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch()
-        os.utime(path, (0, 0))
+    path = Path(module.__file__)
+    path.parent.mkdir()
+    path.touch()
+    _compile(path)
     monkeypatch.setitem(sys.modules, "numbers_of_others", module)
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path / "path")])
     monkeypatch.setattr(inputs.quantizer, "__file__", str(tmp_path / "code/quantizer/__init__.py"))
@@ -75,12 +87,21 @@ def test_what_a_run_writes_by_itself_is_not_a_change(seen, tmp_path, name):
     assert seen.changed() is None
 
 
+def test_a_compiled_module_that_another_run_removed_is_not_a_change(seen, tmp_path):
+    (tmp_path / f"code/quantizer/__pycache__/cli.{TAG}.pyc").unlink()
+    assert seen.changed() is None
+    (tmp_path / "code/quantizer/cli.py").unlink()
+    assert seen.changed() == str(tmp_path / "code/quantizer/cli.py")
+
+
 def test_compiled_modules_of_ours_that_appeared_are_removed(seen, tmp_path):
     """Any process may have written them, and the next one would run them in place of the source."""
-    old, new = (tmp_path / f"code/quantizer/__pycache__/{name}.{TAG}.pyc" for name in ("cli", "new"))
+    names = ("cli", "edited", "new")
+    old, outdated, new = (tmp_path / f"code/quantizer/__pycache__/{name}.{TAG}.pyc" for name in names)
     new.write_bytes(b"x")
     seen.sweep()
     assert old.exists()
+    assert not outdated.exists()
     assert not new.exists()
 
 

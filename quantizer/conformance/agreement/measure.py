@@ -85,7 +85,7 @@ POPULATIONS: Mapping[str, Callable[[Target], Iterator[Case]]] = {"random": rando
 
 
 def compare(target: Target, engine: Engine, population: str, elements: int = ELEMENTS) -> Agreement:
-    """Return how far *engine* agrees with our own on *population*, over at least *elements* elements."""
+    """Compare *engine* with the built-in functions on *population*, over at least *elements* elements."""
     found, in_a_row = Agreement(), 0
     for case in POPULATIONS[population](target):
         if found.elements >= elements or in_a_row >= PATIENCE:

@@ -28,7 +28,7 @@ class Pairing:
     engine: str
     version: str
     isa: str
-    """The level of instructions that the engine was held to, or that nothing was pinned."""
+    """The level of instructions that the engine was limited to; says so if there was no limit."""
     target: Target
     random: Agreement
     tied: Agreement
@@ -47,7 +47,7 @@ class Pairing:
 
 
 def pair(target: Target, engine: Engine, elements: int) -> Pairing:
-    """Compare *engine* with our own on both populations of *target*."""
+    """Compare *engine* with the built-in functions on both populations of *target*."""
     platform = target.platform
     known = [
         defect

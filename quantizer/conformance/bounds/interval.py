@@ -1,4 +1,4 @@
-"""Intervals of float64 ends, rounded outward so that our own arithmetic can never make an enclosure unsound."""
+"""Intervals with float64 ends, rounded outward: rounding errors here never make an enclosure unsound."""
 
 from __future__ import annotations
 

@@ -39,8 +39,9 @@ def linear(
     """Return f(x) +- f_abs(dx) for f linear (or affine) in all operands together; the exact range.
 
     f and f_abs take float64 arrays by name; f_abs is f with absolute coefficients and without a constant, so that
-    |f(x') - f(x)| <= f_abs(|x' - x|). *terms*: most summands behind one output element, for our own rounding; None:
-    the elements of all operands (no operator reads an element twice for one output element). *centre*: f of the
+    |f(x') - f(x)| <= f_abs(|x' - x|). *terms*: the largest number of summands of one output element, for the rounding
+    of the bound itself; None: the elements of all operands (no operator reads an element twice for one output
+    element). *centre*: f of the
     values, where it is known.
     """
     count = sum(np.size(value) for value, _ in operands.values()) if terms is None else terms

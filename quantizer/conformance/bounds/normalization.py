@@ -12,9 +12,9 @@ from quantizer.conformance.bounds.interval import TINY, UNIT, FloatArray, Interv
 from quantizer.conformance.bounds.softmax import sum_of_others
 
 UNDERFLOW = 2.0**-500
-"""More than what is lost where the square of a deviation underflows."""
+"""An upper bound of the error when the square of a deviation underflows."""
 SLOPE_PAIRS = 1 << 16
-"""Most (element, element) pairs for which slopes are bounded one by one."""
+"""The largest number of (element, element) pairs for which slopes are bounded one by one."""
 
 
 @np.errstate(all="ignore")
@@ -70,7 +70,7 @@ class _Moments:
     stretch: FloatArray
     """Radius of the spread."""
     error: FloatArray
-    """Radius that our own rounding adds to a deviation (already in shift and stretch)."""
+    """Radius that the rounding of the bound itself adds to a deviation (already part of shift and stretch)."""
 
 
 def _moments(x: FloatArray, dx: FloatArray) -> _Moments:

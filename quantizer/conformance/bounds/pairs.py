@@ -132,7 +132,7 @@ def _product(first: FloatArray, second: FloatArray) -> tuple[FloatArray, FloatAr
 
 
 def _halves(values: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return two float64 of at most 26 bits whose sum is each value."""
+    """Split each value into two float64 numbers of at most 26 bits that add up to it."""
     spread = SPLITTER * values
     high = spread - (spread - values)
     return high, values - high

@@ -16,8 +16,8 @@ IndexArray = npt.NDArray[np.integer]
 def resize_linear(x: FloatArray, dx: FloatArray, weights: Mapping[int, FloatArray]) -> Interval:
     """Return sum(c_i * x_i) +- sum(|c_i| * dx_i), c the product of the weights (out, in) of each named axis.
 
-    A weight is the fraction of a position, which float64 knows to a few units of rounding of the largest position: our
-    own slack holds that error times the largest element.
+    A weight is the fraction of a position. In float64 its error is a few rounding units of the largest position. The
+    slack covers this error times the largest element.
     """
     centre, radius, magnitude = x, dx, np.abs(x)
     largest = float(np.max(magnitude + dx, initial=0.0))

@@ -36,7 +36,7 @@ def code_interval(
 ) -> tuple[CodeArray, CodeArray]:
     """Return the smallest and the largest allowed code of every element.
 
-    *v_over_s*: the exact real number in steps of the output, as float64; *magnitude*: the sum of |terms| behind it;
+    *v_over_s*: the exact real number in steps of the output, as float64; *magnitude*: the sum of |terms|;
     *e_over_s*: what further rounding stages add, in steps. With `t = 2^-40 * max(1, magnitude)`:
 
         nearest     sat(ceil(v/s - e - 1/2 - t) + z) .. sat(floor(v/s + e + 1/2 + t) + z)
@@ -53,7 +53,7 @@ def code_interval(
     inner = z if zero_point_first else np.zeros_like(z)
     t = RESOLUTION * np.maximum(np.maximum(1.0, size + np.abs(inner)), e)
     spread = e + t + 0.5 if rounding.startswith("half") else e + t
-    w = v + inner  # what the mode sees: with the zero point inside, the parity or the sign is that of the code
+    w = v + inner  # the number that the mode rounds: with the zero point inside, parity and sign are those of the code
     low = _saturated(_lowest(w - spread, rounding), z - inner, qmin, qmax, -UNREACHABLE)
     high = _saturated(_highest(w + spread, rounding), z - inner, qmin, qmax, UNREACHABLE)
     if exact is not None:
@@ -75,9 +75,9 @@ def _decide(
     qmin: int,
     qmax: int,
 ) -> None:
-    """Set the codes of *where* to those of the exact numbers.
+    """Set the codes at *where* to the codes of the exact numbers.
 
-    zeros: what the mode sees of the zero point, and all of it.
+    zeros: the part of the zero point that is added before rounding, and the whole zero point.
     """
     befores, wholes = (np.broadcast_to(part, low.shape) for part in zeros)
     if isinstance(exact, Pair):

@@ -26,7 +26,7 @@ def set_valued(f: ArrayFunction, x: FloatArray, dx: FloatArray) -> Interval:
 def modulo(x: Interval, y: Interval, *, truncated: bool = False) -> Interval:
     """Return the set of x - k*y, k = floor(x/y), or trunc(x/y) where *truncated* (the sign of x, as C's fmod).
 
-    Where k differs over the box, the result is the whole range of remainders; a divisor that may be zero gives an
+    If k differs over the box, the result is the whole range of remainders. A divisor that may be zero gives an
     infinite enclosure.
     """
     corners = [_quotient(a, b, truncated=truncated) for a in (x.lo, x.hi) for b in (y.lo, y.hi)]

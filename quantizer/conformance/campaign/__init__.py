@@ -1,1 +1,1 @@
-"""Soaking: generated cases for hours, on any executor, with a journal that survives whatever ends the run."""
+"""Soak tests: generated cases for hours, on any executor, with a journal that survives a crash of the run."""

@@ -18,7 +18,7 @@ from quantizer.core.files import replace_files
 AHEAD = 3
 """Units that wait for each worker."""
 ATTEMPTS = 3
-"""How often a unit is tried whose worker dies."""
+"""The number of attempts for a unit whose worker dies."""
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,10 @@ class _Run:
             self._keep(task, json.dumps({"shrunk": task.cause, "of": task.unit, "case": task.case}, sort_keys=True))
 
     def _broken(self, tasks: list[Task]) -> None:
-        """Replace an executor that a process broke. Its open tasks run one at a time, to find the one that broke it."""
+        """Replace an executor that a process broke.
+
+        The tasks that have not finished run one at a time, to find the one that broke the executor.
+        """
         suspects = [*tasks, *self._under_way.values(), *self._suspects]
         done = {task for task, count in self._attempts.items() if count >= ATTEMPTS}
         self._suspects = [task for task in dict.fromkeys(suspects) if task not in done]

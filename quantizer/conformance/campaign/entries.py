@@ -15,7 +15,7 @@ from quantizer.core.reading import Readable, one_line
 JOURNALED = Readable("an entry of a journal", 1 << 40, CaseError, "Name another folder.")
 """The lines of a journal are read one by one."""
 BINS = 20
-"""Bins of a histogram of ratios from 0 to 1; one more holds what lies above."""
+"""Bins of a histogram of ratios from 0 to 1. One more bin counts larger ratios."""
 
 
 class Found(Struct, forbid_unknown_fields=True):
@@ -48,7 +48,7 @@ class ShrunkEntry(Struct, forbid_unknown_fields=True):
 
 
 def read_entry(line: bytes, where: str) -> dict[str, Any]:
-    """Return the entry that *line* is, checked; CaseError with *where* for anything else."""
+    """Return the entry in *line*; CaseError with *where* if it is not valid."""
     raw = JOURNALED.parsed(JOURNALED.decoded(line, where), where)
     refuse_unreleased(raw, where)
     try:

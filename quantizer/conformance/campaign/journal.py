@@ -38,7 +38,10 @@ class Journal:
         self._drop_torn_line()
 
     def entries(self) -> Iterator[dict[str, Any]]:
-        """Yield every entry in the order in which it was written; of a unit that was written twice, the first."""
+        """Yield the entries in the order in which they were written.
+
+        If a unit was written twice, only its first entry.
+        """
         if not self._path.exists():
             return
         seen: set[int] = set()
@@ -70,7 +73,7 @@ class Journal:
         if not self._path.exists():
             return
         with JOURNALED.opened(self._path, str(self._path)):
-            pass  # nothing else than a file is truncated
+            pass  # only a regular file is truncated
         with self._path.open("rb+") as stream:
             stream.seek(0, os.SEEK_END)
             end = stream.tell()

@@ -33,7 +33,7 @@ class Plan:
     targets: tuple[str, ...]
     """Names of targets, `op-scheme-platform`."""
     examples: Count | None
-    """How many in all; None: until the time is over."""
+    """The number of units; None: until the time is over."""
     seed: int = 0
     engine: str = "builtin"
     specs: tuple[str, ...] = ()
@@ -52,7 +52,7 @@ class Plan:
 
     @staticmethod
     def from_json(text: str, where: str) -> Plan:
-        """Read what `to_json` wrote; CaseError with *where* for anything else."""
+        """Read the output of `to_json`; CaseError with *where* if it is not valid."""
         raw = PLANNED.parsed(text, where)
         refuse_unreleased(raw, where)
         try:

@@ -33,7 +33,7 @@ class Failure:
 
 @dataclass
 class Totals:
-    """Sums over the units of a campaign; the order of units changes nothing."""
+    """Sums over the units of a campaign. They do not depend on the order of units."""
 
     units: set[int] = field(default_factory=set)
     examples: int = 0

@@ -92,7 +92,7 @@ class Tally:
     def add(self, case: Case, verdicts: list[Verdict], *, again: bool = False) -> None:
         """Count the verdicts of one case once for each of its data sets; histograms take only its worst ratio.
 
-        again: the case is a part of one that was counted, or that one by what shows in none of its parts.
+        again: the case is a part of a stack that was counted, or the stack itself, for failures that no part shows.
         """
         sets = len(case.data.sets)
         self._content["examples"] += 0 if again else sets

@@ -82,9 +82,8 @@ def _roundings(trial: Trial) -> set[RoundingMode]:
 def _rounded(trial: Trial, exact: Interval) -> Interval:
     """Widen *exact* by the largest change of the last rounding: half a step, or a whole step in its direction.
 
-    On the grid of a narrow float a step is one code. Rounding toward zero moves a number up or down by its sign, and
-    the sign that counts may be that of the code: where a platform adds the zero point first, either direction is
-    possible.
+    On the grid of a narrow float a step is one code. Rounding toward zero moves a number up or down by its sign. If a
+    platform adds the zero point first, the sign of the code decides. So either direction is possible.
     """
     scale, modes = float(trial.output.scale), _roundings(trial)
     falls, rises = ({"down", "toward_zero", "stochastic"}, {"up", "toward_zero", "stochastic"})

@@ -66,7 +66,7 @@ def _by_model(trial: Trial) -> Verdict:
 
 
 def _exactly(trial: Trial) -> Verdict | None:
-    """Judge a plugin by exact arithmetic where the platform's own functions lose bits. RELU6 clips at exactly 6."""
+    """Judge a plugin by exact arithmetic if the platform's own functions lose bits. RELU6 clips at exactly 6."""
     platform = trial.target.platform
     sums = platform.accumulator.model_copy(update={"float32": [], "float32_before": []})
     update = {"accumulator": sums, "activations": {name: name for name in platform.activations}}
@@ -81,8 +81,8 @@ def _exactly(trial: Trial) -> Verdict | None:
 def _in_float32(trial: Trial) -> Verdict | None:
     """Judge a plugin that adds in float32 in any order, if the platform declares float32 sums.
 
-    2**-24 of the summed magnitudes of raw codes for each term where they leave the whole numbers of float32, as much
-    for the product, its shift and what the constant has absorbed where that leaves them; below, all of it is exact.
+    Each term adds 2**-24 of the summed magnitudes of raw codes if these exceed the integers of float32. The product,
+    its shift and the terms absorbed by the constant add as much if they exceed them. Smaller numbers are exact.
     """
     rescale, family, declared = (
         trial.parameters.rescale,
@@ -125,7 +125,7 @@ def _movement(trial: Trial) -> Verdict:
         return judge_by_reference(trial)
     real = trial.y_hat / float(output.scale)
     whole, scale = np.rint(real), float(output.scale)
-    moved = whole * scale == trial.y_hat  # whatever float64 lost of the code's real value
+    moved = whole * scale == trial.y_hat  # the error of float64 in the code's real value
     real = np.where(moved, whole, real)
     quantizer = trial.target.platform.quantizer
     exact = quantizer.operation == "exact" or np.abs(real - np.rint(real)) < RESOLUTION * np.abs(real)
@@ -175,4 +175,4 @@ _READINGS: Mapping[str, Callable[[Trial], Verdict | None]] = {
     "undisclosed_stages": lambda _: None,
     "rounded_once": judge_by_reference,
 }
-"""Reading -> its judge, which returns None for a case that the platform's arithmetic judges all the same."""
+"""Reading -> its judge, which returns None for a case that the platform's own arithmetic judges instead."""

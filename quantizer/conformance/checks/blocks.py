@@ -23,7 +23,7 @@ EXACT_LIMIT = 2.0**53
 
 
 def weight_in_blocks(trial: Trial) -> str | None:
-    """Return the weight that the scheme stores in blocks; None if there is none."""
+    """Return the weight that the scheme stores in blocks, or None."""
     if trial.target.scheme.grid != "blocks":
         return None
     return next(
@@ -47,7 +47,7 @@ def one_block(trial: Trial, name: str, block: int) -> Trial:
 
 
 def columns_of(trial: Trial, name: str) -> list[tuple[Array, Array]]:
-    """Return the exact sum of each block and that of |terms|, then the constant's codes: 0 where there is none."""
+    """Return the exact sum of each block, the sum of |terms|, and the codes of the constant (0 without a constant)."""
     size, item = trial.target.scheme.weight.block or 1, trial.spec.inputs[name]  # type: ignore[union-attr]
     length = trial.centred[name].shape[item.block_axis or 0]
     alone = [one_block(trial, name, block) for block in range(-(-length // size))]

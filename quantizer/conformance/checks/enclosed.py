@@ -26,7 +26,7 @@ Array = NDArray[Any]
 OPERAND = 2.0 * UNIT
 """Relative error of a dequantized operand in float32."""
 FOLDED = 6
-"""Roundings of a quotient, a product and a difference for `b`, a product, a sum, and that of `a * z_x`."""
+"""The six roundings: a quotient, a product and a difference for `b`; a product; a sum; and `a * z_x`."""
 
 
 def enclosed(trial: Trial, *, zero_point_first: bool = False, off_by: Array | float = 0.0) -> Verdict:
@@ -53,7 +53,7 @@ def enclosed(trial: Trial, *, zero_point_first: bool = False, off_by: Array | fl
 
 
 def _rounding(trial: Trial) -> Declared:
-    """Return the last rounding: the platform's, and that of its quantizer where real numbers become codes or fill."""
+    """Return the last rounding: the platform's, or its quantizer's if real numbers become codes or fill."""
     if trial.spec.error_model.kind != "movement":
         return Declared()
     platform, first = trial.target.platform, trial.spec.inputs[trial.spec.activations[0]]

@@ -11,7 +11,10 @@ CHECK = "engine"
 
 
 def engine(trial: Trial) -> Verdict | None:
-    """Compare codes with our own engine's under the same parameters. None if ours is under test or need not agree."""
+    """Compare the codes with those of the built-in engine under the same parameters.
+
+    None if the built-in engine is under test, or need not agree.
+    """
     if isinstance(trial.engine, BuiltinEngine) or trial.target.platform.enclosing is not None:
         return None
     wanted = BuiltinEngine().run(trial.call, trial.codes, trial.parameters).codes.numpy()

@@ -23,7 +23,7 @@ Array = NDArray[Any]
 Detail = Callable[[tuple[int, ...]], Mapping[str, str]]
 CHECK = "arithmetic"
 ALONE = ("concatenation", "comparison", "selection")
-"""Families whose operands go to the output one by one."""
+"""Families that rescale each operand separately."""
 NUDGES: Mapping[str, tuple[int, int]] = {
     "q31_single": (0, 0),
     "q15_single": (0, 0),
@@ -36,7 +36,7 @@ INT64 = 1 << 62
 def rounded(sums: Array, mantissa: Array | int, shift: Array | int, variant: str) -> Array:
     """Return floor((sum * mantissa + 2**(shift - 1) + nudge) / 2**shift), the nudge where shift > 31.
 
-    Source: a high multiply and a shift, whose two floors are one.
+    Source: a high multiply and a shift; two floors in a row equal one floor.
     """
     whole = np.asarray(sums).astype(np.int64)
     m, s = np.asarray(mantissa).astype(np.int64), np.asarray(shift).astype(np.int64)
@@ -62,7 +62,7 @@ def judge_rounded(trial: Trial, numbers: Array, made_of: str, detail: Detail | N
 
 
 def judge_widened(trial: Trial, rescale: Rescale, parts: Mapping[str, Array]) -> Verdict:
-    """Judge a sum whose operands are each rescaled to a common scale and rounded before they are added."""
+    """Judge a sum that rescales each operand to a common scale, rounds it, and then adds."""
     total = np.zeros(trial.output_shape, dtype=np.int64)
     zeros = {name: values * 0 for name, values in trial.centred.items()}
     for name, part in parts.items():

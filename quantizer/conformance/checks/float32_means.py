@@ -46,7 +46,10 @@ def replayed_mean(trial: Trial, rescale: Rescale) -> Verdict:
 
 
 def _added(trial: Trial, scale: float) -> Array:
-    """Return float32 sums of dequantized codes along the axes of the case: of two terms at most, in whatever order."""
+    """Return float32 sums of dequantized codes along the axes of the case.
+
+    With at most two terms, the order is irrelevant.
+    """
     attrs: Mapping[str, Any] = trial.case.attrs
     axes = tuple(int(axis) for axis in attrs["axes"])
     real = trial.centred["x"].numpy().astype(F32) * F32(scale)

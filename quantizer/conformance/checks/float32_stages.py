@@ -1,7 +1,6 @@
 """Variants whose float32 steps are declared one by one: each step is replayed, so that exactly one code is right.
 
-The orders of operations are those that `core.platforms.Variant` states; nothing here is shared with the integer
-forward.
+`core.platforms.Variant` states the orders of operations. This code shares nothing with the integer forward.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from quantizer.numerics.qparams import Rescale
 
 
 def replayed(trial: Trial) -> Verdict | None:
-    """Return the verdict of a variant that this module replays; None for all others."""
+    """Return the verdict for a variant that this module replays, else None."""
     rescale = trial.parameters.rescale
     if rescale is None:
         return None

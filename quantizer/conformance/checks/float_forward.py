@@ -80,7 +80,7 @@ def _mean(trial: Trial) -> Array:
 
 
 def _by_ulps(trial: Trial) -> Array:
-    """Bound a library function: some ulps of its value, and as many of the largest terms that it subtracts."""
+    """Bound a library function: a few ulps of its value, plus as many ulps of the largest terms that it subtracts."""
     relative = lost(2 * TRANSCENDENTAL_ULPS) * np.abs(trial.magnitude(trial.doubles))
     return np.asarray(relative + 2 * TRANSCENDENTAL_ULPS * _half_ulp(trial.y))
 

@@ -40,7 +40,7 @@ Array = NDArray[Any]
 def tiled(trial: Trial) -> Verdict | None:
     """Judge the tiled run: codes equal the untiled ones; a tiled float forward stays within the `float` bound.
 
-    None for a case that is not cut.
+    None for a case without tiles.
     """
     if isinstance(trial.spec.tiling, NoTiling):
         return inconclusive("tiled", trial.spec.tiling.none)
@@ -66,9 +66,9 @@ def tiled(trial: Trial) -> Verdict | None:
 
 
 def owed(trial: Trial) -> tuple[Array, Array]:
-    """Return the codes that a run of the same numbers in another shape or order must give: those of the first run.
+    """Return the codes of the first run: a run of the same numbers in another shape or order must give them too.
 
-    Of an enclosing arithmetic, which promises no order, all codes that `arithmetic` allows.
+    An enclosing arithmetic promises no order: return all codes that `arithmetic` allows.
     """
     if trial.target.platform.enclosing is None or trial.spec.error_model.kind == "index":
         return trial.got, trial.got

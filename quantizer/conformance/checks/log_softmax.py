@@ -23,9 +23,10 @@ FLOAT64_UNIT = 2.0**-50
 
 
 def logarithms(trial: Trial) -> Verdict:
-    """Judge codes of `distance * s_x / s_y - log(sum) / s_y`, the sum being that of the provided exponentials.
+    """Judge the codes of `distance * s_x / s_y - log(sum) / s_y`, where `sum` adds the provided exponentials.
 
-    Where one exponential alone is left and scales are powers of two, nothing is lost: ties go as the platform declares.
+    If only one exponential is left and scales are powers of two, the result is exact, and ties round as the platform
+    declares.
     """
     table = trial.parameters.tables.get("exp")
     if table is None:

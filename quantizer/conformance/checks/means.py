@@ -70,7 +70,7 @@ def mean_ratios(rescale: Rescale, numbers: list[int]) -> dict[int, Fraction]:
 
 
 def _is_global(trial: Trial) -> bool:
-    """Return whether one window without padding covers the whole image, for which the float32 mean has a kernel."""
+    """Return whether one window without padding covers the whole image. The float32 mean has a kernel for that case."""
     attrs: Mapping[str, Any] = trial.case.attrs
     return tuple(attrs["kernel"]) == trial.case.shapes["x"][2:] and not any(attrs["padding"])
 

@@ -294,7 +294,9 @@ def _integer_multiplier(
     lost: Fraction = Fraction(FLOAT32_CODES),
     shared: bool = False,
 ) -> Finding:
-    """An unsigned integer near the ratio: half a unit under the rule's own shift, or `bits` of it under another one.
+    """An unsigned integer near the ratio.
+
+    It is within half a unit under the rule's own shift, or within `bits` bits under another shift.
 
     *lost*: the relative error that float32 may add to the ratio; 0 if the operations that form it are declared and
     replayed. *shared*: under the finest shift that all channels fit, where the platform has one for all, the bits below

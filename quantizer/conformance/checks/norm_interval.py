@@ -19,7 +19,7 @@ Array = NDArray[Any]
 ROOT_PLACES = 15
 """Binary places of the inverse root: its largest value is 1."""
 NORMAL_PLACES = 8
-"""Binary places by which its product with the deviation is shifted."""
+"""The right shift, in bits, of the product of inverse root and deviation."""
 FLOATS = 1 + 2.0**-40
 """Error of float64 in the interval ends that are computed here."""
 NEAR_TIE = 2.0**-30
@@ -55,10 +55,10 @@ def effective_beta(trial: Trial, shape: tuple[int, ...]) -> Array:
 
 
 def is_integer(trial: Trial) -> bool:
-    """Return whether the platform looks inverse roots up and shifts; else its arithmetic is exact up to its root.
+    """Return whether the platform reads inverse roots from a table and shifts.
 
-    multiplier_shift alone does not say so: the platform's own rule has a table. An operator without one is taken at
-    its word.
+    Otherwise its arithmetic is exact except for the root. The multiplier `multiplier_shift` alone does not show it. The
+    platform's own rule must provide a table. An operator without a rule is taken at its word.
     """
     platform, rule = trial.target.platform, trial.built_in
     shifts = platform.requantize.get(trial.spec.quantization.family, platform.requantize["default"])
@@ -73,7 +73,7 @@ def lines(trial: Trial) -> tuple[Array, Array, int]:
 
 
 def standardized(trial: Trial) -> Array:
-    """Return deviation / standard deviation of the codes, without epsilon; 0 where nothing deviates."""
+    """Return deviation / standard deviation of the codes, without epsilon; 0 for constant rows."""
     deviation, variance, _ = lines(trial)
     standard = deviation / np.sqrt(np.where(variance > 0, variance, 1.0))
     return np.asarray(standard.reshape(trial.output_shape))
@@ -188,7 +188,7 @@ def norm_enclosure(trial: Trial, operands: dict[str, tuple[Array, Array]]) -> In
 
 
 def norm_float_radius(trial: Trial) -> Array:
-    """Return how far a float32 forward may be from y, whatever order it adds in; without a mean c is x, and a is 0.
+    """Return how far a float32 forward may be from y in any order of additions. Without a mean, c is x and a is 0.
 
     With u = 2**-24, g(n) = n*u / (1 - n*u), c the exact deviations, s = sqrt(var + eps):
     the mean is off by m <= g(N) * mean|x|, so a deviation by a <= m + u * (|c| + m); the root mean square of computed

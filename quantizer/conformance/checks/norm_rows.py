@@ -1,4 +1,4 @@
-"""The rows of a normalisation: N elements of x each, whatever its axes are called."""
+"""The rows of a normalization: N elements of x each, independent of the names of the axes."""
 
 from __future__ import annotations
 

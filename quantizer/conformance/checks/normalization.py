@@ -31,7 +31,7 @@ CHECK = "arithmetic"
 ROOT_BITS = 32
 """Significant bits of the exact platform's square root."""
 UNIT_BITS = 30
-"""Binary places of its normalised value."""
+"""Fraction bits of the normalized value."""
 CODE_LIMIT = 1 << 62
 
 
@@ -161,7 +161,7 @@ class _ByTable:
         return provided.get("variance_shift", 0), provided["norm_multiplier"], provided["norm_shift"]
 
     def verdict(self) -> Verdict:
-        """Return the verdict of the first stage that fails, else that of the output."""
+        """Return the verdict of the first stage that fails, or the verdict of the output."""
         if (
             "inverse_root" not in self.trial.parameters.tables
             or not {"norm_multiplier", "norm_shift"} <= self.trial.parameters.numbers.keys()
@@ -222,7 +222,7 @@ class _ByTable:
         return verdict if verdict.failing else self.significance(value, spare) or verdict
 
     def significance(self, value: Array, spare: Array) -> Verdict | None:
-        """The root must have as many significant bits as the platform declares, whatever its unit."""
+        """The root must have as many significant bits as the platform declares, in any unit."""
         declared = self.trial.target.platform.significant_bits.get("inverse_root")
         if declared is None:
             return None

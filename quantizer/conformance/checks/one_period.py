@@ -52,7 +52,7 @@ def codes(trial: Trial, table: Table) -> Array:
 def stage_error(trial: Trial) -> Array:
     """Return e in output codes: the multiplier's loss, half a cell, and a cell for both ends in the table.
 
-    A function whose slope is at most 1 changes no more than its argument.
+    If the slope of a function is at most 1, its value changes no more than its argument.
     """
     table, numbers = trial.parameters.tables["period"], trial.parameters.numbers
     size, (x,) = table.entries.numel(), trial.parameters.inputs.values()

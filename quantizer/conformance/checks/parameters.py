@@ -110,7 +110,7 @@ def _findings(trial: Trial) -> Iterator[Finding]:
 def _own_sign(trial: Trial) -> Platform:
     """Return the platform with the sign that a plugin chose for outputs of a family which the platform does not know.
 
-    Unsigned codes are a choice only where the calibrated range has nothing below 0.
+    Unsigned codes are a choice only if the calibrated range has no negative values.
     """
     platform, family, output = trial.target.platform, trial.spec.quantization.family, trial.parameters.outputs.get("y")
     by_operator = bool(platform.output_signs) and family not in platform.output_signs and is_replaced(trial)
@@ -203,7 +203,7 @@ def _held_by_float(name: str, wanted: Expected, largest: float) -> Finding:
 def _weights(trial: Trial, inputs: Mapping[str, Expected], output: Expected) -> dict[str, Expected]:
     """Return the expected parameters of every weight, under the first grouping in which no multiplier is 0.
 
-    A plugin with its own shifts has no shared multiplier, so it may keep the finest grouping.
+    A plugin with its own shifts has no shared multiplier. So it may keep the finest grouping.
     """
     platform = trial.target.platform
     names = [n for n, item in trial.spec.inputs.items() if item.role == "weight" and n in trial.tensors]
@@ -452,7 +452,7 @@ def _held_bias(trial: Trial, name: str, got: Array, wanted: Expected, weight: st
 
 
 def _tie_faults(exact: Array, got: Array, zero: Array, trial: Trial, wanted: Expected) -> Array:
-    """Return infinity where a value is a tie and the code is not that of the declared rounding mode, else 0.
+    """Return infinity where a value is a tie and the code differs from the declared rounding mode, else 0.
 
     Judged only where the platform's own division is exact: powers of two, or exact arithmetic.
     """

@@ -1,4 +1,4 @@
-"""pipeline: the case through the system's own files and tools gives the codes of the direct run."""
+"""pipeline: a run through the system's own files and tools gives the codes of the direct run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CHECK = "pipeline"
 
 
 def pipeline(trial: Trial) -> Verdict | None:
-    """Compare the direct run with the flow that the platform's room names; None if it names none."""
+    """Compare the direct run with the flow that the platform's room names; None without a flow."""
     room = room_of(trial.target.platform.platform)
     if room is None or room.flow is None:
         return None

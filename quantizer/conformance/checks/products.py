@@ -28,7 +28,7 @@ from quantizer.numerics.qparams import Rescale
 
 EXACT_LIMIT = 2.0**53  # float64 holds every integer up to here
 LARGEST_PRODUCT = 2.0**62
-"""Products below it, and what is added to them, are int64."""
+"""Smaller products and their addends fit int64."""
 
 
 def bilinear(trial: Trial) -> Verdict:

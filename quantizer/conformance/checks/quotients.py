@@ -41,7 +41,7 @@ def quotient(trial: Trial) -> Verdict:
 
 
 def _exact(trial: Trial, top: Array, bottom: Array) -> Verdict:
-    """Judge exact quotients, for which no table is provided: infinity saturates, 0 / 0 is code 0."""
+    """Judge exact quotients without a table: infinity saturates, 0 / 0 is code 0."""
     a, b = (Fraction(float(params.scale)) for params in trial.parameters.inputs.values())
     ratio = a / b / Fraction(float(trial.output.scale))
     with np.errstate(all="ignore"):

@@ -69,7 +69,7 @@ def sums_of_squares(trial: Trial) -> Array:
 
 
 def _rows(trial: Trial) -> Array:
-    """Return centred codes in the shape of the output, with a last axis for those that make one element."""
+    """Return centred codes in the shape of the output. A last axis holds the codes of one element."""
     (codes,) = trial.centred.values()
     axes = trial.bound["axes"]
     moved = np.moveaxis(codes.numpy(), axes, range(codes.dim() - len(axes), codes.dim()))

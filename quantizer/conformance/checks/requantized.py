@@ -30,7 +30,7 @@ CHECK = "arithmetic"
 
 FLOAT32_UNIT = 2.0**-24
 CONCLUSIVE = 2
-"""An element with more allowed codes than this decides nothing."""
+"""An element with more allowed codes than this is inconclusive."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Declared:
     """How a requantization variant rounds."""
 
     rounding: RoundingMode | None = None
-    """The mode; None: the platform's."""
+    """The rounding mode; None: the platform's mode."""
     zero_point_first: bool = False
     """The zero point is added before rounding."""
     float32: bool = False
@@ -82,7 +82,7 @@ DECLARED: Mapping[Variant, Declared] = {
 
 
 def last_roundings(trial: Trial) -> set[RoundingMode]:
-    """Return the modes by which the platform may round to an output code: its own, the variant's, its quantizer's."""
+    """Return the modes by which the platform may round to an output code: those of platform, variant and quantizer."""
     platform, rescale = trial.target.platform, trial.parameters.rescale
     if trial.spec.error_model.kind == "movement":
         return {platform.rounding, platform.quantizer.rounding, platform.runtime_quantizer.rounding}
@@ -171,7 +171,7 @@ def _codes(
 
 
 def first_rounding(trial: Trial, declared: Declared) -> FirstRounding | None:
-    """Return the rounding that the platform declares before the one to a code; None without one."""
+    """Return the rounding that the platform declares before the rounding to a code, or None."""
     return trial.target.platform.first_rounding if declared.twice else None
 
 
@@ -191,7 +191,7 @@ def _rounded_first(value: Array, exact: Exact, first: FirstRounding) -> tuple[Ar
 
 
 def _placed(trial: Trial, exact: Exact) -> Exact:
-    """Return where the numbers that *exact* gives lie between the codes of the output."""
+    """Return the places of the numbers from *exact* between the codes of the output."""
     return lambda index: exact_position(exact(index), trial.output)
 
 

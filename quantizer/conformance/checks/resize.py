@@ -61,7 +61,7 @@ def _lines(trial: Trial) -> tuple[list[list[Fraction]], list[list[Fraction]]]:
 def resize_arithmetic(trial: Trial) -> Verdict:
     """Judge weights from their definition, and codes from the shown weights or else from the defined ones.
 
-    Where those do not explain the codes, or have no format, one rounding of the exact mean.
+    If the shown weights do not explain the codes or have no format, the exact mean is rounded once.
     """
     weights = trial.outcome.stages.get("weights")
     if weights is not None:

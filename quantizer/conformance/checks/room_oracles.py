@@ -53,7 +53,7 @@ def lost_of_room(trial: Trial) -> Array | None:
 def judged_by_room(trial: Trial) -> Verdict | None:
     """Return the verdict of the room's oracle for the operator family.
 
-    None if the room has none, or if the oracle does not cover this case.
+    None if the room has no oracle, or if the oracle does not cover this case.
     """
     oracle = _oracle(trial)
     wanted = None if oracle is None else loaded(oracle.codes)(asked(trial, trial.codes))
@@ -67,7 +67,7 @@ def _oracle(trial: Trial) -> Oracle | None:
 
 
 def asked(trial: Trial, codes: Mapping[str, Tensor]) -> Asked:
-    """Return the input of an oracle: codes, grids and numbers of *trial*, whose operands have these *codes*."""
+    """Return the input of an oracle: grids and numbers of *trial*, and these *codes* of its operands."""
     parameters, rescale = trial.parameters, trial.parameters.rescale
     tables = parameters.tables.items()
     return Asked(

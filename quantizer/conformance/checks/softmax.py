@@ -74,7 +74,7 @@ def _prescribed_exponentials(trial: Trial, table: Table) -> tuple[Array, int]:
 def final_codes(
     trial: Trial, value: Array, extra: Array | float, exact: Exact, made_of: str, magnitude: Array | float = 0.0
 ) -> Verdict:
-    """Judge the output codes of *value*, in steps without the zero point; *magnitude*: what cancels in it."""
+    """Judge the output codes of *value*, in steps without the zero point; *magnitude*: size of the cancelling terms."""
     output = trial.output
     declared = trial.target.platform.requantize.get(trial.spec.quantization.family)
     mode: RoundingMode = "half_up" if declared == "half_up" else trial.target.platform.rounding

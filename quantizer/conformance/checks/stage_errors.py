@@ -30,7 +30,7 @@ from quantizer.numerics.qparams import Rescale, Table
 
 Array = NDArray[Any]
 FIXED_POINT_SOFTMAX = 2.0**-18
-"""Relative error of a share whose exponentials are 32-bit fixed point."""
+"""Relative error of a quotient of 32-bit fixed-point exponentials."""
 
 
 def stage_error(trial: Trial) -> Array:
@@ -101,7 +101,7 @@ def _product_error(trial: Trial, rescale: Rescale) -> Array:
 
 
 def _sum_error(trial: Trial, rescale: Rescale) -> Array:
-    """Return the loss of the factors, |factor * gain - s_i / s_y| of each operand, up to what formats allow."""
+    """Return the error of each operand's factor, |factor * gain - s_i / s_y|, up to the error that formats allow."""
     scale = float(trial.output.scale)
     gain = float(rescale.mantissa) * 2.0 ** -int(rescale.shift) / rescale.divisor
     total = np.zeros(trial.output_shape)

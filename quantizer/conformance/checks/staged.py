@@ -24,7 +24,7 @@ from quantizer.numerics.stage_formats import declared_stages, formats_of
 Array = NDArray[Any]
 CHECK = "arithmetic"
 WIDEST = 2
-"""An element whose interval has more codes is inconclusive."""
+"""An element is inconclusive if its interval has more codes."""
 INCONCLUSIVE_SHARE = 0.05
 """Where more of the elements are inconclusive, the case does not pass."""
 
@@ -45,8 +45,8 @@ def has_stages(trial: Trial) -> bool:
 def staged(trial: Trial) -> Verdict:
     """Judge each shown stage from the codes before it, then the output; the first stage that fails is the verdict.
 
-    A hidden stage may be any number to which its declared rounding can bring its real value. An element for which more
-    than 2 codes remain possible is inconclusive; a case with many such elements does not pass.
+    A hidden stage may be any number to which its declared rounding can bring its real value. An element is
+    inconclusive if more than 2 codes remain possible. A case with many such elements does not pass.
     """
     operands, formats = dict(_inputs(trial)), _formats(trial)
     numbers = numbers_of(trial.bound, trial.target.scheme.activation.bits)
@@ -80,7 +80,7 @@ def unrounded(trial: Trial, operands: Mapping[str, Interval], *, rounded: bool) 
 
 
 def computes_reference(trial: Trial) -> str | None:
-    """Return where the stages without roundings differ from the reference on float operands; None if nowhere.
+    """Return the place where the stages without roundings differ from the reference on float operands, or None.
 
     float64 leaves 2**-40 of the largest number open that the reference, or the output's format, has.
     """
@@ -118,7 +118,7 @@ def stage_findings(trial: Trial) -> Iterator[Finding]:
 
 
 def undeclared(shown: Mapping[str, object], declared: set[str], what: str) -> Verdict | None:
-    """Return a failure if the forward shows a stage that is not declared; else None."""
+    """Return a failure if the forward shows an undeclared stage, else None."""
     names = [name for name in shown if name not in declared]
     if not names:
         return None
@@ -171,7 +171,7 @@ def _broadcast_index(index: tuple[int, ...], shape: tuple[int, ...]) -> tuple[in
 def _exactly(
     stage: Stage, operands: Mapping[str, _Operand], numbers: Mapping[str, float]
 ) -> Callable[[tuple[int, ...]], Fraction] | None:
-    """Return the exact value of an element of a rational stage whose operands have known codes; else None."""
+    """Return the exact value of an element of a rational stage if its operands have known codes, else None."""
     read = {name: operands[name].exact for name in stage.value.names if name in operands}
     if not stage.value.is_rational or None in read.values():
         return None

@@ -76,7 +76,7 @@ def sum_multiplier(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
 
 
 def _fixed_point_numbers(trial: Trial, rescale: Rescale) -> tuple[float, ...] | None:
-    """Return the factors, the multiplier and the shift of a fixed-point or float32 sum; None for any other."""
+    """Return the factors, the multiplier and the shift of a fixed-point or float32 sum; None for other sums."""
     scales = [float(trial.parameters.inputs[name].scale) for name in rescale.factors]
     output, bits = float(trial.output.scale), trial.target.scheme.activation.bits
     ratios = [float(np.float32(scale) / np.float32(output)) for scale in scales]
@@ -176,7 +176,7 @@ def _near(trial: Trial, name: str, got: Fraction, ratio: Fraction, bits: int) ->
 
 
 def _present(trial: Trial) -> dict[str, QParams]:
-    """Return the parameters of the activations that the case has; those of absent ones may still be stored."""
+    """Return the parameters of the activations in the case. Parameters of absent activations may still be stored."""
     return {name: params for name, params in trial.parameters.inputs.items() if name in trial.case.shapes}
 
 

@@ -155,7 +155,7 @@ def _layout(trial: Trial, name: str, table: Table) -> Iterator[Finding]:
 
 
 def _wrong_ties(trial: Trial, name: str, entries: Array, wanted: Array) -> Array:
-    """Return infinity where f is a tie and the entry is not that of the declared rounding mode, else 0.
+    """Return infinity where f is a tie and the entry differs from the declared rounding mode, else 0.
 
     Judged only where the platform's own arithmetic is exact: in rationals, or in float32 under scales of powers of two.
     """
@@ -258,9 +258,10 @@ def _function_codes(trial: Trial, places: Array) -> tuple[Array, Array] | None:
 def cancelled(trial: Trial, values: Mapping[str, torch.Tensor]) -> Array | float:
     """Return the float32 error of a small entry, in codes, where a platform evaluates f in float32.
 
-    A bounded f has the absolute error of its bound wherever it is small (a logistic function that is a difference from
-    1/2, a line that is cut); one that turns, that of f(|x|) (a product of x and a sum that cancels); one with poles of
-    a period moves as far as f does where its operand is rounded, and so does a monotone one, which may have steps.
+    A bounded f has the absolute error of its bound where it is small (a logistic function computed as a difference
+    from 1/2, a clipped line). An f that turns has the error of f(|x|) (a product of x and a sum that cancels). An f
+    with periodic poles, or a monotone f, which may have steps, changes as much as the rounding of its operand changes
+    it.
     """
     y = trial.spec.outputs["y"]
     if not in_float32(trial):
@@ -282,7 +283,9 @@ def cancelled(trial: Trial, values: Mapping[str, torch.Tensor]) -> Array | float
 
 
 def _moved(trial: Trial, values: Mapping[str, torch.Tensor]) -> Array:
-    """Return the change of a monotone f, in codes, within the float32 error of its operand; a jump there counts whole.
+    """Return the change of a monotone f, in codes, within the float32 error of its operand.
+
+    A jump there counts in full.
 
     The scale is rounded, the difference from the zero point is multiplied by it or divided by its inverse, each once;
     or the zero point is multiplied by it alone.

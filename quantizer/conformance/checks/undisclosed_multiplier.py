@@ -24,7 +24,8 @@ def undisclosed_multiplier(trial: Trial, sums: Array, terms: Array, bits: int) -
 
     Every code that is not at an end leaves r an interval, `(q -+ 1/2) / sum`; what is common to all of them and to the
     ratio of scales over the number of terms, known to half a unit of *bits*, is what r may be: it prescribes the codes.
-    Where nothing is common, the exact ratio does; so it does where *bits* hold it exactly. Sound: any rounding to the
+    If the intervals have no common number, or if *bits* bits hold the exact ratio, the exact ratio prescribes them.
+    Sound: any rounding to the
     nearest of one product lies in it.
     """
     output, params, mode = trial.output, next(iter(trial.parameters.inputs.values())), trial.target.platform.rounding

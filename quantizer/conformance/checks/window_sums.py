@@ -41,7 +41,7 @@ def convolution(trial: Trial) -> Array:
 
 
 def transposed_convolution(trial: Trial) -> Array:
-    """Return the contribution of every input element times the filters to the places of its window, plus the bias."""
+    """Return the products of every input element with the filters, added at the places of its window, plus the bias."""
     found = operands(trial)
     x, w = found["x"], found["weight"]
     attrs: Mapping[str, Any] = trial.case.attrs
@@ -116,7 +116,7 @@ def squares(trial: Trial) -> Array:
 
 
 def pooling(trial: Trial) -> Array:
-    """Return sums over windows; places outside the input add nothing."""
+    """Return sums over windows. Positions outside the input add 0."""
     return _pooled(trial, operands(trial)["x"])
 
 
@@ -132,12 +132,12 @@ def counts(trial: Trial) -> Array:
 
 
 def window_sums(trial: Trial) -> Array | None:
-    """Return the sums of the spec's family; None of another family, or where its operands or attributes are others."""
+    """Return the sums of the spec's family; None for another family, or for other operands or attributes."""
     return _of_family(lambda: SUMS[trial.spec.quantization.family](trial))
 
 
 def mean_counts(trial: Trial) -> Array | None:
-    """Return the divisor of each element of a mean; None if neither its family nor the spec gives it."""
+    """Return the divisor of each element of a mean; None if neither family nor spec determines it."""
     known = _of_family(lambda: counts(trial)) if trial.spec.quantization.family in SUMS else None
     if known is None and trial.spec.error_model.terms is not None:
         return np.full(trial.output_shape, trial.terms)

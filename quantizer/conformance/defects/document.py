@@ -62,7 +62,7 @@ def _entry(platform: Platform, defect: Defect) -> list[str]:
 
 
 def _severity(defect: Defect) -> list[str]:
-    """Return the line that says how bad it is, why, and where it is reported."""
+    """Return the line with the severity of a defect, its cause and its reports."""
     if defect.severity is None:
         return []
     root = f"; one root with others: {defect.root}" if defect.root else ""

@@ -68,7 +68,7 @@ class Entry:
 
     @property
     def key(self) -> str:
-        """The key of its recorded outcome: engine, platform and case, whatever the entry's name."""
+        """The key of its recorded outcome: engine, platform and case. The name of the entry is not part of it."""
         digest = hashlib.sha256(json.dumps(self.case.to_dict(), sort_keys=True).encode()).hexdigest()
         return f"{self.defect.engine or self.engine} on {self.platform.platform}, case {digest[:12]}"
 
@@ -139,7 +139,7 @@ def page(known: Sequence[Entry], outcomes: Mapping[str, Mapping[str, str]]) -> s
 
 
 def _grouped(known: Iterable[Entry]) -> list[list[Entry]]:
-    """Return entries of one cause together, in the order of their first."""
+    """Group entries by cause, in the order of the first entry of each cause."""
     found: dict[str, list[Entry]] = {}
     for entry in known:
         found.setdefault(entry.root, []).append(entry)
@@ -152,7 +152,7 @@ def _row(group: Sequence[Entry], outcomes: Mapping[str, Mapping[str, str]]) -> s
     links = first.upstream
     upstream = f" Upstream: {', '.join(f'[{_short(a)}]({a})' for a in links)}." if links else ""
     names = dict.fromkeys(_engine_and_versions(entry) for entry in group)
-    # words in place of the file's name: a long name is not wrapped, and makes the table wider than its page
+    # words instead of the file's name: a long name is not wrapped and makes the table wider than its page
     scripts = ", ".join(f"[{_words(e.name)}](../{SCRIPTS}/{e.name})" for e in group)
     what = f"{in_markdown(first.defect.reason)}.{cause}{upstream}".replace("..", ".").replace("|", "\\|")
     case = graph_line(first.case).replace("|", "\\|")
@@ -206,7 +206,7 @@ def _without_engine(known: Sequence[Entry]) -> list[str]:
 
 
 def read_outcomes(path: Path) -> dict[str, dict[str, str]]:
-    """Return the recorded output of the scripts, by their keys; nothing if there is no file."""
+    """Return the recorded outputs of scripts by key; empty without a file."""
     if not path.is_file():
         return {}
     found = _OUTCOMES.json_of(path)
@@ -219,7 +219,9 @@ def read_outcomes(path: Path) -> dict[str, dict[str, str]]:
 def recorded(
     known: Sequence[Entry], before: Mapping[str, Mapping[str, str]], *, missing: bool = False
 ) -> dict[str, Mapping[str, str]]:
-    """Run every script whose engine is installed here; return outcomes by key, those of *before* for the others.
+    """Run every script whose engine is installed here.
+
+    Return outcomes by key; the other scripts keep their outcomes from *before*.
 
     missing: only scripts that have no outcome yet.
     """
@@ -233,7 +235,7 @@ def recorded(
 
 
 def outcome_of(script: str, python: str) -> dict[str, str]:
-    """Run *script* where this package cannot be imported; return what it printed.
+    """Run *script* in a place where this package cannot be imported; return its output.
 
     python: an interpreter that has the engine. QuantizerError if the script prints nothing.
     """

@@ -41,7 +41,7 @@ NEAREST = 0.5 + 1e-3
 SHOWN = 16
 """Elements that a script prints."""
 TRIES = 20
-"""Runs in which a result that changes from run to run is looked for."""
+"""The number of runs that look for a result that changes from run to run."""
 ROUNDINGS: Mapping[str, Callable[[NDArray[Any], int], NDArray[Any]]] = {
     "np.rint(steps) + z_y": lambda steps, zero: np.rint(steps) + zero,
     "np.rint(steps + z_y)": lambda steps, zero: np.rint(steps + zero),
@@ -79,7 +79,7 @@ class Expected:
 
 
 def repro(trial: Trial, lowering: str, variant: str, writer: str, told: Told) -> str:
-    """Return the script of *trial*, which is on our own engine.
+    """Return the script of *trial*, which runs on the built-in engine.
 
     lowering: the module that lowers to the form; writer: `module:function`, a `Writer`. Raises UnsupportedError, or
     RefusedError for a case that the form cannot hold.
@@ -127,7 +127,7 @@ def _docstring(trial: Trial, told: Told) -> list[str]:
 
 
 def _quoted(text: str) -> str:
-    """Return a text of a stored case as it stands in a docstring: nothing of it ends the docstring and is code."""
+    """Escape a text of a stored case for a docstring, so that it cannot end the docstring and become code."""
     return visible(text).replace("\\", "\\\\").replace('"""', "'''")
 
 
@@ -251,7 +251,7 @@ def _run(source: Source, arranged: str, expected: Expected, told: Told) -> list[
 
 
 def _arranged(lowered: Lowered, shape: tuple[int, ...]) -> str:
-    """Return how `got` becomes the operator's result: found by sending places through the lowering's own function."""
+    """Return how `got` becomes the operator's result. This is found by passing element indices through the lowering."""
     places = np.arange(int(np.prod(shape)), dtype=np.int64)
     texts = {
         "got": shape,

@@ -44,11 +44,11 @@ ELEMENTS: Mapping[str, str] = {
     "global_max_pool2d": "X.max((2, 3), keepdims=True)",
     "mish": "X * np.tanh(np.logaddexp(0, X))",
 }
-"""Operator -> its value, of the real values of its operands; capitals."""
+"""Operator -> formula of its value from the real values of its operands, which are capital letters."""
 
 
 def formula(trial: Trial) -> list[str] | None:
-    """Return the lines; None of an operator, or a case of it, that takes more than a few."""
+    """Return the lines; None for an operator or case that needs more than a few lines."""
     op, attrs = trial.spec.op, dict(trial.case.attrs)
     if op in CONVOLUTIONS:
         return _convolution(trial)
@@ -72,7 +72,7 @@ def _bias(trial: Trial, rank: int) -> str:
 
 
 def _scale(trial: Trial, rank: int, groups: int = 1) -> str:
-    """Return the scale of a sum, one a channel or one for all; *groups* that share the scales of their channels."""
+    """Return the scale of a sum, per channel or for all; *groups*: the groups whose channels share scales."""
     if not trial.qparams("weight").scale.dim():
         return "s_x * s_weight"
     scales = f"np.tile(s_weight, {groups})" if groups > 1 else "s_weight"
@@ -163,7 +163,7 @@ def _fully_connected(trial: Trial, _: Mapping[str, Any]) -> list[str]:
 
 
 def _pool(trial: Trial, attrs: Mapping[str, Any]) -> list[str] | None:
-    """Return the windows of an image and their sums; None if a window reaches beyond the padding."""
+    """Return the windows of an image and their sums; None if a window extends beyond the padding."""
     pads, kernel, steps = attrs["padding"], attrs["kernel"], attrs["stride"]
     sizes = [size + low + high for size, low, high in zip(trial.codes["x"].shape[2:], pads[:2], pads[2:], strict=True)]
     ends = [(n - 1) * s + k for n, s, k in zip(trial.output_shape[2:], steps, kernel, strict=True)]

@@ -27,9 +27,9 @@ FIXED_POINT = (
     "q31_wrapping_left",
     "q31_wrapping",
 )
-"""Variants whose multiplier is a fraction of 31 bits of the real ratio and a power of two."""
+"""Variants whose multiplier splits the real ratio into a 31-bit fraction and a power of two."""
 ROUND_ONCE = ("q31_single", "q15_single", "half_away")
-"""Requantizations of these in which the shift of a multiplier does not change the result."""
+"""Those of these requantizations whose result does not depend on the shift of a multiplier."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def unified(ratios: list[Any], bits: int, shifts: Shifts = USUAL) -> list[tuple[
 
 
 def separate(ratios: list[Any], bits: int, shifts: Shifts = USUAL) -> list[tuple[float, int]]:
-    """Return multipliers of channels that keep their own shifts; 1 and 0 for all where every ratio is 2**0."""
+    """Return multipliers of channels with their own shifts; multiplier 1 and shift 0 for all if every ratio is 1."""
     own = [_plain(ratio, bits, shifts) for ratio in ratios]
     return [(1.0, 0)] * len(own) if all(mantissa == 2.0**shift for mantissa, shift in own) else own
 

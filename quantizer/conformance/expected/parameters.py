@@ -43,7 +43,7 @@ class Expected:
     `scale` and `zero_point` then have a row per channel, a column per block.
     """
     span: Range | None = None
-    """The range from which they were chosen; None if they follow from something else.
+    """The range from which they were chosen; None if they are not chosen from a range.
 
     It contains 0, and has no negative part if codes are unsigned because no value is negative.
     """
@@ -103,7 +103,7 @@ def _one(
 
 
 def _held_zero(zero: int, qmin: int, qmax: int, bits: int, rule: ParameterRule) -> int:
-    """Return the nearest zero point that the rule has: a code, or what a signed integer of as many bits negates."""
+    """Return the nearest zero point that the rule allows: a code, or the negation of a signed integer."""
     bound = 2 ** (bits - 1) - 1
     low, high = (-bound, bound) if rule.zero_point == "negated" else (qmin, qmax)
     return min(high, max(low, zero))
@@ -238,7 +238,7 @@ def weight(
 def holding_bias(found: Expected, bias: Array, input_scale: float, bits: int) -> Expected:
     """Return *found* with each scale grown until every bias that it carries fits *bits* bits.
 
-    Groups of channels that share scales repeat them: scale j is that of channels j, j + n, j + 2n, ...
+    If groups of channels share scales, channels j, j + n, j + 2n, ... have scale j.
     """
     count = found.scale.size
     largest: Array = (
@@ -290,7 +290,7 @@ def limit_code(limit: float, scale: float, zero: int, quantizer: Quantizer) -> i
 
 
 def repeated(found: Expected, count: int) -> Expected:
-    """Return parameters per channel repeated as a whole until there are *count*."""
+    """Repeat the list of per-channel parameters until there are *count*."""
     own = found.scale.size
     if found.blocks is not None:
         return found
@@ -314,7 +314,7 @@ def weight_groups(
 ) -> list[int | None]:
     """Return how many channels may share a weight scale: the first choice, then the platform's fallbacks.
 
-    *shared*: the weights are those of every group of the output.
+    *shared*: all groups of the output have the same weights.
     """
     if shared and part.granularity == "tensor" and platform.parameters.weight_groups:
         return [channels]
@@ -404,7 +404,7 @@ def _calibrated(
         return found
     return replace(
         found, span=(0.0, found.span[1])
-    )  # declared unsigned codes without a zero point hold nothing below 0
+    )  # declared unsigned codes without a zero point have no negative values
 
 
 def activation_codes(
@@ -423,7 +423,7 @@ def activation_codes(
 
 
 def input_range(spec: Spec, name: str, platform: Platform, case: Case) -> Range:
-    """Return the range that decides the parameters of input *name*: its own, or that of all inputs together."""
+    """Return the range for the parameters of input *name*: its own range, or the common range of all inputs."""
     if spec.quantization.family not in platform.shared_parameters:
         return case.ranges[name]
     values = [other for other in spec.activations if other in case.shapes and spec.inputs[other].kind != "index"]

@@ -1,1 +1,1 @@
-"""A failing case: made small, shown, and written as files that replay it."""
+"""A failing case: it is shrunk, shown, and written to files that replay it."""

@@ -25,7 +25,7 @@ SUMS = ("linear", "bilinear", "mean")
 
 
 def element_lines(trial: Trial, index: Sequence[int]) -> list[str]:
-    """Return the lines on the element of the output at *index*, an index in the operator's own axis order."""
+    """Return the lines about the output element at *index*, in the operator's own axis order."""
     boxes = needed(trial.spec, trial.case.shapes, trial.case.attrs, index)
     lines = [line for name, box in boxes.items() for line in _operand(trial, name, box)]
     lines += [*_stages(trial, index), *_multiplier(trial, index), *_table(trial, boxes), *_accumulator(trial, index)]
@@ -71,7 +71,10 @@ def _sizes(trial: Trial, shown: Tensor) -> Iterator[tuple[int, int]]:
 
 
 def grid(params: QParams, box: Box = ()) -> str:
-    """Return dtype, scale and zero point; of parameters per slice, those of *box*'s only slice, else the largest."""
+    """Return dtype, scale and zero point.
+
+    Of parameters per slice, take the slice of *box* if there is only one, else the largest.
+    """
     dtype: DType = params.dtype
     scale, zero, place = params.scale.reshape(-1), params.zero_point.reshape(-1), ""
     if params.blocks is not None:
@@ -86,7 +89,7 @@ def grid(params: QParams, box: Box = ()) -> str:
 
 
 def _aligned(columns: Sequence[Tensor]) -> list[str]:
-    """Return rows of the first values, one under the other; the last says how many are left out."""
+    """Return the first values as rows. The last row says how many are left out."""
     texts = [[_text(value) for value in values[:MAX_SHOWN].tolist()] for values in columns]
     widths = [max(map(len, cells)) for cells in zip(*texts, strict=True)]
     rows = ["  ".join(f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True)) for cells in texts]
@@ -141,7 +144,7 @@ def _table(trial: Trial, boxes: dict[str, Box]) -> Iterator[str]:
 
 
 def _accumulator(trial: Trial, index: Sequence[int]) -> Iterator[str]:
-    """Yield the accumulator as a sum of products of centred codes, and that of the function under test."""
+    """Yield the accumulator as a sum of products of centred codes, and the accumulator of the function under test."""
     if trial.spec.error_model.kind not in SUMS:
         return
     if (name := weight_in_blocks(trial)) is not None:
@@ -169,8 +172,8 @@ def _accumulator(trial: Trial, index: Sequence[int]) -> Iterator[str]:
 def _terms(trial: Trial, index: tuple[int, ...]) -> tuple[list[tuple[float, str]], int, int] | None:
     """Return the nonzero terms with their text, the number of zero terms, and the divisor of their sum. None: too many.
 
-    The reference is linear in each operand, so its derivative by an operand, at the element, is what every code of that
-    operand is multiplied by: exact on centred codes, without a statement of windows for each operator. The bias is a
+    The reference is linear in each operand. So its derivative by an operand gives the factor of every code of that
+    operand. This is exact on centred codes and needs no list of windows for each operator. The bias is a
     separate term.
     """
     spec, operands = trial.spec, {name: values.clone() for name, values in trial.centred.items()}
@@ -206,10 +209,10 @@ def _terms(trial: Trial, index: tuple[int, ...]) -> tuple[list[tuple[float, str]
 def _derivatives(
     trial: Trial, operands: dict[str, Tensor], varied: Sequence[str], index: tuple[int, ...]
 ) -> list[Tensor] | None:
-    """Return what the reference, at the element, multiplies each code of the operands *varied* by.
+    """Return the factor of each code of the operands *varied* in the reference, at the element.
 
     A plugin's own reference runs in its worker, where autograd does not follow it. Its factors are its results on
-    operands of one 1 and else 0, for each element of the window: the reference is linear in each operand.
+    operands that are 1 at one element of the window and 0 elsewhere, because the reference is linear in each operand.
     None if that takes more than MAX_CALLS calls.
     """
 

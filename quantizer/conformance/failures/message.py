@@ -30,7 +30,7 @@ SUSPECTS = {
 
 
 OF_OUTPUT = ("float", "arithmetic", "accuracy", "exact", "tiled", "repeat", "engine")
-"""Checks whose worst element is one of the output, in the operator's own axis order."""
+"""Checks whose worst element is an output element, in the operator's own axis order."""
 
 
 def describe(item_id: str, case: Case, trial: Trial, verdicts: Sequence[Verdict], *, rerun: str, replay: str) -> str:

@@ -19,7 +19,7 @@ from quantizer.tiling.windows import tileable_axes
 Fails = Callable[[Case], bool]
 MAX_RUNS = 400
 MAX_KEPT = 2048
-"""Elements that a stored case lists: with more, a list is no easier to read than all of its data."""
+"""The largest number of elements that a stored case lists. A longer list is no easier to read than the full data."""
 
 
 class _Budget:

@@ -22,7 +22,7 @@ ARRAYS, DESCRIPTION = "case.npz", "case.json"
 def stored_tensors(trial: Trial) -> dict[str, dict[str, Any]]:
     """Return each operand's reals, and its codes if a rule provides them; nothing above MAX_STORED elements.
 
-    They are for a reader. A replay computes them anew from the recipe of the case.
+    They are for a reader. A replay computes them again from the recipe of the case.
     """
     try:
         if sum(values.numel() for values in trial.tensors.values()) > MAX_STORED:
@@ -48,8 +48,8 @@ def _stored(real: Array) -> dict[str, Any]:
 def arrays(trial: Trial) -> dict[str, Array]:
     """Return a case's arrays by name: operands as real numbers and codes, the expected codes, the engine's codes.
 
-    `expected.low` and `expected.high` are the smallest and largest code that check *arithmetic* allows; where it judges
-    stages alone, only the float64 reference on the values of the codes is there.
+    `expected.low` and `expected.high` are the smallest and largest code that check *arithmetic* allows; if it judges
+    only stages, the file has only the float64 reference on the values of the codes.
     """
     found = {f"{name}.real": np.asarray(values.numpy()) for name, values in trial.tensors.items()}
     for name, codes in trial.codes.items():

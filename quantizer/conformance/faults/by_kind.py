@@ -1,7 +1,8 @@
-"""Faults in one kind of number (multiplier, scale, slope, limit), whatever its name and format on a platform.
+"""Faults in one kind of number (multiplier, scale, slope, limit), for any name and format of it on a platform.
 
-Each fault changes the numbers that an arithmetic reads: an arithmetic without multipliers reads scales; one with its
-own rounding is rounded again from a finer result. `conformance/kinds.py` says which names belong to which kind.
+Each fault changes the numbers that an arithmetic reads. An arithmetic without multipliers reads scales. If an
+arithmetic rounds by itself, a finer result is rounded again. `conformance/kinds.py` says which names belong to which
+kind.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ def halved(original: Function) -> Function:
 
 
 def multipliers_halved(p: Parameters) -> Parameters:
-    """Halve every multiplier; one that is a whole number under a shift, by its shift."""
+    """Halve every multiplier. If it is an integer with a shift, the shift changes."""
     return multipliers(lambda m: m / 2)(p) if p.rescale is not None else shifts(1)(p)
 
 
@@ -122,7 +123,7 @@ def _first_that_tells(original: Function, *wraps: Wrap) -> Function:
 
 
 def rounded(mode: RoundingMode) -> Wrap:
-    """Round in another mode, declared by the platform or in place of the arithmetic's own."""
+    """Round in another mode than the platform declares or the arithmetic has."""
 
     def wrap(original: Function) -> Function:
         def faulty(*operands: Tensor, parameters: Parameters, **named: Any) -> Tensor | Staged:
@@ -149,7 +150,7 @@ def rounded(mode: RoundingMode) -> Wrap:
 def _unrounded(
     right: Tensor | Staged, original: Function, operands: tuple[Tensor, ...], p: Parameters, named: dict[str, Any]
 ) -> Tensor | None:
-    """Return centred results in units of 2**-PLACES of a code; None if no finer numbers give the right ones."""
+    """Return centred results in units of 2**-PLACES of a code; None if finer numbers do not give the right results."""
     output = p.outputs["y"]
     for numbers in _finer_numbers(p):
         found = _tried(original, operands, numbers, named, right, output)

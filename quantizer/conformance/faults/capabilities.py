@@ -52,7 +52,7 @@ def summed(spec: Spec) -> bool:
 
 
 def computed(spec: Spec) -> bool:
-    """It neither moves codes nor adds them up: its own quantize rule provides tables or other numbers."""
+    """It neither moves nor adds codes: its own quantize rule provides tables or other numbers."""
     return calibrated(spec) and spec.error_model.kind not in (*_MOVES, *_SUMS, *_FOLDS, "piecewise_bilinear")
 
 
@@ -182,12 +182,12 @@ def picking_windows(spec: Spec) -> bool:
 
 
 def rounding_up(spec: Spec) -> bool:
-    """It may round the number of its windows up."""
+    """It may round up the number of its windows."""
     return "ceil_mode" in spec.attrs
 
 
 def counting(spec: Spec) -> bool:
-    """It divides by the places of its windows."""
+    """It divides by the number of elements in a window."""
     return "count_include_pad" in spec.attrs
 
 
@@ -237,7 +237,7 @@ def pointing(spec: Spec) -> bool:
 
 
 def pairing(spec: Spec) -> bool:
-    """Its indices share axes with what they point into."""
+    """Its indices share axes with the tensor that they index."""
     return pointing(spec) and "batch_dims" in spec.attrs
 
 
@@ -257,7 +257,7 @@ def normalizing(spec: Spec) -> bool:
 
 
 def centring(spec: Spec) -> bool:
-    """It takes the mean of its rows off before it divides."""
+    """It subtracts the mean of each row before it divides."""
     return normalizing(spec) and spec.error_model.centred
 
 

@@ -19,7 +19,7 @@ from quantizer.core.case import Case
 from quantizer.core.spec import Spec
 
 CORPUS = 20_000
-"""Cases of an operator over which a fault must change nothing to count as one without effect."""
+"""The number of cases of an operator that a fault must leave unchanged to count as a fault without effect."""
 
 
 def gate_cases(session: Session, op: str, platform: str | None = None) -> Iterator[tuple[Target, Case]]:

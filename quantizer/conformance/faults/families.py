@@ -24,7 +24,7 @@ Wrap = Callable[[Function], Function]
 
 
 def operand_change(*names: str, change: Callable[[Tensor, Parameters], Tensor]) -> Wrap:
-    """Let the integer forward see the operands of *names* changed; one that is absent stays so."""
+    """Change the operands *names* before the integer forward reads them. Absent operands stay absent."""
 
     def wrap(original: Function) -> Function:
         def faulty(*operands: Tensor, parameters: Parameters, **named: Any) -> Tensor | Staged:
@@ -44,7 +44,7 @@ def at_zero_point(name: str) -> Callable[[Tensor, Parameters], Tensor]:
 
 
 def last_at_zero_point(codes: Tensor, p: Parameters) -> Tensor:
-    """Leave the last element of each row of x out of its sum."""
+    """Leave out the last element of each row of x from its sum."""
     changed = codes.clone()
     changed[..., -1] = p.inputs["x"].zero_point
     return changed
@@ -61,7 +61,7 @@ def flipped_kernel(codes: Tensor, p: Parameters) -> Tensor:  # noqa: ARG001 - ca
 
 
 def raw_padding(value: Callable[[Parameters], int]) -> Wrap:
-    """Pad the input with a given code before the forward, which then pads nothing."""
+    """Pad the input with a given code before the forward, which then adds no padding."""
 
     def wrap(original: Function) -> Function:
         def faulty(*, x: Tensor, parameters: Parameters, padding: Sequence[int], **named: Any) -> Tensor | Staged:
@@ -259,7 +259,7 @@ def under_power_of_two(change: Callable[[Parameters], Parameters]) -> Wrap:
 
 
 def linear_rule(original: Function) -> Function:
-    """Choose any scale where the scheme asks for powers of two."""
+    """Choose any scale although the scheme requires powers of two."""
 
     def faulty(request: Request) -> Parameters:
         scheme = request.scheme

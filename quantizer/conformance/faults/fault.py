@@ -12,7 +12,7 @@ from quantizer.ops import Function, FunctionKind
 
 Wrap = Callable[[Function], Function]
 FileKind = Literal["convert", "write", "read"]
-"""What a file format does: turn a graph into its vocabulary, write it, read it."""
+"""The three steps of a file format: translate a graph into its vocabulary, write it, read it."""
 Kind = FunctionKind | FileKind
 FILE_KINDS: tuple[FileKind, ...] = ("convert", "write", "read")
 Change = Callable[..., Any]
@@ -25,11 +25,11 @@ class Fault:
     id: str
     place: str
     where: tuple[str, ...] | Capability
-    """Operators by name, for faults in their own code; else the `capabilities` that an operator must have."""
+    """Names of operators, for faults in their own code; otherwise the `capabilities` that an operator must have."""
     kind: Kind
     wrap: Wrap
     form: str = ""
-    """The file format in whose functions it is planted, where *kind* is one of FILE_KINDS."""
+    """The file format in whose functions it is planted, if *kind* is one of FILE_KINDS."""
 
     def concerns(self, spec: Spec) -> bool:
         """Return whether the fault is planted in the operator."""

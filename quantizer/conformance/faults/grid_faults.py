@@ -24,7 +24,7 @@ Codes = Callable[[Tensor, QParams], Tensor]
 
 
 def _block_numbers(change: Callable[[Tensor], Tensor]) -> Callable[[Parameters], Parameters]:
-    """Change the multipliers of blocks, [channels, blocks and the constant]; nothing if there are none."""
+    """Change the multipliers of blocks, [channels, blocks and the constant]; no change without blocks."""
 
     def changed(p: Parameters) -> Parameters:
         ratio = p.rescale
@@ -54,7 +54,7 @@ def _moved(by: int) -> Callable[[Parameters], Parameters]:
 
 
 def _left_out(original: Function) -> Function:
-    """Leave the last block out of the sum where there are several."""
+    """If there are several blocks, leave out the last one from the sum."""
 
     def faulty(*operands: Tensor, parameters: Parameters, **named: Any) -> Tensor:
         sums: Tensor = original(*operands, parameters=parameters, **named)

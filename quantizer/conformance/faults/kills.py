@@ -1,4 +1,4 @@
-"""Runs the checks under a planted fault, to see what the fault changes and which checks find it."""
+"""Runs the checks under a planted fault. Records what the fault changes and which checks find it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,8 @@ WITHIN = 12
 _DATA = ("bound", "output_shape", "tensors", "doubles", "centre", "y", "built_in")
 _HANDED = (*_DATA, "parameters", "_provided", "codes", "values", "y_hat", "centred", "sums", "sum_magnitudes")
 _KEPT: Mapping[Kind, tuple[str, ...]] = {"quantize": _DATA, "quantized": _HANDED, "accumulate": _HANDED}
-"""What a trial keeps of the unchanged run, by the function that is changed; of any other function, the outcome too."""
+"""The parts of the unchanged run that a trial keeps, by the function that is changed. For other functions it keeps
+the outcome too."""
 
 
 Compared = tuple[Array, Array | None, float]
@@ -74,7 +75,7 @@ class Found:
     effect: bool = False
     """Whether it changed anything."""
     kills: dict[str, Kill] = field(default_factory=dict)
-    """Check -> how it first found the fault, in the order in which they did."""
+    """Check -> its first finding of the fault, in the order of the findings."""
 
     @property
     def first(self) -> Kill | None:
@@ -101,7 +102,7 @@ class Subject:
         """The trials in which some fault was planted so far."""
         self._cases = iter(cases)
         self.alarms: dict[int, tuple[str, ...]] = {}
-        """Case that was judged -> checks that fail on the unchanged operator: such a check kills nothing there."""
+        """Judged case -> checks that fail on the unchanged operator. Such a check finds no fault in that case."""
         self._given: dict[tuple[int, Kind], list[object]] = {}
 
     def examine(self, fault: Fault) -> Found:
@@ -109,9 +110,9 @@ class Subject:
 
         Changed cases are judged until one check does.
 
-        A few cases after that are judged too, so that all checks are named that find it soon; under a schedule, which
-        asks only what is lost, none. A fault that changes runs which no check of its case sees is then judged on the
-        other cases.
+        A few later cases are judged too, so that other checks that soon find it are named. Under a schedule no later
+        case is judged. A fault may change a run so that no check of its case sees it. Then it is judged
+        on the other cases.
         """
         found, started = Found(), perf_counter()
         further, within = (0, 0) if self._samples else (FURTHER, WITHIN)
@@ -279,7 +280,7 @@ def given(trial: Trial, kind: Kind) -> Iterator[object]:
 
 
 def differs(before: Iterable[object], after: Iterable[object]) -> bool:
-    """Return whether two runs gave different pieces; the second is run no further than to the first difference."""
+    """Return whether two runs gave different pieces. The second run stops at the first difference."""
     nothing = object()
     return any(
         one is nothing or other is nothing or not bitwise_equal(one, other)

@@ -24,7 +24,7 @@ from quantizer.runtime.isolation.plugins import judged
 
 @dataclass(frozen=True)
 class Job:
-    """One operator to examine, as plain data: what a worker process needs."""
+    """One operator to examine, as plain data for a worker process."""
 
     options: Options
     environment: Mapping[str, str]
@@ -54,7 +54,7 @@ class Row:
     """Cases of the gate."""
     kills: tuple[Kill, ...] = ()
     reason: str = ""
-    """Why a listed pair has no effect; the case in which the corpus shows one."""
+    """The reason why a listed pair has no effect, or the case of the corpus in which it has one."""
     peers: Mapping[str, Share] = field(default_factory=dict)
 
 
@@ -87,7 +87,10 @@ def run(job: Job) -> Result:
 
 
 def examined(session: Session, job: Job) -> Result:
-    """Examine one operator: plant every fault in the gate's cases; the corpus decides about those without effect."""
+    """Examine one operator: plant every fault in the gate's cases.
+
+    Faults without effect there are tried on the corpus.
+    """
     subject = Subject(session, job.op, gate_cases(session, job.op), SCHEDULE if job.schedule else None)
     faults = [fault for fault in catalogue() if fault.id in job.faults]
     count = number_of_cases(session, job.op)
@@ -133,7 +136,7 @@ def _decided(row: Row, shown: Case | None, size: int) -> Row:
 
 
 def effects(session: Session, op: str, faults: Sequence[Fault], size: int) -> Mapping[str, Case]:
-    """Return the first case of the corpus in which each fault changes something, of those that do."""
+    """Return, for each fault that has an effect, the first case of the corpus that it changes."""
     places = tuple(session.library.platforms)
     spec = session.library.spec(op)
     waiting = {fault.id: (fault, Planting(fault, spec, places)) for fault in faults}

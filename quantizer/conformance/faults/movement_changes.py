@@ -78,7 +78,7 @@ def each_one_later(original: Function) -> Function:
 
 
 def like_pieces_exchanged(original: Function) -> Function:
-    """Give the first two pieces in the opposite order, where they are of one size."""
+    """Swap the first two pieces if they have the same size."""
 
     def faulty(*operands: Tensor, sizes: Sequence[int], **named: Any) -> tuple[Tensor, ...]:
         first, *rest = original(*operands, sizes=sizes, **named)
@@ -88,7 +88,7 @@ def like_pieces_exchanged(original: Function) -> Function:
 
 
 def _pieces(original: Function, taken: Callable[[int, int, int], Sequence[int]]) -> Function:
-    """Take for each piece (size, index, first element) other elements of the axis; beyond its end it begins anew."""
+    """Take other elements of the axis for each piece (size, index, first element). Indices wrap around at its end."""
     del original
 
     def faulty(*, x: Tensor, axis: int, sizes: Sequence[int], **_: Any) -> tuple[Tensor, ...]:
@@ -169,7 +169,7 @@ def sides_exchanged(original: Function) -> Function:
 
 
 def not_the_other_way(original: Function) -> Function:
-    """Replace the comparison by the negation of its reverse, so that equal operands are treated the other way."""
+    """Replace the comparison by the negation of its reverse. This inverts the result for equal operands."""
 
     def faulty(**named: Any) -> Tensor:
         return 1 - sides_exchanged(original)(**named)  # type: ignore[no-any-return]
@@ -178,7 +178,7 @@ def not_the_other_way(original: Function) -> Function:
 
 
 def scales_left_out(parameters: Parameters) -> Parameters:
-    """Compare centred codes, whatever they are worth."""
+    """Compare centred codes without their scales."""
     one = torch.ones((), dtype=torch.float64)
     return replace(parameters, inputs={name: replace(own, scale=one) for name, own in parameters.inputs.items()})
 

@@ -1,7 +1,7 @@
 """The kill matrix by place: fault x operator x (platform, arithmetic), where a case has one arithmetic.
 
-A fault that is found on one platform proves nothing for another: the number that it changes may have another name
-there, or not exist.
+A fault found on one platform proves nothing for another. There, the number that it changes may have another name or
+not exist.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Place:
     fault: str
     op: str
     form: str
-    """What the operator is to an arithmetic: its error model."""
+    """The error model of the operator, which determines its arithmetic."""
     platform: str
     arithmetic: str
     """The kind of numbers that the platform's own rule provides."""

@@ -21,7 +21,7 @@ _IN_FILES: Mapping[str, str] = {"convert": "foreign", "write": "to_bytes", "read
 class Planting:
     """A fault in every function of an operator that it concerns, on every platform; entered as often as needed.
 
-    What a changed function remembers from run to run lives as long as this object.
+    State that a changed function keeps between runs lives as long as this object.
     """
 
     def __init__(self, fault: Fault, spec: Spec, platforms: Iterable[str]) -> None:
@@ -61,7 +61,7 @@ def _changed(fault: Fault, spec: Spec, original: Function) -> Function:
 
 
 def _original(kind: FunctionKind, op: str, platform: str | None) -> Function | None:
-    """Return the function that runs on *platform* (None: where no platform has its own).
+    """Return the function that runs on *platform* (None: the function of platforms without their own).
 
     None if there is no such function.
     """

@@ -1,8 +1,8 @@
 """Tolerances by which published test harnesses compare an operator with its reference, each with its source.
 
 Each compares the outputs of the changed and of the unchanged operator as real numbers, as a test does that runs the
-quantized model twice. No policy looks at parameters, tiles, files or a second run. Rooms add those of their systems'
-own tests.
+quantized model twice. No policy looks at parameters, tiles, files or a second run. Rooms add the tolerances of the
+tests of their systems.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def within_codes(count: float, atol: float = 0.0) -> Accepts:
 
 
 def cosine(least: float) -> Accepts:
-    """Accept directions whose cosine is *least* or more; two zeros have the same one."""
+    """Accept results whose cosine similarity is at least *least*. Two zero vectors count as equal."""
 
     def accepts(wanted: Array, got: Array, step: float) -> bool:  # noqa: ARG001
         length = float(np.linalg.norm(wanted)) * float(np.linalg.norm(got))
@@ -101,7 +101,7 @@ _SHARED: tuple[Policy, ...] = (
 
 @functools.cache
 def policies() -> tuple[Policy, ...]:
-    """Return every policy: those of no room first."""
+    """Return every policy. Those that belong to no room come first."""
     return (*_SHARED, *(policy for room in rooms() if room.policies for policy in loaded(room.policies)))
 
 
@@ -114,7 +114,10 @@ class Share:
 
 
 def shares(compared: list[tuple[Array, Array | None, float]]) -> Mapping[str, Share]:
-    """Return for each policy how many of *compared* (wanted, got or None if it raised, step) it finds at fault."""
+    """Return, for each policy, how many of *compared* it rejects.
+
+    An entry is (wanted, got or None if it raised, step).
+    """
     found = {}
     for policy in policies():
         seen = [row for row in compared if row[2] > 0.0 or not policy.in_codes]

@@ -47,7 +47,7 @@ def percentile(name: str, pair: Range, request: Request) -> Range:
 
 
 def extrema_of_sample(name: str, pair: Range, request: Request) -> Range:
-    """Estimate a range anew, by the extrema of the run at hand."""
+    """Estimate a range again from the extrema of the current run."""
     values = request.samples.get(name)
     if values is None or not values.numel():
         return pair

@@ -19,7 +19,7 @@ Holds = Callable[[Trial], bool]
 
 @dataclass(frozen=True)
 class Rule:
-    """A precondition of some faults; on a platform where no case meets it, they change nothing."""
+    """A precondition of some faults. On a platform without a case that meets it, they have no effect."""
 
     faults: tuple[str, ...]
     """Identifiers, or their beginnings."""
@@ -149,7 +149,7 @@ RULES = (
 
 
 def silence(fault: Fault, trials: Sequence[Trial]) -> str:
-    """Return why *fault* can change nothing in these cases of one platform and arithmetic; "" if no reason is known."""
+    """Return why *fault* cannot change these cases of one platform and arithmetic; "" if no reason is known."""
     for rule in RULES:
         if fault.id.startswith(rule.faults) and not any(rule.needed(trial) for trial in trials):
             return rule.reason

@@ -1,4 +1,4 @@
-"""Faults in what an operator reads and writes: attributes, tables, movement, tiles, state, files, float paths."""
+"""Faults in inputs and outputs of an operator: attributes, tables, movement, tiles, state, files, float paths."""
 
 from __future__ import annotations
 

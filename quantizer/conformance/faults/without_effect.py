@@ -57,7 +57,7 @@ def read_places(cases: Path) -> Mapping[Triple, str]:
 
 
 def with_places(text: str, silent: Mapping[Triple, str]) -> str:
-    """Return the file's *text* with *silent* in place of the rows that name platforms; those of all platforms stay."""
+    """Return the file's *text* with *silent* in place of the rows that name platforms. Rows for all platforms stay."""
     kept = [line for line in text.splitlines() if '"platforms"' not in line]
     ops: dict[tuple[str, str, str], list[str]] = {}
     for (fault, op, platform), reason in silent.items():

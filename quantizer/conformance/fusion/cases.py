@@ -44,7 +44,7 @@ class GraphCase:
     seed: int
     data: str
     nodes: tuple[str, ...] = ()
-    """Outputs, where a smaller graph than the whole one is asked for."""
+    """Outputs, if only a part of the graph is requested."""
 
     def __str__(self) -> str:
         """The case in one line."""

@@ -56,7 +56,7 @@ class Judged:
 
 @dataclass(frozen=True)
 class Composed:
-    """Our own run of a graph on one platform: every part alone, after the parts before it."""
+    """The reference run of a graph on one platform: it runs each node separately, in order."""
 
     built: Built
     parts: Parts
@@ -119,7 +119,10 @@ def _nodes(own: Composed) -> Iterator[Judged]:
 
 
 def _trials(made: IntegerExecutor, feeds: Values) -> Iterator[tuple[str, NodeTrial]]:
-    """Yield each node that computes on codes as a trial: the codes before it, and those that it made."""
+    """Yield a trial for each node that computes on codes.
+
+    It holds the codes before the node and the codes that the node computed.
+    """
     values = made.run(dict(feeds))
     for node in made.graph.order:
         if isinstance(node.parameters, Parameters):
@@ -137,7 +140,7 @@ def _excused(trial: NodeTrial, verdict: Verdict, check: str) -> Verdict:
 
 @pinned()
 def judge_rewrite(own: Composed, rewrite: Rewrite) -> Verdict:
-    """Judge a rewrite of the quantized graph: run by our functions, it gives the codes of the graph before."""
+    """Judge a rewrite of the quantized graph: the built-in functions must give the same codes before and after it."""
     graph = own.built.graph
     try:
         changed = rewrite(graph)
@@ -152,10 +155,9 @@ def judge_rewrite(own: Composed, rewrite: Rewrite) -> Verdict:
 def judge_optimized(built: Built, engine: Session, optimized: Session) -> Verdict:
     """Judge an optimized run by the run without: equal codes, where the enclosures of the parts allow one code each.
 
-    A part's enclosure is the float64 result on the operands of the plain run, widened by the float32 error. Where it
-    allows two
-    codes at some element, an optimized run may have either code there, and later results may differ in any way: nothing
-    is judged.
+    A part's enclosure is the float64 result on the operands of the plain run, widened by the float32 error. If it
+    allows two codes for some element, an optimized run may have either code, and later results may differ in any way.
+    Then nothing is judged.
     """
     parts, names = parts_of(built.graph), list(built.graph.outputs)
     try:
@@ -180,10 +182,10 @@ def judge_optimized(built: Built, engine: Session, optimized: Session) -> Verdic
 def _excused_optimized(
     built: Built, engine: Session, optimized: Session, wanted: Codes, made: Codes, verdict: Verdict
 ) -> Verdict:
-    """Return a difference of an optimized run as declared defects if these account for all of it, else unchanged.
+    """Return a difference of an optimized run as declared defects if they explain all of it, else unchanged.
 
-    A defect of a node accounts for outputs after the node. A defect of a fused kernel accounts for a difference that
-    disappears when the node's results are outputs, so that nothing is fused across them.
+    A defect of a node accounts for outputs after the node. If the results of a node are graph outputs, nothing is
+    fused across them. A difference that then disappears belongs to a defect of a fused kernel.
     """
     system = chosen(engine.name)
     assert system is not None
@@ -236,7 +238,7 @@ def _known_where_fused(built: Built, system: Chosen) -> dict[str, str]:
 
 
 def _read_scale(graph: Graph, node: Node) -> float:
-    """Return the scale from which the first operand of *node* is dequantized; 0 where it is not."""
+    """Return the scale with which the first operand of *node* is dequantized; 0 if it is not dequantized."""
     before = next((other for other in graph.nodes if node.inputs[0] in other.outputs), None)
     return _scale(graph, before, DEQUANTIZE)
 
@@ -280,7 +282,7 @@ def failing_what(
 
 
 def smallest(spec: GraphSpec, case: GraphCase, fails: Callable[[GraphCase], bool]) -> GraphCase:
-    """Return the smallest case that still fails: fewer nodes first, then smaller sizes; it fails itself."""
+    """Return the smallest case that still fails: fewer nodes first, then smaller sizes."""
     for count in range(1, len(spec.nodes)):
         name = list(spec.nodes)[count - 1]
         inside = name in spec.quantized[case.form]

@@ -16,7 +16,7 @@ WIDE = 2.0**20
 
 @dataclass(frozen=True)
 class Plant:
-    """A rewrite that is wrong, and the graph in which it is planted."""
+    """A wrong rewrite, and the graph in which it is planted."""
 
     name: str
     graph: str
@@ -107,7 +107,7 @@ def _relu_before_sum(graph: Graph) -> Graph:
 
 
 def _zero_of(node: str, other: str | None) -> Rewrite:
-    """Read the codes of *node* with the zero point of another tensor, or with none."""
+    """Read the codes of *node* with the zero point of another tensor, or without one."""
 
     def rewrite(graph: Graph) -> Graph:
         old = graph.node(f"{node}#dequantize")
@@ -161,7 +161,7 @@ def _padded_in_front(graph: Graph) -> Graph:
 
 
 def _unrounded(node: str, reader: str) -> Rewrite:
-    """Let *reader* read the real result of *node*: nothing rounds between them, as in a fused multiply-add."""
+    """Let *reader* read the real result of *node* without rounding in between, as in a fused multiply-add."""
 
     def rewrite(graph: Graph) -> Graph:
         old, after, real = graph.node(node), graph.node(reader), f"{node}@real"

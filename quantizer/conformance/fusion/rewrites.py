@@ -59,13 +59,13 @@ def quantized_twice(graph: Graph) -> Graph:
 
 
 def _used(graph: Graph) -> Graph:
-    """Return *graph* without dequantizations that nothing reads."""
+    """Return *graph* without unused dequantizations."""
     read = {name for node in graph.nodes for name in node.reads} | set(graph.outputs)
     return graph.with_(nodes=tuple(n for n in graph.nodes if n.op != DEQUANTIZE or n.outputs[0] in read))
 
 
 def swapped(spec: GraphSpec) -> Rewrite | None:
-    """Return the rewrite that reverses the pairs of the spec's `orders`; None if there are none."""
+    """Return the rewrite that reverses the pairs of the spec's `orders`; None without pairs."""
     if not spec.orders:
         return None
 
@@ -81,7 +81,8 @@ def swapped(spec: GraphSpec) -> Rewrite | None:
 def _swapped(graph: Graph, first: str, second: str) -> Graph:
     """Return *graph* with *second*, which moves codes, before *first*.
 
-    A movement keeps its operand's numbers, so the moved operand has those that the first node reads. The results of the
+    A movement keeps the parameters of its operand. So the moved operand has the parameters that the first node reads.
+    The results of the
     first node keep their numbers, moved or not.
     """
     a, b = graph.node(first), graph.node(second)

@@ -20,10 +20,10 @@ STRUCTURAL = ("order", "activation", "tiles")
 
 
 def member(target: Target, seed: int, place: int, most: int = PARTS) -> Case:
-    """Return the case *place* of the series *seed*: RANGES neighbouring cases share a structure, and nothing else.
+    """Return the case *place* of the series *seed*. RANGES neighbouring cases share only their structure.
 
-    most: data sets of the case, at most; it has several where its structure has an axis to stack them along. The case
-    contains everything that decides it, so judging it alone gives the same verdict as in its batch.
+    most: data sets of the case, at most; it has several where its structure has an axis to stack them along. A case
+    is self-contained, so judging it separately gives the same verdict as in its batch.
     """
     spec = target.spec
     structure = HashChoices(key(seed, target.id, "structure", str(place // RANGES)), {})

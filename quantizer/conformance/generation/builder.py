@@ -44,7 +44,7 @@ SEED_BITS = 32
 MOST_PLACES = 126
 """Binary places of the steps of products: with more, products and ranges are no longer exact in float32."""
 BY_STEP = ("ties", "near_ties")
-"""Data sets whose output range follows from the unit of the accumulator."""
+"""Data sets whose output range is derived from the unit of the accumulator."""
 UNIT = 2.0**-7
 """Step of a tied output that no code decides: all operands are real numbers."""
 EMPHASIS: tuple[Mapping[str, str], ...] = (
@@ -97,7 +97,8 @@ def covering_rows_of(targets: Sequence[Target], target: Target) -> list[Mapping[
 def single_bin_choices(target: Target, entry: str) -> Iterator[HashChoices]:
     """Yield choices that aim at one coverage entry alone, for entries that no row could combine with its others.
 
-    For a data set several cases, since each may miss its aim; for any other entry the first case that has it, if any.
+    For a data set several cases, since a single case may miss its property. For any other entry the first case that
+    has it.
     """
     factor, value = entry.split("=", 1)
     seeds = (key(attempt, target.id, entry) for attempt in range(ATTEMPTS if factor == "data" else SEARCHED))
@@ -212,7 +213,7 @@ def activations(spec: Spec, platform: Platform) -> list[str]:
 
 
 def _runnable(target: Target) -> list[str]:
-    """Return the activations that cases of *target* may have: none where a plugin does not support them."""
+    """Return the activations that cases of *target* may have, without those that a plugin does not support."""
     legal = activations(target.spec, target.platform)
     return legal if REGISTRY.fuses(target.spec.op, target.platform.places) else ["none"]
 
@@ -224,7 +225,7 @@ def _activation(target: Target, chooser: ChoiceSource) -> str:
 
 
 def _calibrated(target: Target, case: Case, chooser: ChoiceSource) -> dict[str, Range]:
-    """Return the ranges with those of calibrated outputs, from the reference on the case's own data."""
+    """Return the ranges, with calibrated ranges for outputs, from the reference on the case's own data."""
     spec = target.spec
     rules = {name: spec.quantization.outputs.get(name, "calibrated") for name in spec.outputs}
     calibrated = [name for name, rule in rules.items() if rule == "calibrated"]
@@ -278,7 +279,7 @@ def _accumulator_step(target: Target, case: Case, tensors: Mapping[str, Any]) ->
 
 
 def tile_plan(target: Target, case: Case, chooser: ChoiceSource) -> TilePlan:
-    """Return a plan of at most MAX_TILES tiles, of the size class that the chooser asks for."""
+    """Return a plan of at most MAX_TILES tiles, in the size class that the chooser requests."""
     axes = tileable_axes(target.spec, case.shapes, case.attrs)
     if not axes or isinstance(target.spec.tiling, NoTiling):
         return TilePlan({})
@@ -340,7 +341,10 @@ def coverage(target: Target, case: Case) -> set[str]:
 def _of_structure(
     spec: Spec, sizes: tuple[tuple[str, Shape], ...], values: tuple[tuple[str, Any], ...]
 ) -> frozenset[str]:
-    """Return the coverage entries of operands, dimensions and attributes; each structure is asked for several times."""
+    """Return the coverage entries of operands, dimensions and attributes.
+
+    They are cached because each structure occurs several times.
+    """
     shapes, found = dict(sizes), set[str]()
     bound = variables(spec, shapes, dict(values))
     for name, item in spec.inputs.items():

@@ -23,13 +23,13 @@ from quantizer.core.case import Case, Range
 GATE = 7
 """Cases of a target in the gate."""
 DATA = ("random", "accumulator_limit", "corners", "ties", "saturation", "zero_point_extremes")
-"""Classes of data: those of them that the operator has."""
+"""Classes of data. An operator uses those that it has."""
 OF_WEIGHTS = {"random": "uneven_channels"}
 """The data set of a class in operators with a weight: in random weights all long channels have one scale."""
 FULL = ("accumulator_limit", "corners")
 """Conditions on the largest possible data."""
 RANGES = ("drawn", "equal", "drawn", "coarse", "fine", "equal_inputs", "one_sided", "one_sided")
-"""Classes of ranges, the drawn ones twice.
+"""Classes of ranges; drawn ranges have twice the weight.
 
 equal: the output has the range of the first operand; equal_inputs: all activations have one, and of one activation and
 a weight the output's is so small that the multiplier is 1 or a little more; coarse, fine: the output's is larger and
@@ -42,7 +42,7 @@ FACTORS: Mapping[str, tuple[float, ...]] = {"coarse": (8.0, 64.0), "fine": (0.12
 MAGNIFIED = (1.0, 1.5)
 """Multipliers of small outputs."""
 LARGE, MIDDLING = 129, 17
-"""Sizes from which on a unit is large, and not small."""
+"""Sizes from which a unit counts as large."""
 TRIES = 6
 """Kinds of units that may turn out illegal or too large, before a row is left out."""
 
@@ -95,14 +95,14 @@ def _by_kind(target: Target) -> list[list[Unit]]:
 
 
 def _in_turns(of: Sequence[Unit]) -> list[Unit]:
-    """Return the units with large, middling and small ones in turns: few of them show every magnitude."""
+    """Return the units with large, medium and small ones in turn, so that a few of them cover every magnitude."""
     ends = (LARGE, MIDDLING, -math.inf)
     parts = [[u for u in of if low <= u.value < high] for low, high in zip(ends, (math.inf, *ends), strict=False)]
     return [unit for turn in itertools.zip_longest(*parts) for unit in turn if unit is not None]
 
 
 def _pairs(known: Sequence[Sequence[Unit]], kind: int, turn: int, number: int) -> Iterator[dict[str, Unit]]:
-    """Yield a condition of *kind* together with one of another name, then alone; then those of the later kinds."""
+    """Yield each condition of *kind* together with one of another name, then alone; then conditions of later kinds."""
     for step in range(TRIES):
         of = known[(kind + step) % len(known)]
         unit = of[(turn + step // len(known)) % len(of)]
@@ -163,7 +163,7 @@ def _made(
 
 
 def _kind_of_ranges(target: Target, number: int) -> str:
-    """Return a class of ranges; of one activation and a weight, small outputs in place of equal inputs."""
+    """Return a class of ranges. With one activation and a weight, small outputs replace equal inputs."""
     kind = RANGES[number // 8 % len(RANGES)]
     alone = _has_weight(target) and len(target.spec.activations) == 1
     return "magnified" if kind == "equal_inputs" and alone and target.scheme.grid == "uniform" else kind
@@ -182,7 +182,7 @@ def _calibrated(target: Target) -> list[str]:
 
 
 def _beside_zero(target: Target, case: Case, first: str, output: str) -> dict[str, Range]:
-    """Return the ranges to be put on one side of 0, as wide as before; none for an operand with a fixed range."""
+    """Return ranges that lie on one side of 0 and are as wide as before. Operands with a fixed range are left out."""
     moved = [(name, first) for name in _values(target, case)[:1]] + [(name, output) for name in _calibrated(target)]
     widths = {name: case.ranges[name][1] - case.ranges[name][0] for name, side in moved if side and name in case.ranges}
     sides = dict(moved)
@@ -214,7 +214,7 @@ def _ranged(target: Target, case: Case, kind: str, number: int) -> Case:
 
 
 def _magnified(target: Target, case: Case, value: str, outputs: Sequence[str], multiplier: float) -> dict[str, Range]:
-    """Return ranges of outputs, and of a bias, whose step is *multiplier*-th of the unit of the accumulator."""
+    """Return ranges of outputs and of a bias such that the requantization multiplier is *multiplier*."""
     items, part = target.spec.inputs, target.weight
     held = [name for name in case.shapes if items[name].role == "weight"]
     if part is None or not held:

@@ -1,4 +1,4 @@
-"""Covering arrays: few rows in which every pair of factor values meets."""
+"""Covering arrays: few rows that contain every pair of factor values."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ Array = NDArray[Any]
 DIRECTED = ("ties", "every_code", "near_ties")
 """Sets that follow from the codes that parameters give."""
 MANY = 4
-"""Codes for each element from which on every_code shows landmarks and leaves more of the others out."""
+"""Codes per element. Above this number, every_code shows landmarks and leaves out more of the other codes."""
 
 
 def materialise(target: Target, case: Case) -> dict[str, Tensor]:
@@ -85,7 +85,10 @@ def _filled(recipe: _Recipe) -> dict[str, Array]:
 
 
 def _stack(target: Target, case: Case) -> dict[str, Array]:
-    """Return the parts' activations one after another along the stack's axis; the recipe fills what is not cut."""
+    """Concatenate the activations of the parts along the stack's axis.
+
+    Operands that are not cut come from the recipe.
+    """
     stack = case.data.stack
     assert stack is not None
     places = cut_along(target.spec, case.shapes, case.attrs, stack.axis)
@@ -121,7 +124,7 @@ def _parts(
 
 
 def _fill(target: Target, case: Case, asked: Sequence[str] | None = None) -> dict[str, Array]:
-    """Return the tensors of one data set; of a set that follows from ranges alone, those that are *asked* for."""
+    """Return the tensors of one data set, or only the tensors *asked* for if the set depends only on ranges."""
     names = case.shapes if asked is None else asked
     if case.data.set == "ties":
         filled = ties(target, case)
@@ -139,9 +142,9 @@ def _fill(target: Target, case: Case, asked: Sequence[str] | None = None) -> dic
 def _every_code(target: Target, case: Case, name: str) -> Array:
     """Return the values of all codes one after the other, or of evenly spaced codes from first to last.
 
-    If there are many more codes than elements, the codes at which kernels change branches are added: `landmarks`. Where
-    several activations have elements for every combination of their codes, each takes its next code after the
-    activations before it have gone through all of theirs.
+    If there are many more codes than elements, the codes at which kernels change branches are added: `landmarks`. If
+    several activations have room for every combination of codes, they count like digits: an activation takes its next
+    code after all earlier ones have gone through theirs.
     """
     if target.spec.inputs[name].role != "activation":
         return random(site_of(target, case, name))

@@ -12,7 +12,7 @@ from quantizer.core.spec import Bin, Domain
 
 
 def draw(name: str, domain: Domain, chooser: ChoiceSource, bound: Mapping[str, Any]) -> AttrValue:
-    """Return one value of *domain*, inside the bin that the chooser asks for where that bin is not empty here."""
+    """Return one value of *domain*, inside the bin that the chooser requests unless that bin is empty here."""
     asked = chooser.bin(name)
     chosen = domain.bins.get(asked) if asked else None
     match domain.type:
@@ -44,7 +44,7 @@ def _real(name: str, domain: Domain, chosen: Bin | None, chooser: ChoiceSource, 
 
 
 def _choices(choices: Sequence[Any], chosen: Bin | None, bound: Mapping[str, Any]) -> list[Any]:
-    """Return the choices that lie in the bin; all of them where none does."""
+    """Return the choices in the bin, or all choices if none is in it."""
     return [c for c in choices if chosen is not None and _inside(chosen, c, bound)] or list(choices)
 
 
@@ -153,7 +153,10 @@ def _factors(name: str, total: int, rank: int, chooser: ChoiceSource) -> tuple[i
 def _parts(
     name: str, total: int, counts: Sequence[int], chosen: Bin | None, chooser: ChoiceSource, bound: Mapping[str, Any]
 ) -> tuple[int, ...]:
-    """Return sizes that add up to *total*: as many as *counts* has and the bin allows, else fewer."""
+    """Return sizes that add up to *total*.
+
+    Their number is taken from *counts* and the bin if possible, else it is smaller.
+    """
     ends = (1, total) if chosen is None else (int(_value(chosen.min, bound, 1)), int(_value(chosen.max, bound, total)))
     legal = [n for n in counts if n * ends[0] <= total <= n * ends[1]]
     least, most = ends if legal else (1, total)

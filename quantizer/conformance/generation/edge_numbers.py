@@ -1,6 +1,6 @@
-"""Cases whose ranges give parameters at an edge: a range of nothing, equal ranges, a multiplier below a power of two.
+"""Cases whose ranges give extreme parameters: an empty range, equal ranges, a multiplier below a power of two.
 
-Rules and kernels have code of their own for these. Ranges drawn one by one seldom give one.
+Rules and kernels often have separate code for such parameters. Ranges drawn one by one seldom give one.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _equal(case: Case, value: str, outputs: list[str]) -> Case:
 
 
 def _far(target: Target, case: Case, outputs: list[str]) -> Case | None:
-    """Return the case, all of its operands at ends, with biases near the end of 32 bits under a multiplier of 1."""
+    """Return the case with all operands at their ends and biases near the end of 32 bits, with a multiplier of 1."""
     biases = [name for name in case.shapes if target.spec.inputs[name].role == "bias"]
     if not biases or target.weight is None or target.spec.error_model.kind != "bilinear":
         return None

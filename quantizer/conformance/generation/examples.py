@@ -30,7 +30,7 @@ class _Simplest:
         return options[0]
 
     def bin(self, factor: str) -> str | None:
-        """Return what is asked for, or None."""
+        """Return the requested value, or None."""
         return self._asked.get(factor)
 
 

@@ -26,10 +26,10 @@ MOST_BITS = 16
 
 
 def exhaustive_cases(target: Target) -> list[Case]:
-    """Return cases that hold every combination of operand codes once; none for operators that are not element-wise.
+    """Return cases with every combination of operand codes once; no case if the operator is not element-wise.
 
-    An operator is pointwise whose operands are one or two activations of one shape, which its output has too, and whose
-    elements depend on the operands' at their own place alone: it can be cut along every axis.
+    An operator is pointwise if its one or two activations and its output have one shape, and each output element
+    depends only on the operand elements at the same place. It can be cut along every axis.
     """
     spec, bits = target.spec, target.scheme.activation.bits
     operands = list(spec.inputs.values())

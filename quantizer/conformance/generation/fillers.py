@@ -37,7 +37,7 @@ class Site:
     high: float
     channel_axis: int | None
     seed: Seeds
-    """One, or several: those of TOGETHER then fill several tensors, stacked along a first axis."""
+    """One seed or several. With several, functions in TOGETHER fill several tensors, stacked along a first axis."""
     is_first: bool = True
     """Whether it is the operator's first activation."""
 
@@ -113,7 +113,7 @@ def scale_spread(site: Site) -> Array:
 
 
 def uneven_channels(site: Site) -> Array:
-    """Random; each channel of a weight, and each run of it, has its own largest magnitude.
+    """Random values. Each channel of a weight, and each block of it, has its own largest magnitude.
 
     A long channel of uniform values reaches the end of the range, so that all long channels have one scale.
     """
@@ -213,7 +213,7 @@ PATTERNS: tuple[Callable[[Site], Array], ...] = (
     lambda site: np.full(site.shape, site.high),
     _steps,
 )
-"""Patterns of an activation: in order, of either sign in turns, alone at an end, a row of one value, all at an end."""
+"""Patterns of an activation: sorted, alternating signs, one value at an end, constant rows, all values at an end."""
 
 
 def patterns(site: Site) -> Array:
@@ -242,7 +242,7 @@ def small_integers(site: Site) -> Array:
 
 
 def indices(site: Site) -> Array:
-    """Whole numbers anywhere in the domain, whatever the data set: one in four at an end of it."""
+    """Integers anywhere in the domain for every data set; one in four is at an end of the domain."""
     least, most = math.ceil(site.low), math.floor(site.high)
     anywhere = integers(site.seed, site.salt, site.shape, least, most)
     draw = bits(site.seed, site.salt + "/end", site.shape) % np.uint64(8)

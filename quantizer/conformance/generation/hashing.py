@@ -37,7 +37,7 @@ def key(seed: int, *names: str) -> int:
 
 
 def sample_number(case: Case) -> int:
-    """Return the number by which *case* is in a sample or not; its ranges have no say.
+    """Return the hash that decides whether *case* belongs to a sample. It does not depend on ranges.
 
     The last bits of a calibrated range differ between processors.
     """

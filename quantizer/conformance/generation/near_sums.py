@@ -41,7 +41,7 @@ def is_near_sum(target: Target) -> bool:
 
 
 def on_grid(target: Target, case: Case, tensors: Mapping[str, Array]) -> dict[str, Array]:
-    """Return *tensors* as the values of their codes, so that no platform's quantizer rounds any of them."""
+    """Return *tensors* rounded to values of codes, so that no platform's quantizer rounds them again."""
     parameters = provided_for(target, case, tensors)
     found = {}
     for name, values in tensors.items():
@@ -54,8 +54,8 @@ def on_grid(target: Target, case: Case, tensors: Mapping[str, Array]) -> dict[st
 def solved_near_bias(target: Target, case: Case, name: str, tensors: Mapping[str, Array]) -> Array:
     """Return biases, one per channel, that make one hashed sum of each a number that `RIVALS` bring to other codes.
 
-    *tensors*: the other operands, values of codes. The rivals take turns over the channels, those first that fewest
-    numbers show. A channel without such a number has no bias.
+    *tensors*: the other operands, values of codes. The channels take turns with the rival arithmetics, starting with
+    those that the fewest numbers distinguish. A channel without such a number has no bias.
     """
     parameters = provided_for(target, case, {**tensors, name: np.zeros(case.shapes[name])})
     sums = _sums(target, case, tensors, parameters)
@@ -180,11 +180,11 @@ RIVALS: Mapping[str, Callable[[Array, Array, int], Array]] = {
     "rounded once": _once,
     "rounded twice": _twice,
 }
-"""Arithmetics that a kernel may have in place of the declared one: most of them differ next to ties alone."""
+"""Rival arithmetics that a kernel may use instead of the declared one. Most of them differ only next to ties."""
 
 
 def _multipliers(parameters: Parameters, channels: int) -> Array:
-    """Return the factor by which each channel's sums are multiplied, from all of the provided numbers together."""
+    """Return the factor of each channel's sums, from all provided numbers."""
     rescale = parameters.rescale
     assert rescale is not None
     factor = next(iter(rescale.factors.values()), 1.0) / rescale.divisor

@@ -11,7 +11,7 @@ from quantizer.core.case import Case
 from quantizer.core.platforms import NARROW_BITS
 
 CASES, OF_PRODUCTS = 8, 4
-"""Cases of one target; of sums of products, each of whose channels has a sum next to a tie."""
+"""The number of cases of one target. For sums of products, each channel has a sum next to a tie."""
 
 
 def near_ties(target: Target) -> list[Case]:

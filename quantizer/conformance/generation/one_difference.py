@@ -62,7 +62,7 @@ def _attributes(target: Target, case: Case) -> Iterator[Case]:
 
 
 def _others(target: Target, case: Case, name: str, domain: Domain) -> Iterator[AttrValue]:
-    """Yield every other choice of an enum; another value that is drawn; of a float one that is near, too."""
+    """Yield every other choice of an enum, or another drawn value; for a float also a value near the old one."""
     known, bound = case.attrs[name], variables(target.spec, case.shapes, case.attrs)
     if domain.type == "enum":
         yield from (cast("str", choice) for choice in domain.choices or [] if choice != known)

@@ -1,7 +1,7 @@
 """Cases whose activations have a pattern, under zero points beside an end or beside 0.
 
-Kernels skip zeros, search in order, reduce lanes and rows: what they do depends on where values lie, which random
-values seldom show.
+Kernels skip zeros, search in order, and reduce lanes and rows. Their result may depend on the place of a value, which
+random data rarely shows.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from quantizer.conformance.target import Target
 from quantizer.core.case import Case
 
 CASES = 4
-"""Cases of a target. Those of an operator's targets differ in their patterns and zero points."""
+"""Cases of a target. The targets of an operator get different patterns and zero points."""
 NEEDED = frozenset(("zeros", "one_hot"))
 """Data sets of operators that take any values."""
 BESIDE = (("first", 1), ("last", -1), ("zero", 1), ("zero", -1), ("first", 3), ("last", -3))
@@ -38,7 +38,7 @@ def _case(target: Target, row: int) -> Case:
 
 
 def _moved(target: Target, case: Case, name: str, number: int) -> Case:
-    """Return the case with a range of *name* that gives it one of BESIDE as its zero point, where that is free."""
+    """Return the case with a range of *name* that gives a zero point in BESIDE, if its range is free."""
     params = activation_of(target, case, name)
     ends = {"first": params.qmin, "last": params.qmax, "zero": 0 if params.qmin < 0 else (params.qmax + 1) // 2}
     side, distance = BESIDE[number % len(BESIDE)]

@@ -31,11 +31,12 @@ Change = Callable[[str, Range], Range]
 AT_POLES = (1.0, 2.0**-4, 2.0**-6)
 """Shares of the largest value near a pole that a range covers: with all of it, most would round to a few codes."""
 APART = (0.0, 0.25)
-"""Where a range at one side of 0 begins, as a share of its width: a rule has to widen it to 0 where that is not 0."""
+"""Distance from 0 of a range on one side of 0, as a share of its width. Unless it is 0, a rule has to widen the range
+to 0."""
 
 
 def range_of(target: Target, scale: float, zero_point: int) -> Range:
-    """Return the range whose parameters are exactly *scale* (a power of two) and *zero_point*, where it is free."""
+    """Return the range whose parameters are exactly *scale* (a power of two) and *zero_point*, if the range is free."""
     part = target.scheme.activation
     rule = target.platform.parameters
     if part.format != "integer":
@@ -92,7 +93,7 @@ def input_range(target: Target, name: str, data: str, chooser: ChoiceSource, bou
 
 
 def _odd_share(target: Target) -> float:
-    """Return 1.5 where one float operand is copied, else 1.
+    """Return 1.5 if a single float operand is copied, else 1.
 
     A power of two moves the exponent alone and leaves every mantissa as it is; three halves put one bit more on it.
     """
@@ -199,7 +200,7 @@ def output_range(
 
 
 def _float_step(target: Target, step: float, largest: float, chooser: ChoiceSource) -> float:
-    """Return a power of two as scale of a tied output: as coarse as the sums, or half of its smallest values."""
+    """Return a power of two as scale of an output with ties: the step of the sums, or half of its smallest value."""
     form = format_of(target.scheme.activation.format)
     held = math.ceil(math.log2(max(largest, step) / form.values[-1]))
     coarse = round(math.log2(step / form.unit)) + chooser.option("y.step", [0, 1, 2])

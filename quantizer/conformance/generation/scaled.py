@@ -18,7 +18,7 @@ FACTORS: tuple[Mapping[str, float], ...] = (
 )
 """Factors of the ranges of each role, one case for each; the last case is for operators with constants."""
 HUGE: Mapping[str, float] = {"activation": 2.0**33, "weight": 1.0, "bias": 2.0**33}
-"""Scales past the whole numbers that float32 has, in place of the second one, on platforms of WIDE ratios.
+"""Scales beyond the integers of float32. They replace the second scale on platforms of WIDE ratios.
 
 A multiplier of few bits and a table of a fixed unit end far below, as does a function whose output has one scale for
 every input. With constants, every other target has them.
@@ -26,7 +26,7 @@ every input. With constants, every other target has them.
 WIDE = ("exact", "f32")
 """How the names of ratios begin that are exact, or numbers in float32."""
 FARTHEST = 2.0**40
-"""Beyond it no range is asked for."""
+"""No range is requested beyond it."""
 
 
 def scaled(target: Target) -> list[Case]:
@@ -47,7 +47,7 @@ def scaled(target: Target) -> list[Case]:
 
 
 def one_sided(target: Target) -> list[Case]:
-    """Return, for each activation, a case in which its range begins at 0, and one in which it ends there.
+    """Return, for each activation, a case whose range begins at 0 and a case whose range ends at 0.
 
     Nothing where its zero point is not the first or the last code then: of symmetric codes, or outside its domain.
     """
@@ -75,12 +75,12 @@ def _beside_zero(moved: str, low: float) -> Change:
 
 
 def _random(target: Target, salt: str, change: Change) -> Case:
-    """Return a case with every operand, with the data set `random` if the operator has it."""
+    """Return a case with every operand, and with the data set `random` if the operator has it."""
     row = {f"with_{name}": "yes" for name, item in target.spec.inputs.items() if item.optional}
     row |= {"data": "random"} if "random" in target.spec.data else {}
     return build_case(target, HashChoices(key(0, target.id, salt), row), change)
 
 
 def is_near(case: Case) -> bool:
-    """Return whether no range reaches beyond FARTHEST, as those of functions that grow fast do."""
+    """Return whether all ranges lie within FARTHEST. Ranges of functions that grow fast do not."""
     return all(abs(end) <= FARTHEST for span in case.ranges.values() for end in span)

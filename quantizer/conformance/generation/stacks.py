@@ -30,11 +30,12 @@ SEED_BITS = 32
 
 
 def stacked(target: Target, case: Case, chooser: ChoiceSource, *, keeps: bool = True, most: int = PARTS) -> Case:
-    """Return *case* with more data sets, at most *most* in all, and with tiles chosen anew.
+    """Return *case* with more data sets, at most *most* in all, and with new tiles.
 
-    keeps: return *case* itself if it would lose a class of its coverage, such as a batch of one. Ranges, constants and
-    the first data set are those of *case*. An operator whose reference is not ours has no stacks: the domains of its
-    dimensions are limits.
+    keeps: return *case* unchanged if the stack would lose a class of coverage, such as a batch of one. Ranges,
+    constants and
+    the first data set are those of *case*. An operator with a plugin's reference has no stacks, because the domains
+    of its dimensions are limits.
     """
     spec = target.spec
     if case.data.stack is not None or case.data.kept or case.data.set in ALONE or not is_ours(spec):

@@ -25,9 +25,9 @@ Array = NDArray[Any]
 SAMPLED = 1 << 14
 """Combinations of the operands' codes that are looked through for ties."""
 COMPARED = 64
-"""Sample size: the common unit of this many results counts as that of all."""
+"""Sample size. The common unit of this many results is taken as the unit of all results."""
 SHORT = 24
-"""Bits of a scale whose products float64 holds exactly."""
+"""The largest number of bits of a scale whose products are exact in float64."""
 LARGEST_FACTOR = 1 << 16
 """The largest factor that makes a scale short; more bits would not fit a float32 range."""
 ZEROS = 64
@@ -36,7 +36,7 @@ FOLDS = frozenset({"sum", "mean", "greatest"})
 
 
 def tied_ranges(target: Target, case: Case, chooser: ChoiceSource) -> dict[str, Range]:
-    """Return ranges of short scales, under which the last rounding has ties; none where it cannot.
+    """Return ranges with short scales, so that the last rounding has ties; no ranges if that is impossible.
 
     A short scale is a binary fraction of few bits. `gate_high / 32767` is one if the step of gate is a multiple of the
     factors of 32767 that the code of its end lacks. The zero point is chosen so that this multiple is small.
@@ -66,7 +66,7 @@ def tied_ranges(target: Target, case: Case, chooser: ChoiceSource) -> dict[str, 
 
 
 def solved_stages(target: Target, case: Case) -> dict[str, Array]:
-    """Return operands whose elements give ties at the last rounding, three of four; none without ties."""
+    """Return operands in which three of four elements give ties at the last rounding; None without ties."""
     if "y" not in case.ranges or not _is_searched(target, case) or _factor(_scales(target, case)) != 1:
         return {}
     codes, values = _sample(target, case)
@@ -110,7 +110,7 @@ def _scales(target: Target, case: Case) -> list[float]:
 
 
 def _factor(scales: list[float]) -> int | None:
-    """Return the factor of the operands' steps that makes all scales short; None if it is not small."""
+    """Return the factor of the operand steps that makes all scales short; None if that factor is large."""
     factor = 1
     for scale in scales:
         mantissa = Fraction(math.frexp(scale)[0])

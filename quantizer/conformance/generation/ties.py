@@ -28,15 +28,15 @@ from quantizer.numerics.rules import weight_params
 Array = NDArray[Any]
 SMALL_CODES = 7
 FLOAT_CODES = 20
-"""Codes around that of 1 that tied elements of a narrow float have."""
+"""Codes around the code of 1, for tied elements of a narrow float."""
 DEVIATIONS = (SMALL_CODES, 1, 2)
 """Codes between tied elements of a normalisation and their mean: a unit of the variance matters for few."""
 FLOAT16_UNIT = 2.0**-13
 """A quarter of the relative distance of float16 numbers."""
 MOST_DIVISORS = 1 << 12
-"""Divisors that are looked through for those without an exact reciprocal."""
+"""Divisors that are searched for numbers without an exact reciprocal."""
 NEAREST = 16
-"""Codes next to a tie that a case takes its own from."""
+"""The number of codes next to a tie from which a case chooses."""
 FLOAT64_TIE = 2.0**-32
 """Distance from a tie, in codes, below which float64 cannot prove that a value is not a tie."""
 FLOAT32_BITS = 24
@@ -46,8 +46,8 @@ FLOAT32_BITS = 24
 def ties(target: Target, case: Case) -> dict[str, Array]:
     """Return values whose codes are small integers under power-of-two scales, and a bias solved for a tie.
 
-    With all scales powers of two the accumulator is brought to codes by 2**-m, so a sum whose remainder modulo 2**m is
-    2**(m-1) lies exactly between two codes. Each channel's bias puts one hashed element of the channel there.
+    If all scales are powers of two, the accumulator is multiplied by 2**-m. So a sum with remainder 2**(m-1) modulo
+    2**m lies exactly between two codes. Each channel's bias puts one hashed element of the channel there.
     """
     tensors: dict[str, Array] = {}
     for name in case.shapes:
@@ -109,7 +109,8 @@ def _small_codes(target: Target, case: Case, name: str) -> Array:
 def _values_of_floats(case: Case, name: str, params: QParams) -> Array:
     """Return codes near the code of 1. Their sums do not fit the format, and are ties of a coarser output.
 
-    Every other case has values around the smallest normal one, so that kernels which flush those below it show.
+    Every second case has values around the smallest normal number, to detect kernels that flush smaller numbers to
+    zero.
     """
     layout = FLOAT_LAYOUTS[params.dtype.name]
     one = (1 << layout.mantissa_bits) if case.data.seed % 2 else round(float(positions(np.array(1.0), params)))
@@ -119,7 +120,7 @@ def _values_of_floats(case: Case, name: str, params: QParams) -> Array:
 
 
 def _compared(target: Target, case: Case, name: str) -> float:
-    """Return the first value of a compared operand: both have the same value there, one step or nothing.
+    """Return the first value of a compared operand. Both operands have the same value there: one step, or 0.
 
     Every other time the second operand's float lies above it or below, by less than float16 can tell and than its code
     moves.
@@ -132,7 +133,7 @@ def _compared(target: Target, case: Case, name: str) -> float:
 
 
 def _one_of_each_sum(target: Target, case: Case, name: str, params: QParams) -> Array:
-    """Return zeros but one element of each sum: an odd multiple of half way between two codes of its mean.
+    """Return zeros except one element of each sum, which is an odd multiple of half a code of the mean.
 
     Of n = 2**q * m terms, m odd, that is m where the output's step is 2**(1-q) of the input's (`ranges.output_range`),
     and n / 2 where both have one step.
@@ -166,7 +167,7 @@ def near_ties(target: Target, case: Case) -> dict[str, Array]:
         beside = np.abs(codes * ratio % 1.0 - 0.5)
         off = codes[beside > FLOAT64_TIE]
         codes = off[np.argsort(beside[beside > FLOAT64_TIE], kind="stable")][:NEAREST]
-    if not codes.size:  # a zero point at an end of the codes, or ratios of which every code lies on a tie
+    if not codes.size:  # a zero point at an end of the codes, or ratios that put every code on a tie
         return {name: random(site_of(target, case, name))}
     signs = 2 * integers(case.data.seed, f"{name}.sign", shape, 0, 1) - 1
     drawn = signs * codes[integers(case.data.seed, name, shape, 0, codes.size - 1)]
@@ -184,7 +185,7 @@ def _near_products(target: Target, case: Case) -> dict[str, Array]:
 
 
 def _one_of_each_fold(target: Target, case: Case, name: str, params: QParams) -> Array:
-    """Return ones with one other factor in each product, and zeros with one other value in each root.
+    """Return ones with one other factor in each product, or zeros with one other value under each root.
 
     An odd multiple of half a code.
 
@@ -343,8 +344,8 @@ def is_quotient(target: Target) -> bool:
 def _solved_quotient(target: Target, case: Case) -> dict[str, Array]:
     """Return dividends and divisors whose quotients are odd multiples of half a code, some one code above.
 
-    Three divisors of four (apart from a power of two) are numbers whose product with their rounded reciprocal is not 1,
-    in float32 or in float64. Nothing while the output has no range, or where the codes have no room.
+    Of four divisors, three (up to a power of two) are numbers whose product with their rounded reciprocal is not 1,
+    in float32 or in float64. Return None if the output has no range yet, or if the codes leave no room.
     """
     a, b = target.spec.activations
     if "y" not in case.ranges or np.broadcast_shapes(case.shapes[a], case.shapes[b]) != tuple(case.shapes[a]):
@@ -388,7 +389,7 @@ def is_wide_product(target: Target) -> bool:
 
 
 def _solved_product(target: Target, case: Case, tensors: Mapping[str, Array]) -> dict[str, Array]:
-    """Return operands whose first product lies one unit away from a tie, beyond float32, where half_even would err.
+    """Return operands whose first product lies one unit away from a tie, beyond float32's precision.
 
     The next one along b is a tie itself. The first code of a is large and odd, so that a code of b with any remainder
     modulo the output's step exists; the others of its row are zero where products are added, and the

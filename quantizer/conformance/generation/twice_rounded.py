@@ -1,4 +1,4 @@
-"""Cases whose codes show that a platform rounds a scaled sum twice: one rounding gives other codes."""
+"""Cases that show whether a platform rounds a scaled sum twice, because a single rounding gives other codes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def twice_rounded(target: Target) -> list[Case]:
     """Return cases in which the first rounding of the platform moves a sum over a tie of the second one.
 
     A sum does so within half a unit of the first rounding next to a tie, so that random data seldom do, and a kernel
-    that rounds once would pass. Nothing for platforms that round once.
+    that rounds once would pass. No cases for platforms that round once.
     """
     platform = target.platform
     if platform.first_rounding is None or target.spec.error_model.kind not in KINDS:

@@ -18,13 +18,13 @@ from quantizer.core.spec import Domain, Spec
 from quantizer.ops import BUILT_IN, REGISTRY
 
 BATCH = 2
-"""Of a batch, at least, where one is asked for."""
+"""The smallest batch, if a batch is requested."""
 BLOCKS = (4, 8, 16, 32, 64, 256)
 """Sizes that kernels process at once: lanes of a vector, rows and columns of a block, codes of a byte."""
 SIZES = tuple(sorted({1, *(size for v in BLOCKS for size in (v - 1, v, v + 1, v + v // 2, 2 * v + 1))}))
 """Sizes around a block: one less, equal, one more, one and a half blocks (another tail), two blocks and one."""
 FEW = tuple(size for size in SIZES if 4 <= size <= 17)
-"""Sizes of windows, for which no kernel is made for large values."""
+"""Window sizes. Kernels are not made for large ones."""
 LISTED, COUNTED = (4, 5, 7), (4, 5, 8, 16)
 """Values of an attribute that is a list (strides, paddings), and of one that is a number (groups)."""
 RANKS = (5, 6)
@@ -40,7 +40,7 @@ MOST_ELEMENTS, MOST_WORK = 1 << 13, 1 << 17
 ILLEGAL = (QuantizerError, ArithmeticError, IndexError, TypeError, ValueError)
 """Errors of expressions for a value that the operator does not accept, or for a missing axis."""
 SPREADS = (2, 1, 0)
-"""How much larger than the least the other sizes may be; less where elements would be too many."""
+"""How much larger than the minimum other sizes may be. It is reduced if there would be too many elements."""
 
 
 @dataclass(frozen=True)
@@ -50,12 +50,12 @@ class Unit:
     name: str
     value: int | float
     place: int | None = None
-    """Which entry of a list, or which axis of a shape: 0 the first, 1 one inside, 2 the last; None: the whole value.
+    """The entry of a list or the axis of a shape: 0 is the first, 1 an inner one, 2 the last; None: the whole value.
 
     For a shape, None means that this is the number of axes.
     """
     is_full: bool = False
-    """The size is that of a sum which an accumulator ends at: the data must be as large as they can be."""
+    """The sum is so long that it reaches the end of an accumulator. The data must be as large as possible."""
     is_blocks: bool = False
     """The size is not a whole number of blocks of weights that share a scale."""
 
@@ -66,7 +66,7 @@ class Unit:
 
 
 def units(target: Target) -> tuple[Unit, ...]:
-    """Return the units of an operator, those of one dimension or attribute after the other."""
+    """Return the units of an operator, ordered by dimension or attribute."""
     spec, found = target.spec, list[Unit]()
     for name in draw_order(spec):
         domain = spec.dims.get(name) or spec.attrs[name]
@@ -107,7 +107,7 @@ def _of_size(target: Target, name: str, domain: Domain) -> Iterator[Unit]:
 
 
 def beside_blocks(target: Target, name: str) -> list[int]:
-    """Return sizes next to whole numbers of blocks of weights along the axis of the sum; none without blocks."""
+    """Return sizes next to multiples of the weight block along the summed axis; no sizes without blocks."""
     block = target.scheme.weight.block if target.scheme.weight is not None else None
     terms = target.spec.error_model.terms
     if block is None or terms is None or name not in terms.names:
@@ -152,7 +152,7 @@ def _past_sums(target: Target) -> list[int]:
 
 
 def bound_with(spec: Spec, asked: Mapping[str, Unit], chooser: ChoiceSource) -> dict[str, Any] | None:
-    """Return values of all dimensions and attributes as requested, other sizes small; None if no case can have them."""
+    """Return the requested dimensions and attributes, with small values for the rest; None if no case can have them."""
     for spread in SPREADS[chooser.integer("spread", 0, len(SPREADS) - 1) :]:
         try:
             bound = _bound(spec, asked, _Lean(chooser, spec, spread))
@@ -186,7 +186,7 @@ def _bound(spec: Spec, asked: Mapping[str, Unit], chooser: _Lean) -> dict[str, A
 def _with(
     unit: Unit, domain: Domain, drawn: AttrValue, bound: Mapping[str, Any], chooser: ChoiceSource, *, limited: bool
 ) -> AttrValue | None:
-    """Return the draw with the unit in it; None if the domain begins above it, or ends below it as a limit."""
+    """Return the draw with the unit's value; None if the value is outside the domain."""
     if domain.type == "float":
         low, high = (None if end is None else float(end(bound)) for end in (domain.min, domain.max))
         inside = (low is None or low <= unit.value) and (high is None or unit.value <= high)
@@ -230,7 +230,7 @@ def _is_cheap(spec: Spec, bound: Mapping[str, Any]) -> bool:
 
 
 def batch_of(spec: Spec) -> str:
-    """Return the dimension of the first activation's first axis; nothing of a shape, which has no batch of its own."""
+    """Return the dimension of the first activation's first axis; None for a shape, which has no separate batch axis."""
     axes = spec.inputs[next(iter(spec.activations))].axes if spec.activations else ()
     name = axes[0].text if isinstance(axes, list) and axes else ""
     return name if name in spec.dims and spec.dims[name].type == "int" else ""
@@ -241,8 +241,8 @@ class _Lean:
 
     Half of the cases have one value for all entries of a list, and for all sizes that have one domain: as networks have
     them. Half have the defaults of real attributes to the last bit. Half have as many axes as a shape may have, so that
-    a size meets them: a shape that is the only dimension of an operator has no second unit. Half have a batch, also
-    where a large size leaves room for the least sizes alone.
+    a size meets them: a shape that is the only dimension of an operator has no second unit. Half of the cases have a
+    batch, even if a large size leaves room only for minimal sizes.
     """
 
     def __init__(self, chooser: ChoiceSource, spec: Spec, spread: int) -> None:

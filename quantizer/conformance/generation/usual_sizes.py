@@ -22,7 +22,7 @@ from quantizer.core.spec import Spec
 
 DOUBLE = (2, 1)
 OTHERS = ((1, 2), (3, 2), (4, 1), (2, 3), (3, 10), (5, 3), (3, 4))
-"""Places of the output over those of the input, along both axes or along one. 3 of 10 lie on ties or next to them."""
+"""Output size over input size, along both axes or along one. 3 of 10 lie on ties or next to them."""
 ASKED = "size"
 """The attribute: how many places the output has along each of the input's last axes."""
 KEPT = 3
@@ -36,7 +36,7 @@ WIDER = ((5, 4), (3, 4), (1, 2))
 
 
 def usual_sizes(target: Target) -> list[Case]:
-    """Return the cases of a target whose operator resizes; the targets share the ratios out."""
+    """Return the cases of a target whose operator resizes. The ratios are distributed over the targets."""
     domain = target.spec.attrs.get(ASKED)
     if domain is None or domain.length is None:
         return []
@@ -78,9 +78,9 @@ def _long(target: Target) -> Case | None:
 def _bound(
     spec: Spec, ratio: tuple[int, int], chooser: HashChoices, mode: Mapping[str, str], kept: int | None, last: int = 0
 ) -> dict[str, Any]:
-    """Return sizes of the input that the ratio's denominator divides, and what the ratio makes of them.
+    """Return input sizes that are multiples of the ratio's denominator, and the output sizes.
 
-    kept: the axis that the output has as the input, if there is one. last: the size of the last axis, the others have
+    kept: the axis whose size does not change, or None. last: the size of the last axis, the others have
     one place; 0: all are drawn.
     """
     many, of = ratio

@@ -53,7 +53,7 @@ VECTORS = (8, 16, 24, 32)
 """Channels of a further case of a target: whole vectors, under any of the windows or, in half of the targets, a kernel
 of one place."""
 FUSED = ("relu", "relu6", "none")
-"""Its fused activation, where the target has it: those of networks."""
+"""A fused activation that is common in networks, if the target has it."""
 OF_VECTORS = WHOLE + 1
 """Row of that case."""
 POINT = (1, 1, 0, 0, 1)

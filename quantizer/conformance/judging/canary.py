@@ -1,7 +1,7 @@
 """The canary: a fault planted at the end of a run that the judge must find; a judge that does not was damaged.
 
-A function under test runs in the same process as the judge and may have changed it. A case that an item passed is
-judged once more, by the item's own code and through pytest, with one function changed.
+A function under test runs in the same process as the judge and may have changed it. A case that passed is judged once
+more with one changed function, by the item's own code and through pytest.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ class Witness:
 
 
 def witness(trial: Trial, verdicts: Sequence[Verdict]) -> Witness | None:
-    """Return *trial*'s case where a planted fault must be seen, else None: what is vacuous or excused would hide it."""
+    """Return the trial's case if a planted fault must show in it. Vacuous or excused elements would hide it: None."""
     sound = {v.check: v for v in verdicts if v.status == "pass" and v.elements > 0 and not v.vacuous}
     names = [name for name in ("parameters", "float", *CODES) if name in sound]
     names = [name for name in names if known_defect(trial, name) is None]
     if "float" in names and not np.isfinite(trial.y).all():
         names.remove("float")
-    clamped = trial.case.activation != "none"  # after the function, what it gave may be cut back to where it was
+    clamped = trial.case.activation != "none"  # after the function, its result may be clipped back to the old value
     if not names or clamped or trial.refusal is not None:
         return None
     sharp = "arithmetic" in names and sound["arithmetic"].width <= 1 and trial.spec.outputs["y"].kind == "value"
@@ -95,7 +95,7 @@ def _in_registry(
     def block() -> AbstractContextManager[None]:
         same = (
             entry if kind == "quantized" else None
-        )  # its stages stay hidden or shown; a changed rule is never the judge's own
+        )  # shown stages stay shown and hidden ones hidden; a changed rule is never the judge's own rule
         return REGISTRY.overridden(op, kind, changed, platform, like=same)
 
     return Planted(f"{op}.{kind} on {platform}", checks, block, lambda own: own)

@@ -18,13 +18,13 @@ NEAR = 2.0**-12
 
 
 def hits_target(trial: Trial) -> bool | None:
-    """Return whether the data have their set's property (of a stack: its first part); None without a property."""
+    """Return whether the data (of a stack: its first part) have their set's property; None without a property."""
     aim = AIMS.get(trial.case.data.sets[0])
     return aim(trial.part(0)) if aim else None
 
 
 def missed_targets(trial: Trial, names: Container[str]) -> set[str]:
-    """Return those of the data sets *names* whose property no part of the case has."""
+    """Return the data sets among *names* whose property is missing in every part of the case."""
     found: dict[str, bool] = {}
     for place, name in enumerate(trial.case.data.sets):
         if name in names and not found.get(name):
@@ -35,7 +35,7 @@ def missed_targets(trial: Trial, names: Container[str]) -> set[str]:
 def _ties(trial: Trial) -> bool:
     """Some output lies exactly between two codes, or codes are copied.
 
-    Of an index operator: some chosen element is not alone. Of a comparison: some pair is equal.
+    For an index operator: some selected element has an equal. Of a comparison: some pair is equal.
     """
     kind = trial.spec.error_model.kind
     platform, family = trial.target.platform, trial.spec.quantization.family
@@ -61,7 +61,7 @@ def _ties(trial: Trial) -> bool:
 
 
 def _saturation(trial: Trial) -> bool:
-    """Some output is within two codes of an end, or beyond it, before saturation; or there is no range to choose."""
+    """Before saturation some output is within two codes of an end or beyond it, or the range is fixed."""
     platform = trial.target.platform
     if trial.spec.quantization.family in platform.same_as_input or trial.spec.op in {
         **platform.fixed_outputs,

@@ -37,7 +37,7 @@ from quantizer.tiling.stacks import parts
 VACUOUS_SHARE = 0.05
 SHARP_WIDTH = 2.0
 CODES = ("arithmetic", "accuracy")
-"""Checks that judge codes by what they must be."""
+"""Checks that compare codes with the codes that are required."""
 OF_DATA = ("engine", "arithmetic")
 """Checks that may be inconclusive for the data alone."""
 
@@ -59,8 +59,8 @@ FUNCTIONS: Mapping[str, Callable[[Trial], Verdict | None]] = {
 def judge(trial: Trial, checks: Sequence[str] = EVERY) -> list[Verdict]:
     """Return the verdict of every check in *checks* that applies and that the engine's surface allows, in their order.
 
-    A case that an engine cannot run is inconclusive once, unless the provided parameters are wrong. A function under
-    test that raises fails the check that ran it; a rule that provides nothing fails `parameters` alone.
+    A case that an engine cannot run is inconclusive once, unless the provided parameters are wrong. If a function
+    under test raises, the check that ran it fails. A rule without a result fails `parameters` only.
     """
     try:
         if trial.unsupported is not None:
@@ -76,7 +76,9 @@ def judge(trial: Trial, checks: Sequence[str] = EVERY) -> list[Verdict]:
 
 
 def judged(trial: Trial, checks: Sequence[str] = EVERY) -> list[tuple[Trial, list[Verdict]]]:
-    """Return the trial with its verdicts. Where a check does not pass on a stack, each part comes with its own.
+    """Return the trial with its verdicts.
+
+    If a check does not pass on a stack, each part is returned with its own verdicts.
 
     A defect that excuses, mistrusts or leaves open one part has no effect on the others. A check that passes on the
     whole passes on every part; each part gets its share of the verdict. If a check fails on the whole and on no part,
@@ -105,7 +107,8 @@ def _opened(
 ) -> tuple[list[Verdict], list[Verdict], list[tuple[Trial, list[Verdict]]]]:
     """Return the verdicts on the whole, those that hold for every part, and each part with the others.
 
-    No part where all hold, the trial has none, or a process ended; all checks where the whole does not run.
+    No parts are judged if all checks pass, if the trial has no parts, or if a process ended. If the whole stack does
+    not run, the parts are judged by all checks.
     """
     before = deaths()
     verdicts = judge(trial, checks)
@@ -113,9 +116,9 @@ def _opened(
     if trial.data_sets == 1 or deaths() > before or len(held) == len(verdicts):
         return verdicts, held, []
     again = {verdict.check for verdict in verdicts} - {verdict.check for verdict in held}
-    if "engine" in again:  # where the whole does not run a part may
+    if "engine" in again:  # a part may run even if the whole does not
         return verdicts, [], _by_parts(trial, verdicts, checks)
-    needed = again | ({"arithmetic"} if "accuracy" in again else set())  # which says whether accuracy has to be sharp
+    needed = again | ({"arithmetic"} if "accuracy" in again else set())  # for its width
     found = _by_parts(trial, verdicts, [name for name in checks if name in needed])
     return verdicts, held, [(one, [v for v in said if v.check in again or v.failing]) for one, said in found]
 
@@ -123,7 +126,7 @@ def _opened(
 def _complete(said: Sequence[Verdict], held: Sequence[Verdict], count: int, *, first: bool) -> list[Verdict]:
     """Return the verdicts of one part, with its share of the counts of the whole; the first part gets the remainder.
 
-    Provided numbers are those of every part.
+    Every part has the same provided numbers.
     """
     own = {verdict.check: verdict for verdict in said}
     for verdict in held:
@@ -135,9 +138,11 @@ def _complete(said: Sequence[Verdict], held: Sequence[Verdict], count: int, *, f
 
 
 def _by_parts(trial: Trial, verdicts: Sequence[Verdict], checks: Sequence[str]) -> list[tuple[Trial, list[Verdict]]]:
-    """Return each part alone with its verdicts, then the whole where a check fails on it and on no part.
+    """Return each part with its verdicts, then the whole if a check fails on it and on no part.
 
-    If nothing fails, each part is judged by its share of the codes of the whole. A failure is that of a part run alone.
+    If no part fails alone, each part is judged by its codes in the result of the whole stack. A failure is reported
+    for a part
+    that was run alone.
     """
     if _shares_hold(trial, verdicts):
         found = [(part, judge(part, checks)) for part in trial.parts]
@@ -165,7 +170,10 @@ def _holds_of_parts(verdict: Verdict) -> bool:
 
 
 def _verdicts(trial: Trial, checks: Sequence[str]) -> Iterator[Verdict]:
-    """Yield the verdict of each check; stop after one in which the process of plugins ended, which fails the case."""
+    """Yield the verdict of each check.
+
+    If the process of plugins ends during a check, the case fails and no check follows.
+    """
     before = deaths()
     for name in CHECKS:
         if name in checks and name in trial.engine.checks and deaths() == before:
@@ -187,7 +195,7 @@ def _run(name: str, trial: Trial) -> Verdict | None:
 
 
 def _on_other_data(trial: Trial, verdict: Verdict) -> Verdict:
-    """Return the verdict of `repeat`; a failing one where a plugin is wrong on data that it has not seen."""
+    """Return the verdict of `repeat`. It fails if a plugin is wrong on data that it has not seen before."""
     other = None if verdict.failing else with_other_data(trial)
     if other is None:
         return verdict
@@ -227,7 +235,7 @@ def _is_sharp(verdicts: Sequence[Verdict]) -> bool:
 
 
 def case_values(trial: Trial, asked: Collection[str] = CASE_NAMES) -> dict[str, object]:
-    """Return the values in *asked* that a defect's predicate may name besides dimensions and attributes."""
+    """Return the values in *asked* that a defect's predicate may name, in addition to dimensions and attributes."""
     return {name: _CASE_VALUES[name](trial) for name in CASE_NAMES if name in asked}
 
 
@@ -334,9 +342,8 @@ def known_defect(trial: Trial, check: str) -> str | None:
     """Return `id: reason` of the declared defect that explains a failing *check*, or None.
 
     A defect of a real system excuses only results equal to those of the built-in functions, which were observed to
-    agree with that system. A defect of a real engine alone holds in versions in which it was seen, and excuses only
-    what it states that the engine computes, if it states that. There is nothing to compare for a known failure of a
-    plugin.
+    agree with that system. A defect of a real engine holds only in versions in which it was seen. If it states what
+    the engine computes, it excuses only that result. A known failure of a plugin is not compared with anything.
     """
     for defect in _declared(trial, check, trial.target.platform.defects):
         if defect.engine is not None:
@@ -362,7 +369,7 @@ def _unstable_defect(trial: Trial, check: str) -> str | None:
 
 
 def _declared(trial: Trial, check: str, defects: Sequence[Defect]) -> Iterator[Defect]:
-    """Yield those of *defects* whose predicate holds for the case and which name *check*."""
+    """Yield the defects that name *check* and whose predicate holds for the case."""
     concerned = [defect for defect in defects if defect.concerns(trial.spec.op) and check in defect.checks]
     if concerned:
         predicates = [parse(defect.predicate) for defect in concerned]
@@ -372,7 +379,10 @@ def _declared(trial: Trial, check: str, defects: Sequence[Defect]) -> Iterator[D
 
 
 def is_overruled(defect: Defect, trial: Trial) -> bool:
-    """Return whether an engine's own defect concerns the case of a platform's *defect*, which it then may not show."""
+    """Return whether an engine has its own defect for the case of a platform's *defect*.
+
+    Then it need not show the platform's defect.
+    """
     if defect.engine is not None:
         return False
     platform = trial.target.platform

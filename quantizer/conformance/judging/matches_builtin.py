@@ -47,7 +47,7 @@ def matches_builtin(trial: Trial, check: str) -> bool:
         codes = activate_codes(codes, trial.output, fused, replace(trial.parameters, platform=platform))
     declared = known_stages(trial)
     if declared is not None and undeclared(trial.outcome.stages, declared, trial.target.id) is not None:
-        return False  # whoever declares a defect says nothing of further stages
+        return False  # the declaration of a defect does not cover further stages
     same = torch.equal(codes, got)
     return same and (check != "tiled" or _tiled_alike(trial, forward.function))
 

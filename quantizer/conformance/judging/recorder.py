@@ -53,7 +53,7 @@ class Recorder:
     def add(self, trial: Trial, verdicts: Sequence[Verdict], *, figures: bool = True) -> None:
         """Add the verdicts and coverage of one case; *figures*.
 
-        Also its SQNR and error (for a stack, those of its first part).
+        Also add its SQNR and error (for a stack, of its first part).
 
         Cases at the ends of the possible parameters have no ratio: their worst would hide a regression of all others.
         """
@@ -81,7 +81,7 @@ class Recorder:
             self._error = max(self._error or 0.0, error_lsb(trial.part(0)))
 
     def compared(self, name: str, found: Findings) -> None:
-        """Count the comparisons of an item without generated cases, under its own *name*."""
+        """Count the comparisons of an item without generated cases, as a check called *name*."""
         self._checks[name] = found.check()
 
     def miss(self, reason: str) -> None:

@@ -39,9 +39,10 @@ WIDEST = 2**15 - 1
 
 
 def is_as_stated(defect: Defect, trial: Trial, check: str) -> bool:
-    """Return whether the result that fails *check* is what *defect* states; true of a defect that states nothing.
+    """Return whether the result that fails *check* is the one that *defect* states; True if it states none.
 
-    The result is the float operator's for `float`, the tiles' for `tiled`, else the whole's. A float result lies no
+    The result is that of the float operator for `float`, of the tiles for `tiled`, else of the whole. A float result
+    lies no
     farther from the right one than stated. On an enclosing platform codes lie in the intervals of the changed operands,
     attributes, sums or errors; each run of `properties` lies in those of its own operands, or in the platform's. Else
     codes are those of the built-in functions under the stated arithmetic, or as near as stated. Of `tiled`, float tiles
@@ -134,7 +135,7 @@ def _result(trial: Trial, check: str) -> Array:
 
 
 def _off_by(stated: Computes, trial: Trial, operands: Mapping[str, Tensor], y: Array) -> Array:
-    """Return by how much each real result may be off besides the error of float32; zeros where nothing is stated."""
+    """Return the stated error of each real result in addition to float32's; zeros if no error is stated."""
     if not stated.off_by:
         return np.zeros(y.shape)
     expression, scale = parse(stated.off_by), float(trial.output.scale)
@@ -161,8 +162,8 @@ def _broadcasts(shape: tuple[int, ...], whole: tuple[int, ...]) -> bool:
 def _changed(stated: Computes, trial: Trial, result: Array) -> Iterator[Trial]:
     """Yield trials with *result*, whose operands, attributes and sums are those with which the engine computes.
 
-    Pairs begin at the first term, and in a second trial at the second half of the terms too, which a kernel may take
-    as a block of its own.
+    Pairs begin at the first term. In a second trial they begin also at the second half of the terms, which a kernel
+    may process as a separate block.
     """
 
     def nearest(name: str, codes: Tensor) -> Tensor:
@@ -196,7 +197,7 @@ def _cut(value: float, trial: Trial) -> float:
 
 
 def _lost_in_pairs(trial: Trial, name: str, axis: int, block: int) -> Array:
-    """Return what sums lose, as real numbers, where pairs of products of unsigned codes saturate in 16 bits."""
+    """Return the loss of each sum, as real numbers, if pairs of products of unsigned codes saturate in 16 bits."""
     raw = {n: torch.zeros_like(c) if trial.spec.inputs[n].role == "bias" else c for n, c in trial.codes.items()}
     moved = raw[name].double() - min(int(trial.qparams(name).dtype.min), 0)
     lost = np.zeros(trial.output_shape)

@@ -22,7 +22,7 @@ from quantizer.runtime.models.parts import CLIPS, DEQUANTIZE, QUANTIZE, Part
 
 @dataclass(frozen=True)
 class Enclosure:
-    """One result of a part: exact in float64, the radius of float32 around it, and the grid of its codes."""
+    """One result of a part: the float64 value, the radius of the float32 error around it, and the grid of its codes."""
 
     exact: Tensor
     radius: Tensor
@@ -56,7 +56,7 @@ class Judged:
     outside: int
     """Elements outside."""
     error: float
-    """The largest, in steps of a quantized result, as it is of a real one."""
+    """The largest distance, in steps of a quantized result, or absolute for a real one."""
     ratio: float
     """The largest error divided by the allowed error; above 1 if an element is outside."""
     worst: tuple[int, ...]
@@ -79,7 +79,7 @@ class Quantized:
         return first, last
 
     def judge(self, got: Tensor, exact: Tensor, radius: Tensor) -> Judged:
-        """Judge codes: each between those of exact - radius and exact + radius."""
+        """Judge codes: each must lie between the codes of exact - radius and exact + radius."""
         if got.shape != exact.shape:
             return Judged(got.numel(), float("inf"), float("inf"), ())
         codes, place = got.double(), exact / self.scale + self.zero
@@ -145,7 +145,7 @@ class _Work:
         return ""
 
     def _computed(self, node: Node) -> str:
-        """Compute a node in float64 and its radius; return the reason if it has none."""
+        """Compute a node in float64 and its radius; return the reason if no radius is known."""
         operands = [None if name is None else _double(self.known[name]) for name in node.inputs]
         made = evaluated(node, operands, self.graph)
         if node.op in CLIPS and node is not self.part.core:

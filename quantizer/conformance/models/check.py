@@ -36,8 +36,8 @@ def model_findings(
 ) -> tuple[ModelFindings, Ran]:
     """Return the findings on *graph*, of ONNX's operators, quantized or not, with the values behind them.
 
-    The engines run the whole model, every edge shown. Then every part runs alone, on the edges of the first engine that
-    has the model's quantizations, so that the error of a part is separated from that of its operands.
+    The engines run the whole model, every edge shown. Then every part runs alone on the edge values of the first
+    engine that has the model's quantizations. So the error of a part is separated from the error of its operands.
     """
     parts = parts_of(with_constant_codes(graph))
     if not parts.edges:
@@ -112,7 +112,7 @@ def _local(
 
 
 def _equal(name: str, ran: Ran) -> bool:
-    """Return whether both engines had the same values at an edge of the whole model; what is fed is the same."""
+    """Return whether both engines had the same values at an edge of the whole model. Fed inputs always are the same."""
     if name in ran.feeds:
         return True
     a, b = (values.get(name) for values in ran.whole)

@@ -35,7 +35,7 @@ QLINEAR = ("QLinear", "ConvInteger", "MatMulInteger")
 
 @dataclass(frozen=True)
 class Cut:
-    """A node of a model with the quantizations around it, and its case or the reason why it has none."""
+    """A node of a model with the quantizations around it, and its case or the reason why there is no case."""
 
     part: Part
     graph: Graph
@@ -49,7 +49,7 @@ def cuts_of(graph: Graph, feeds: Mapping[str, Tensor], session: Session, platfor
     """Return every quantized node of *graph*, or the one called *node*, as a case of *platform* that it fits.
 
     feeds: by input; our float32 with the model's quantizations makes the codes that each node reads. A node without a
-    spec, or without a scheme of the platform, has the reason in place of a case.
+    spec, or without a scheme of the platform, has a reason instead of a case.
 
     Raises GraphError if the model has no quantized node, UnsupportedError with the nearest name for an unknown one.
     """

@@ -39,7 +39,7 @@ class NodeVerdicts:
     node: str
     op: str
     case: Case | None
-    """None where the platform does not run the operator; the one verdict is then inconclusive."""
+    """None if the platform does not run the operator. Then the only verdict is inconclusive."""
     verdicts: tuple[Verdict, ...]
 
     @property
@@ -66,11 +66,11 @@ def check_graph(
     checks: Sequence[str] = EVERY,
     session: Session | None = None,
 ) -> list[NodeVerdicts]:
-    """Judge every node of *graph* under a scheme on a platform, one case for each data set of its spec, in node order.
+    """Judge every node of *graph* in node order, under a scheme on a platform: one case per data set of its spec.
 
     graph: built by hand, or of Top's, ONNX's or the registry's operators. An operator without weights is judged under
-    the scheme's activation part. inputs: by name; a run on them gives the ranges of the activations. Without inputs
-    ranges are drawn. data: only these data sets. session: whose engine is judged, our own functions where it is None.
+    the scheme's activation part. inputs: by name; a run on them gives the ranges of the activations. Without inputs,
+    ranges are drawn. data: only these data sets. session: its engine is judged; None: the built-in functions.
 
     Raises SpecError for an unknown scheme or platform, UnsupportedError naming every node that has no spec.
     """

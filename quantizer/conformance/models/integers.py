@@ -1,4 +1,4 @@
-"""Judges our integers on a part of a network as the gate judges an operator: by what its platform declares.
+"""Judges integer results of a part of a network as the gate judges an operator: by the declarations of its platform.
 
 The enclosure of a part knows float32 and one rounding. A platform may declare more: a multiplier of few bits, two
 roundings, tables. The checks `arithmetic` and `accuracy` know all of these, so they judge the integer nodes of a part,
@@ -30,7 +30,7 @@ class ReadTrial(NodeTrial):
     """A node on the codes that it read: its operands are exactly the values of these codes."""
 
     def __init__(self, node: Node, graph: Graph, codes: Mapping[str, Tensor], got: Tensor) -> None:
-        """got: the codes of the node's result that are judged, as the engine gave them."""
+        """got: the codes to judge: the node's result from the engine."""
         super().__init__(node, graph, codes)
         self.__dict__["doubles"] = {name: dequantize(held, self.qparams(name)) for name, held in codes.items()}
         self.radii = {name: np.zeros(tuple(held.shape)) for name, held in codes.items()}
@@ -40,9 +40,9 @@ class ReadTrial(NodeTrial):
 def judged_integers(executor: IntegerExecutor, operands: Mapping[str, Tensor], edge: str, got: Tensor) -> Judged | None:
     """Judge *got*, the codes of *edge*, by the platform of the integer graph of one part.
 
-    operands: what the part reads. Every integer node is judged on the codes that it reads, the one that makes *edge* by
-    *got*. None if a node of the part computes in float, or if no check of the platform decides: the enclosure of the
-    part judges then.
+    operands: the inputs of the part. Every integer node is judged on the codes that it reads. The node that produces
+    *edge* is judged by *got*. None if a node of the part computes in float, or if no check of the platform decides.
+    Then the enclosure of the part judges it.
     """
     graph = executor.graph
     tensor, as_codes = executor.place(edge)

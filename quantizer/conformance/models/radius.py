@@ -27,7 +27,7 @@ MOVED = frozenset([
     "Transpose", "Unsqueeze", "Where", "GlobalMaxPool", "Dropout", "Floor", "Ceil", "Round", "ScatterElements",
     "ScatterND", "NonZero",
 ])  # fmt: skip
-"""Operators that round nothing: their results are elements of operands, or whole numbers."""
+"""Operators without rounding: their results are elements of operands, or integers."""
 SUMS = frozenset(
     [
         "Conv",
@@ -44,7 +44,7 @@ SUMS = frozenset(
         "Sum",
     ]
 )
-"""Operators whose error is gamma_n of themselves on magnitudes."""
+"""Operators whose error is gamma_n times their result on the magnitudes of their operands."""
 PRODUCTS = frozenset(["Mul", "Div", "Reciprocal", "Sqrt"])
 FUNCTIONS = frozenset([
     "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Celu", "Cos", "Cosh", "Elu", "Erf", "Exp", "Gelu",

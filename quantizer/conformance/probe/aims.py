@@ -54,7 +54,7 @@ class Wanted:
     """Bits of the largest sum, its sign not counted."""
     items: int
     past: int | None = None
-    """Bits of the accumulator that the sums should exceed; None: no such aim."""
+    """Bits of the accumulator that the sums should exceed; None: any sums."""
     far: bool = False
     """Whether results may be as far beyond the codes as sums can bring them."""
 
@@ -78,7 +78,7 @@ def place_of(draws: Draws) -> float:
 
 
 def solved_scale(draws: Draws, wanted: Wanted, scale: float, values: Array, y: QParams, unit: float = 0.0) -> float:
-    """Return *scale* of the output, or one that puts a real of *values* on a tie (RATIONAL) or next to one (SOLVED).
+    """Return the output's *scale*, or a scale that puts one of *values* on a tie (RATIONAL) or next to one (SOLVED).
 
     *unit*: the real value of one unit of a sum. Every other time the value then lies where a first rounding to whole
     units of the scaled sum (31 bits of a product dropped) is itself a tie, and the second one is next to it.

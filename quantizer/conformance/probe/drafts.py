@@ -85,7 +85,7 @@ def every_code(target: Target, draws: Draws, wanted: Wanted) -> Draft:
 
 
 def means(target: Target, draws: Draws, wanted: Wanted) -> Draft:
-    """Return rows, images or windows whose codes have every sum."""
+    """Return rows, images or windows whose sums of codes take every value."""
     op = target.spec.op
     window = WINDOWS[draws.integer(0, len(WINDOWS))]
     terms, rows = window[0] * window[1], wanted.items // 2 * 2

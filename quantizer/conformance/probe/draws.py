@@ -38,5 +38,5 @@ class Draws:
         return np.argsort(self.shares(count), kind="stable")
 
     def some(self, count: int, most: int) -> Any:
-        """Return *most* of 0 to count - 1, all where there are fewer, in rising order."""
+        """Return *most* of the numbers 0 to count - 1, or all if there are fewer, in rising order."""
         return np.sort(self.order(count)[:most])

@@ -1,4 +1,4 @@
-"""Questions until one class of hypotheses is left that no question tells apart, or none."""
+"""Asks questions until no question distinguishes the remaining hypotheses, or until none remains."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ITEMS = 197
 POOL, SMALL_POOL = 2048, 400
 """Items searched for differences between hypotheses; fewer if there are many, or each is a channel group."""
 FEW, HANDFUL = 120, 20
-"""Hypotheses from which on a pool is looked through; and a large one."""
+"""Numbers of hypotheses from which a pool is searched, and from which a large pool is searched."""
 FEWEST = 24
 """Questions to an engine on an enclosing platform, though no hypothesis may be left: intervals judge the answers."""
 PATIENCE = 96
@@ -33,10 +33,10 @@ PATIENCE = 96
 CONFIRMED = 6
 """Questions asked after nothing remains to be distinguished: the remaining hypotheses must explain them too."""
 NARROW, WIDE, FAR = 15, 31, 1000
-"""Bits of sums: first those that every accumulator holds, then those of 32 bits."""
+"""Bits of sums: first a size that every accumulator holds, then 32 bits."""
 GROUPED = "depthwise_conv2d"
 BROAD = ("conv2d", "depthwise_conv2d", "fully_connected")
-"""Operators whose bias brings a sum to any place of 32 bits."""
+"""Operators whose bias can move a sum to any place within 32 bits."""
 
 
 ANY_ORDER = Hypothesis((("float32", "in an order that no hypothesis has"),))
@@ -71,17 +71,17 @@ class Found:
     engine: str = ""
     """The engine that computes the platform, as defects name it."""
     kept: list[Hypothesis] = field(default_factory=list)
-    """The class that is left; empty where nothing explains the engine."""
+    """The remaining class; empty if no hypothesis explains the engine."""
     rejected: list[Evidence] = field(default_factory=list)
     """The latest last."""
     questions: int = 0
     elements: int = 0
     refused: str = ""
-    """Why nothing was answered."""
+    """The reason if the engine gave no answer."""
     answers: list[tuple[Question, Array]] = field(default_factory=list, repr=False)
     """A question and the engine's codes for it."""
     far: bool = False
-    """Whether no hypothesis explains results far beyond the codes; the class is then that of the other results."""
+    """Whether no hypothesis explains results far beyond the codes. Then the class explains only the other results."""
     before: list[Hypothesis] = field(default_factory=list)
     """The hypotheses that explain all sums within 15 bits, if none explains larger ones."""
 
@@ -92,7 +92,7 @@ class Found:
 
     @property
     def explained(self) -> bool:
-        """Whether something is left, or nothing was asked."""
+        """Whether a hypothesis remains, or no question was asked."""
         return bool(self.kept) or bool(self.refused)
 
 

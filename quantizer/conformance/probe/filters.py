@@ -35,7 +35,7 @@ class _Filters:
     weights: Array
     """Scales of the weights: one for each item, or one."""
     first: Array
-    """Codes of x without the zero point: one for each item where the convolution is depthwise, else one."""
+    """Codes of x without the zero point: one per item for a depthwise convolution, else one."""
     taken: Array
     bias: Array
     terms: int
@@ -120,7 +120,7 @@ def filters(target: Target, draws: Draws, wanted: Wanted) -> Draft:
 
 
 def rows_of_products(target: Target, draws: Draws, wanted: Wanted) -> Draft:
-    """Return products of rows with one column, whose codes give any sum: all of them except one are the largest."""
+    """Return products of rows with one column that give any sum: all codes except one are the largest code."""
     n, terms = wanted.items, draws.integer(2, 7)
     grids = Grids(target, {}, {"a": (n, terms), "b": (terms, 1)})
     e = draws.integer(-6, 3)

@@ -22,7 +22,7 @@ from quantizer.runtime.engines.protocol import Call, Engine
 
 TERMS = 32
 MASKS: Mapping[str, float] = {"float32": 2.0**31, "float64": 2.0**60}
-"""Format of a sum -> M, which swallows as many ones as there are terms in that format, and in none that is wider."""
+"""Format of a sum -> M. In that format M absorbs as many ones as there are terms; in a wider format it does not."""
 Tree = int | tuple["Tree", ...]
 SMALL = 2.0**-12
 
@@ -44,7 +44,7 @@ class Order:
 
 
 def order_of(engine: Engine, spec: Spec, platform: Platform) -> Order | None:
-    """Return how *engine* adds the products of `fully_connected` on float32; None if it runs no float models.
+    """Return how *engine* adds the float32 products of `fully_connected`; None if it runs no float models.
 
     One call for all masks, a row each: rows of other numbers may go to another kernel.
     """

@@ -29,7 +29,7 @@ MODES: tuple[RoundingMode, ...] = (
 )
 RATIOS: tuple[RatioArithmetic, ...] = get_args(RatioArithmetic)
 OF_ONE = "float32_product_of_one"
-"""A ratio that is another one only where weights have one scale; half_away takes it for float64."""
+"""A ratio that differs only if weights have one scale. half_away takes it for float64."""
 WHOLE_BITS = 31
 ROUNDED = (
     "exact",
@@ -82,7 +82,7 @@ WORDS: Mapping[str, str] = {
     "unify_shifts": "one shift for all channels",
     "tables": "table in {}",
 }
-"""Setting -> how it is said."""
+"""Setting -> its description in words."""
 
 Accumulator = Literal["wide"] | tuple[int, str]
 Settings = tuple[tuple[str, Any], ...]
@@ -98,13 +98,13 @@ class Hypothesis:
     shipped: str = ""
     """The platform of a room, if the hypothesis is that unchanged platform."""
     narrowed: Callable[[Accumulator], Hypothesis] | None = None
-    """A program whose sums an accumulator may be too narrow for -> the same with that accumulator."""
+    """A program whose sums may overflow a narrow accumulator -> the same program with that accumulator."""
 
     def __str__(self) -> str:
         return f"as {self.shipped}" if self.shipped else ", ".join(_worded(key, value) for key, value in self.settings)
 
     def answers(self, question: Question) -> Array | None:
-        """Return the codes that it gives, None if it has no rule for the question."""
+        """Return the codes under this hypothesis; None if it has no rule for the question."""
         try:
             if self.program is not None:
                 return self.program(question)
@@ -114,7 +114,7 @@ class Hypothesis:
             return None
 
     def value(self, key: str) -> Any:
-        """Return one of its settings; None if it has no setting of that name."""
+        """Return a setting by name, or None."""
         return dict(self.settings).get(key)
 
     def but(self, family: str, **changes: Any) -> Hypothesis:

@@ -17,7 +17,7 @@ from quantizer.core.platforms import Platform
 from quantizer.core.yaml_source import load_yaml
 
 FOLLOWED = ("same_as_input", "shared_parameters", "per_tensor_weights", "fixed_outputs", "output_signs", "index_dtype")
-"""Keys that say which grids the engine was asked under."""
+"""Keys that describe the grids of the questions."""
 WIDTH, INT32 = 118, 32
 
 
@@ -27,13 +27,13 @@ class Assembled:
 
     raw: dict[str, Any]
     kind: str
-    """In words: what the file is."""
+    """A description of the file in words."""
     left: dict[str, str] = field(default_factory=dict)
     """Operator -> why it is not in the file."""
 
 
 def assembled(name: str, engine: str, found: Iterable[Found], home: Platform, library: Library) -> Assembled:
-    """Return the platform that explains most of *found*: one that is shipped before a new one, *home* before others."""
+    """Return the platform that explains most of *found*. Shipped platforms are preferred, and *home* among them."""
     explained = [one for one in found if one.kept]
     copies = {
         platform: [one for one in explained if any(kept.shipped == platform for kept in one.kept)]
@@ -103,7 +103,7 @@ def _enclosing(name: str, engine: str, found: list[Found], home: Platform) -> As
 
 
 def _declared(name: str, engine: str, found: list[Found], home: Platform) -> Assembled:
-    """Return settings that fit together: operator by operator, those with the fewest hypotheses first."""
+    """Return settings that fit together, beginning with the operators that have the fewest hypotheses."""
     raw = _base(name, engine, home)
     shared: dict[str, Any] = {}
     families: dict[str, Hypothesis] = {}
@@ -141,7 +141,7 @@ def _declared(name: str, engine: str, found: list[Found], home: Platform) -> Ass
 
 
 def _of_float32(one: Hypothesis) -> bool:
-    """Return whether an enclosing platform holds what *one* gives: float32 operations that round half to even."""
+    """Return whether an enclosing platform includes *one*'s results: float32 operations, rounded half to even."""
     narrow = one.value("accumulator")
     return one is ANY_ORDER or (
         one.program is not None

@@ -16,9 +16,9 @@ from quantizer.core.platforms import Platform
 from quantizer.core.spec import Spec
 
 BITS = 8
-"""Bits of the activations and weights that are asked about."""
+"""Bit widths of activations and weights in the questions."""
 MANY = 100
-"""Hypotheses that are left only where an operator rounds nothing."""
+"""Hypotheses that remain only if an operator never rounds."""
 MOST_NAMED = 6
 """The number of hypotheses of a class that are printed besides the first."""
 WIDTH = 76
@@ -32,7 +32,7 @@ class Probe:
     platform: Platform
 
     def operators(self) -> list[Spec]:
-        """Return the operators that can be asked about."""
+        """Return the operators for which there are questions."""
         return [self.session.library.specs[op] for op in DRAFTS if self.targets(self.session.library.specs[op])]
 
     def targets(self, spec: Spec) -> tuple[Target, ...]:

@@ -35,12 +35,12 @@ class Question:
     inputs: Mapping[str, QParams]
     output: QParams
     codes: Mapping[str, Tensor]
-    """Of all operands, constants included; real numbers where the operator takes some."""
+    """The values of all operands including constants; real numbers if the operator reads them."""
     constants: Mapping[str, Constant]
     aim: str
     """The targets for which its items were solved."""
     shown: Mapping[str, Array]
-    """Operand -> what each item takes of it."""
+    """Operand -> its part in each item."""
 
     @property
     def call(self) -> Call:
@@ -48,7 +48,7 @@ class Question:
         return Call(self.target.spec, self.attrs, "channels_first", "none", self.target.platform.places)
 
     def codes_of(self, engine: Engine) -> Array:
-        """Return the codes of *engine* as it gave them."""
+        """Return the codes from *engine*, unchanged."""
         parameters = engine.quantize(self._request(self.target.platform))
         found: Array = engine.run(self.call, self._copies(), parameters).codes.numpy()
         return found
@@ -116,7 +116,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Grids:
-    """The grids that a platform allows an operator; scales and zero points are free where it fixes none."""
+    """The grids that a platform allows an operator. Scales and zero points are free unless the platform fixes them."""
 
     target: Target
     attrs: Mapping[str, AttrValue]

@@ -85,7 +85,7 @@ MEANINGS: Mapping[str, Meaning] = {
 
 
 def answer(found: Found, home: str) -> Hypothesis | None:
-    """Return the representative of a class: settings of the engine's platform, else the first, else a platform."""
+    """Return the representative of a class: the engine's platform, else the first settings, else a platform."""
     general = [one for one in found.kept if one.platform is not None and not one.shipped]
     own = declared_by(found, home)
     chosen = [one for one in general if own and one.value("requantize") == own]

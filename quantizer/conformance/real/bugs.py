@@ -88,7 +88,7 @@ def _under(report: Report, spec: Spec, kind: Kind, original: Function, wrap: Wra
             return original(*operands, parameters=parameters, **named)
         made = changed(*operands, parameters=parameters, **named)
         tensors = {name: value for name, value in given.items() if isinstance(value, Tensor)}
-        if is_due(tensors):  # what the process of plugins checks
+        if is_due(tensors):  # the process of plugins makes this check
             require_same_elsewhere(lambda other: _again(changed, other, operands, parameters, named), tensors, made)
         return made
 
@@ -102,7 +102,7 @@ def _again(
     parameters: Parameters,
     named: Mapping[str, Any],
 ) -> Any:
-    """Call *function* with other operands, those by place first."""
+    """Call *function* with other operands, positional ones first."""
     values = list(other.values())
     by_name = {name: value for name, value in other.items() if name in named}
     return function(*values[: len(operands)], parameters=parameters, **{**named, **by_name})

@@ -1,4 +1,4 @@
-"""Effects of reported bugs (what goes wrong, and where in the result) for which the catalogue has no fault.
+"""Effects of reported bugs that are not in the catalogue of faults: what goes wrong, and where in the result.
 
 Codes that go wrong go wrong by one, which is less than any report tells.
 """
@@ -25,7 +25,7 @@ INT32_LIMIT = (1 << 31) - 1
 
 
 def _moved(codes: Tensor, p: Parameters, where: Tensor) -> Tensor:
-    """Move codes by one towards the inside where *where* holds; of an index or a mask, to the next."""
+    """Move codes by one towards the middle where *where* holds; an index or a mask moves to the next code."""
     y = p.outputs["y"]
     inside = torch.where(codes < y.qmax, codes + 1, codes - 1)
     return torch.where(where, inside, codes)

@@ -48,7 +48,7 @@ NAMES = (
     "bias_at_limit",
     "f32",
 )
-"""Beside dimensions and attributes, whose names come first: `low` of a clip is its attribute.
+"""Names in addition to dimensions and attributes, which take precedence: `low` of a clip is its attribute.
 
 zero, first, last, low, high: zero point, end codes and ends of the range of the first operand; y_*: of the output. out,
 elements: the output's shape and size; rows: its size but for the last axis; terms: of one sum. ratio_*: the smallest
@@ -67,7 +67,7 @@ def facts(
 ) -> dict[str, Any]:
     """Return every name that a condition may use; QuantizerError if the operands do not fit together.
 
-    ranges: those that a rule is asked for; without, those that its codes stand for.
+    ranges: the ranges given to the rule; by default the ranges that its codes cover.
     """
     bound = variables(spec, shapes, attrs)
     out = infer_shapes(spec, shapes, attrs)["y"]

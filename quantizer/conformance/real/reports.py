@@ -38,7 +38,7 @@ Does = str | tuple[str | int, ...]
 
 @dataclass(frozen=True)
 class Report:
-    """One thread: what went wrong, in whose system, and how it is planted or why it is not."""
+    """One thread: what went wrong in which system, and how the bug is planted or why it is not."""
 
     ref: str
     """owner/name#number on GitHub."""
@@ -56,7 +56,7 @@ class Report:
 
 
 def read_reports(cases: Path) -> tuple[Report, ...]:
-    """Return every report in the order of file and line; none without a folder. CaseError names file and line."""
+    """Return every report in the order of file and line; empty without a folder. CaseError names file and line."""
     folder, found = cases / FOLDER, list[Report]()
     if not exists(folder):
         return ()

@@ -42,7 +42,7 @@ class Outcome:
     met: int
     """The number of cases that meet its condition, up to the one that found it."""
     changed: int
-    """Those of them in which it changes the function's results in one run."""
+    """The number of these cases in which it changes the function's results in one run."""
     check: str = ""
     """The check that found it first; empty if none did."""
     target: str = ""
@@ -110,7 +110,7 @@ def gate_cases(session: Session, op: str) -> Iterator[tuple[Target, Case]]:
 
 
 class _Open:
-    """A report that nothing found yet."""
+    """A report that no check has found yet."""
 
     def __init__(self, session: Session, op: str, report: Report) -> None:
         spec, places = session.library.spec(op), tuple(session.library.platforms)
@@ -133,7 +133,7 @@ class _Open:
 
 
 def _first(trial: Trial, fault: Fault, planting: Planting, checks: Sequence[str]) -> str:
-    """Return the first check that fails while the fault is planted; nothing if none does."""
+    """Return the first check that fails while the fault is planted, or None."""
     with planting:
         return next((v.check for v in judge(anew(trial, fault.kind), checks) if v.failing), "")
 

@@ -14,13 +14,15 @@ from quantizer.conformance.judging.canary import Planted, Witness, faults
 from quantizer.conformance.run.collection import State, item
 from quantizer.conformance.run.items import Runner
 from quantizer.conformance.setup.session import Session
+from quantizer.conformance.trials.trial import Trial
 from quantizer.core.case import Case
 from quantizer.core.verdict import Verdict
 from quantizer.ops import BUILT_IN, REGISTRY
 from quantizer.runtime.isolation.plugins import CURRENT
 
 MOST = 8
-"""Plugin operators in which faults are planted, and one built-in operator; each costs some milliseconds."""
+"""The number of plugin operators in which faults are planted. One built-in operator is added. Each costs a few
+milliseconds."""
 
 
 @dataclass
@@ -35,7 +37,7 @@ class Canary:
             self.states[state.op] = passed, state
 
     def check(self, stash: pytest.StashKey[State]) -> tuple[int, str]:
-        """Return how many faults were planted, and those that were missed: empty if the judge found all of them."""
+        """Return how many faults were planted, and a message about a missed one: empty if the judge found all."""
         of_plugins = {entry.op for entry in REGISTRY.all() if entry.origin != BUILT_IN}
         theirs = [op for op in self.states if op in of_plugins][:MOST]
         ours = [op for op in self.states if op not in of_plugins][:1]
@@ -63,7 +65,11 @@ class _CanaryRunner(Runner):
         self.run(self._case)
 
     # the runner's arguments
-    def explained(self, case: Case, verdicts: list[Verdict], *, smaller: bool = True) -> str:  # noqa: ARG002
+    def smallest(self, case: Case, verdicts: list[Verdict], *, died: bool) -> tuple[Trial, list[Verdict]]:  # noqa: ARG002
+        """Return the case as it is."""
+        return Trial(self._target, case, self.session.engine), verdicts
+
+    def explained(self, trial: Trial, verdicts: list[Verdict], *, ran: bool) -> str:  # noqa: ARG002
         """Return the reason as a sentence."""
         return "the planted fault"
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 KINDS = ("spec", "golden", "reject", "regressions")
 ENGINE_KINDS = ("golden", "regressions")
-"""What is asked of a real engine too: specs and constraints are not its own."""
+"""Kinds of items that a real engine runs too. Specs and constraints do not depend on the engine."""
 
 
 @dataclass
@@ -97,7 +97,7 @@ class State:
         return self.runner.left_out if "runner" in self.__dict__ else None
 
     def ended(self, record: Record) -> tuple[str, str] | None:
-        """Return outcome and reason of an item that pytest takes for passed and that is not; None for any other.
+        """Return outcome and reason of an item that pytest counts as passed by mistake; None for other items.
 
         A check failed; or nothing was compared, which is not a failure if a selection, an engine's refusals or a
         declaration explains it.
@@ -184,7 +184,7 @@ def function(state: State) -> Callable[..., None]:
 
 
 class OperatorItem(pytest.Function):
-    """An item that reports itself under its own name, at the top of its spec."""
+    """An item that is reported under its own name, at the first line of its spec."""
 
     state: State
 
@@ -208,7 +208,7 @@ def item(parent: pytest.Collector, state: State) -> OperatorItem:
     made.state = state
     made.add_marker(pytest.mark.op(name=state.spec.op))
     if state.kind == "cases" and PROFILES[state.options.profile].drawn:
-        made.add_marker("hypothesis")  # Hypothesis itself marks what it finds at collection
+        made.add_marker("hypothesis")  # Hypothesis marks its own tests at collection
     if state.scheme:
         made.add_marker(pytest.mark.scheme(name=state.scheme))
         made.add_marker(pytest.mark.platform(name=state.platform))

@@ -59,7 +59,7 @@ OTHERS = ("op_golden_update", "op_in_process")
 
 
 def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) -> None:
-    """Refuse a misspelt `--op-...` with the nearest name; pytest itself only says that it does not know the option."""
+    """Refuse a misspelt `--op-...` with the nearest name. pytest would only say that the option is unknown."""
     del early_config
     known = [_flag(name).removeprefix("--op-") for name in (*LISTS, *SINGLES, *OTHERS)]
     for word in args:
@@ -114,7 +114,7 @@ def options(config: pytest.Config) -> Options:
 
 
 def _with_engine(config: pytest.Config, asked: Options) -> Options:
-    """Return *asked* with the engine.
+    """Return *asked* with its engine resolved.
 
     The files that the run is judged by are recorded before any part of the engine runs.
     """
@@ -161,7 +161,7 @@ def _read_options(config: pytest.Config) -> Options:
         return base / given if given else None
 
     python = _value(config, "op_plugin_python")
-    # not resolved: in a virtual environment the interpreter is a link, and what it links to has other packages
+    # not resolved: in a virtual environment the interpreter is a link, and its target has other packages
     interpreter = (
         str((here if config.getoption("op_plugin_python") else root) / Path(python).expanduser()) if python else ""
     )
@@ -220,7 +220,7 @@ def opened(config: pytest.Config) -> Session:
         from quantizer.core.errors import QuantizerError
 
         gc.collect()
-        gc.freeze()  # what is loaded so far lives as long as the run: later collections need not walk it
+        gc.freeze()  # objects loaded so far live as long as the run, so the garbage collector need not visit them
         asked, extra = options(config), (*config.stash[EXTRA],)
         problem = None
         try:

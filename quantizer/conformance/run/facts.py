@@ -24,7 +24,7 @@ from quantizer.plugins.discovery import Plugin
 from quantizer.runtime.engines.catalogue import files as files_of_engine
 
 PACKAGES = ("hypothesis", "numpy", "torch")
-"""What decides the numbers of a run besides this package."""
+"""Packages, other than this one, that influence the numbers of a run."""
 JUDGED = Readable("a file of what is judged", 1 << 30, UnsupportedError)
 
 
@@ -37,7 +37,7 @@ def run_facts(
     seed: int | None,
     selection: Sequence[str],
 ) -> Facts:
-    """Return the facts of a run; *specs*: of the operators that it met, *selection*: what left items out."""
+    """Return the facts of a run; *specs*: facts of its operators; *selection*: options that left items out."""
     real = options.real
     return Facts(
         quantizer=__version__,

@@ -1,9 +1,9 @@
 """Detects changes of the files that a run is judged by (specs, goldens, baselines) while plugins or an engine run.
 
-A plugin or an engine that changes a spec, a golden or a conftest.py changes what it is judged by, and so does one that
-changes this package, a module that this process imported, what Python runs at its start, or what it would import from
-a folder of the run; one that changes its own file is not the one that a statement names. Files are known by size, inode
-and times: a run with one that changed is not whole. They are some 5,000, looked at three times a run, so that their
+A plugin or an engine must not change the files that judge it: specs, goldens, conftest.py, this package, imported
+modules, files that Python runs at its start, or modules that it would import from a folder of the run. If it changes
+its own file, it is no longer the file that a statement names. Files are recognized by size, inode and times. A run
+with a changed file is not whole. They are some 5,000, looked at three times a run, so that their
 paths are texts: objects of pathlib cost more than the run of a small operator.
 """
 
@@ -16,7 +16,7 @@ import sys
 import sysconfig
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from importlib.util import cache_from_source
+from importlib.util import MAGIC_NUMBER, cache_from_source, source_from_cache
 from pathlib import Path
 
 import pytest
@@ -30,9 +30,12 @@ SETTINGS = ("tox.ini", "pyproject.toml", "pytest.ini", ".pytest.ini", "setup.cfg
 STARTED = ("*.pth", "sitecustomize.py", "usercustomize.py", "*-info/entry_points.txt", "quantizer_conformance.py")
 """Files in folders of packages that Python and pytest run before a program starts."""
 IMPORTED = ("*.py", "*/__init__.py")
-"""What could replace a module, in a folder that pytest puts on the path (that of a conftest.py)."""
+"""Files that could replace a module, in a folder that pytest puts on the path (the folder of a conftest.py)."""
 SETTLED = 60.0
-"""Seconds after which no other process of this run writes a compiled file anew."""
+"""Age in seconds from which a compiled file is watched. A younger one may still be written by another process of this
+run."""
+HASHED = (b"\x01", b"\x03")
+"""The first byte of a compiled file's flags if it names its source by a hash, not by time and size."""
 SUFFIXES = (".yaml", ".jsonl", ".py")
 
 
@@ -54,22 +57,27 @@ class Inputs:
         self._away = asked.reports
         self._root = asked.root
         self._modules = _modules()
-        self._known = {*_below(self._ours, ".pyc")}
-        compiled = [*self._known, *filter(None, map(_compiled, self._modules))]
+        self._known = {path for path in _below(self._ours, ".pyc") if _is_current(path)}
+        others = {*filter(None, map(_compiled, self._modules))} - self._known
+        compiled = [*self._known, *filter(_is_current, others)]
         self._compiled = [path for path in compiled if _is_settled(path)]
         self._since = time.time_ns()
         self._stamps = self._now()
 
     def changed(self) -> str | None:
-        """Return the first file that is another one, appeared or is gone since; None if all are as they were."""
+        """Return the first file that changed, appeared or disappeared since; None if there is no such file.
+
+        A compiled file may be gone: another run may have removed it (`sweep`), and Python compiles its source again.
+        """
         now = self._now()
-        changed = [path for path in now.keys() | self._stamps.keys() if now.get(path) != self._stamps.get(path)]
+        paths = now.keys() | {path for path in self._stamps if not path.endswith(".pyc")}
+        changed = [path for path in paths if now.get(path) != self._stamps.get(path)]
         for path in map(Path, sorted(changed) or self._imported_since()):
             return str(path.relative_to(self._root)) if path.is_relative_to(self._root) else str(path)
         return None
 
     def sweep(self) -> None:
-        """Remove compiled modules of this package that appeared since: any process may have written them."""
+        """Remove compiled modules of ours that were missing or outdated before: any process may have written them."""
         for path in {*_below(self._ours, ".pyc")} - self._known:
             with contextlib.suppress(OSError):
                 Path(path).unlink()
@@ -114,8 +122,26 @@ def _modules() -> set[str]:
 
 
 def _compiled(source: str) -> str | None:
-    """Return where the compiled form of a source file lies; None of a module that is not compiled."""
+    """Return the path of the compiled form of a source file; None for a module that is not compiled."""
     return cache_from_source(source) if source.endswith(".py") else None
+
+
+def _is_current(path: str) -> bool:
+    """Return whether Python would run a compiled file.
+
+    An outdated one is written again by the next process that imports its source.
+    """
+    try:
+        source = source_from_cache(path)
+        with open(path, "rb") as file:  # noqa: PTH123 - see above
+            magic, flags, made_from = file.read(4), file.read(4), file.read(8)
+        found = os.stat(source)  # noqa: PTH116 - see above
+    except (OSError, ValueError):
+        return False
+    time_and_size = b"".join(
+        (number & 0xFFFFFFFF).to_bytes(4, "little") for number in (int(found.st_mtime), found.st_size)
+    )
+    return magic == MAGIC_NUMBER and (flags[:1] in HASHED or made_from == time_and_size)
 
 
 def _is_settled(path: str) -> bool:

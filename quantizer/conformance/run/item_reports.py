@@ -58,7 +58,7 @@ def _told() -> str:
 
 
 def _record(state: State, call: pytest.CallInfo[None]) -> Record:
-    """Return the item's record: skipped only where the engine or a declaration says that it does not run."""
+    """Return the item's record. It is skipped only if the engine or a declaration says that it does not run."""
     if call.excinfo is None:
         return state.record("passed")
     said = (str(call.excinfo.value).splitlines() or [""])[0]

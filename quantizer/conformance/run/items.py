@@ -95,7 +95,7 @@ class Runner:
         return [str(entry) for entry in REGISTRY.replacements() if entry.op == self._spec.op]
 
     def draw(self, integers: Callable[[int, int], int], passed: type[Exception]) -> Case:
-        """Return one case from Hypothesis's integers; *passed*: what it raises to end a draw."""
+        """Return one case from Hypothesis's integers; *passed*: the exceptions that end a draw."""
         return self._built(lambda: build_case(self._target, HypothesisChoices(integers)), passed)
 
     @property
@@ -104,7 +104,7 @@ class Runner:
         return self._state.options.real is not None
 
     def seeded(self, count: int) -> None:
-        """Run *count* cases whose choices are hashes: the same cases every time, not tied to any row."""
+        """Run *count* cases whose choices come from hashes: the same cases every time, independent of the rows."""
         for index in range(count):
             self._later(self._built(functools.partial(seeded_case, self._target, index, alone=self._alone)))
         self._run_waiting()
@@ -189,11 +189,14 @@ class Runner:
     def _count(self, trial: Trial, verdicts: list[Verdict], *, figures: bool, died: bool) -> None:
         """Add a case, or a part of a stack, to the record; fail the item where it fails."""
         case = trial.case
-        if any(verdict.failing for verdict in verdicts) and not died:
+        failing = any(verdict.failing for verdict in verdicts)
+        if failing and not died:
             trial, verdicts = self._by_every_check(case, trial, verdicts)
-        self._recorder.add(trial, verdicts, figures=figures)
-        if any(verdict.failing for verdict in verdicts):
-            self._failed = self.explained(case, verdicts, smaller=not died)
+        # The record has the verdicts that the failure's text and its replay file have, and the coverage of what ran.
+        smallest, found = self.smallest(case, verdicts, died=died) if failing else (trial, verdicts)
+        self._recorder.add(trial, found, figures=figures)
+        if failing:
+            self._failed = self.explained(smallest, found, ran=not died)
             pytest.fail(self._failed, pytrace=False)
         if self.witness is None:
             self.witness = witness(trial, verdicts)
@@ -204,12 +207,12 @@ class Runner:
         found = judge(anew, self._state.options.checks)
         return (anew, found) if any(verdict.failing for verdict in found) else (trial, verdicts)
 
-    def explained(self, case: Case, verdicts: list[Verdict], *, smaller: bool = True) -> str:
-        """Return the text of a failure: it describes the smallest case that fails in the same way, which is stored.
+    def smallest(self, case: Case, verdicts: list[Verdict], *, died: bool) -> tuple[Trial, list[Verdict]]:
+        """Return the smallest case that fails in the same way, and its verdicts.
 
-        smaller: look for one. A case that ended its process is not run repeatedly.
+        died: *case* ended the process that ran it. It is not run again.
         """
-        engine, options = self.session.engine, self._state.options
+        engine = self.session.engine
         first = next(v for v in verdicts if v.failing)
 
         def fails(candidate: Case) -> bool:
@@ -217,22 +220,27 @@ class Runner:
             found = judge(Trial(self._target, candidate, engine), (first.check,))
             return any(v.failing and (v.worst is None) == (first.worst is None) for v in found)
 
-        smallest = shrink(self._target, case, fails) if smaller else case
-        trial = Trial(self._target, smallest, engine)
-        found = judge(trial, options.checks) if smaller else verdicts
-        if not any(verdict.failing for verdict in found):
-            smallest, trial, found = case, Trial(self._target, case, engine), verdicts
-        path = replay_path(options.reports / "failures", self._target.id, smallest)
-        self._failure = f"{headline(next(v for v in found if v.failing))} [{smallest.digest}]"
+        if not died:
+            trial = Trial(self._target, shrink(self._target, case, fails), engine)
+            found = judge(trial, self._state.options.checks)
+            if any(verdict.failing for verdict in found):
+                return trial, found
+        return Trial(self._target, case, engine), verdicts
+
+    def explained(self, trial: Trial, verdicts: list[Verdict], *, ran: bool) -> str:
+        """Store a failing case and return the text of its failure; *ran*: its process did not end."""
+        options, case = self._state.options, trial.case
+        path = replay_path(options.reports / "failures", self._target.id, case)
+        self._failure = f"{headline(next(v for v in verdicts if v.failing))} [{case.digest}]"
         text = describe(
             self._target.id,
-            smallest,
+            case,
             trial,
-            found,
+            verdicts,
             rerun=self._state.rerun,
             replay=f"quantizer case replay {options.shown(path)}{self._own_spec()}{options.arguments}",
         )
-        write_replay(path, self._target.id, trial, found, text, ran=smaller)
+        write_replay(path, self._target.id, trial, verdicts, text, ran=ran)
         return text
 
     def _own_spec(self) -> str:

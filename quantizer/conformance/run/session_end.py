@@ -180,7 +180,7 @@ def _say(terminalreporter: Any, text: str, **markup: bool) -> None:
 
 
 def _show_readings(terminalreporter: Any, run: Run) -> None:
-    """Name the readings that judged items, and those that judged none."""
+    """Name the readings that judged items, and unused readings."""
     from quantizer.core.readings import READINGS
 
     for reading in run.readings:

@@ -35,7 +35,7 @@ class ShippedSpecs:
         self._collector = collector
 
     def names(self) -> list[str]:
-        """Return the operators asked for; those of the ini file only where the command line names no path."""
+        """Return the requested operators. Those of the ini file count only if the command line names no path."""
         worker = getattr(self._config, "workerinput", None)
         if worker is not None:
             return [*worker[KEY]]
@@ -68,7 +68,7 @@ class ShippedSpecs:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, session: pytest.Session, items: list[pytest.Item]) -> None:
-        """Add the items of the shipped specs asked for that the command line does not name itself.
+        """Add the items of the requested shipped specs that the command line does not name.
 
         Where a plugin replaces functions on some platforms, only their cases are added. The spec itself and its goldens
         are judged where they are shipped; goldens that the run itself stores are judged here.

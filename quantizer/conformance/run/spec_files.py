@@ -26,7 +26,7 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
 
 
 def shipped_file(parent: pytest.Collector, path: Path, platforms: set[str] | None) -> pytest.Collector:
-    """Return the collector of a shipped spec that a run asks for; *platforms*: where cases are wanted, None for all."""
+    """Return the collector of a requested shipped spec; *platforms*: the platforms with cases, None for all."""
     collector = spec_file(parent, path)
     collector.shipped, collector.platforms = True, platforms
     return collector
@@ -52,9 +52,9 @@ class SpecFile(pytest.File):
     """One spec: an item for each scheme x platform, and one each for spec, golden, reject and regressions."""
 
     platforms: set[str] | None = None
-    """Of a shipped spec: where cases are wanted, in addition to regressions; None: every item."""
+    """For a shipped spec: the platforms for which cases are requested, in addition to regressions; None: every item."""
     shipped: bool = False
-    """Whether `--op-shipped` asks for it, and the run's own root does not hold it."""
+    """Whether `--op-shipped` requests it and it lies outside the run's root."""
 
     def collect(self) -> Iterator[pytest.Item]:
         """Yield the items in a stable order; a spec that cannot be read is a collection error with its places."""
@@ -80,7 +80,7 @@ class SpecFile(pytest.File):
 
 
 def _is_judged_where_shipped(state: State) -> bool:
-    """Return whether the item has nothing to compare: the spec item, and goldens that are neither there nor stored."""
+    """Return whether the item has nothing to compare: the spec item, or goldens that do not exist."""
     if state.kind != "golden":
         return state.kind == "spec"
     from quantizer.conformance.stored.folders import GOLDEN
@@ -90,6 +90,6 @@ def _is_judged_where_shipped(state: State) -> bool:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Give each of our items its own Hypothesis key and random stream; otherwise all items would share one."""
+    """Give each conformance item its own Hypothesis key and random stream; otherwise all items would share one."""
     if STATE in item.stash or isinstance(item.parent, SpecFile):
         item.add_marker(pytest.mark.parametrize("spec_item", []))

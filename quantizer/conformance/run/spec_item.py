@@ -29,11 +29,11 @@ QUICK = ("input_zero_point_provided", "one_code_up", "reference_in_place")
 """Faults of every operator, one in each function; `quantizer faults` and tests/quality plant the catalogue."""
 QUICK_CASES = 24
 QUICK_TARGETS = 3
-"""How many cases, of how many targets, show a fault or compare a built-in reference with its oracle."""
+"""The numbers of cases and targets that try a fault, or compare a built-in reference with its oracle."""
 
 
 FINE_BITS = 2.0**-30 + 2.0**-44
-"""By what operands are stretched, so that they need more bits than float32 has."""
+"""Factor for operands, so that they need more bits than float32 has."""
 FEW = 8
 """With fewer distinct results than this, the precision of a reference cannot be judged."""
 
@@ -108,8 +108,9 @@ def _spec_key_problems(session: Session, spec: Spec) -> Iterator[str]:
 def _precision_problems(session: Session, spec: Spec) -> list[str]:
     """Return a message if the reference computes in fewer bits than float64.
 
-    It gets operands with bits below those of float32. A reference in float64 shows some of these bits in its results.
-    Whole numbers prove nothing: an index, a comparison or a clamp has no further bits to show.
+    It gets operands that need more bits than float32 has. A reference in float64 shows some of these bits in its
+    results.
+    Integers prove nothing: an index, a comparison or a clamp has no further bits.
     """
     seen: set[float] = set()
     for target, case in _some_cases(session, spec):
@@ -159,7 +160,7 @@ def _near(wanted: Array, got: Array, radius: Array) -> bool:
 
 
 def _plant_faults(found: Findings, session: Session, spec: Spec) -> None:
-    """Plant three faults that every operator can have, and add those that the gate does not see."""
+    """Plant three faults that every operator can have. Add a problem for each that the gate does not find."""
     if not isinstance(session.engine, BuiltinEngine):
         return
     cases = _some_cases(session, spec)

@@ -23,11 +23,11 @@ class Run:
 
     def __init__(self) -> None:
         self.folder: RunFolder | None = None
-        """Where the run is written; None until it is known that there is anything to write."""
+        """The folder of the run; None until there is anything to write."""
         self.items: dict[str, State | None] = {}
         """Node id of each collected conformance item that was not deselected; workers of xdist keep their own."""
         self.made: set[str] = set()
-        """Names of the items that the specs have, whatever was left out after that."""
+        """Names of all items of the specs, before any selection."""
         self.records: dict[str, str] = {}
         """Of each item the last: a plugin of pytest's may run one again."""
         self.seconds: dict[str, float] = {}
@@ -38,7 +38,7 @@ class Run:
         self.readings: list[str] = []
         """Readings that judged items of the run."""
         self.unread: list[str] = []
-        """Readings that were asked for and judged none."""
+        """Requested readings that judged no item."""
         self.lacks: list[str] = []
         """Why the run is not whole."""
         self.unwritten = ""
@@ -47,7 +47,7 @@ class Run:
         self.functions: list[FunctionFacts] = []
         self.uncollected: list[str] = []
         self.crashed: dict[str, str] = {}
-        """Item that ended its worker -> what xdist says."""
+        """Item that ended its worker -> the message of xdist."""
         self.left = 0
         """How many processes plugins or an engine left behind."""
         self._unkept = False
@@ -58,7 +58,7 @@ class Run:
         """Worker (empty without xdist) -> the result of its canary."""
         self._dead: set[str] = set()
         self._known: dict[str, list[str]] = {}
-        """Worker (nothing: the process that writes files) -> the functions of plugins and the engine that it knows."""
+        """Worker (empty: the process that writes files) -> the plugin functions and the engine that it knows."""
 
     def expect(self, items: dict[str, State | None]) -> None:
         """Remember the items that this session will run."""

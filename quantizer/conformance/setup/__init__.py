@@ -1,1 +1,1 @@
-"""What a run asks for: options, profile, readings, known failures, and the session that loads what they name."""
+"""The setup of a run: options, profile, readings, known failures, and the session that loads them."""

@@ -92,7 +92,7 @@ class Options:
 
     @cached_property
     def levels(self) -> tuple[str, ...]:
-        """The levels of instructions of every item, the default first; one empty name for our own engine."""
+        """The instruction-set levels of every item, the default first; one empty name for the built-in engine."""
         if self.real is None:
             return ("",)
         backend = self.real.backend

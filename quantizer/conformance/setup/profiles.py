@@ -16,7 +16,8 @@ class Profile:
 
     examples: int
     drawn: bool = True
-    """Hypothesis draws them from a new seed each time and remembers failures; else hashes give the same each time."""
+    """Hypothesis draws them from a new seed each time and remembers failures. Otherwise hashes give the same cases
+    each time."""
     sampled: bool = False
     """The costly checks run on a sample of the cases."""
     strong: bool = False

@@ -59,10 +59,11 @@ def _names(target: Target) -> tuple[str, str]:
     return target.scheme.name, target.platform.platform
 
 
-def open_session(options: Options, extra: tuple[Path, ...] = ()) -> Session:
+def open_session(options: Options, extra: tuple[Path, ...] = (), *, only: str = "") -> Session:
     """Register built-ins, load the library with *extra* spec files, and check that functions and specs fit together.
 
     Plugins are registered before (quantizer.plugins.discovery). Raises SpecError, PluginError, UnsupportedError.
+    only: the operator of a single stored case. Functions of plugins for other operators then need no spec.
     """
     torch.set_num_threads(1)
     # torch's mkldnn compiles a kernel for every new shape, and every case has new shapes.
@@ -74,6 +75,8 @@ def open_session(options: Options, extra: tuple[Path, ...] = ()) -> Session:
         isolated.connect(library.specs)
     for entry in REGISTRY.all():
         spec = library.specs.get(entry.op)
+        if spec is None and only not in ("", entry.op):
+            continue
         if spec is None:
             raise PluginError(
                 f"{entry}: operator {entry.op!r} has no spec. Write {entry.op}.yaml (quantizer spec new)."

@@ -43,8 +43,8 @@ class Xfails(Model):
 def with_xfails(library: Library, file: Path) -> Library:
     """Return *library* with the entries of *file* among the defects of their platforms.
 
-    SpecError lists entries that name what does not exist, and entries that expired before the checked-out commit.
-    UnsupportedError if *file* does not lie in a git repository, whose last commit tells the day.
+    SpecError lists entries with unknown names, and entries that expired before the checked-out commit.
+    UnsupportedError if *file* is not in a git repository; the last commit provides the date.
     """
     today = commit_date(resolved(file).parent)
     read, _ = read_file(file, Xfails, lambda found: [*_problems(found, library, file.parent, today)])

@@ -1,1 +1,1 @@
-"""What a spec or platform file declares, tried: keys that nothing reads, declarations that no case reaches."""
+"""Tests the declarations of a spec or platform file: keys that nothing reads, declarations that no case reaches."""

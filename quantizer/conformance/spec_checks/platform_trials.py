@@ -42,7 +42,7 @@ def platform_problems(platforms: Iterable[str], specs: Sequence[Path]) -> Iterat
 
 
 def _operators(session: Session, platform: Platform) -> list[str]:
-    """Return the operators to try: one of each family and error model, and those that have a rule or function alone.
+    """Return the operators to try: one of each family and error model, and those with their own rule or function.
 
     Under a platform's functions these are the operators for which that platform has functions of its own.
     """

@@ -72,11 +72,11 @@ class _Open:
 
     @property
     def is_met(self) -> bool:
-        """Whether nothing is left to reach."""
+        """Whether every declaration was reached."""
         return not (self.entries or self._relations or self._axes)
 
     def show(self, target: Target, case: Case) -> None:
-        """Take out what *case* reaches."""
+        """Remove the declarations that *case* reaches."""
         spec = self._spec
         if self.entries:
             self.entries -= coverage(target, case)
@@ -90,7 +90,7 @@ class _Open:
                 self._axes.discard("*")
 
     def idle_conditions(self) -> Iterator[Problem]:
-        """Yield every `when` that holds in no case: what depends on it is never judged."""
+        """Yield every `when` that holds in no case, so that its consequence is never judged."""
         for index in self._relations:
             yield ("properties", index, "when"), "holds in no generated case: the relation is never judged. Correct it."
         for axis in {} if isinstance(self._spec.tiling, NoTiling) else self._spec.tiling:

@@ -25,7 +25,7 @@ from quantizer.core.spec import Spec
 from quantizer.core.yaml_source import Location
 
 WORDS = frozenset({"summary", "names", "default", "oracle"})
-"""Optional keys that no case needs: words for readers, and what graphs and judges of other systems ask for."""
+"""Optional keys that no case needs: texts for readers, and keys for graphs and other systems' judges."""
 
 FIRST = 24
 """Rows that are judged before the outlines of all."""
@@ -49,7 +49,7 @@ def recorded() -> Iterator[set[tuple[int, str]]]:
 
 
 def given_keys(value: object, location: Location = ()) -> Iterator[tuple[Location, tuple[int, str]]]:
-    """Yield the optional keys that are written in a model, outer ones first. The schema asks for required ones."""
+    """Yield the optional keys that are written in a model, outer ones first. Required keys are left to the schema."""
     if isinstance(value, Model):
         for name, field in type(value).model_fields.items():
             if name in value.model_fields_set:
@@ -64,7 +64,7 @@ def given_keys(value: object, location: Location = ()) -> Iterator[tuple[Locatio
 def unread_keys(session: Session, path: Path) -> list[Location]:
     """Return the places of the spec at *path* whose keys affect no case.
 
-    The file is read anew: what an earlier run remembers of its spec would hide that it is read.
+    The file is read again, because caches of an earlier run would hide that a key is read.
     """
     spec = read_spec(path)[0]
     waiting = dict(given_keys(spec))

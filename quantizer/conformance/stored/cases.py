@@ -64,7 +64,7 @@ class _ReplayModel(Model):
 
 @dataclass(frozen=True)
 class Golden:
-    """A case with the codes that it must give, the engine that made them, and the reason of their last change."""
+    """A case with its expected codes, the engine that computed them, and the reason of their last change."""
 
     case: Case
     codes: tuple[int, ...]
@@ -213,7 +213,7 @@ def golden_problems(
 
 
 def target_id(case: Case) -> str:
-    """Return the name of the target that a case is of."""
+    """Return the name of a case's target."""
     return f"{case.op}-{case.scheme}-{case.platform}"
 
 

@@ -1,4 +1,4 @@
-"""Where stored cases lie: in the run's folder of cases and, for shipped operators, in the rooms of their platforms."""
+"""Folders of stored cases: the run's own and, for shipped operators, those of the platforms' rooms."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ GOLDEN, REGRESSIONS = "golden", "regressions"
 
 @dataclass(frozen=True)
 class Stores:
-    """The stored cases of one operator in a run; those of rooms count where the operator's spec is the run's own."""
+    """The stored cases of one operator in a run.
+
+    Stored cases of rooms count if the operator's spec is the run's own.
+    """
 
     options: Options
     op: str
@@ -24,7 +27,10 @@ class Stores:
 
     @cached_property
     def _rooms(self) -> tuple[Room, ...]:
-        """The rooms whose stored cases count; resolved once, because a collection asks some eighty times a spec."""
+        """The rooms whose stored cases count.
+
+        They are resolved once, because a collection needs them some eighty times per spec.
+        """
         root = self.options.root.resolve()
         usual = self.options.cases.resolve() == root / "cases"
         return rooms() if usual and self.spec.resolve().is_relative_to(root) else ()
@@ -35,7 +41,7 @@ class Stores:
         return [self.options.cases, *(room.cases for room in self._rooms if is_folder(room.cases))]
 
     def goldens(self) -> list[Path]:
-        """Return the files of goldens that there are."""
+        """Return the existing files of goldens."""
         return [path for folder in self.folders if is_file(path := folder / GOLDEN / self._golden)]
 
     def golden(self, platform: str) -> Path:

@@ -62,7 +62,7 @@ def refreshed(target: Target, engine: Engine, case: Case, reason: str, before: G
 def update_goldens(
     stores: Stores, targets: Sequence[Target], everything: Sequence[Target], engine: Engine, reason: str
 ) -> list[str]:
-    """Write the goldens of *targets* anew, keeping those of other targets that still apply; all or nothing.
+    """Write the goldens of *targets* again, all or none. Goldens of other targets are kept if they still apply.
 
     Each is written where goldens of its platform belong. Returns one line for each changed golden, and how many are new
     or unused.
@@ -100,7 +100,7 @@ def update_goldens(
 
 
 def _updated(target: Target, engine: Engine, golden: Golden, reason: str) -> Golden:
-    """Return *golden* itself where its codes hold, else with those of today; of another case where it is not legal."""
+    """Return *golden*, with the current codes if they differ, and with a new case if its own is not legal."""
     if _is_legal(target, golden.case):
         return refreshed(target, engine, golden.case, reason, golden)
     return replace(new_golden(target, engine, reason), history=(*golden.history, Change(reason)))

@@ -22,7 +22,7 @@ def has_regressions(options: Options, library: Library, op: str) -> bool:
 
     Which ones is known once it is loaded.
 
-    A stored case is that of an operator or, where defects are declared of every operator, of the one that it names.
+    A stored case belongs to an operator. If a defect is declared for every operator, the case names its operator.
     """
     stores = Stores(options, op, library.paths[op])
     for path in stores.regressions():
@@ -49,7 +49,7 @@ def _declared(stores: Stores, library: Library) -> Iterator[Path]:
 
 
 def _is_of(path: Path, op: str) -> bool:
-    """Return whether a stored case is of *op*, or is missing or unreadable, which its item tells."""
+    """Return whether a stored case is of *op*, or is missing or unreadable; its item then reports that."""
     if not is_file(path):
         return True
     try:

@@ -1,4 +1,4 @@
-"""The numbers and stages by which a case is judged: those of the platform's own functions, whatever a plugin provides.
+"""The numbers and stages by which a case is judged. They come from the platform's own functions, not from a plugin.
 
 The judge of a case follows from the operator, the scheme and the platform. A function under test that provides numbers
 of another kind chooses no other judge by it: `parameters` names both kinds, and the codes are judged by the numbers of
@@ -73,10 +73,9 @@ def _with_parameters(trial: Trial, parameters: Parameters) -> Trial:
 
 
 def known_stages(trial: Trial) -> set[str] | None:
-    """Return the stages that a plugin's forward may show; None if the platform's own forward runs, or shows none.
+    """Return the stages that a plugin's forward may show; None if the platform's own forward runs or shows no stages.
 
-    They are those that the spec or the platform declares, else those that the platform's own forward shows for the
-    case.
+    They come from the spec or the platform, else from the platform's own forward on the case.
     """
     forward = REGISTRY.find(trial.spec.op, "quantized", trial.target.platform.places)
     if not trial.outcome.stages or forward is None or forward.origin == BUILT_IN:
@@ -112,8 +111,8 @@ def _known_numbers(trial: Trial) -> Parameters:
 def _kinds(trial: Trial) -> tuple[Kind, ...]:
     """Return the kinds of numbers that the platform's arithmetic takes.
 
-    An operator that the package does not have is what its spec says: numbers of the default rule, or, of a function of
-    one input, a table as the platform builds its own.
+    A new operator is judged by its spec: by numbers of the default rule or, for a function of one input, by a table
+    that the platform's method builds.
     """
     own = kind_of(trial.declared)
     reference = REGISTRY.built_in(trial.spec.op, "reference")

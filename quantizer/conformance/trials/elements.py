@@ -48,7 +48,7 @@ def judge_codes(
     if value is None:
         ratio = np.where(inside, 0.0, np.maximum(low - codes, codes - high) + 1.0)
     else:
-        with np.errstate(invalid="ignore"):  # an infinity that any code is right for
+        with np.errstate(invalid="ignore"):  # an infinite value, for which every code is right
             away = np.abs(codes - zero - value) / allowance
         away = np.where(np.isnan(away), 0.0, away)
         at_end = (codes <= trial.output.qmin) | (codes >= trial.output.qmax)

@@ -11,11 +11,11 @@ from quantizer.conformance.trials.trial import Trial
 from quantizer.ops import BUILT_IN, OVERRIDE, REGISTRY
 
 SHARE = 0.75
-"""How far values stay from the middle of their tensor: all others move, and no range is left."""
+"""Share of the distance from the middle of a tensor that values keep. So all other values move, and ranges are kept."""
 
 
 def with_other_data(trial: Trial) -> Trial | None:
-    """Return the case with other activations; None where no plugin computes it, or all values of each are equal.
+    """Return the case with other activations; None if no plugin computes it, or if every activation is constant.
 
     Each value x becomes m + SHARE * (x - m), m the middle of its tensor. Indices stay.
     """

@@ -55,13 +55,15 @@ def _is_asked(trial: Trial) -> bool:
 
 
 def takes_batches(trial: Trial) -> bool:
-    """Return whether what runs takes several trials in one call."""
+    """Return whether the function under test takes several trials in one call."""
     engine = trial.engine
     return isinstance(engine, BuiltinEngine) and engine.batches(trial.call, trial.target.platform)
 
 
 def run_together(trials: Sequence[Trial]) -> list[tuple[Trial, Verdict]]:
-    """Run the trials of one structure in one call where the function under test takes it; each has its own result.
+    """Run the trials of one structure in one call if the function under test supports it.
+
+    Each trial gets its own result.
 
     Return the first trial of each batch that gave no codes, with a failing verdict. Such trials then run alone.
     """
@@ -84,7 +86,7 @@ def _structures(trials: Sequence[Trial]) -> list[list[Trial]]:
 
 
 def _run(trials: Sequence[Trial]) -> str | None:
-    """Give each trial its result of one call; return why there are none, if the call failed."""
+    """Give each trial its result from one call; return the reason if the call failed."""
     engine = trials[0].engine
     assert isinstance(engine, BuiltinEngine)
     try:
@@ -114,7 +116,8 @@ def _codes(made: Sequence[Staged]) -> list[Staged]:
 def in_a_batch(trial: Trial) -> Verdict | None:
     """Judge a batch of the case and another trial in turns: each has the codes that it has alone.
 
-    The other trial has the operands reversed and another zero point of the output. None where what runs takes one case.
+    The other trial has the operands reversed and another zero point of the output. None if the function under test
+    takes one case per call.
     """
     if not takes_batches(trial):
         return None

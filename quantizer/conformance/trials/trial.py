@@ -53,13 +53,13 @@ class Trial:
         self.shared: dict[str, Array] = {}
         """Results of one check that another check uses, by the name of the first."""
         self.matches: dict[str, bool] = {}
-        """Whether a failing check fails as the built-in functions do, of each that was asked for."""
+        """Check -> whether it fails as the built-in functions do, for checks that were queried."""
         self._ran_built_in = False
         """Whether `parameters` are what the built-in rule provides for this very case."""
         self.float_result: Tensor | None = None
         """What a real engine's float forward gave, where it was asked for together with other cases."""
         self.radii: Mapping[str, Array] = {}
-        """How far operands may be from their values, where that is not what their codes leave open."""
+        """The distance of operands from their values, if it differs from the rounding of their codes."""
         self.call = Call(target.spec, case.attrs, case.order, case.activation, target.platform.places)
 
     @cached_property
@@ -98,7 +98,7 @@ class Trial:
         return found
 
     def provide(self, parameters: Parameters) -> None:
-        """Take *parameters* of a trial on other data in place of what the rule would provide for these."""
+        """Use *parameters* of a trial on other data instead of calling the rule for these data."""
         self.parameters = parameters
         self._ran_built_in = False
         self._provided = copies(_provided_tensors(parameters))
@@ -113,9 +113,9 @@ class Trial:
 
     @cached_property
     def built_in(self) -> Parameters | None:
-        """The parameters from the built-in rule, or from the spec alone; None if the only rule is a plugin's.
+        """The parameters from the built-in rule, or from the spec without a rule; None if the only rule is a plugin's.
 
-        Where that rule is under test it does not run twice, unless a forward may have written into what it provided.
+        If that rule is under test, it does not run twice, unless a forward may have written into its result.
         """
         if self._ran_built_in and "parameters" in self.__dict__ and "outcome" not in self.__dict__:
             return self.parameters.copied()
@@ -129,7 +129,7 @@ class Trial:
     def declared(self) -> Parameters:
         """The parameters that the platform's own rule provides for the case.
 
-        If the operator has no rule, those that its spec decides.
+        If the operator has no rule, the parameters that follow from its spec.
         """
         return self.built_in or default_parameters(self._request())
 
@@ -163,7 +163,7 @@ class Trial:
 
     @cached_property
     def unsupported(self) -> str | None:
-        """Why a function of a plugin does not compute the case, as it declared when it was registered; or None."""
+        """The reason, declared at registration, why a plugin's function does not compute the case, or None."""
         values = {**self.bound, **target_values(self.target.scheme, self.target.platform)}
         values["activation"] = self.case.activation
         return REGISTRY.unsupported(self.spec.op, self.target.platform.places, values)
@@ -348,7 +348,7 @@ class Trial:
         return result
 
     def under_platform(self, platform: Platform) -> Trial:
-        """Return this trial, nothing run anew, as if *platform* declared the arithmetic."""
+        """Return this trial as if *platform* declared the arithmetic, without running it again."""
         other = copy.copy(self)
         other.target = dataclasses.replace(self.target, platform=platform)
         other._ran_built_in = False
@@ -418,7 +418,10 @@ class Trial:
         return len(self.case.data.sets)
 
     def part(self, place: int) -> Trial:
-        """Return a part of a stack with its share of all provided and computed; else the trial itself."""
+        """Return a part of a stack with its share of all provided and computed values.
+
+        Without a stack, return the trial itself.
+        """
         if self.data_sets == 1:
             return self
         piece = part_at(self.spec, self.case, place)

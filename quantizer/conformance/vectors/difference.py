@@ -1,4 +1,4 @@
-"""Compares two bundles of vectors: cases are matched by their recipe, whatever their names."""
+"""Compares two bundles of vectors. Cases are matched by their recipe, not by their names."""
 
 from __future__ import annotations
 

@@ -41,9 +41,9 @@ from quantizer.runtime.engines.builtin import BuiltinEngine
 from quantizer.runtime.engines.forms import npz
 
 DATA = ("ties", "random")
-"""Data sets of the cases, in turn: rounding shows at ties, all else on codes of the whole range."""
+"""Data sets of the cases, in turn: ties show rounding, codes of the whole range show everything else."""
 ATTEMPTS = 8
-"""Cases that are drawn for each that is asked for: some repeat, some do not run."""
+"""The number of cases drawn for each requested case, because some repeat and some do not run."""
 
 
 @dataclass

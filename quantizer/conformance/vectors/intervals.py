@@ -25,20 +25,20 @@ class Intervals:
     low: Array
     high: Array
     conclusive: int
-    """An element whose interval has more codes decides nothing."""
+    """An element is inconclusive if its interval has more codes."""
 
     @property
     def vacuous(self) -> int:
-        """How many elements decide nothing."""
+        """The number of inconclusive elements."""
         return int(np.count_nonzero(self.high - self.low >= self.conclusive))
 
 
 def intervals(trial: Trial) -> Intervals | str:
     """Return the interval that check `arithmetic` allows for each output element, or the reason why there is none.
 
-    The package's own codes are judged with their stages hidden, like those of a function that returns files alone. An
-    interval that changes with the codes that are judged, as where one hidden number is inferred from them, does
-    not count: a bundle says what is right before anything runs. A case whose own codes do not pass has no interval
+    The package's own codes are judged with hidden stages, like a function that returns only codes. A
+    bundle says what is right before anything runs. So an interval that depends on the judged codes does not count,
+    for example if a hidden number is inferred from them. A case whose own codes do not pass has no interval
     either.
     """
     codes = trial.outcome.codes

@@ -20,7 +20,7 @@ from quantizer.ir.formats.caffe_proto import OLD_TYPES, net_parameter
 from quantizer.ir.graph import LARGEST, Graph
 
 FAMILIES = (caffe_layers, caffe_more)
-"""Every module whose layers are in the table."""
+"""The modules with layers."""
 LONGEST_TEXT = 1 << 24
 PROTOTXT = Readable("a prototxt", LONGEST_TEXT, FormatError, "Give the prototxt first.")
 CAFFEMODEL = Readable("a caffemodel", LARGEST, FormatError)

@@ -21,7 +21,7 @@ INSIDE, OVERHANGS, BEYOND = range(3)
 LARGEST_SIZE = 1 << 24
 OPSET, IR_VERSION = 13, 8
 LOWEST = float(np.finfo(np.float32).min)
-"""What Caffe's max pool starts from, and leaves in a window without elements."""
+"""The initial value of Caffe's max pool, which is also the result of a window without elements."""
 LEGACY = 4
 """Axes of a blob whose shape is num, channels, height and width."""
 
@@ -49,7 +49,7 @@ class Writer:
         self.inputs[name], self._now[name], self.ranks[name] = tuple(int(size) for size in shape), name, len(shape)
 
     def read(self, layer: Any, count: int | None = 1) -> list[str]:
-        """Return the tensors that a layer reads; *count* is how many it must have, None for one or more."""
+        """Return the tensors that a layer reads; *count*: their required number, None for one or more."""
         if len(layer.bottom) != count and not (count is None and layer.bottom):
             raise GraphError(f"{len(layer.bottom)} bottoms: must be {'at least 1' if count is None else count}.")
         for name in layer.bottom:
@@ -73,7 +73,7 @@ class Writer:
         return name
 
     def inner(self, layer: Any, op: str, inputs: Sequence[str], rank: int, **attrs: Any) -> str:
-        """Add a node whose result only the layer itself reads."""
+        """Add a node with a result that only this layer reads."""
         made = self.free(f"{layer.name}#{op}")
         return self._node(made, op, inputs, made, rank, attrs)
 
@@ -173,12 +173,12 @@ def axis_of(param: Any, default: int, rank: int, key: str = "axis") -> int:
 
 
 def said(param: Any, key: str, default: Any) -> Any:
-    """Return a field, or what Caffe takes where it is absent."""
+    """Return a field, or Caffe's default."""
     return getattr(param, key) if param.HasField(key) else default
 
 
 def _two(param: Any, key: str, default: int | None) -> tuple[int, int]:
-    """Return a size along rows and along columns: said once, twice, or as *_h and *_w."""
+    """Return a size along rows and columns: given once, twice, or as *_h and *_w."""
     name = "kernel" if key == "kernel_size" else key
     height, width = f"{name}_h", f"{name}_w"
     if param.HasField(height) or param.HasField(width):
@@ -258,7 +258,7 @@ def inner_product(writer: Writer, layer: Any, blobs: list[Array]) -> None:
 
 
 def _rows_of_several_axes(writer: Writer, layer: Any, x: str, weight: Array, bias: list[Array], axis: int) -> None:
-    """Multiply the axes from *axis* on as one; those before it stay."""
+    """Flatten the axes from *axis* on into one; earlier axes stay."""
     shape = writer.constant(layer, "shape", np.array([0] * axis + [-1], np.int64))
     rows = writer.inner(layer, "Reshape", [x, shape], axis + 1)
     names = [rows, writer.constant(layer, "weight", weight)]
@@ -315,7 +315,7 @@ def pooling(writer: Writer, layer: Any, _: list[Array]) -> None:
 
 
 def _last_window(size: int, kernel: int, stride: int, pad: int) -> tuple[int, int]:
-    """Return how many windows of an axis begin in x or its padding, and where the last one by Caffe's ceil lies.
+    """Return how many windows of an axis begin in x or its padding, and the place of the last window by Caffe's ceil.
 
     That is INSIDE, or it begins there and OVERHANGS, or it begins BEYOND.
     """
@@ -328,7 +328,7 @@ def _last_window(size: int, kernel: int, stride: int, pad: int) -> tuple[int, in
 
 @layer_type("ReLU")
 def relu(writer: Writer, layer: Any, _: list[Array]) -> None:
-    """Relu, or LeakyRelu where there is a slope."""
+    """Relu, or LeakyRelu with a slope."""
     (x,) = writer.read(layer)
     slope = layer.relu_param.negative_slope
     attrs = {"alpha": slope} if slope else {}
@@ -360,8 +360,8 @@ def batch_norm(writer: Writer, layer: Any, blobs: list[Array]) -> None:
 def right_aligned(blob: Array, axes: int) -> Array:
     """Return a legacy blob (num, channels, height, width) with as many axes as its layer says: the last ones.
 
-    Source: Blob::ShapeEquals of Caffe, which reads a blob of fewer axes as one with ones before them. A blob with one
-    size above 1 is of one axis wherever that size is: writers of such files put it anywhere.
+    Source: Blob::ShapeEquals of Caffe, which reads a blob of fewer axes as one with ones before them. A blob with
+    only one size above 1 has one axis. Writers of such files put that size anywhere.
     """
     if blob.ndim != LEGACY or axes >= LEGACY:
         return blob
@@ -418,7 +418,7 @@ def eltwise(writer: Writer, layer: Any, _: list[Array]) -> None:
 
 @layer_type("Concat")
 def concat(writer: Writer, layer: Any, _: list[Array]) -> None:
-    """One after the other along an axis, the channels where none is named."""
+    """Concatenates along an axis, by default the channels."""
     param, tensors = layer.concat_param, writer.read(layer, None)
     axis = param.concat_dim if param.HasField("concat_dim") and not param.HasField("axis") else None
     axis = (param.axis if param.HasField("axis") else 1) if axis is None else axis
@@ -427,7 +427,7 @@ def concat(writer: Writer, layer: Any, _: list[Array]) -> None:
 
 @layer_type("Softmax")
 def softmax(writer: Writer, layer: Any, _: list[Array]) -> None:
-    """Softmax along an axis, the channels where none is named."""
+    """Softmax along an axis, by default the channels."""
     (x,) = writer.read(layer)
     param = layer.softmax_param
     writer.make(layer, "Softmax", [x], writer.ranks[x], axis=param.axis if param.HasField("axis") else 1)
@@ -435,6 +435,6 @@ def softmax(writer: Writer, layer: Any, _: list[Array]) -> None:
 
 @layer_type("Dropout")
 def dropout(writer: Writer, layer: Any, _: list[Array]) -> None:
-    """Nothing, at test time."""
+    """Has no effect at test time."""
     (x,) = writer.read(layer)
     writer.same(layer, x)

@@ -231,7 +231,7 @@ def reshape(writer: Writer, layer: Any, _: list[Array]) -> None:
 
 @layer_type("Permute")
 def permute(writer: Writer, layer: Any, _: list[Array]) -> None:
-    """Axes in another order; those that are not named follow."""
+    """Permutes axes; axes that are not named follow."""
     (x,) = writer.read(layer)
     rank = writer.ranks[x]
     order = list(layer.permute_param.order)

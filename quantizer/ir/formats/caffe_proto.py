@@ -1,4 +1,4 @@
-"""The fields of Caffe's files that are read, as protobuf descriptors of our own.
+"""The fields of Caffe's files that are read, as separately written protobuf descriptors.
 
 Source of names and numbers: Caffe's caffe.proto. A prototxt may name no field that is not here; of a caffemodel only
 layer names and blobs are read.

@@ -1,4 +1,4 @@
-"""Axes of Compass layers: a list where ours name the first axis, counted from the front, constants permuted."""
+"""Axes of Compass layers: lists of axes counted from the front, with permuted constants."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def foreign(graph: Graph, specs: Mapping[str, Spec]) -> Graph:
 
 
 def _add_sources(graph: Graph, nodes: list[Node], tensors: dict[str, Tensor]) -> None:
-    """Insert the layers that make inputs and constant operands: those set aside at their places, new ones in front."""
+    """Insert the layers of inputs and constant operands: stored layers at their old places, new ones in front."""
     read = {name for node in nodes for name in node.inputs[: len(node.inputs) - len(constant_keys(node))]}
     read |= set(graph.outputs)
     wanted = dict.fromkeys((*graph.inputs, *(n for n in tensors if n in read and tensors[n].is_constant)))
@@ -163,7 +163,7 @@ def _zeros(
 def _their_attrs(
     node: Node, spec: Spec, form: LayerFormat, variables: Mapping[str, object], rank: int
 ) -> dict[str, AttrValue]:
-    """Return derived, mapped and fixed parameters; what the layer left out stays out while it says nothing new."""
+    """Return derived, mapped and fixed parameters. Parameters that the layer left out stay out unless they changed."""
     written = cast("tuple[str, ...] | None", node.extra.get(PARAMS))
     found: dict[str, AttrValue] = {}
     for key, expression in form.derived.items():
@@ -226,7 +226,7 @@ def _trailing(
 
 
 def _requantize(node: Node, key: str, tensor: Tensor, attrs: dict[str, AttrValue], rest: dict[str, Tensor]) -> None:
-    """Set `<key>_scale` and `<key>_zp` to the tensor's parameters, where those of the file say something else."""
+    """Set `<key>_scale` and `<key>_zp` to the tensor's parameters if the file has other values."""
     params = tensor.qparams
     if params is None:
         return

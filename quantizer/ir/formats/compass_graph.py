@@ -131,7 +131,7 @@ def _check_unique(layers: Iterable[Section]) -> None:
 
 
 def _all_tops(layers: Iterable[Section]) -> dict[str, Tensor]:
-    """Return the tensors that the layers make; none is made twice."""
+    """Return the tensors that the layers produce; each has one producer."""
     tensors: dict[str, Tensor] = {}
     lines: dict[str, int] = {}
     for section in layers:

@@ -106,5 +106,5 @@ def slopes_of(where: str, slopes: torch.Tensor, rank: int) -> torch.Tensor:
 
 
 def fused_text(activation: str, form: LayerFormat) -> str:
-    """Return the layer's text for a fused activation, or for none."""
+    """Return the layer's text for a fused activation, or for no activation."""
     return form.unfused if activation == "none" else activation.upper()

@@ -1,4 +1,4 @@
-"""Compass layers as our operators, by what the specs say in `formats.compass`; `compass_foreign` is the way back."""
+"""Converts Compass layers to operators by the specs' `formats.compass`; `compass_foreign` converts back."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ CONSTANT_ORDER = "compass.constant_order"
 
 
 def native(graph: Graph, specs: Mapping[str, Spec]) -> Graph:
-    """Return *graph* with our operators where a spec covers the layer; other layers stay unchanged.
+    """Replace each layer that a spec covers by its operator. Other layers stay unchanged.
 
     Input layers that make the graph's inputs are set aside; Constant layers become constants. A layer's other
     parameters (scale_value, ...) stay in `extra` under Compass's names, its other constants (scale, lut, weights_scale,
@@ -90,7 +90,10 @@ def _folds(graph: Graph, node: Node) -> Tensor | None:
 
 
 def _match(node: Node, candidates: list[tuple[Spec, LayerFormat]]) -> tuple[Spec, LayerFormat] | None:
-    """Return the spec whose fixed keys the layer has; of several the one that fixes most. NONE may be left out."""
+    """Return the spec whose fixed keys match the layer; if several match, the one with the most fixed keys.
+
+    NONE may be left out.
+    """
     fits = []
     for spec, form in candidates:
         said = {
@@ -190,7 +193,7 @@ def _to_ours(graph: Graph, node: Node, spec: Spec, form: LayerFormat, arranged: 
 
 
 def _transposed(graph: Graph, node: Node, form: LayerFormat, operands: Mapping[str, str | None]) -> tuple[str, ...]:
-    """Return the inputs whose last two axes the layer says to be swapped."""
+    """Return the inputs whose last two axes are swapped according to the layer."""
     found = []
     for name, key in form.transposed.items():
         said, tensor = node.attrs.get(key), operands[name]
@@ -206,7 +209,7 @@ def _transposed(graph: Graph, node: Node, form: LayerFormat, operands: Mapping[s
 
 
 def _listed(node: Node, spec: Spec, form: LayerFormat) -> tuple[Node, tuple[str, ...]]:
-    """Return the layer with lists of one axis where it gives the axis itself, and the keys of these."""
+    """Return the layer with one-element lists in place of single axes, and the keys of these."""
     keys = [key for name, key in form.attrs.items() if isinstance(key, str) and spec.attrs[name].type == "axes"]
     single = tuple(key for key in keys if type(node.attrs.get(key)) is int)
     return replace(node, attrs={**node.attrs, **{key: (node.attrs[key],) for key in single}}), single
@@ -260,7 +263,7 @@ def _our_attr(where: str, node: Node, name: str, form: LayerFormat, domain: Doma
 
 
 def _choice(where: str, key: str, value: str, domain: Domain) -> str:
-    """Return the choice that a layer spells in its own way."""
+    """Return the choice behind a layer's own spelling."""
     for choice in domain.choices or []:
         if isinstance(choice, str) and choice.casefold() == value.casefold():
             return choice
@@ -270,7 +273,7 @@ def _choice(where: str, key: str, value: str, domain: Domain) -> str:
 def _otherwise_derived(
     ours: Node, layer: Node, form: LayerFormat, variables: Mapping[str, object], rank: int
 ) -> dict[str, AttrValue]:
-    """Return axes that the layer counts from the end; GraphError for what contradicts its shapes."""
+    """Return axes that the layer counts from the end; GraphError if they contradict its shapes."""
     found = {}
     for key, expression in form.derived.items():
         value = evaluate(expression, variables)

@@ -71,7 +71,7 @@ def params_of(
 
 
 def scale_of(params: QParams) -> torch.Tensor:
-    """Return Compass's float32 codes per unit: those of the file where there are any, else 1 / scale."""
+    """Return Compass's float32 codes per unit: from the file if it has them, else 1 / scale."""
     return (1.0 / params.scale).to(torch.float32) if params.steps is None else params.steps
 
 
@@ -118,7 +118,7 @@ def quantized_tops(
     stored: Mapping[str, Sequence[torch.Tensor]],
     attrs: Mapping[str, AttrValue],
 ) -> tuple[list[Tensor], dict[str, object]]:
-    """Return the outputs of a layer with their parameters, and what of the lines no parameter holds.
+    """Return the outputs of a layer with their parameters, and the content of the lines that fits no parameter.
 
     *stored* are the per-channel numbers of the .bin file, one tensor per output. A line stays where an output has no
     integer codes, or a range is not that of the codes.

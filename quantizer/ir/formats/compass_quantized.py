@@ -22,9 +22,9 @@ from quantizer.numerics.sums import SEPARATE
 SHIFT_TYPE = DTYPES["int8"]
 FACTOR_TYPE = DTYPES["uint16"]
 TABLE_TYPES = {"inverse_root": DTYPES["int16"], "inverse": DTYPES["uint16"]}
-"""Our names of tables that Compass keeps as `lut` in a type of their own; others have the output's type."""
+"""Names here of tables that Compass keeps as `lut` in a separate type. Other tables have the output's type."""
 WHOLE_TABLES = ("root", "reciprocal", "rounding", "trigonometric")
-"""Families whose tables have a type of whole bytes, where the output has 12 bits (Compass)."""
+"""Families whose tables have a type of whole bytes if the output has 12 bits (Compass)."""
 NARROW = 8
 """Multipliers of so many bits or fewer are stored in 8 bits, others in 16."""
 RATIO = ("scale_value", "shift_value", "shift_type", "scale_type")
@@ -41,7 +41,7 @@ RATIOS: Mapping[str, tuple[str, ...]] = {
 FUSED_RATIOS: Mapping[tuple[str, str], tuple[str, ...]] = {("rectifier", "relu6"): SHIFT_FIRST}
 """(Family, fused activation) of layers that order them differently: a RELU6 is a rectifier with that bound."""
 ALWAYS_LISTS = ("depthwise_convolution",)
-"""Families whose multipliers are constants even where there is one channel."""
+"""Families whose multipliers are constants even for a single channel."""
 
 
 def file_format(bits: int, *, signed: bool) -> DType:
@@ -262,7 +262,7 @@ def _pair(mantissa: int, shift: int, kind: DType) -> dict[str, object]:
 
 
 def _branches(ratio: Rescale, narrow: DType) -> dict[str, object]:
-    """Return a multiplier and a shift for each operand, or nothing if all of them are copied."""
+    """Return a multiplier and a shift for each operand; empty if all operands are copied."""
     pairs = list(ratio.pairs.values())
     if not pairs:
         return {}

@@ -1,4 +1,4 @@
-"""From a quantized Compass layer, as a file gives it, to the parameters that an integer forward takes."""
+"""Converts a quantized Compass layer from a file to the parameters of an integer forward."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from quantizer.numerics.roots import inverse_root_table
 from quantizer.numerics.sums import SEPARATE
 
 ACCUMULATOR_BITS = 48
-"""Width of the sums; the platform says what leaving it means."""
+"""Width of the sums. The platform declares the result of an overflow."""
 FLOAT32_BITS = 24
 """Bits of a float32 entry."""
 INVERSE_UNITS = 65535
@@ -53,10 +53,10 @@ FAST_EXP = ("input_scale_value", "input_shift_value", "pow2_out_q", "adjust_q")
 
 
 def with_parameters(graph: Graph, specs: Mapping[str, Spec], platform: Platform) -> Graph:
-    """Return a native graph whose quantized nodes carry the parameters that their layers say.
+    """Return a native graph whose quantized nodes have the parameters of their layers.
 
-    A layer is quantized where it says `unquantifiable=false`; one that says three scales instead of a multiplier runs
-    on what it says. GraphError if a number is missing or has another form.
+    A layer is quantized if it has `unquantifiable=false`. A layer with three scales instead of a multiplier runs on
+    these scales. GraphError if a number is missing or has another form.
     """
     nodes = []
     for node in graph.nodes:
@@ -200,7 +200,7 @@ def _rescale(node: Node, spec: Spec, provided: Parameters, operands: Mapping[str
 
 
 def _branches(node: Node, variant: str, provided: Parameters) -> Rescale:
-    """Return a multiplier for each input of a concatenation; 1 where the layer says none."""
+    """Return a multiplier for each input of a concatenation; 1 by default."""
     scales, shifts = (node.extra.get(key) for key in ("scale_value", "shift_value"))
     one = torch.tensor(1.0, dtype=torch.float64)
     if not isinstance(scales, tuple) or not isinstance(shifts, tuple):

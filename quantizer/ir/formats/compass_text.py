@@ -309,7 +309,7 @@ def _add(entries: dict[str, Entry], path: str, line: str, number: int) -> None:
 
 
 def _problem(entries: Mapping[str, Entry], line: str, key: str, equals: str, text: str) -> str:
-    """Return why *line*, without outer spaces, is not a further entry, or nothing."""
+    """Return why *line*, without outer spaces, is not a further entry, or None."""
     if control := _CONTROL.search(line):
         return f"{line[:60]!r}: control character {control[0]!r}: remove it."
     if not equals:

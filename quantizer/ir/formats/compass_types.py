@@ -8,7 +8,7 @@ from dataclasses import replace
 from quantizer.ir.graph import Node
 
 OWN_TYPE = "compass.own_type"
-"""Node.extra of a native node: the layer type that its file has instead of the one that specs name."""
+"""Node.extra of a native node: the layer type of its file, if it differs from the specs' name."""
 METHODS: Mapping[str, str] = {
     "CELU": "CELU",
     "Clip": "CLIP",
@@ -35,7 +35,10 @@ ACTIVATION, METHOD = "Activation", "method"
 
 
 def as_named(node: Node) -> Node:
-    """Return a layer as the type that specs name for the same function, and remember its own; others unchanged."""
+    """Rename a layer to the type that specs use for the same function, and remember its own type.
+
+    Other layers are unchanged.
+    """
     if node.op in SAME:
         return replace(node, op=SAME[node.op], extra={**node.extra, OWN_TYPE: node.op})
     if node.op not in METHODS:

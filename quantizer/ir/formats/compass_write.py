@@ -39,7 +39,7 @@ class Layout:
 
 
 def format_graph(graph: Graph) -> tuple[str, Layout]:
-    """Return the text of *graph* and the layout of its constants; FormatError for what the format cannot hold."""
+    """Return the text of *graph* and the layout of its constants; FormatError if the format cannot hold it."""
     layout = Layout()
     lines = list(_graph_lines(graph, HEADER, layout, set()))
     for name, body in graph.subgraphs.items():

@@ -1,4 +1,4 @@
-"""Loads the file formats whose layers specs describe (key `formats`), and lists the systems whose words specs may use.
+"""Loads the file formats that specs describe under `formats`, and lists the systems that specs may name.
 
 Entry points name the formats (`core.rooms.layer_formats`); a room adds systems (`Room.names`).
 """
@@ -31,7 +31,7 @@ class LayerFile(Protocol):
         ...
 
     def native(self, graph: Graph, specs: Mapping[str, Spec]) -> Graph:
-        """Return a graph of the format with our operators where a spec covers the layer."""
+        """Return a graph of the format with the operators of specs in place of the layers that they cover."""
         ...
 
     def to_bytes(self, graph: Graph) -> tuple[Any, ...]:

@@ -35,7 +35,7 @@ WANTED = {
     "f64s": "an array of f64 such as [1.0 : f64]",
     "entries": "an array of dictionaries of one entry each such as [{k = 3 : i64}]",
 }
-"""What an attribute of each kind is, for messages."""
+"""Descriptions of the kinds of attributes, for messages."""
 _SHOWN = {"dict": "a dictionary", "array": "an array", "string": "a string", "bool": "a bool", "symbol": "a symbol"}
 _FORMATS = {"f32": ("<f", "<I"), "f64": ("<d", "<Q")}
 
@@ -50,7 +50,7 @@ class Literal:
 
     @property
     def shown(self) -> str:
-        """What this is, for a message."""
+        """A description of this value for a message."""
         return _SHOWN.get(self.type) or f"{self.value!r} : {self.type}"
 
 
@@ -67,7 +67,7 @@ def attribute_text(place: str, attribute: Attribute, value: AttrValue) -> str:
 
 
 def _text(attribute: Attribute, value: AttrValue) -> str:
-    """Return the text of *value*, or nothing if it is not of the kind."""
+    """Return the text of *value*, or None if it has another kind."""
     kind = attribute.kind
     if kind == "string":
         fits = isinstance(value, str) and (not attribute.choices or value in attribute.choices)

@@ -1,4 +1,4 @@
-"""MLIR text as tokens with places: what the reader of Top modules needs of the language, within bounds."""
+"""MLIR text as tokens with places: the part of the language that Top modules need, with bounded sizes."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class TensorType:
 
 
 def type_text(tensor: Tensor) -> str:
-    """Return the type of *tensor*; UnsupportedError for what MLIR's text cannot say."""
+    """Return the type of *tensor*; UnsupportedError if MLIR's text cannot express it."""
     place = f"tensor {tensor.name!r}"
     if tensor.dtype.name not in _ELEMENTS:
         raise UnsupportedError(f"{place}: Top has no {tensor.dtype}; it has {', '.join(_ELEMENTS)}.")
@@ -101,7 +101,7 @@ class Types:
         self._known: dict[str, TensorType] = {}
 
     def read(self, cursor: Cursor) -> TensorType | None:
-        """Return the type at the cursor, None for `none`; FormatError for every other."""
+        """Return the type at the cursor; None for `none`; FormatError for other types."""
         start = cursor.token.at
         if cursor.skip("none"):
             return None

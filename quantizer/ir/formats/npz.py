@@ -27,11 +27,11 @@ LARGEST = 2 << 30
 FREELY = 256 << 20
 """Bytes that any archive may unpack to, however small it is."""
 PACKED = 20
-"""How many times its own bytes a larger one may unpack to: packed weights and activations reach 3."""
+"""The largest ratio of unpacked to packed size of a large archive. Packed weights and activations reach 3."""
 MOST = 65536
 """The largest number of arrays in one archive."""
 MAGIC = b"\x93NUMPY"
-"""What an .npy file begins with."""
+"""The first bytes of an .npy file."""
 NUMBERS = "biuf"
 """Kinds of numpy's types that are real numbers and bools."""
 TEXTS = "SU"
@@ -49,7 +49,7 @@ BAD_HEADERS = (
     RecursionError,
     MemoryError,
 )
-"""What numpy raises for headers that are not literals, or literals of something else."""
+"""Exceptions of numpy for headers that are not literals, or literals of another kind."""
 DAMAGED = (
     zipfile.BadZipFile,
     zlib.error,
@@ -61,7 +61,7 @@ DAMAGED = (
     OverflowError,
     MemoryError,
 )
-"""What zipfile and numpy raise for damaged archives, and for arrays that memory does not hold."""
+"""Exceptions of zipfile and numpy for damaged archives and for arrays that do not fit memory."""
 
 
 ARCHIVE = Readable("an .npz archive", 1 << 40, FormatError)
@@ -197,7 +197,7 @@ def _header(place: str, file: IO[bytes], *, texts: bool) -> tuple[tuple[int, ...
                 f"{place}: .npy of version {version}: must be 1.0 or 2.0, as numpy writes arrays of numbers."
             )
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that a header is of Python 2
+            warnings.simplefilter("ignore")  # numpy warns about headers from Python 2
             shape, fortran, dtype = _HEADERS[version](cast("BinaryIO", file))
     except BAD_HEADERS as err:
         raise FormatError(f"{place}: is no .npy file of one numeric array: {_line(err)}.") from None

@@ -33,7 +33,7 @@ MODEL = Readable("an ONNX model", LARGEST, FormatError, "Name a .onnx file.")
 
 
 def load(path: Path | str, runs: Runs | None = None) -> Graph:
-    """Return the model in *path* as a graph; FormatError, GraphError or UnsupportedError say what is wrong with it.
+    """Return the model in *path* as a graph; FormatError, GraphError or UnsupportedError name the problem.
 
     runs: whether an operator runs where the graph will; one UnsupportedError names all that do not.
     """
@@ -43,7 +43,7 @@ def load(path: Path | str, runs: Runs | None = None) -> Graph:
 
 
 def source_files(path: Path) -> list[Path]:
-    """Return the files that the model in *path* is read from: itself, and those that hold data of it."""
+    """Return the files of the model in *path*: the file itself and its external data."""
     model = onnx.ModelProto()
     try:
         model.ParseFromString(MODEL.bytes_of(path))
@@ -177,7 +177,7 @@ def _opsets(model: onnx.ModelProto, where: str) -> dict[str, int]:
 
 
 def _inlined(model: onnx.ModelProto, where: str) -> onnx.ModelProto:
-    """Return *model* with its own functions in the places of their calls."""
+    """Inline the functions of *model*."""
     if not model.functions:
         return model
     from onnx import inliner
@@ -201,9 +201,9 @@ def _typed(model: onnx.ModelProto, where: str, *, follow: bool) -> onnx.ModelPro
 
 
 def _check(model: onnx.ModelProto, where: str) -> None:
-    """Refuse what ONNX's own checker refuses: attributes and inputs that an operator does not have, or lacks.
+    """Refuse what ONNX's checker refuses: unknown or missing attributes and inputs.
 
-    It asks for the rank of every input and output, which runtimes do without: where it is missing, it is shown one.
+    It requires the rank of every input and output, which runtimes do not need. A missing rank is filled in.
     """
     for item in (*model.graph.input, *model.graph.output):
         if not item.type.WhichOneof("value"):

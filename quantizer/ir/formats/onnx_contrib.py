@@ -69,7 +69,7 @@ Rule = Callable[[_Work, onnx.NodeProto], Nodes]
 
 
 def without_contrib(model: onnx.ModelProto, where: str) -> onnx.ModelProto:
-    """Return *model* with standard operators for those of DOMAIN that compute on codes; others stay.
+    """Replace operators of DOMAIN that compute on codes by standard operators; keep other operators.
 
     UnsupportedError for a form that the standard cannot say: channels last, computed scales of a bias, opsets before
     13.

@@ -37,7 +37,7 @@ def refuse_fatal(model: onnx.ModelProto, where: str) -> bool:
     Return whether the inference may follow the values of vectors (`data_prop`): not if one is known to be too long.
 
     The ranks of convolutions come from ONNX's inference of a model without data. In it, a tensor of the weight's rank
-    and unknown sizes stands for each convolution's result. If all ranks agree there, they are those of the model.
+    and unknown sizes stands for each convolution's result. If all ranks agree there, they are correct for the model.
     """
     nodes = list(_nodes(model.graph))
     longest = _lengths(model.graph)
@@ -61,7 +61,7 @@ def refuse_fatal(model: onnx.ModelProto, where: str) -> bool:
     _stand_in(light.graph)
     try:
         inferred = onnx.shape_inference.infer_shapes(light, data_prop=False)
-    # The library's C++ code raises the same errors of the model itself, and says why.
+    # For the model itself, the library's C++ code raises the same errors with a reason.
     except Exception:  # noqa: BLE001
         return False
     short = all(size <= LONGEST_VECTOR for size in _vectors(inferred.graph))
@@ -127,7 +127,7 @@ def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
 
 
 def _without_data(graph: onnx.GraphProto) -> onnx.GraphProto:
-    """Return a copy in which an input of the same shape replaces each large constant."""
+    """Return a copy with each large constant replaced by an input of the same shape."""
     small = [item for item in graph.initializer if math.prod(item.dims) <= SMALL and not item.external_data]
     named = {item.name for item in (*small, *graph.input)}
     large = [

@@ -21,7 +21,7 @@ from quantizer.ir.graph import FREE, LARGEST, AttrValue, Graph, Node, Tensor
 OLDEST = 7
 """The oldest opset that is read."""
 NEWEST = 28
-"""The newest opset whose operators the kernels were written and tested for, whatever the installed onnx knows."""
+"""The newest opset for which the kernels were written and tested. The installed onnx may know newer ones."""
 DOMAINS = ("", "ai.onnx")
 """The standard's own domain, under its two names."""
 _SCALARS = {
@@ -114,7 +114,7 @@ def _refuse_bytes(where: str, proto: onnx.GraphProto) -> None:
 
 
 def _names(nodes: Iterable[onnx.NodeProto]) -> list[str]:
-    """Return a name for each node; one without a name gets that of its operator and a number that is free."""
+    """Return a name for each node. A node without a name gets its operator's name and a free number."""
     given = Counter(node.name for node in nodes if node.name)
     taken, counts, found = set(given), Counter[str](), []
     for node in nodes:
@@ -129,7 +129,7 @@ def _names(nodes: Iterable[onnx.NodeProto]) -> list[str]:
 
 
 def _value(file: File, name: str, declared: onnx.ValueInfoProto | None) -> Tensor:
-    """Return the tensor of a value that is made when the graph runs; float32 where nothing says its type."""
+    """Return the tensor of a computed value; float32 if its type is unknown."""
     if declared is None or not declared.type.WhichOneof("value"):
         return Tensor(name, (), DTYPES["float32"], ranked=False)
     kind = declared.type.WhichOneof("value")

@@ -15,7 +15,7 @@ from quantizer.ir.formats.onnx_values import CODES, to_numpy
 from quantizer.ir.graph import FREE, Graph, Node, Tensor
 
 IR_VERSION = 10
-"""The opset of the file: the one that onnxruntime 1.18 and later read, with 4-bit integers."""
+"""The opset of the file. It has 4-bit integers, and onnxruntime 1.18 and later read it."""
 OWN_OPSET = 1
 """The version under which domains other than ONNX's are imported."""
 
@@ -79,7 +79,7 @@ def _node(graph: Graph, node: Node, seen: frozenset[str]) -> onnx.NodeProto:
 
 
 def _empty(graph: Graph, node: Node, key: str) -> onnx.AttributeProto:
-    """Return an attribute that is a list without elements, of the type that the operator's schema says."""
+    """Return an attribute that is an empty list of the type in the operator's schema."""
     domain, _, op = node.op.rpartition("::")
     opset = OWN_OPSET if domain else graph.extra.get("opset")
     known = defs.get_schema(op, opset, domain).attributes if defs.has(op, opset, domain) else {}

@@ -12,7 +12,7 @@ from typing import Any
 
 Shape = tuple[int, ...]
 Known = Shape | None
-"""A shape; None where it is not known."""
+"""A shape; None if unknown."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ def axis_of(axis: int, rank: int) -> int:
 
 
 def axes_of(axes: Sequence[int], rank: int) -> list[int]:
-    """Return *axes* counted from the front; ValueError for one that is named twice."""
+    """Return *axes* counted from the front; ValueError for a duplicate axis."""
     found = [axis_of(axis, rank) for axis in axes]
     need(len(set(found)) == len(found), f"axes {list(axes)}: each must be named once")
     return found

@@ -118,7 +118,7 @@ def pad(call: Call) -> list[Known]:
 
 
 def shape(call: Call) -> list[Known]:
-    """Return the shape of a shape: how many of its sizes are taken."""
+    """Return the shape of a shape: the number of selected sizes."""
     span = slice(call.attrs.get("start"), call.attrs.get("end"), call.attrs.get("step") or 1)
     return [(len(call.first[span]),)]
 

@@ -1,7 +1,7 @@
-"""The dialect `top` for xdsl, built from the same table: a second parser of MLIR checks what we write.
+"""The dialect `top` for xdsl, built from the same table. A second MLIR parser so checks the written text.
 
-Checked are counts and types of operands and results, kinds and choices of attributes, shapes, and quantized types. The
-rest of the text (values, types of uses, the function's results) is xdsl's own business. Needs the extra [mlir].
+Checked are counts and types of operands and results, kinds and choices of attributes, shapes, and quantized types.
+xdsl checks the rest of the text (values, types of uses, the function's results). Needs the extra [mlir].
 """
 
 from __future__ import annotations

@@ -45,8 +45,9 @@ def to_bytes(graph: Graph, name: str, state: State) -> tuple[str, bytes]:
 def write(graph: Graph, folder: PathLike, name: str, state: State) -> Files:
     """Write a graph in Top's vocabulary as `<name>_origin.mlir` and the archive that its `module.weight_file` names.
 
-    Both or none, the same bytes for the same graph. The graph that is read back is called *name*, has its nodes in the
-    order of execution and no tensor that nothing reads. UnsupportedError for what the text cannot hold.
+    Both files are written or neither; the same graph gives the same bytes. The graph that is read back is called
+    *name*, has its nodes in the
+    order of execution and no tensor that nothing reads. UnsupportedError if the text cannot express it.
     """
     text, weights = to_bytes(graph, name, state)
     files = Files(Path(folder) / f"{name}_origin.mlir", Path(folder) / weight_file(name, state))
@@ -58,7 +59,8 @@ def read(path: PathLike) -> Graph:
     """Return the verified graph of the module at *path*, with the weights from the archive next to it.
 
     A node's `op` is the operator (`top.Conv`), its name that of its first output, its attributes those that are
-    written. An input has a node `top.Input` only where it says more than `do_preprocess = false`. FormatError names
+    written. An input has a node `top.Input` only if it has more attributes than `do_preprocess = false`. FormatError
+    names
     path, line and column.
     """
     where = os.fspath(path)
@@ -87,7 +89,7 @@ def _verified(module: Module, weights: Mapping[str, Array]) -> Graph:
 
 
 def _archive(module: Module, folder: Path) -> dict[str, Array]:
-    """Return the arrays of the archive that the module names; a module without weights needs none."""
+    """Return the arrays of the archive that the module names. A module without weights needs no archive."""
     if not any(operation.op == "top.Weight" for operation in module.operations):
         return {}
     literal = module.header.get("module.weight_file")

@@ -16,16 +16,16 @@ from quantizer.ir.graph import AttrValue
 
 Presence = Literal["required", "none", "optional", "variadic"]
 Kind = Literal["i64", "i32", "si32", "ui32", "f64", "bool", "string", "i64s", "f64s", "entries"]
-"""What an attribute is: an integer of that type, a float, a truth value, a text, an array, or `Custom`'s parameters."""
+"""Kind of an attribute: an integer of that type, a float, a truth value, a text, an array, or `Custom`'s parameters."""
 
 _MARKS: dict[str, Presence] = {"?": "none", "~": "optional", "*": "variadic"}
 ABSENT = "#"
-"""Between a node's name and the number of a result that is `none`."""
+"""Separator between a node's name and the number of a `none` result."""
 
 
 @dataclass(frozen=True)
 class Value:
-    """An operand or a result: a tensor, a tensor or `none`, optional at the end, or any number of them."""
+    """An operand or a result: a tensor, a tensor or `none`, optional at the end, or repeated."""
 
     name: str
     presence: Presence = "required"
@@ -38,7 +38,7 @@ class Attribute:
     kind: Kind
     required: bool = True
     default: AttrValue | None = None
-    """The value where it is not written; None: there is none, and the attribute is optional."""
+    """The default value; None: the attribute is optional and has no default."""
     choices: tuple[str, ...] = ()
 
     def defaulted(self, value: AttrValue) -> Attribute:

@@ -23,7 +23,7 @@ class _Graph:
     module: Module
     load: Load
     names: dict[str, str | None] = field(default_factory=dict)
-    """Value of the text -> the tensor it is, None for `none`; arguments are not in it."""
+    """Value of the text -> its tensor, None for `none`; without arguments."""
     tensors: dict[str, Tensor] = field(default_factory=dict)
     inputs: list[str] = field(default_factory=list)
     nodes: list[Node] = field(default_factory=list)
@@ -104,7 +104,7 @@ def _attributes(made: _Graph, op: TopOp, operation: Operation) -> dict[str, Attr
 
 
 def _names(made: _Graph, operation: Operation) -> tuple[str, ...]:
-    """Return a name for each result: those of the location for tensors, made ones for `none`."""
+    """Return a name for each result: from the location for tensors, generated for `none`."""
     wanted = sum(type_ is not None for type_ in operation.types)
     if len(operation.names) != wanted or not wanted:
         need = f"its location names {len(operation.names)} tensors, it makes {wanted}"

@@ -31,7 +31,7 @@ def check(
 ) -> None:
     """Raise ValueError if an operator cannot take shapes *operands*, or does not make shapes *results* of them.
 
-    None is a shape that is not known, and that of `none`; a size below 0 is not known either. *weights* and *absent*
+    None is an unknown shape, or the shape of `none`. A size below 0 is unknown too. *weights* and *absent*
     say, for each operand, whether it is a constant and whether it is `none`.
     """
     gone = tuple(absent) or (False,) * len(operands)
@@ -105,4 +105,4 @@ _RULES: dict[str, Rule] = (
     | {f"top.{name}": rule for name, rule in _OTHERS.items()}
 )
 CHECKED = frozenset(_RULES)
-"""The operators whose shapes are checked; for others the text does not determine the result."""
+"""The operators whose shapes are checked. For other operators, the text does not determine the result."""

@@ -45,7 +45,7 @@ def weight_file(name: str, state: State) -> str:
 
 
 def module_text(graph: Graph, name: str, state: State) -> tuple[str, dict[str, Array]]:
-    """Return the module of *graph* and the arrays of its weights; UnsupportedError for what the text cannot hold."""
+    """Return the module of *graph* and the arrays of its weights; UnsupportedError if the text cannot express it."""
     if state not in STATES:
         raise UnsupportedError(f"state {state!r}: must be one of {', '.join(STATES)}.")
     if not _FILE.fullmatch(name) or name in (".", ".."):

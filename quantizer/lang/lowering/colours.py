@@ -13,9 +13,10 @@ FORMULAS: Mapping[str, tuple[int, Weights]] = {
     "_601_limited": (16, ((1.16438, 0.0, 1.59603), (1.16438, -0.39176, -0.81297), (1.16438, 2.01723, 0.0))),
     "_601_full": (0, ((1.0, 0.0, 1.40189), (1.0, -0.34581, -0.71490), (1.0, 1.77098, 0.0))),
 }
-"""Formula -> the code of black, and what red, green and blue take of y, u and v. Source: tpu-mlir's simulator."""
+"""Formula -> the code of black, and the coefficients of y, u and v for red, green and blue. Source: tpu-mlir's
+simulator."""
 FIRST_U = (0, 2)
-"""Formats whose u comes before v."""
+"""Formats with u before v."""
 PLANES = (0, 1)
 """Formats with u and v apart; in the others they take turns."""
 GREY = 128

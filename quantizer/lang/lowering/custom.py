@@ -1,4 +1,4 @@
-"""Operators of the caller's own: the graph that their definition builds takes their place."""
+"""Custom operators: replaced by the graph that their definition builds."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from quantizer.numerics.qparams import QParams
 
 BYTE = 8
 WIDER = 20
-"""Bits by which a sum widens its operands."""
+"""The number of bits by which a sum widens its operands."""
 ARITHMETIC = {"Add": "Add", "Sub": "Sub", "Mul": "Mul", "Div": "Div", "Max": "Max", "Min": "Min"}
 COMPARED = {
     "Greater": "Greater",
@@ -123,7 +123,7 @@ def compare(c: Call) -> Value:
 
 @lowers("Where")
 def where(c: Call) -> Value:
-    """The second operand where the condition is not 0, else the third; either may be a number."""
+    """Selects the second operand where the condition is not 0, else the third. Either may be a number."""
     target = c.outputs[0].dtype
     branches = [
         c.e.constant(torch.tensor(c.attr(f"{side}_const_val")).to(getattr(torch, target.name)), target)
@@ -137,7 +137,7 @@ def where(c: Call) -> Value:
 
 @lowers("Clip")
 def clip(c: Call) -> Value:
-    """No number below min, none above max; bounds beyond the float format are its own ends."""
+    """Clips to min and max. Bounds beyond the float format are its ends."""
     most = torch.finfo(getattr(torch, c.value().dtype.name)).max
     low, high = (max(-most, min(most, c.attr(name))) for name in ("min", "max"))
     return c.made(c.e.op("Clip", c.real(), low, None if c.attr("max") == float("inf") else high))

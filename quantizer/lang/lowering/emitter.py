@@ -75,11 +75,11 @@ ELEMENTWISE = frozenset(
         "Where",
     ]
 )
-"""Operators whose operands broadcast, and whose type one element shows."""
+"""Operators with broadcasting operands. One element shows the result's type."""
 LIKE_FIRST = frozenset({"BatchNormalization", "LayerNormalization", "GroupNormalization", "DequantizeLinear"})
 """Operators whose result has the shape of the first operand."""
 SUMS = {"ConvInteger": "Conv", "MatMulInteger": "MatMul"}
-"""Operators that make int32 of the shape that another makes of floats."""
+"""Operators with int32 results of the shape that another operator gives for floats."""
 POOLS = frozenset({"MaxPool", "AveragePool", "GlobalAveragePool"})
 """Operators that do the same to every channel of every example."""
 ON_SHAPES = frozenset(
@@ -151,7 +151,7 @@ class Emitter:
         self.nodes: list[Node] = []
         self.tensors: dict[str, Tensor] = {}
         self.place = ""
-        """The node that is lowered; what it emits is named after it."""
+        """The node that is lowered. Emitted nodes are named after it."""
         self._renamed: dict[str, str] = {}
         self._context = Context(Graph("", (), self.tensors, (), ()), torch.device("cpu"))
         self._counts: dict[str, int] = {}
@@ -262,7 +262,7 @@ class Emitter:
         return values
 
     def _computed(self, node: Node, values: Sequence[Value | None]) -> list[torch.Tensor]:
-        """Return the known part of the results: values if they depend on constants alone, else shapes."""
+        """Return the known part of the results: values if they depend only on constants, else shapes."""
         if any(value is not None and FREE in value.shape for value in values):
             raise UnsupportedError(f"{node.op}: an operand whose size is known only when the graph runs.")
         if all(value is None or value.data is not None for value in values):

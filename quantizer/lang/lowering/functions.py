@@ -59,7 +59,7 @@ def plain(c: Call, x: Value) -> Value:
 
 @_function("Relu")
 def relu(c: Call, x: Value) -> Value:
-    """No number below 0, none above a positive limit."""
+    """Clips below at 0, and above at a positive limit."""
     limit = c.attr("relu_limit")
     return c.e.op("Relu", x) if limit <= 0 else c.e.op("Clip", x, 0.0, float(limit))
 

@@ -13,7 +13,7 @@ from quantizer.numerics.qparams import QParams
 
 @lowers("Copy")
 def copy(c: Call) -> Value:
-    """The operand itself; strides other than 1 are refused."""
+    """Returns the operand; strides other than 1 are refused."""
     if {*c.attr("input_stride"), *c.attr("output_stride")} - {1}:
         raise UnsupportedError("top.Copy with strides: every one must be 1.")
     return c.e.op("Identity", c.value())

@@ -13,7 +13,7 @@ from quantizer.lang.lowering.lower import Call, lowers
 
 
 def _lacking(c: Call, x: Value) -> list[int]:
-    """Return how many windows ceil_mode has at the end of each axis beyond those that ONNX has.
+    """Return how many more windows ceil_mode has at the end of each axis than ONNX has.
 
     TpuLang's document widens the padding at the end until the last step fits; ONNX leaves out windows that would begin
     in it. These lie in the padding alone. Different pads at the two ends follow ONNX.

@@ -161,7 +161,7 @@ def _finished(c: Call, sums: Value, channel_axis: int) -> Value:
 
 @lowers("MatMul")
 def matmul(c: Call) -> Value:
-    """Product of matrices over the axes before, transposed where it is said; of codes in exact int32 sums."""
+    """Product of matrices, batched over leading axes and transposed on request; codes give exact int32 sums."""
     e, a, b = c.e, c.value(), c.value(1)
     bias = c.value(2) if c.has(2) else None
     integers = a.dtype.is_integer

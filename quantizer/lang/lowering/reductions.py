@@ -15,7 +15,7 @@ def reduce(c: Call) -> Value:
 
 @lowers("Arg")
 def arg(c: Call) -> list[Value]:
-    """Where the extreme lies along one axis, the first of equals, and the extreme itself."""
+    """The index of the extreme along one axis (the first if several are equal), and the extreme."""
     x, axis, keep = c.value(), c.attr("axis"), int(c.attr("keepdims"))
     place = c.e.op(c.attr("mode"), x, axis=axis, keepdims=keep, select_last_index=0)
     mode = "ReduceMax" if c.attr("mode") == "ArgMax" else "ReduceMin"

@@ -75,7 +75,7 @@ def rounded(e: Emitter, x: Value, mode: str) -> Value:
 
 
 def saturated(e: Emitter, v: Value, dtype: DType) -> Value:
-    """Return int64 values as codes of an integer format, those beyond it as its last codes."""
+    """Return int64 values as codes of an integer format, saturated."""
     return e.cast(between(e, v, dtype.min, dtype.max), dtype)
 
 

@@ -29,7 +29,7 @@ class Scaled(Protocol):
 
 
 class Rounded(Protocol):
-    """A function as `Scaled` that also names the rounding of its codes."""
+    """A function like `Scaled` that also names the rounding of its codes."""
 
     def __call__(
         self,

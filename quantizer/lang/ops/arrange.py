@@ -74,8 +74,8 @@ def concat(
 ) -> Tensor:
     """Return tensors one after the other along an axis.
 
-    scales and zero_points are those of every input and of the result; codes of other grids are requantized. dtype says
-    nothing that the inputs do not.
+    scales and zero_points are those of every input and of the result; codes of other grids are requantized. dtype
+    only repeats the type of the inputs.
     """
     if not isinstance(inputs, list | tuple) or len(inputs) < 2:
         raise LangError(f"inputs={inputs!r}: must be a list of two tensors or more.")
@@ -183,7 +183,7 @@ def _sliced(
 
 
 def _slice(x: Tensor, attrs: dict[str, AttrValue], out_name: str | None) -> Tensor:
-    """Add a slice whose bounds are attributes; its operands for computed bounds are absent."""
+    """Add a slice with bounds as attributes, without operands for computed bounds."""
     return get_default_graph().add("top.Slice", [x, None, None, None], attrs, Result(x.dtype), out_name=out_name)[0]
 
 

@@ -1,4 +1,4 @@
-"""Boxes: those that no better one overlaps."""
+"""Boxes: non-maximum suppression."""
 
 from __future__ import annotations
 

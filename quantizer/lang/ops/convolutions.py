@@ -28,7 +28,7 @@ def _windows(weight: Tensor, rank: int, stride: Sizes, dilation: Sizes, pad: Siz
 
 
 def _fits(op: str, x: Tensor, weight: Tensor, bias: Tensor | None, group: int) -> None:
-    """Refuse a weight whose channels are not the input's, or a bias that is not one for each filter.
+    """Refuse a weight with other channels than the input, or a bias without one number per filter.
 
     A convolution has [oc, ic / group, ...], a transposed one [oc / group, ic, ...].
     """
@@ -110,18 +110,20 @@ def _int_sum(
 
 
 def _quant(
+    rank: int,
     x: Tensor,
     weight: Tensor,
     bias: Tensor | None,
-    attrs: dict[str, Any],
-    group: int,
+    windows: tuple[Sizes, Sizes, Sizes, int],
     scales: tuple[Numbers, ...],
     zeros: tuple[Numbers, ...],
     out_dtype: str | None,
     out_name: str | None,
 ) -> Tensor:
-    """Add a convolution of codes whose result is requantized."""
-    _fits("top.Conv", x, weight, bias, group)
+    """Add a convolution of codes whose result is requantized; *windows*: stride, dilation, pad and group."""
+    _integers(rank, x, weight, bias)
+    attrs = _windows(weight, rank, *windows)
+    _fits("top.Conv", x, weight, bias, windows[-1])
     for argument, scale, zero in zip(("input", "output"), scales[::2], zeros[::2], strict=True):
         a.single(f"{argument}_scale", scale)
         a.single(f"{argument}_zp", zero)
@@ -277,10 +279,9 @@ def conv_quant(
     As requant_int's mode 0, which rounds half up at 2**31 and half away from zero after it: what tpu-mlir lowers it
     to. weight_scale and weight_zp may be one for each filter.
     """
-    _integers(2, input, weight, bias)
-    attrs = _windows(weight, 2, stride, dilation, pad, group)
+    windows = (stride, dilation, pad, group)
     scales, zeros = (input_scale, weight_scale, output_scale), (input_zp, weight_zp, output_zp)
-    return _quant(input, weight, bias, attrs, group, scales, zeros, out_dtype, out_name)
+    return _quant(2, input, weight, bias, windows, scales, zeros, out_dtype, out_name)
 
 
 @operator("NN/matrix")
@@ -302,10 +303,9 @@ def conv3d_quant(
     out_name: str | None = None,
 ) -> Tensor:
     """Do as conv_quant does over three spatial axes."""
-    _integers(3, input, weight, bias)
-    attrs = _windows(weight, 3, stride, dilation, pad, group)
+    windows = (stride, dilation, pad, group)
     scales, zeros = (input_scale, weight_scale, output_scale), (input_zp, weight_zp, output_zp)
-    return _quant(input, weight, bias, attrs, group, scales, zeros, out_dtype, out_name)
+    return _quant(3, input, weight, bias, windows, scales, zeros, out_dtype, out_name)
 
 
 def _extra(rank: int, output_padding: Sizes, stride: tuple[int, ...]) -> tuple[int, ...]:

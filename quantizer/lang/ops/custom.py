@@ -1,4 +1,4 @@
-"""Operators of the caller's own: defined by other operator functions, written as top.Custom."""
+"""Custom operators: defined by other operator functions, written as top.Custom."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def custom(
     out_names: Sequence[str] | None = None,
     params: Mapping[str, Any] | None = None,
 ) -> list[Tensor]:
-    """Return the results of an operator of the caller's own, which `define_custom` says in other operator functions.
+    """Return the results of a custom operator, which `define_custom` defines by other operator functions.
 
     params: whole numbers, floats (as float32), truth values, lists of one of these. The original runs a compiled
     library in its place (libplugin_custom.so); the file that is written is the same.

@@ -1,4 +1,4 @@
-"""Element-wise operators of two operands, one of which may be a number; shifts; copies and casts."""
+"""Element-wise operators of two operands (one may be a number); shifts; copies and casts."""
 
 from __future__ import annotations
 
@@ -230,7 +230,7 @@ def add_shift(
     is_saturate: bool = True,
     out_name: str | None = None,
 ) -> Tensor:
-    """Return (t0 + t1) * 2**shift of integers, rounded; beyond the type saturated, else its low bits."""
+    """Return (t0 + t1) * 2**shift of integers, rounded; beyond the type it saturates or wraps."""
     return _shifted("Add", tensor_i0, tensor_i1, shift, out_dtype, round_mode, is_saturate, out_name)
 
 
@@ -264,7 +264,7 @@ def mul_shift(
 
 @operator("misc")
 def copy(input: Tensor, out_name: str | None = None) -> Tensor:
-    """Return the tensor itself under another name."""
+    """Return the tensor under another name."""
     a.tensor("input", input, a.FLOATS_AND_CODES)
     ones = (1,) * len(input.shape)
     attrs: dict[str, AttrValue] = {"shape": input.shape, "input_stride": ones, "output_stride": ones}

@@ -17,7 +17,7 @@ ORDERED = (*a.FLOATS_AND_CODES, "int16", "int32")
 def arg(
     input: Tensor, method: str = "max", axis: int = 0, keep_dims: bool = True, out_name: str | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Return where the extreme lies along one axis, the first of equals, and the extreme itself.
+    """Return the index of the extreme along one axis (the first if several are equal), and the extreme.
 
     The place is a float32 for float32, else int32. The names end with _ind and _val.
     """

@@ -55,7 +55,7 @@ def requant_fp_to_int(
 ) -> Tensor:
     """Return codes of the grid with this scale: saturate(round(x * float32(1 / scale)) + offset).
 
-    x is multiplied by 1 / scale, as the original computes, though its text says scale. requant_mode is 0 or 1 and
+    x is multiplied by 1 / scale, as in the original's code; its documentation says scale. requant_mode is 0 or 1 and
     changes nothing. Lists have one number for each slice of axis 1, and then round_mode is not half_up or half_down.
     """
     a.tensor("tensor_i", tensor_i, a.FLOATS)

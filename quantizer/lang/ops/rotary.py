@@ -34,7 +34,7 @@ def rope(
 
     weights: coefficients [places, last axis], sines and cosines. Codes are whole numbers without zero points: each
     product is times 2**mul_shift, rounded, saturated in twice the bits; the sum times 2**add_shift, in the result's
-    type. It saturates whatever the saturation arguments say, as the original's simulator does.
+    type. It always saturates, regardless of the saturation arguments, as the original's simulator does.
     """
     a.tensor("input", input, a.FLOATS_AND_CODES, tuple(PLACES))
     optimized = a.boolean("is_permute_optimize", is_permute_optimize)

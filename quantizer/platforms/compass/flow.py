@@ -40,7 +40,7 @@ class _Samples:
         yield dict(self.feeds), None
 
     def sized(self, size: int) -> _Samples:  # noqa: ARG002 - the protocol's
-        """Return the same: they are what the IR has."""
+        """Return the operands unchanged: the IR has the same."""
         return self
 
 
@@ -80,7 +80,7 @@ def _written(work: Work, library: Library) -> Graph:
 
 
 def _built_in(spec: Spec) -> bool:
-    """Return whether both functions are built-in: only a plugin's own forward may read what its rule provides."""
+    """Return whether both functions are built-in: only a plugin's own forward may read its rule's results."""
     entries = [REGISTRY.find(spec.op, kind, PLATFORM) for kind in ("quantize", "quantized")]
     return all(entry is None or entry.origin == BUILT_IN for entry in entries)
 

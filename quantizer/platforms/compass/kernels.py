@@ -40,7 +40,7 @@ def batch_norm(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, paramet
 
 @operator("clip", kind="quantized", platform="compass")
 def clip(x: Tensor, *, parameters: Parameters, low: float, high: float) -> Staged:
-    """Bring the code to eight bits more than the output has, round, clamp, drop those bits and round again.
+    """Compute eight more bits than the output has, round, clamp, drop the eight bits, and round again.
 
     Source: the Compass Optimizer's Clip.
     """

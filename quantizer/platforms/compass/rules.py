@@ -189,7 +189,7 @@ def softmax(request: Request) -> Parameters:
     """Provide exponentials of the platform's bits over linspace, and the multiplier of the output's steps.
 
     Source: the Compass Optimizer's table method; float32, in its order of operations (facts:
-    cases/reference/compass/softmax). The logarithm is rounded from float64: that is what its float32 one gave.
+    cases/reference/compass/softmax). The logarithm is rounded from float64, which matches the recorded float32 results.
     """
     tables = request.platform.tables
     method = tables.fast["softmax"] if request.scheme.activation.fast else tables.exponential
@@ -218,5 +218,5 @@ def softmax(request: Request) -> Parameters:
 
 
 def _elements(request: Request) -> int:
-    """Return how many elements are normalised together: those of the axes from *axis* on."""
+    """Return how many elements are normalized together: the elements along the axes from *axis* on."""
     return math.prod(request.shapes["x"][int(request.attrs["axis"]) :])  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""LiteRT: a case as a model of one operator, with a padding before it or a crop after it where its own does not do."""
+"""LiteRT: a case as a model of one operator, with an extra padding before it or crop after it if necessary."""
 
 from __future__ import annotations
 

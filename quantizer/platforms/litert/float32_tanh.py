@@ -1,4 +1,4 @@
-"""The hyperbolic tangent of C libraries in float32, to the last bit: what tables of LiteRT are made of.
+"""The float32 hyperbolic tangent of C libraries, bit for bit. LiteRT's tables are computed with it.
 
 glibc's before 2.41, from Sun's fdlibm (s_expm1f, s_tanhf): up to two units in the last place from the correctly rounded
 one, so that one table entry in three million is another. Shown on 100,000 values of glibc 2.36.
@@ -19,7 +19,7 @@ FLAT = 22.0  # fdlibm's limit: beyond it the result is 1 in float32
 def tanh(x: Tensor) -> Tensor:
     """Return tanh of float32 *x*, in float32."""
     size = x.abs()
-    # two forms, as in fdlibm: below 1 the first would cancel
+    # two formulas, as in fdlibm: below 1 the first one would cancel
     large, small = expm1(2 * size.clamp(max=FLAT)), expm1(-2 * size)
     value = torch.where(size >= 1, 1 - 2 / (large + 2), -small / (small + 2))
     return torch.where(size < FLAT, value, 1.0).copysign(x)

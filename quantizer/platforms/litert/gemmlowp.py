@@ -1,4 +1,4 @@
-"""Fixed-point functions of gemmlowp, which TensorFlow Lite's reference softmax and 16-bit sigmoid and tanh are made of.
+"""Fixed-point functions of gemmlowp. TensorFlow Lite's reference softmax, 16-bit sigmoid and tanh use them.
 
 A number is an integer of `bits` bits, `integer_bits` of them before the binary point. Source: gemmlowp's fixedpoint.h.
 """

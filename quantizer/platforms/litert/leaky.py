@@ -26,7 +26,7 @@ NORMAL = 1 << 30
 def two_multipliers(request: Request) -> Parameters:
     """Return the default parameters with the numbers of s_x / s_y and of slope * s_x / s_y.
 
-    Both are formed in float32, or in float64 from float32 numbers where the platform says so.
+    Both are computed in float32 or, if the platform says so, in float64 from float32 numbers.
 
     `positive`, `positive_shift`, `negative`, `negative_shift`: 31 bits each, or XNNPACK's whole number of 256ths.
     """

@@ -21,7 +21,7 @@ from quantizer.platforms.litert.gemmlowp import FixedPoint
 
 Function = Callable[[Tensor], Tensor]
 ENTRIES, PER_UNIT = 256, 24
-"""Entries of the table, and how many of them there are to a unit of the input."""
+"""The number of entries of the table, and of entries per unit of the input."""
 GRID = 4096 * 3
 """Units to which an input is brought, in one of its own: 512 between two entries for sigmoid, 256 for tanh."""
 LARGEST_MULTIPLIER = 32767.0

@@ -1,6 +1,6 @@
 """LiteRT's kernels once more in numpy: a second implementation, checked against LiteRT 2.3.
 
-Softmax, sigmoid and tanh of 16 bits, and the leaky rectifier. Everything else is the generic arithmetic.
+Softmax, sigmoid and tanh of 16 bits, and the leaky rectifier. All other operators use the generic arithmetic.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FIXED_POINT = "fixed_point"
 
 
 def softmax(asked: Asked) -> Array | None:
-    """Return the codes of a softmax from the provided tables; None of one without exponentials."""
+    """Return the codes of a softmax from the provided tables; None without tables of exponentials."""
     if "reciprocal" in asked.tables:
         return _wide_softmax(asked)
     if (table := asked.tables.get("exp")) is None:
@@ -33,7 +33,7 @@ def softmax(asked: Asked) -> Array | None:
 def softmax_entries(asked: Asked, name: str) -> Array | None:
     """Return the entries of a table of exponentials or reciprocals.
 
-    None for float32 exponentials, each near its value.
+    None for float32 exponentials, which are judged by their distance from the exact value.
     """
     count = asked.tables[name].entries.size
     if name == "reciprocal":
@@ -58,7 +58,7 @@ def logistic(asked: Asked) -> Array | None:
 
 
 def logistic_table(asked: Asked, name: str) -> Array | None:
-    """Return the entries of the 16-bit logistic table; None of a table of codes."""
+    """Return the entries of the 16-bit logistic table; None for a table of codes."""
     return logistic_entries(asked.tables[name].entries.size) if name == "logistic" else None
 
 

@@ -67,7 +67,7 @@ def leaky_rectifier(call: Call, codes: Codes, parameters: Parameters | None, var
 
 
 def softmax(call: Call, codes: Codes, parameters: Parameters | None, variant: str) -> Lowered:
-    """Return SOFTMAX, which reduces the last axis: another one is moved there, as importers do."""
+    """Return SOFTMAX, which reduces the last axis. Another axis is transposed to the end, as importers do."""
     axis: Any = call.attrs["axis"]
     made = Graph()
     values = np.moveaxis(codes["x"].numpy(), axis, -1)
@@ -192,7 +192,7 @@ def gathering(call: Call, codes: Codes, parameters: Parameters | None, variant: 
 
 
 def quantization(call: Call, codes: Codes, parameters: Parameters | None, variant: str) -> Lowered:
-    """Return QUANTIZE of float32 numbers; refused in floats, where nothing is left of it."""
+    """Return QUANTIZE of float32 numbers; refused in floats, where it has no effect."""
     if parameters is None:
         raise RefusedError("TensorFlow Lite has no operator that leaves float32 numbers as they are")
     return _plain("QUANTIZE", "QuantizeOptions", {}, call, codes, parameters, variant)

@@ -28,11 +28,11 @@ FORMATS = {"int4": "int8", "int8": "int8", "int16": "int16"}
 class Lower(Protocol):
     """Lowers one operator: on codes if there are *parameters*, else on float32 operands. *variant*: the resolver.
 
-    Raises RefusedError for what LiteRT cannot express.
+    Raises RefusedError if LiteRT cannot express the case.
     """
 
     def __call__(self, call: Call, codes: Mapping[str, Tensor], parameters: Parameters | None, variant: str) -> Lowered:
-        """Return the model and what it is fed."""
+        """Return the model and its inputs."""
 
 
 @dataclass

@@ -138,7 +138,10 @@ def _convolved(
     parameters: Parameters | None,
     variant: str,
 ) -> Lowered:
-    """Return a convolution of images *x*, padded before it if its padding differs. It needs a bias, zeros if none."""
+    """Return a convolution of images *x*, padded before it if its padding differs.
+
+    It needs a bias; without one, zeros.
+    """
     attrs: Mapping[str, Any] = call.attrs
     flat = len(attrs["stride"]) == 1
     stride, dilation, padding = (_for_rows(attrs[name], flat=flat) for name in ("stride", "dilation", "padding"))
@@ -256,7 +259,7 @@ def _bias(made: Graph, codes: Mapping[str, Tensor], parameters: Parameters | Non
 
 
 def _check_bias_scale(made: Graph, places: Sequence[int], parameters: Parameters | None) -> None:
-    """Refuse what FULLY_CONNECTED refuses: a float32 bias scale too far from the products' scale for a fine output."""
+    """Refuse what FULLY_CONNECTED refuses: for a fine output, a float32 bias scale too far from the products' scale."""
     if parameters is None or ABSENT in places or len(scales := made.tensors[places[1]].scales) > 1:
         return
     product = float(parameters.inputs["x"].scale) * made.tensors[places[0]].scales[0]

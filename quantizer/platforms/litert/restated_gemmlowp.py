@@ -1,6 +1,6 @@
-"""gemmlowp's fixed-point functions in numpy, for what 16-bit sigmoid and tanh, and softmax, must give.
+"""gemmlowp's fixed-point functions in numpy: the required results of softmax and of 16-bit sigmoid and tanh.
 
-Source: gemmlowp's fixedpoint.h. Sharing nothing with numerics; constants are computed, not typed.
+Source: gemmlowp's fixedpoint.h. It shares no code with numerics, and computes its constants.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ SIXTEEN = 16
 
 
 def means(asked: Asked) -> Array | None:
-    """Return the codes of a mean or a sum under the requantizations of this system; None under those of any."""
+    """Return the codes of a mean or a sum under the requantizations of this system; None under generic ones."""
     stated = _STATED.get(asked.variant)
     if stated is None:
         return None

@@ -26,7 +26,7 @@ SCALED_BITS, SUM_BITS = 5, 12
 """Integer bits of a scaled distance, and of a sum of exponentials."""
 SEGMENTS = 512
 REACH = 10.0
-"""Distance beyond which 16-bit exponentials are that of the end."""
+"""Distance beyond which 16-bit exponentials equal the one at the end."""
 
 
 def gemmlowp(request: Request) -> Parameters:

@@ -46,7 +46,7 @@ def narrowed_sum(terms: Mapping[str, Tensor], parameters: Parameters, shapes: Se
 def _summed_in_vectors(
     terms: Mapping[str, Tensor], parameters: Parameters, shapes: Sequence[tuple[int, ...]]
 ) -> Tensor:
-    """Return codes that do not saturate, of a sum whose elements all lie in whole vectors.
+    """Return codes that do not saturate, for a sum whose elements all lie in whole vectors.
 
     Equal rows: an operand is shifted left by the part of the widening that its right shift leaves, then multiplied and
     rounded half up, once. A row and a scalar: widened, multiplied, rounded half up, then shifted right without
@@ -120,7 +120,7 @@ def _row(shapes: Sequence[tuple[int, ...]], scalar_vector: int) -> tuple[int, in
 
 
 def _broadcast_row(one: tuple[int, ...], two: tuple[int, ...], scalar_vector: int) -> tuple[int, int, bool]:
-    """Return the row of two shapes; of length 0 where they take more than five alternating groups of axes."""
+    """Return the row of two shapes. Its length is 0 if they have more than five alternating groups of axes."""
     rank = max(len(one), len(two))
     pairs = list(zip(((1,) * (rank - len(one)) + one)[::-1], ((1,) * (rank - len(two)) + two)[::-1], strict=True))
     different = next(((a, b) for a, b in pairs if a != b), None)

@@ -1,4 +1,4 @@
-"""LiteRT on one thread: a model under one of its three ways to find kernels."""
+"""LiteRT on one thread: a model with one of its three resolvers of kernels."""
 
 from __future__ import annotations
 

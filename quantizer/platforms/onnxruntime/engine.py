@@ -53,9 +53,9 @@ NODES = {
 }
 """Operator -> its quantized node, its float node."""
 STANDARD = ("QLinearConv", "QLinearMatMul", "QuantizeLinear")
-"""Quantized nodes of the standard; every other one is Microsoft's."""
+"""Quantized nodes of the standard; all others are in Microsoft's domain."""
 MOVES = ("max_pool2d", "transpose", "pad", "reshape", "argmax", "gather", "gather_elements")
-"""Operators whose node works on codes as they are; every other quantized node takes scales and zero points."""
+"""Operators whose node works directly on codes. All other quantized nodes take scales and zero points."""
 CODES: Mapping[str, type[np.generic]] = {"value": np.uint8, "index": np.int32, "real": np.float32}
 REALS: Mapping[str, type[np.generic]] = {"value": np.float32, "index": np.int32, "real": np.float32}
 """Kind of an input -> the type that it is fed as, codes and real values."""
@@ -68,7 +68,7 @@ IR_VERSION = 8
 
 
 def supports(spec: Spec, scheme: Scheme, platform: Platform, variant: str) -> str | None:
-    """Return why ONNX Runtime has no node for the operator; None if it has one."""
+    """Return why ONNX Runtime has no node for the operator, or None."""
     return None if spec.op in NODES else f"onnxruntime has no quantized kernel for {spec.op}"
 
 
@@ -109,7 +109,7 @@ def _fed(call: Call, operands: Mapping[str, Tensor], types: Mapping[str, type[np
 
 
 def _typed(feeds: Mapping[str, Array], parameters: Parameters) -> dict[str, Array]:
-    """Return codes in the type of their grid: a case has bytes without a sign, a model may have others."""
+    """Return codes in the type of their grid. Cases have unsigned bytes; a model may have other types."""
     own = {name: _type(params) for name, params in parameters.inputs.items() if name in feeds}
     bytes_ = {
         name: values.astype(own.get(name, np.uint8)) for name, values in feeds.items() if values.dtype == np.uint8

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 OPTIONS = onnxruntime.SessionOptions()
 OPTIONS.intra_op_num_threads = OPTIONS.inter_op_num_threads = 1
 OPTIONS.log_severity_level = 4
-# One node leaves nothing to optimise, and looking for it costs half the time of a session.
+# A single node cannot be optimized, and trying takes half the time of a session.
 OPTIONS.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
 OPTIONS.add_session_config_entry("session.intra_op.allow_spinning", "0")
 

@@ -71,7 +71,7 @@ def lower(call: Call, codes: Mapping[str, Tensor], parameters: Parameters, varia
 
 
 def lower_float(call: Call, operands: Mapping[str, Tensor], variant: str) -> Lowered:
-    """Refuse: the float operators of torch are our reference's own."""
+    """Refuse, because the reference already uses torch's float operators."""
     raise RefusedError("the float forward of torch is not compared")
 
 
@@ -145,7 +145,7 @@ def _torch_order(pairs: Sequence[tuple[int, int]]) -> list[int]:
 
 
 def _refuse(call: Call, codes: Mapping[str, Tensor], parameters: Parameters, variant: str) -> None:
-    """Refuse what torch cannot say."""
+    """Refuse cases that torch cannot express."""
     op, values = call.spec.op, dict(call.attrs)
     attrs: Mapping[str, Any] = values
     if call.activation not in ("none", "relu"):

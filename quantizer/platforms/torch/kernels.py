@@ -37,7 +37,7 @@ def batch_norm(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, paramet
 
 @operator("leaky_relu", kind="quantized", platform=PLATFORMS)
 def leaky_relu(x: Tensor, *, parameters: Parameters, slope: float) -> Tensor:
-    """Look the code up in the table of its place."""
+    """Read the code from the table for its place."""
     return lane_tables.looked_up(x, parameters)
 
 
@@ -71,7 +71,7 @@ def reduce_mean(x: Tensor, *, parameters: Parameters, axes: tuple[int, ...], kee
 
 @operator("sigmoid", kind="quantized", platform=IN_VECTORS)
 def sigmoid(x: Tensor, *, parameters: Parameters) -> Tensor:
-    """Look the code up in the table of its place."""
+    """Read the code from the table for its place."""
     return lane_tables.looked_up(x, parameters)
 
 
@@ -95,5 +95,5 @@ def softmax_of_integers(x: Tensor, *, parameters: Parameters, axis: int) -> Stag
 
 @operator("tanh", kind="quantized", platform=PLATFORMS)
 def tanh(x: Tensor, *, parameters: Parameters) -> Tensor:
-    """Look the code up in the table of its place."""
+    """Read the code from the table for its place."""
     return lane_tables.looked_up(x, parameters)

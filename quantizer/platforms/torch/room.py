@@ -42,7 +42,7 @@ _PINS = Pins(
             "fbgemm",
             {"avx2": _AVX2, "avx512": _AVX512, "avx512_256": _AVX512},
         ),
-        # MKL multiplies the float matrices of quantized::matmul. This branch alone is the same on every processor.
+        # MKL multiplies the float matrices of quantized::matmul. Only this branch is the same on every processor.
         Pin("MKL_CBWR", dict.fromkeys(LEVELS, "COMPATIBLE")),
     ),
     {"x86": ("avx512_vnni", "fbgemm")},

@@ -17,9 +17,9 @@ from quantizer.ops import operator
 from quantizer.platforms.torch import lane_tables
 
 PLATFORMS = ("torch_x86", "torch_fbgemm", "torch_qnnpack")
-"""The platforms whose element-wise operators are torch's own, whichever library convolves."""
+"""The platforms whose element-wise operators are torch's own, with any convolution library."""
 IN_VECTORS = ("torch_x86", "torch_fbgemm")
-"""Those whose sigmoid and softmax are torch's own too."""
+"""Platforms whose sigmoid and softmax are torch's own too."""
 
 
 @operator("clip", kind="quantize", platform=PLATFORMS)
@@ -76,7 +76,7 @@ def softmax_of_integers(request: Request) -> Parameters:
 def tanh(request: Request) -> Parameters:
     """Provide the tables of whole vectors and of the rest of a row, of the float32 function rounded from float64.
 
-    QNNPACK has one table for both, that of the rest.
+    QNNPACK uses one table for both, the table of the rest.
     """
     parameters = lane_tables.lane_tables(request, lambda v: torch.tanh(v.double()).float())
     if "torch_qnnpack" not in request.platform.places:

@@ -36,7 +36,7 @@ _CALLS: Mapping[str, str] = {
 
 
 def script(job: Job, known: Mapping[str, Array]) -> Source:
-    """Return the call on quantized tensors; UnsupportedError for one that is more than a call."""
+    """Return the call on quantized tensors; UnsupportedError if it needs more than one call."""
     text, _, raw = job.model.partition(b"\n")
     made = json.loads(text)
     constants = _constants(made, raw)

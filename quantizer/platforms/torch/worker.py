@@ -36,7 +36,7 @@ def load(model: bytes, options: Mapping[str, str | int]) -> Callable[[dict[str, 
     packed = None if prepare is None else prepare(made, constants)
 
     def forward(x: dict[str, Tensor]) -> Tensor:
-        # What is loaded is kept between jobs, and jobs of another engine may have come since.
+        # Loaded operators are kept between jobs, and jobs of another engine may have run since.
         torch.backends.quantized.engine = engine
         operands = quantized(made, x)
         return FUNCTIONS[kind](made, constants, operands) if packed is None else packed(operands)
@@ -92,7 +92,7 @@ def convolution(made: Made, constants: Mapping[str, Tensor]) -> Callable[[dict[s
 
 
 def transposed(made: Made, constants: Mapping[str, Tensor]) -> Callable[[dict[str, Tensor]], Tensor]:
-    """Pack the weights; what is cropped at one side alone is cut off afterwards."""
+    """Pack the weights. A crop at only one side is applied to the result afterwards."""
     packed = Q.conv_transpose2d_prepack(
         weights(made, constants),
         constants.get("bias"),

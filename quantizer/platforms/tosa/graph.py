@@ -133,7 +133,7 @@ class TosaGraph:
         return self.op(ts.Op.CLAMP, [value], value.shape, value.kind, *ends, PROPAGATE)
 
     def reshape(self, value: Value, shape: Sequence[int]) -> Value:
-        """Return the same elements in the same order; *value* itself where it has that shape."""
+        """Return the same elements in the same order; *value* itself if it has that shape."""
         if tuple(shape) == value.shape:
             return value
         return self.op(ts.Op.RESHAPE, [value, self.sizes(shape)], shape, value.kind)

@@ -52,7 +52,7 @@ def accumulator(value: Value) -> Any:
 def convolve(
     call: Call, codes: Codes, parameters: Parameters, *, sums: bool = False
 ) -> tuple[TosaGraph, Value, Sequence[int]]:
-    """Return the graph of a convolution of any kind, what it gives (or its sums), and how that is permuted.
+    """Return the graph of a convolution of any kind, its result (or its sums), and the permutation of the result.
 
     A 1-d convolution becomes a 2-d one of unit height, as in TensorFlow Lite's and PyTorch's converters; each group
     becomes a convolution, and their results are joined after RESCALE. Filters of a dilated transposed one have zeros

@@ -1,4 +1,4 @@
-"""The TOSA reference model: graphs run where they are given, with the status that the model gives each run."""
+"""Runs graphs on the TOSA reference model, with the model's status of each run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import tosa_reference_model
 from numpy.typing import NDArray
 
-os.environ["PATH"] = os.devnull  # the model would attach a debugger where it refuses a graph
+os.environ["PATH"] = os.devnull  # the model would attach a debugger when it refuses a graph
 
 
 def load(model: bytes, options: Mapping[str, str | int]) -> bytes:  # noqa: ARG001 - one variant

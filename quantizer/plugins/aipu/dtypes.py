@@ -62,7 +62,8 @@ _TORCH: dict[Dtype, torch.dtype] = {
     Dtype.FP16: torch.float16,
     Dtype.BFP16: torch.bfloat16,
 }
-"""Compass format -> the torch type that holds its values; unsigned ones a size up, for want of arithmetic on them."""
+"""Compass format -> the torch type that holds its values. Unsigned formats use the next larger type, because torch
+lacks arithmetic on unsigned types."""
 _OF_TORCH = {
     **{kind: dtype for dtype, kind in reversed(_TORCH.items())},
     torch.int32: Dtype.INT32,

@@ -30,17 +30,17 @@ def OPT_DEBUG(message: object, *_: object, **options: Any) -> None:
 
 
 def OPT_INFO(message: object, *_: object, **options: Any) -> None:
-    """Log what is good to know."""
+    """Log information."""
     _say(logging.INFO, message, options)
 
 
 def OPT_WARN(message: object, *_: object, **options: Any) -> None:
-    """Log what may be wrong."""
+    """Log a warning."""
     _say(logging.WARNING, message, options)
 
 
 def OPT_ERROR(message: object, *_: object, **options: Any) -> None:
-    """Log what is wrong; the run goes on."""
+    """Log an error; the run continues."""
     _say(logging.ERROR, message, options)
 
 

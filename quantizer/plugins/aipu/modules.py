@@ -67,7 +67,8 @@ _LIMITS = {
     "OPT_INT_MAX": (1 << 31) - 1,
 }
 _UTILS = _FRAMEWORK | _LOG | _DTYPES | _SHAPES | _LOOKUP | _QUANT | _LIMITS | {"torch": torch}
-"""The original's star imports leak what they use; the document's own example takes torch and OPT_INFO from here."""
+"""The original's star imports leak their own imports. The example in its documentation takes torch and OPT_INFO from
+here."""
 
 EXPORTS: Mapping[str, Mapping[str, Any]] = {
     ROOT: {},
@@ -112,7 +113,7 @@ class _Finder:
         _path: Sequence[str] | None = None,
         _target: ModuleType | None = None,
     ) -> importlib.machinery.ModuleSpec | None:
-        """Return where module *name* is made; ModuleNotFoundError for one that the layer does not have."""
+        """Return the place where module *name* is made; ModuleNotFoundError if the layer does not have it."""
         if name != ROOT and not name.startswith(f"{ROOT}."):
             return None
         refuse_real()
@@ -133,7 +134,10 @@ _FINDER = _Finder()
 
 
 def refuse_real() -> None:
-    """Raise PluginError if a real AIPUBuilder is importable: whose names a plugin gets must never be a guess."""
+    """Raise PluginError if a real AIPUBuilder is importable.
+
+    Otherwise it would be unclear whose names a plugin gets.
+    """
     loaded = sys.modules.get(ROOT)
     where: Any = None
     if loaded is not None and loaded is not _MODULES[ROOT]:
@@ -150,7 +154,7 @@ def refuse_real() -> None:
 
 @contextmanager
 def answering() -> Iterator[None]:
-    """Answer imports of AIPUBuilder in the block; afterwards neither finder nor modules are left."""
+    """Answer imports of AIPUBuilder in the block. Afterwards finder and modules are removed."""
     if _FINDER in sys.meta_path:
         yield
         return

@@ -92,7 +92,7 @@ class PyNode:
         return known.get(key, default)
 
     def clone(self, name: str | None = None) -> PyNode:
-        """Return a copy that shares nothing with this layer but its graph."""
+        """Return a copy that shares only the graph with this layer."""
         other = type(self)(name or f"{self.name}_clone", self.type)
         other.params, other.attrs = self.params.clone(), self.attrs.clone()
         other.constants = {key: tensor.clone(tensor.name) for key, tensor in self.constants.items()}

@@ -70,7 +70,7 @@ def register_optype(name: str) -> OpTypeValue:
 
 
 def forget_optypes(names: frozenset[str]) -> None:
-    """Keep only the layer types in *names*: what a plugin that fails to load had added goes."""
+    """Keep only the layer types in *names*. Types from a plugin that failed to load are removed."""
     for name in OpType.__dict__.keys() - names:
         del OpType.__dict__[name]
 

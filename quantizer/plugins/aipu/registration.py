@@ -42,7 +42,7 @@ class LayerFunction:
 
 @dataclass(frozen=True)
 class ClassPlugin:
-    """A dataset, a metric or a configuration hook, called by the name of its class in any case."""
+    """A dataset, a metric or a configuration hook, named by its class; upper and lower case are equal."""
 
     kind: PluginType
     cls: type[Any]
@@ -68,7 +68,7 @@ _OPEN: list[Contributions] = []
 
 @contextmanager
 def collecting() -> Iterator[Contributions]:
-    """Collect what the block registers; where it raises, nothing stays, layer types included."""
+    """Collect the registrations of the block. If it raises, all of them, including layer types, are removed."""
     known, found = known_optypes(), Contributions()
     _OPEN.append(found)
     try:

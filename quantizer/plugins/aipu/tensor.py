@@ -42,14 +42,14 @@ _FIELDS: dict[str, Any] = {
     "running_std_key_axis": None, "running_mad_key_axis": None, "running_histc_key_axis": None,
     "similarity": None, "mse": None, "debug_flag": 0, "need_deleted": False, "assigned_device": "cpu",
 }  # fmt: skip
-"""Field -> what it starts with; any other name is an AttributeError, as a misspelt field would otherwise do nothing."""
+"""Field -> its initial value. Any other name is an AttributeError, because a misspelt field would have no effect."""
 
 
 class PyTensor:
     """A named tensor: `betensor` holds values or codes, the fields say what codes mean.
 
     Compass's convention: `code = round(scale * value - zerop)`, so scale is codes per unit and zerop is the negated
-    zero point. `scale`, `zerop`, `min` and `max` come back as flat tensors whatever was assigned; None is undecided.
+    zero point. `scale`, `zerop`, `min` and `max` always read as flat tensors; None means undecided.
     """
 
     __slots__ = (*_FIELDS, "attrs", "betensor", "name")
@@ -79,7 +79,7 @@ class PyTensor:
     _max: TorchTensor | None
 
     def __init__(self, name: str, content: Any = None, dtype: Dtype | None = None) -> None:
-        """*content*: a TensorShape (zeros), a numpy array, a torch tensor, numbers, or nothing."""
+        """*content*: a TensorShape (zeros), a numpy array, a torch tensor, numbers, or None."""
         for field, value in _FIELDS.items():
             if not field.startswith("_"):
                 object.__setattr__(self, field, value)
@@ -182,7 +182,7 @@ class PyTensor:
             self.qinvariant = bool((self._scale == 1).all() and (self._zerop == 0).all()) or self.qinvariant
 
     def clone(self, name: str | None = None) -> Self:
-        """Return a copy that shares nothing; the producer is not copied."""
+        """Return an independent copy; the producer is not copied."""
         other = type(self)(name or f"{self.name}_clone", self.betensor, self.dtype)
         for field in _FIELDS:
             value = None if field == "pnode" else getattr(self, field)

@@ -40,18 +40,18 @@ class BuiltinEngine:
     instructions: frozenset[str] = frozenset()
 
     def identity(self, platform: str) -> str:  # noqa: ARG002 - the protocol's
-        """Return `own`, whatever the platform."""
+        """Return `own` for every platform."""
         return self.name
 
     def supports(self, spec: Spec, scheme: Scheme, platform: Platform) -> str | None:
-        """Return None if a quantized function is registered, and none declares not to compute under *scheme*."""
+        """Return None if a quantized function is registered and supports *scheme*, else the reason."""
         if REGISTRY.find(spec.op, "quantized", platform.places) is None:
             return f"{spec.op} has no quantized function for {platform.platform}"
         return REGISTRY.unsupported(spec.op, platform.places, target_values(scheme, platform))
 
     @np.errstate(all="ignore")
     def quantize(self, request: Request) -> Parameters:
-        """Return the parameters from the registered rule, or those that the spec alone decides."""
+        """Return the parameters from the registered rule, or from the spec without a rule."""
         infer_shapes(request.spec, request.shapes, request.attrs)
         entry = REGISTRY.find(request.spec.op, "quantize", request.platform.places)
         parameters: Parameters = entry.function(request) if entry else default_parameters(request)
@@ -69,7 +69,10 @@ class BuiltinEngine:
 
     @np.errstate(all="ignore")
     def accumulate(self, call: Call, codes: Mapping[str, Tensor], parameters: Parameters) -> Tensor | None:
-        """Return the registered exact sum, if the operator has one; a plugin's integer forward shows only its own."""
+        """Return the registered exact sum, or None.
+
+        For a plugin's integer forward, only the plugin's own sum counts.
+        """
         op, platform = call.spec.op, parameters.platform.places
         entry, forward = (REGISTRY.find(op, kind, platform) for kind in ("accumulate", "quantized"))
         if entry is None or (entry.origin == BUILT_IN and forward is not None and forward.origin != BUILT_IN):
@@ -78,7 +81,7 @@ class BuiltinEngine:
         return result
 
     def batches(self, call: Call, platform: Platform) -> bool:
-        """Return whether what runs takes several trials of one structure in one call."""
+        """Return whether the function takes several trials of one structure in one call."""
         entry = REGISTRY.find(call.spec.op, "quantized", platform.places)
         return entry is not None and entry.batched
 

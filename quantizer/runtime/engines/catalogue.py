@@ -1,4 +1,4 @@
-"""The real engine that was asked for: of a room, of the group of engines, or served by a command of the user's."""
+"""The requested real engine: of a room, of the engines' entry points, or served by a user's command."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ COMMAND = "command"
 
 @dataclass(frozen=True)
 class Chosen:
-    """The engine that was asked for: `name`, each platform by its own variant, or `name:variant`, that one alone."""
+    """The requested engine: `name` (each platform by its own variant) or `name:variant` (only that variant)."""
 
     backend: str
     variant: str | None = None
     release: str = ""
-    """The version that was asked for with `@`: it runs in the environment that was installed for it."""
+    """The version requested with `@`. It runs in the environment installed for it."""
     given: tuple[str, ...] = ()
-    """The command that serves it, where the user gave one."""
+    """The command that serves it, if the user gave one."""
 
     @cached_property
     def entry(self) -> Engine:
-        """The system; one that the user gave says itself what it is."""
+        """The system. A user's engine describes itself in its greeting."""
         if not self.given:
             return engines()[self.backend]
         said = greeted(self.given)
@@ -81,7 +81,7 @@ class Chosen:
 
     @property
     def missing(self) -> str | None:
-        """Why the engine cannot be used here, or None."""
+        """The reason why the engine cannot be used here, or None."""
         if self.given or not self._apart or interpreter(self.backend, self.release):
             return None
         absent = [name for name in self.entry.distributions if installed_version(name) is None]
@@ -93,7 +93,7 @@ class Chosen:
 
     @cached_property
     def greeting(self) -> Greeting | None:
-        """The greeting of its worker; None for an engine of a room, which the room describes."""
+        """The greeting of its worker; None for an engine that a room describes."""
         return greeted(self.command) if self.entry.guest else None
 
     @property
@@ -123,13 +123,12 @@ def names() -> tuple[str, ...]:
 
 
 def chosen(name: str, command: str = "", *, option: str = "--op-engine") -> Chosen | None:
-    """Return the real engine called *name*, None for our own.
+    """Return the real engine called *name*; None for the built-in engine.
 
     name: `NAME`, `NAME:VARIANT`, `NAME@VERSION`, or `PYTHON:WORKER`, an interpreter and a file or module that it
     serves. command: a command line that serves an engine, in place of a name. option: where messages say the name was.
 
-    Raises UnsupportedError for a name that nothing has, for a worker that does not greet, and for a form that nothing
-    lowers to.
+    Raises UnsupportedError for an unknown name, a worker without a greeting, or a form without a lowering.
     """
     if command:
         return _of_command("--op-engine-command", command, _words("--op-engine-command", command))
@@ -144,7 +143,7 @@ def chosen(name: str, command: str = "", *, option: str = "--op-engine") -> Chos
 
 
 def files(name: str, command: str = "") -> tuple[Path, ...]:
-    """Return the files of an engine as far as its name or command gives them; none of them is run."""
+    """Return the files of an engine that its name or command mentions, without running any."""
     words = [name.rpartition(":")[2]] if not command else _words("--op-engine-command", command)
     if not command and (entry := engines().get(name.partition("@")[0].partition(":")[0])) is not None:
         words = [_file(entry.worker)]

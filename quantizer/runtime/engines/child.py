@@ -1,7 +1,7 @@
-"""A child process for foreign code, under a time limit and a memory limit; it ends together with its own children.
+"""A child process for foreign code, with limits of time and memory. It ends together with its own children.
 
 All waiting for the process is done in one place, and a watch ends the process if it takes too long or uses too much
-memory. No pipe is read or written without a limit, either. So every wait ends, whatever the process does.
+memory. No pipe is read or written without a limit, either. So every wait ends, even if the process hangs or hides.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from quantizer.runtime.engines.frames import Frame, receive, send
 from quantizer.runtime.engines.streams import GRACE, TICK, Answers, Questions
 
 FAMILY = 10
-"""Looks at the process itself for each at its children, which cost more."""
+"""Number of checks of the process per check of its children, which is slower."""
 HELD = 1 << 16
-"""Bytes of what a process prints that are kept: the last ones."""
+"""The number of bytes of a process's output that are kept, from its end."""
 SAID = 300
 """Characters of a line that a message repeats."""
 SET_DUMPABLE = 4
@@ -61,7 +61,7 @@ class Limits:
 
 
 class Printed:
-    """The last of what a process printed since it was asked."""
+    """The end of a process's output since the last question."""
 
     def __init__(self) -> None:
         self._parts: deque[bytes] = deque()
@@ -105,7 +105,7 @@ class Child:
         self._ended = weakref.finalize(self, _end, self._process, self._questions, self._over, self._mark, os.getpid())
 
     def ask(self, frame: Frame, patience: float | None = None) -> Frame:
-        """Return the answer to *frame*; DiedError where none came: the process has ended then."""
+        """Return the answer to *frame*; DiedError if there is no answer, and then the process has ended."""
         self._printed.forget()
         return self._waited(frame, self._limits.patience if patience is None else patience)
 
@@ -114,11 +114,11 @@ class Child:
         return self._waited(None, self._limits.starting)
 
     def said(self) -> str:
-        """Return the last of what the process printed since it was asked."""
+        """Return the end of the process's output since the last question."""
         return self._printed.text()
 
     def close(self) -> int:
-        """End the process and all that it started; return how many of those would have stayed."""
+        """End the process and all processes that it started; return how many of these would have been left running."""
         if not self._ended.alive:
             return 0
         self._questions.close()
@@ -163,7 +163,7 @@ class Child:
         return f"{why}: {lines[-1][:SAID]}" if lines else why
 
     def _look(self, process: psutil.Process, *, family: bool) -> str | None:
-        """Return why the process must end now; None if it may go on."""
+        """Return why the process must end now, or None."""
         if self._deadline is not None and time.monotonic() > self._deadline:
             return "did not answer within {patience:g} s"
         held = process.memory_info().rss
@@ -206,7 +206,7 @@ def _watch(child: weakref.ref[Child], process: subprocess.Popen[bytes], over: th
         while not over.wait(TICK):
             count += 1
             known = child()
-            if known is None:  # nothing refers to the child: its finalizer ends the process
+            if known is None:  # no reference to the child is left: its finalizer ends the process
                 return
             why = known._look(seen, family=count % FAMILY == 0)
             if why is not None:
@@ -223,14 +223,14 @@ def _memory(process: psutil.Process) -> int:
 
 
 def _drain(stream: BinaryIO, printed: Printed) -> None:
-    """Keep the last of what is printed, however much it is."""
+    """Keep the end of the output, of any length."""
     with contextlib.suppress(OSError, ValueError), stream:
         while part := os.read(stream.fileno(), HELD):
             printed.add(part)
 
 
 def _settled(pid: int, mark: str) -> int:
-    """Return how many child processes of a process are left after a short wait in which they may end."""
+    """Return how many child processes of a process remain after a short wait for them to end."""
     until = time.monotonic() + GRACE
     while (left := _left(pid, mark)) and time.monotonic() < until:
         time.sleep(TICK)
@@ -260,7 +260,7 @@ def _kill(pid: int) -> None:
 
 
 def _end(process: subprocess.Popen[bytes], questions: Questions, over: threading.Event, mark: str, owner: int) -> None:
-    """Kill the process, its group, and what left the group. A fork of its owner leaves it alone."""
+    """Kill the process, its group, and processes that left the group. In a fork of its owner, do nothing."""
     if os.getpid() != owner:
         return
     over.set()

@@ -29,11 +29,12 @@ from quantizer.runtime.engines.protocol import Asked, Call
 
 Outputs = Callable[[], tuple[Array, ...]]
 STOPPED = 3
-"""Answers on one operator that may break a limit; after that the engine is not asked for the operator."""
+"""The number of answers on one operator that may break a limit. After that the engine is not asked for this
+operator."""
 
 
 class ExternalEngine:
-    """Runs what *chosen* has; quantize rules are the platform's, as an importer of its files would apply them.
+    """Runs the engine *chosen*. Quantize rules are the platform's, as an importer of its files would apply them.
 
     level: of instructions (quantizer.core.levels), to which its libraries are held where they have a switch.
     """
@@ -160,7 +161,7 @@ class ExternalEngine:
 
 
 def _whole(values: Array, what: str) -> Tensor:
-    """Return *values* as int64; EngineError if they are not integers: nothing is rounded here."""
+    """Return *values* as int64; EngineError if they are not integers. Values are never rounded here."""
     if values.dtype.kind not in "iu" and not _holds_integers(values):
         raise EngineError(f"the engine gave {what} of type {values.dtype}, one of them no integer")
     return torch.from_numpy(values.astype(np.int64))

@@ -1,6 +1,6 @@
 """Messages between processes: length-prefixed frames of JSON and raw arrays, never pickle.
 
-The reader trusts nothing: each length is checked against its bound before any data is read.
+The reader trusts no message: each length is checked against its bound before data is read.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LENGTH = struct.Struct("<I")
 MAX_HEADER = 1 << 24
 """Bytes of the JSON of a message."""
 MAX_BODY = 1 << 30
-"""Bytes of everything else of it."""
+"""The largest number of bytes of the rest of a message."""
 MAX_AXES = 64
 KINDS = "biufc"
 """The kinds of numpy's numbers."""
@@ -46,7 +46,7 @@ class Job:
     options: Mapping[str, str | int] = field(default_factory=dict)
     """Options of a session besides the model, such as a variant."""
     declared: Sequence[tuple[str, tuple[int, ...]]] | None = None
-    """Type and shape of each output, where the form declares them: another one is a wrong answer."""
+    """Type and shape of each output, if the form declares them. A different type or shape is a wrong answer."""
 
 
 def question(jobs: Sequence[Job]) -> Frame:
@@ -58,7 +58,7 @@ def question(jobs: Sequence[Job]) -> Frame:
 
 @dataclass(frozen=True)
 class Reply:
-    """The result of a job: arrays, or the reason why there are none."""
+    """The result of a job: arrays, or the reason if there are none."""
 
     outputs: tuple[Array, ...] = ()
     error: str = ""

@@ -18,7 +18,7 @@ MOST = 1000
 
 @dataclass(frozen=True)
 class Greeting:
-    """A system, its version, and what it takes."""
+    """A system, its version, and the models that it accepts."""
 
     name: str
     version: str
@@ -45,7 +45,7 @@ class Greeting:
 
 
 def greeting_of(header: Mapping[str, Any]) -> Greeting:
-    """Return the greeting in a message; FormatError names the wrong field and what it must be."""
+    """Return the greeting in a message; FormatError names the wrong field and its rule."""
     if header.get("protocol") != PROTOCOL:
         raise FormatError(f"a greeting of protocol {str(header.get('protocol'))[:20]}, must be {PROTOCOL}")
     words = {key: header.get(key, "") for key in ("name", "version", "form", "device", "isa")}

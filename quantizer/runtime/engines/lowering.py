@@ -26,7 +26,7 @@ def first(outputs: tuple[Array, ...]) -> Array:
 
 @dataclass(frozen=True)
 class Lowered:
-    """A case in a system's own form, and how its outputs become the operator's result in the operator's axis order."""
+    """A case in a system's own form, and the conversion of its outputs to the operator's result in its axis order."""
 
     job: Job
     result: Callable[[tuple[Array, ...]], Array] = first
@@ -35,7 +35,7 @@ class Lowered:
 class Lowering(Protocol):
     """A module that an engine of a room names (quantizer.core.rooms.Engine); *variant* is one of its variants.
 
-    Each function raises RefusedError, with the reason, for what the system cannot express.
+    Each function raises RefusedError, with the reason, if the system cannot express the case.
     """
 
     CHECKS: tuple[str, ...]
@@ -43,7 +43,7 @@ class Lowering(Protocol):
 
     @staticmethod
     def supports(spec: Spec, scheme: Scheme, platform: Platform, variant: str) -> str | None:
-        """Return None if the system has the operator, else the reason why it does not run."""
+        """Return None if the system supports the operator, else the reason."""
 
     @staticmethod
     def lower(call: Call, codes: Mapping[str, Tensor], parameters: Parameters, variant: str) -> Lowered:
@@ -55,7 +55,7 @@ class Lowering(Protocol):
 
     @staticmethod
     def lower_sums(call: Call, codes: Mapping[str, Tensor], parameters: Parameters, variant: str) -> Lowered | None:
-        """Return the sums before requantization, None if they are not shown; asked only if CHECKS has `exact`."""
+        """Return the sums before requantization, None if they are hidden; called only if CHECKS has `exact`."""
 
 
 def load_lowering(module: str) -> Lowering:

@@ -9,18 +9,18 @@ from quantizer.core.rooms import NONE, Pins, engines
 
 
 def pins_of(backend: str) -> Pins:
-    """Return the settings by which *backend* can be pinned; an engine without switches uses what the processor has."""
+    """Return the settings that pin *backend*. An engine without settings uses all instruction sets of the processor."""
     entry = engines().get(backend)
     return NONE if entry is None else entry.pins
 
 
 def held_to(backend: str, level: str) -> str:
-    """Return the level that an engine which is asked for *level* runs at: itself, or `unpinned`."""
+    """Return the level of an engine for which *level* is requested: *level*, or `unpinned` if it has no settings."""
     return level if pins_of(backend).pins else UNPINNED
 
 
 def variables(backend: str, level: str) -> dict[str, str]:
-    """Return the environment variables that keep *backend* at *level* in a worker; none for `host`."""
+    """Return the environment variables that keep *backend* at *level* in a worker; empty for `host`."""
     if level == HOST:
         return {}
     return {pin.variable: pin.values[level] for pin in pins_of(backend).pins}
@@ -29,9 +29,9 @@ def variables(backend: str, level: str) -> dict[str, str]:
 def instruction_sets(
     backend: str, level: str, available: Collection[str], environment: Mapping[str, str]
 ) -> frozenset[str]:
-    """Return what selects kernels of *backend*: instruction sets of the processor at *level*, and of each library.
+    """Return the instruction sets that select kernels of *backend*: of the processor at *level*, and of each library.
 
-    A library's are named `library.set`; *environment* may hold it further down where nothing is pinned.
+    Sets of a library are named `library.set`. Without a pinned level, *environment* may limit them further.
     """
     left = left_by(level, available)
     set_to = {**environment, **variables(backend, level)}
@@ -43,6 +43,6 @@ def instruction_sets(
 
 
 def running_variant(backend: str, variant: str, left: Collection[str]) -> str:
-    """Return the variant that *backend* itself takes for *variant* on a processor with the instruction sets *left*."""
+    """Return the variant that *backend* uses instead of *variant* on a processor with the instruction sets *left*."""
     provided = pins_of(backend).provided_on.get(variant)
     return variant if provided is None or provided[0] in left else provided[1]

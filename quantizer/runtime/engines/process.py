@@ -1,4 +1,4 @@
-"""The process in which a real system runs: started on demand, killed where it hangs, replaced where it crashes."""
+"""The process of a real system. It is started on demand, killed if it hangs, and replaced if it crashes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MOST_BYTES = 1 << 26
 """Bytes of models and inputs that go into one message of several jobs."""
 ROOT = Path(__file__).resolve().parents[3]
 SERVE = Path(__file__).with_name("serve.py")
-"""The script that a worker's interpreter runs; it needs numpy, and nothing of this package."""
+"""The script that a worker's interpreter runs. It needs numpy but not this package."""
 
 
 MARKS = (
@@ -33,7 +33,7 @@ MARKS = (
     "NOX_", "PYTEST_", "RUNNER_", "SEMAPHORE", "STRIDER", "SYSTEM_TEAM", "TEAMCITY_", "TOX_", "TRAVIS",
     "WERCKER", "WOODPECKER",
 )  # fmt: skip
-"""How the names of variables begin by which a program knows a test or a CI system."""
+"""Prefixes of environment variables that reveal a test or a CI system."""
 MARK_NAMES = ("BUILD_ID", "BUILD_NUMBER", "BUILD_URL", "CI", "CONTINUOUS_INTEGRATION", "JOB_NAME", "TF_BUILD")
 """Other such variables."""
 
@@ -41,8 +41,7 @@ MARK_NAMES = ("BUILD_ID", "BUILD_NUMBER", "BUILD_URL", "CI", "CONTINUOUS_INTEGRA
 def environment(pins: Mapping[str, str] | None = None, *, ours: bool = True) -> dict[str, str]:
     """Return the environment of a worker: one thread, this package importable if it is *ours*; *pins* on top.
 
-    Nothing of it says that a test or a job of CI runs, or which process of the test runs it: what is judged runs there
-    as anywhere else.
+    It does not reveal a test, a CI job or the process of the test, so that the code under test runs as anywhere else.
     """
     own = str(ROOT) if ours else ""
     known = {**os.environ, **(pins or {})}.items()
@@ -52,7 +51,7 @@ def environment(pins: Mapping[str, str] | None = None, *, ours: bool = True) -> 
 
 
 def serving(worker: str, python: str = "") -> tuple[str, ...]:
-    """Return the command that serves *worker*, a file or a module, with *python*; empty: our own interpreter."""
+    """Return the command that serves *worker*, a file or a module, with *python*; empty: the current interpreter."""
     return (python or sys.executable, str(SERVE), worker)
 
 
@@ -63,8 +62,8 @@ class OverLimitError(EngineError):
 class Worker:
     """One worker process at a time. *pins* are set in its environment and override ours.
 
-    worker: a module of our own interpreter; command: run in its place; expected: the greeting that each process must
-    send, by default that of the first one.
+    worker: a module for the current interpreter; command: replaces it; expected: the greeting that each process must
+    send, by default the first process's greeting.
     """
 
     def __init__(
@@ -131,7 +130,7 @@ class Worker:
             child.close()
 
     def close(self) -> int:
-        """End the process; return how many processes it and those before it would have left behind."""
+        """End the process; return how many processes it and its predecessors would have left running."""
         child, self._child = self._child, None
         if child is not None:
             self._left += child.close()
@@ -150,7 +149,7 @@ class Worker:
             raise EngineError(f"the engine did not start: {self._command[0]}: {err.strerror}") from None
 
     def _start(self) -> None:
-        """Start a process, and wait for the greeting by which it says that its imports are done."""
+        """Start a process, and wait for its greeting, which it sends after its imports."""
         self._child = self._started()
         try:
             said = greeting_of(self._child.greeting().header)

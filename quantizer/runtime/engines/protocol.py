@@ -18,14 +18,15 @@ from quantizer.numerics.qparams import Parameters, Staged
 
 @dataclass(frozen=True)
 class Call:
-    """One operator with its attributes and axis order; operands come in the operator's own order."""
+    """One operator with its attributes and axis order; operands are in the order of the spec."""
 
     spec: Spec
     attrs: Mapping[str, AttrValue]
     order: AxisOrder = "channels_first"
     activation: str = "none"
     places: tuple[str, ...] = ()
-    """The names of the platform, its own first (`Platform.places`): where a plugin may have replaced functions."""
+    """The names of the platform (`Platform.places`), its own first. A plugin may have replaced functions under any of
+    them."""
 
     def but(self, **changes: Any) -> Call:
         """Return this call with some fields changed."""
@@ -43,23 +44,23 @@ class Asked:
 
 
 class Engine(Protocol):
-    """Something that runs single operators; every tensor goes in and comes out in the operator's own axis order."""
+    """Runs single operators. Every operand and result is in the operator's own axis order."""
 
     name: str
     version: str
-    """Of the real system; empty for our own engine."""
+    """The version of the real system; empty for the built-in engine."""
     checks: tuple[str, ...]
     """The checks that its surface allows."""
     isa: str
-    """The level of instructions that it is held to, `host`, or `unpinned`; empty for our own engine."""
+    """The instruction-set level that it is limited to, `host`, or `unpinned`; empty for the built-in engine."""
     instructions: frozenset[str]
-    """The instruction sets that its kernels, and those of its libraries (`library.set`), are chosen by."""
+    """The instruction sets that select its kernels and those of its libraries (`library.set`)."""
 
     def identity(self, platform: str) -> str:
         """Return the name of the implementation for *platform*: `builtin`, or the real engine and its variant."""
 
     def supports(self, spec: Spec, scheme: Scheme, platform: Platform) -> str | None:
-        """Return None if the engine runs the operator, else the reason why it does not.
+        """Return None if the engine runs the operator, else the reason.
 
         A single case may still be refused: `run` then raises RefusedError with the reason.
         """
@@ -74,4 +75,4 @@ class Engine(Protocol):
         """Return the integer forward on codes (int64), constants included; EngineError if a real engine failed."""
 
     def accumulate(self, call: Call, codes: Mapping[str, Tensor], parameters: Parameters) -> Tensor | None:
-        """Return the exact sum before requantization, or None if it cannot be seen."""
+        """Return the exact sum before requantization, or None if it is hidden."""

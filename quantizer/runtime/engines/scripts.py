@@ -26,7 +26,7 @@ class Source:
     imports: tuple[str, ...]
     """Lines, in the order of isort."""
     versions: tuple[str, ...]
-    """Parts of an f-string that say what ran."""
+    """Parts of an f-string that describe what ran."""
     lines: tuple[str, ...]
     """They may use numpy as `np` and the operands by their names."""
 
@@ -64,7 +64,7 @@ def _plain(values: Array) -> str:
 
 
 def expression(values: Array, known: Mapping[str, Array]) -> str:
-    """Return the text of *values*: a known array where it holds them, turned or in another type, else numbers."""
+    """Return the text of *values*: a known array, transposed or converted if needed, else numbers."""
     for name, candidate in known.items():
         if (turned := _turned(candidate, values)) is not None:
             cast = "" if candidate.dtype == values.dtype else f".astype(np.{values.dtype.name})"

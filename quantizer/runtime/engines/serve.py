@@ -66,13 +66,13 @@ def pipes() -> tuple[BinaryIO, BinaryIO]:
     os.dup2(2, 1)
     _give_up_rights()
     with contextlib.suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")  # where memory ends, the judge stays
+        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")  # if memory runs out, the judge survives
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     return questions, answers
 
 
 def _give_up_rights() -> None:
-    """Give up root's rights to read other processes, on Linux; other users have none."""
+    """On Linux, give up root's rights to read other processes. Other users do not have these rights."""
     if not sys.platform.startswith("linux"):
         return
     with contextlib.suppress(OSError, AttributeError, ImportError):
@@ -89,7 +89,7 @@ def _give_up_rights() -> None:
 
 
 def main(worker: str) -> None:
-    """Greet, then answer questions until there are no more."""
+    """Send the greeting, then answer questions until the stream ends."""
     questions, answers = pipes()
     system = _loaded(worker)
     sessions: OrderedDict[tuple[bytes, str], Any] = OrderedDict()

@@ -52,7 +52,7 @@ _SHARED: Mapping[str, str] = {"npz": _NPZ, "onnx-qdq": _ONNX}
 
 
 FIRST = "add"
-"""The operator that a worker begins with: every form of files has it."""
+"""The operator of a new worker. Every form can express it."""
 _FIRST: Mapping[str, str] = {"npz": "relu"}
 
 
@@ -62,13 +62,13 @@ def first_operator(form: str) -> str:
 
 
 def only_platform(form: str) -> str:
-    """Return the platform whose arithmetic *form* states: that of a room with one platform; "" for any platform."""
+    """Return the platform whose arithmetic *form* implies, if its room has one platform; "" for any platform."""
     platforms = [room.platforms for room in rooms() if form in room.skeletons]
     return platforms[0][0] if platforms and len(platforms[0]) == 1 else ""
 
 
 def bodies() -> Mapping[str, str]:
-    """Return form -> the text of a worker's `load` and `run`: of shared forms, and of those that rooms bring."""
+    """Return form -> the text of a worker's `load` and `run`, for shared forms and forms of rooms."""
     of_rooms = {form: loaded(place) for room in rooms() for form, place in room.skeletons.items()}
     return {**_SHARED, **of_rooms}
 

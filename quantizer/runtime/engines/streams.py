@@ -1,6 +1,6 @@
 """The two pipes of a foreign process, each moved by a thread, so that no wait for one exceeds its limit.
 
-A pipe ends only when the last process that holds it ends, and a process may pass it on to one that cannot be found. A
+A pipe ends only when its last holder ends, and a process may pass it on to a process that cannot be found. A
 read that blocks would then never end.
 """
 
@@ -21,11 +21,11 @@ PARTS = 32
 TICK = 0.1
 """Seconds between two looks at whether a wait is over."""
 GRACE = 2.0
-"""Seconds after the end of a process, or after its time is up, in which its pipe may still end by itself."""
+"""Seconds to wait for the end of a pipe after its process ended or its time is up."""
 
 
 class Answers:
-    """What a process writes."""
+    """The output of a process."""
 
     def __init__(self, process: subprocess.Popen[bytes], over: threading.Event) -> None:
         self._process = process
@@ -47,7 +47,7 @@ class Answers:
         return found
 
     def _next(self) -> bytes:
-        """Return the next part; nothing at the end."""
+        """Return the next part; empty at the end."""
         gone: float | None = None
         while True:
             with contextlib.suppress(Empty):
@@ -60,19 +60,19 @@ class Answers:
 
 
 class Questions:
-    """What a process reads."""
+    """The input of a process."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._parts: SimpleQueue[bytes | None] = SimpleQueue()
         threading.Thread(target=_give, args=(process.stdin, self._parts), daemon=True).start()
 
     def write(self, data: bytes) -> int:
-        """Pass *data* on; what the process does not read, it does not answer."""
+        """Pass *data* on. A process that does not read it cannot answer it, which the reader notices."""
         self._parts.put(data)
         return len(data)
 
     def flush(self) -> None:
-        """Do nothing: all that was written is on its way."""
+        """Do nothing: written data is sent at once."""
 
     def close(self) -> None:
         """End the pipe once all of it is written."""

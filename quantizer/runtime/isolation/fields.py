@@ -12,7 +12,7 @@ Test = Callable[[Any], bool]
 
 
 def strange(kind: type, values: Mapping[str, Any]) -> str | None:
-    """Return which of *values*, the fields of a record of *kind*, is not of its declared type; None if all are."""
+    """Return a message about the first of *values*, a record's fields, that has the wrong type, or None."""
     for name, (hint, test) in _tests(kind).items():
         if not test(values[name]):
             return f"provided {kind.__name__} whose {name} is a {type(values[name]).__name__}: must be {hint}."

@@ -31,9 +31,9 @@ RECENT = 256
 PROBES = {"writes": "wrote into operand 'x'", "keeps": "other codes"}
 """One of our functions that does a forbidden thing (`worker.FORBIDDEN`) -> the message about it."""
 DUE = 7
-"""The second of two codes for which the process makes a call in other memory too."""
+"""The second of two codes. With them the process repeats the call in other memory."""
 TOLD = 1 << 13
-"""Characters that a failure shows of what the process printed."""
+"""The number of characters of the process's output that a failure shows."""
 
 
 class Host:
@@ -66,7 +66,7 @@ class Host:
         self._hangs: dict[int | str, int] = {}
         self._trace = self._said = ""
         self.ended = 0
-        """How many processes ended while they were asked."""
+        """The number of processes that ended during a question."""
         self.left = 0
         """How many processes they left behind."""
 
@@ -105,7 +105,7 @@ class Host:
     def flow(self, place: str, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
         """Return the result of our `module:function` in the process of plugins; errors are those of a call.
 
-        For what calls functions of plugins many times: all of it is one call, with its limits.
+        For code that calls functions of plugins many times. All of it counts as one call, with the limits of one call.
         """
         return self._called({"kind": "flow", "function": place}, args, named)
 
@@ -172,7 +172,7 @@ class Host:
             self.left += child.close()
 
     def _revive(self) -> None:
-        """Start another process where none is left, and bring it to where the last one was."""
+        """Start another process if none is running, and bring it to the state of the last one."""
         if self._owner != os.getpid():  # a fork of the process that started it, which goes on using it
             self._child, self._owner = None, os.getpid()
         if self._child is not None:
@@ -207,7 +207,7 @@ class Host:
         return self._child.ask(frame, patience)
 
     def _number(self, model: Model) -> int:
-        """Return the number of a spec, scheme or platform; equal ones have one number."""
+        """Return the number of a spec, scheme or platform. Equal ones share a number."""
         known = self._recent.get(id(model))
         if known is None:
             text = json.dumps(write_model(model), sort_keys=True)

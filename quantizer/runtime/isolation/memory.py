@@ -1,8 +1,7 @@
 """Checks how an integer forward uses memory: it must not modify its operands, or depend on where they lie.
 
-A function that writes into what it reads, that gives the same memory to each call, that knows its operands by their
-address, takes every tensor to be contiguous or splits its work wrongly among threads is right in one call of a test,
-and wrong in a program.
+Some functions are right in a single call of a test and wrong in a program. They write into operands, return the same
+memory from each call, recognize operands by address, assume contiguous tensors, or split work wrongly among threads.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ POISON, MARGIN = 85, 5
 LARGEST = 1 << 16
 """Elements of the operands of such a call, at most."""
 SETTLED = 0.25
-"""Seconds for which what a call was given and gave is looked after."""
+"""Seconds for which operands and results of a call are watched."""
 HELD = 1 << 25
 """Bytes of it, at most."""
 THREADS = 3
@@ -47,14 +46,14 @@ def require_unchanged(tensors: Sequence[tuple[Tensor, Array]], names: Mapping[in
 
 
 class Settling:
-    """Operands and results of calls, kept for a moment: nothing may write into them after the call."""
+    """Operands and results of recent calls. Nothing may write into them after the call."""
 
     def __init__(self) -> None:
         self._held: deque[tuple[float, int, int, list[tuple[Array, Array]]]] = deque()
         self._bytes = 0
 
     def hold(self, function: int, given: Sequence[tuple[Tensor, Array]], gave: Sequence[Array]) -> None:
-        """Remember a call of function number *function*; what is too large is not held."""
+        """Remember a call of function number *function*, unless its tensors are too large."""
         pairs = [(_numpy(tensor), held) for tensor, held in given] + [(values, values.copy()) for values in gave]
         size = sum(values.nbytes for _, values in pairs)
         if size <= LARGEST * 8:
@@ -72,7 +71,7 @@ class Settling:
 
 
 def is_due(operands: Mapping[str, Tensor]) -> bool:
-    """Return whether a call with these operands is made in other memory too."""
+    """Return whether a call with these operands is repeated in other memory."""
     if not operands or sum(values.numel() for values in operands.values()) > LARGEST:
         return False
     return _digest(operands) % EVERY == 0
@@ -249,5 +248,5 @@ def _same_bytes(tensor: Tensor, held: Array) -> bool:
 
 
 def _numpy(tensor: Tensor) -> Array:
-    """Return what a tensor holds; numpy has no bfloat16."""
+    """Return the contents of a tensor as an array; numpy has no bfloat16."""
     return (tensor.view(torch.int16) if tensor.dtype is torch.bfloat16 else tensor).detach().numpy()

@@ -20,7 +20,7 @@ from quantizer.runtime.isolation.launch import limits
 
 
 class StandIn:
-    """Stands for a plugin's function in the judge; calls it in the process of plugins."""
+    """Takes the place of a plugin's function in the judge, and calls it in the process of plugins."""
 
     def __init__(self, host: Host, number: int, name: str, accepts: Sequence[Sequence[str]]) -> None:
         self._host = host
@@ -43,7 +43,7 @@ class Isolated:
     host: Host
     plugins: list[Plugin]
     layers: frozenset[str]
-    """Layer types for which they have functions of a layer and its parameters."""
+    """Layer types for which the plugins have functions."""
     entries: list[Registration]
     """Registrations in the judge's process; each forwards calls to the process of plugins."""
     sources: tuple[str, ...] = ()
@@ -68,15 +68,15 @@ CURRENT: list[Isolated] = []
 
 
 def deaths() -> int:
-    """Return how many processes of plugins ended while they were asked."""
+    """Return how many processes of plugins ended during a question."""
     return sum(one.host.ended for one in CURRENT)
 
 
 def run_flow(place: str, op: str, platform: Place, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
     """Return the result of our `module:function`, run in the process of the functions of *op*.
 
-    That is the process of plugins where one of them is a plugin's. A function that this process put in place of one, a
-    planted fault, is here.
+    That is the process of plugins where one of them is a plugin's. A planted fault, which replaces a function in this
+    process, runs here.
     """
     running = [entry for kind in KINDS if (entry := REGISTRY.find(op, kind, platform)) and entry.origin != BUILT_IN]
     if running and all(entry.apart for entry in running):
@@ -100,8 +100,8 @@ def judged(
 ) -> list[Plugin]:
     """Return the plugins that a command judges, loaded in a separate process that ends with this one.
 
-    python: the interpreter of that process; in_process: load them here, for a debugger. PluginError for one that is
-    broken.
+    python: the interpreter of that process; in_process: load them here, for a debugger. PluginError for a broken
+    plugin.
     """
     variables = dict(os.environ if environment is None else environment)
     if in_process:
@@ -119,7 +119,7 @@ def judged(
 
 
 def described(host: Host, functions: Sequence[Mapping[str, Any]]) -> list[Registration]:
-    """Return stand-ins for *functions*, as a process described them; PluginError for one that claims to be ours."""
+    """Return stand-ins for *functions* as a process described them; PluginError for one that claims to be built-in."""
     found = []
     for number, told in zip(host.describe(functions), functions, strict=True):
         origin = str(told["origin"])

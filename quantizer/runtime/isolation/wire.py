@@ -2,8 +2,8 @@
 
 A value is JSON with a tag: numbers and text directly, then tuples, tables, tensors by their index among the arrays, and
 our own records by the name of their class. Specs, schemes and platforms cross once, from the judge, and are named
-afterwards. Any other value stays in its process: only a handle of it crosses. Nothing of a message is evaluated,
-imported or unpickled in the judge: its classes are a closed table.
+afterwards. Any other value stays in its process: only a handle of it crosses. The judge never evaluates, imports or
+unpickles parts of a message: its classes come from a closed table.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from quantizer.runtime.isolation.fields import strange
 from quantizer.tiling.windows import Tile
 
 ROOTS: tuple[type, ...] = (Request, Parameters, Staged, Tile, TilePlan, GraphTensor, DType)
-"""Records that a function takes or returns; those in their fields follow."""
+"""Records that a function takes or returns, and records in their fields."""
 DEEPEST = 40
 """Records, tables and lists in each other."""
 PLAIN = (bool, int, float, str, type(None))
@@ -52,13 +52,13 @@ TYPES: Mapping[str, torch.dtype] = {
         torch.float64,
     )
 }
-"""Tensors that cross, by the name of their type."""
+"""Tensor types that messages can hold, by name."""
 
 
 def plain(value: Tensor) -> Tensor:
     """Return a tensor with the contents of its memory: a foreign subclass may show other values to its reader.
 
-    FunctionError for a class that computes in place of torch: such a tensor may have no memory.
+    FunctionError for a class that replaces torch's computations: such a tensor may have no memory.
     """
     kind = type(value)
     if kind is Tensor:
@@ -72,7 +72,7 @@ def plain(value: Tensor) -> Tensor:
 
 
 class Opaque:
-    """A value that stays in the process of a plugin; a subclass has the name of its type."""
+    """A value that stays in the process of a plugin. Its subclass has the name of its type."""
 
     def __init__(self, handle: tuple[int, int]) -> None:
         self.handle = handle

@@ -29,9 +29,9 @@ from quantizer.runtime.isolation.wire import Reader, Writer, read_model
 from quantizer.runtime.raised import raised
 
 TRACE = 1 << 13
-"""Characters of a traceback, the last ones."""
+"""The number of characters of a traceback that are kept, from its end."""
 INTEGER = ("quantized", "accumulate")
-"""Kinds of functions whose results are the same bits in any memory."""
+"""Kinds of functions whose results must have the same bits in any memory."""
 
 
 def _writes() -> Function:
@@ -40,7 +40,7 @@ def _writes() -> Function:
 
 
 def _keeps() -> Function:
-    """Return a function that keeps what it gave by the address of its operand."""
+    """Return a function that caches its results by the address of its operand."""
     kept: dict[int, Tensor] = {}
     return lambda *, x: kept.setdefault(x.data_ptr(), 2 * x)
 
@@ -158,9 +158,9 @@ class Served:
         again: bool = False,
         number: int | None = None,
     ) -> Frame:
-        """Call a function, and look at what it did with its memory.
+        """Call a function, and check its use of memory.
 
-        again: some calls are made in other memory too; number: the function's, of which memory is looked after.
+        again: some calls are repeated in other memory; number: the function's number, to watch its memory.
         """
         reader = Reader(frame.arrays, self._models.__getitem__, self._held)
         args, named = reader.read(header["args"]), reader.read(header["named"])
@@ -219,7 +219,7 @@ def _described(entry: Registration) -> dict[str, Any]:
 def serve(questions: BinaryIO, answers: BinaryIO) -> None:
     """Answer messages until they end."""
     torch.set_num_threads(1)  # float sums are split among threads, so that their number would choose the order
-    # as in the judge: a kernel for every new shape is dear
+    # as in the judge: creating a kernel for every new shape is expensive
     setattr(torch.backends.mkldnn, "enabled", False)  # noqa: B010
     served = Served()
     try:

@@ -27,7 +27,7 @@ from quantizer.runtime.torch_executor import TorchExecutor
 
 FLOAT, QDQ, OWN, REFERENCE = "float", "qdq", "builtin", "reference"
 OPTIMIZED = "optimized"
-"""The variant of a real system that has all of its optimizations."""
+"""The variant of a real system with all of its optimizations."""
 OURS: Mapping[str, str] = {
     FLOAT: "the model without its quantizations, ours",
     QDQ: "the model with its quantizations in float32, ours",
@@ -58,7 +58,7 @@ class ModelEngine(ABC):
         return ""
 
     def integers(self, part: Part) -> IntegerExecutor | None:  # noqa: ARG002 - most engines are no platform
-        """Return the integer graph by whose platform a part is judged; None if float32 and its roundings judge it."""
+        """Return the integer graph whose platform judges a part; None if the float32 enclosure judges it."""
         return None
 
 
@@ -81,7 +81,7 @@ class OwnFloat(ModelEngine):
 
     @pinned()
     def alone(self, parts: Parts, edges: Values) -> Values:
-        """Return every edge; nothing for `float`, since it is what results are compared with."""
+        """Return every edge; empty for `float`, which is the reference."""
         return _alone(self._run, parts, edges) if self.name == QDQ else {}
 
     def _run(self, graph: Graph, feeds: Values, wanted: Sequence[str]) -> Values:
@@ -100,7 +100,7 @@ class OwnIntegers(ModelEngine):
 
     @pinned()
     def whole(self, parts: Parts, feeds: Values) -> Values:
-        """Return every edge, each part reading what the parts before it made."""
+        """Return every edge. Each part reads the results of the parts before it."""
         values = dict(feeds)
         for part in parts.parts:
             values |= self._part(parts, part, values)
@@ -116,7 +116,7 @@ class OwnIntegers(ModelEngine):
         return self._why.get(part.name, "")
 
     def integers(self, part: Part) -> IntegerExecutor | None:
-        """Return what computes a part on integers."""
+        """Return the executor of a part on integers."""
         return self._ready.get(part.name)
 
     def _part(self, parts: Parts, part: Part, values: Values) -> Values:
@@ -178,7 +178,7 @@ class Session(ModelEngine):
 
 
 def _in_bytes(graph: Graph, wanted: Sequence[str]) -> Graph:
-    """Return *graph* with *wanted* for outputs; what has fewer than 8 bits is fed and shown in 8, through a Cast."""
+    """Return *graph* with the outputs *wanted*. Tensors below 8 bits are fed and shown in 8 bits, through a Cast."""
     fed = {name: f"{name}@fed" for name in graph.inputs if _narrow(graph.tensor(name))}
     shown = {name: f"{name}@shown" for name in dict.fromkeys(wanted) if _narrow(graph.tensor(name))}
     casts = [

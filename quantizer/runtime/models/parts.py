@@ -48,7 +48,7 @@ class Parts:
 
     @cached_property
     def edges(self) -> tuple[str, ...]:
-        """Every tensor that goes from part to part, or out, in the order in which they are made."""
+        """Every tensor between parts, and every output, in the order of computation."""
         return tuple(name for part in self.parts for name in part.results)
 
     @cached_property
@@ -93,7 +93,7 @@ class Parts:
         )
 
     def _inner(self, made: set[str]) -> list[Node]:
-        """Return the nodes of all parts once each; what a part reads inside itself has its own name there."""
+        """Return the nodes of all parts, each once. Tensors inside a part have their own names."""
         found: dict[int, Node] = {}
         for part in self.parts:
             inside = {name for node in part.nodes for name in node.outputs} & made
@@ -197,7 +197,7 @@ def with_constant_codes(graph: Graph) -> Graph:
 
 
 def unquantized(graph: Graph) -> tuple[Graph, dict[str, str]]:
-    """Return *graph* without its quantizations, and a map from tensors of codes to the tensors of their real values.
+    """Return *graph* without quantizations, and a map from tensors of codes to tensors of real values.
 
     A constant of codes becomes its real values.
     """

@@ -1,4 +1,4 @@
-"""ONNX models on torch: what loads them ready to run, and one kernel for each operator of the standard."""
+"""ONNX models on torch: a loader, and one kernel for each operator of the standard."""
 
 from __future__ import annotations
 
@@ -47,4 +47,4 @@ FAMILIES = (
     slicing,
     training,
 )
-"""Every module whose kernels are in the table."""
+"""The modules with kernels."""

@@ -1,4 +1,4 @@
-"""Activations: functions of one operand with constants, and those along an axis."""
+"""Activations: functions of one operand with constants, and functions along an axis."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def leaky_relu_of_any_slope(x: Tensor, *, alpha: float) -> Tensor:
 
 
 def sliced_axis(x: Tensor, slope: Tensor) -> int | None:
-    """Return the axis of x along which a broadcast slope has its numbers; None unless there is exactly one."""
+    """Return the only axis along which a broadcast slope varies; None if there is no such single axis."""
     axes = [axis for axis in range(-slope.dim(), 0) if slope.shape[axis] > 1]
     fits = len(axes) == 1 and slope.dim() <= x.dim() and slope.shape[axes[0]] == x.shape[axes[0]]
     return axes[0] % x.dim() if fits else None
@@ -247,7 +247,7 @@ def clip(
     min: float | None = None,
     max: float | None = None,
 ) -> Tensor:
-    """No value below the low bound, then none above the high one."""
+    """Clips to the low bound, then to the high bound."""
     first, last = scalar(low, min), scalar(high, max)
     first, last = (None if bound is not None and _beyond(x, bound) else bound for bound in (first, last))
     if x.dtype in UNSIGNED:

@@ -24,7 +24,7 @@ def _heads(x: Tensor, count: int | None) -> Tensor:
 
 
 def _allowed(queries: int, keys: int, offset: Tensor | int, left: int, right: int, *, causal: bool) -> Tensor:
-    """Return which keys each query may see: up to its own place where causal, and within its window."""
+    """Return which keys each query may see: up to its own place if causal, and within its window."""
     place = torch.arange(queries).reshape(-1, 1) + offset
     ahead = torch.arange(keys) - place
     allowed = torch.ones_like(ahead, dtype=torch.bool)
@@ -123,7 +123,7 @@ def flex_attention(
     prob_mod: str | None = None,
     ctx: Context,
 ) -> Tensor:
-    """Attention whose scores and shares pass through bodies of the model, in float32 or the type asked for."""
+    """Attention with scores and probabilities modified by bodies of the model, in float32 or the requested type."""
     shapes = [list(x.shape) for x in (q, k, v)]
     if {len(shape) for shape in shapes} != {4} or k.shape[1:3] != v.shape[1:3] or q.shape[3] != k.shape[3]:
         raise UnsupportedError(f"FlexAttention of {shapes}: must be [batch, heads, sequence, size].")

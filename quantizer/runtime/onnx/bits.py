@@ -1,4 +1,4 @@
-"""Bits of integers, and what the bits of a float say: shifts, logic, casts that keep them, NaN and infinities."""
+"""Operators on bits: shifts, logic, casts that keep bits, tests for NaN and infinities."""
 
 from __future__ import annotations
 
@@ -60,7 +60,10 @@ def bit_shift(x: Tensor, y: Tensor, *, direction: str) -> Tensor:
 
 
 def _kept(a: Any, beyond: Any) -> Any:
-    """Return 0 where an unsigned number is moved beyond its width, else 1; the sign of a signed one fills it."""
+    """Return 0 where an unsigned number is shifted beyond its width, else 1.
+
+    Signed numbers are filled with their sign.
+    """
     return np.where(beyond & (a >= 0), 0, 1).astype(a.dtype)
 
 
@@ -110,7 +113,7 @@ def is_nan(x: Tensor) -> Tensor:
 
 @kernel("IsInf")
 def is_inf(x: Tensor, *, detect_negative: int = 1, detect_positive: int = 1) -> Tensor:
-    """Whether each element is infinite, of the signs that are asked for."""
+    """Whether each element is infinite, with a requested sign."""
     found = torch.zeros(x.shape, dtype=torch.bool)
     x = x.float() if x.dtype.itemsize == 1 else x
     for asked, which in ((detect_negative, torch.isneginf), (detect_positive, torch.isposinf)):

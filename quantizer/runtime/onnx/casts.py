@@ -188,7 +188,7 @@ def dequantize_linear(
 def dynamic_quantize_linear(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """uint8 codes over the range of x itself, widened to contain zero; scale 1 if x is empty or all zeros.
 
-    The standard leaves scale 0 open: 1 is what ONNX Runtime and the reference have.
+    The standard leaves scale 0 open. ONNX Runtime and the reference use 1.
     """
     values = torch.cat([x.reshape(-1), x.new_zeros(1)])
     low, high = values.amin(), values.amax()

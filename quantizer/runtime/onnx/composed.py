@@ -1,8 +1,8 @@
 """ONNX operators as several operators of the registry, for `registry_form` where `mapped` is not enough.
 
-A function here takes `run`, which runs one operator of the registry and notes it, then what a kernel takes. It returns
-its results, all made by `run` or provided through; None if `mapped` shall say. Nothing here runs an ONNX graph: its
-kernels do.
+A function here takes `run`, which runs and records one operator of the registry, then the operands of a kernel. It
+returns its results, which come from `run` or are operands; None leaves the choice to `mapped`. ONNX graphs run on
+kernels, not on these functions.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Run(Protocol):
         """Return the operator's result."""
 
     def computed(self, value: Tensor) -> bool:
-        """Return whether an operand is what the graph's inputs decide, not a constant."""
+        """Return whether an operand depends on the graph's inputs."""
 
 
 def composed(*names: str) -> Callable[[F], F]:
@@ -55,7 +55,7 @@ def two(run: Run, op: str, a: Tensor, b: Tensor) -> Tensor:
 
 
 def reshaped(run: Run, x: Tensor, shape: Sequence[int]) -> Tensor:
-    """Run a reshape, where there is one to do."""
+    """Run a reshape if the shape changes."""
     return x if tuple(shape) == tuple(x.shape) else one(run, "reshape", x, shape=tuple(shape))
 
 

@@ -23,14 +23,14 @@ def identity(_: Run, x: Tensor) -> Tensor:
 
 @composed("Dropout")
 def dropout(_: Run, x: Tensor, *rest: Tensor | None, made: int, **_attrs: Any) -> Tensor | None:
-    """The operand itself, outside training."""
+    """Returns the operand, outside training."""
     training = scalar(rest[1], 0) if len(rest) > 1 else 0
     return None if training or made > 1 else x
 
 
 @composed("Cast")
 def cast(_: Run, x: Tensor, *, op: Any, ctx: Any, **_attrs: Any) -> Tensor | None:
-    """The operand itself, where the type stays."""
+    """Returns the operand, if the type stays."""
     return x if ctx.dtype(op.inputs[0]) == ctx.dtype(op.outputs[0]) else None
 
 
@@ -42,7 +42,7 @@ def unsqueeze(run: Run, x: Tensor, given: Tensor | None = None, *, axes: Sequenc
 
 @composed("Squeeze")
 def squeeze(_: Run, x: Tensor, given: Tensor | None = None, *, axes: Sequence[int] | None = None) -> Tensor | None:
-    """The operand itself, where no axis has size 1."""
+    """Returns the operand, if no axis has size 1."""
     return x if given is None and axes is None and 1 not in x.shape else None
 
 
@@ -109,7 +109,7 @@ def gather(run: Run, x: Tensor, indices: Tensor, *, axis: int) -> Tensor | None:
 
 @composed("Slice")
 def slice_(_: Run, x: Tensor, *operands: Tensor | None, **attrs: Any) -> Tensor | None:
-    """Return the operand itself if no element is left out."""
+    """Return the operand if no element is left out."""
     taken = sliced(x, *operands, **attrs)
     return x if all(r == range(size) for r, size in zip(taken, x.shape, strict=True)) else None
 

@@ -63,7 +63,7 @@ def _nothing(op: str, graph: Graph, name: str) -> Tensor:
 
 
 BATCHED_UNTIL = 9
-"""Scan before this version runs each example of a batch alone, up to a length of its own."""
+"""Before this version, Scan runs each example of a batch separately, up to its own length."""
 
 
 @kernel("Scan")

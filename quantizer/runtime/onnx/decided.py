@@ -1,4 +1,4 @@
-"""Caches what a kernel decides from shapes and types alone, per node."""
+"""Caches the decisions of a kernel that depend only on shapes and types, per node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Boxes: suppression of those that overlap, means of regions."""
+"""Boxes: suppression of overlapping boxes, means of regions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _corners(boxes: Tensor, *, centred: bool) -> Tensor:
 
 
 def _overlap(one: Tensor, others: Tensor) -> Tensor:
-    """Return intersection over union with each of *others*; 0 where there is no union."""
+    """Return intersection over union with each of *others*; 0 for an empty union."""
     low, high = torch.maximum(one[:2], others[:, :2]), torch.minimum(one[2:], others[:, 2:])
     shared = (high - low).clamp(min=0).prod(dim=-1)
     union = (one[2:] - one[:2]).prod() + (others[:, 2:] - others[:, :2]).prod(dim=-1) - shared

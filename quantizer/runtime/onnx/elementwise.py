@@ -14,7 +14,7 @@ from quantizer.core.errors import UnsupportedError
 from quantizer.runtime.onnx.kernels import Ours, kernel, mapped
 
 UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)
-"""Integer types for which torch has few operations; numpy computes with them."""
+"""Integer types with few torch operations; numpy computes on them."""
 LARGEST_EXACT = 2.0**24
 """float32 represents every whole number up to this one."""
 Binary = Callable[[Any, Any], Any]
@@ -100,7 +100,7 @@ def power(x: Tensor, y: Tensor) -> Tensor:
     """Power in the base's type; integer powers of integers are exact."""
     if x.is_floating_point() and y.is_floating_point():
         return torch.pow(x, y).to(x.dtype)
-    if x.is_floating_point():  # floats do not have every whole number, so the sign is that of the exponent itself
+    if x.is_floating_point():  # floats lack some integers, so the sign comes from the exponent itself
         exponent = y.to(torch.int64)
         magnitude = torch.pow(x.double().abs(), exponent.double())
         return torch.where(torch.signbit(x) & (exponent % 2 != 0), -magnitude, magnitude).to(x.dtype)
@@ -169,7 +169,7 @@ def logical_not(x: Tensor) -> Tensor:
 
 @mapped("Where")
 def where(condition: Tensor, x: Tensor, y: Tensor) -> Ours | None:
-    """The registry's where, of floats."""
+    """The registry's where, on floats."""
     fits = x.is_floating_point() and x.dtype == y.dtype and condition.numel() and x.numel() and y.numel()
     return Ours("where", {"a": x, "b": y, "condition": condition}, {}) if fits else None
 

@@ -1,4 +1,4 @@
-"""Operators on indices: gather, scatter, and those that return indices."""
+"""Operators on indices: gather, scatter, and operators that return indices."""
 
 from __future__ import annotations
 
@@ -84,7 +84,10 @@ def gather_nd(x: Tensor, indices: Tensor, *, batch_dims: int = 0) -> Tensor:
 
 @kernel("ScatterElements", "Scatter")
 def scatter_elements(x: Tensor, indices: Tensor, updates: Tensor, *, axis: int, reduction: str = "none") -> Tensor:
-    """Each index names where along one axis the update goes, which replaces or is reduced with what is there."""
+    """Each index names the place of an update along one axis.
+
+    The update replaces the old element or is reduced with it.
+    """
     along = axis_of("ScatterElements", axis, x.dim())
     places = _from_zero("ScatterElements", indices, x.shape[along])
     _computes("ScatterElements", x, reduction)
@@ -177,7 +180,7 @@ _STASHES = {1: torch.float32, 11: torch.float64}
 def range_(start: Tensor, limit: Tensor, delta: Tensor, *, stash_type: int | None = None) -> Tensor:
     """Numbers from start by delta up to, not with, limit: max(ceil((limit - start) / delta), 0) of them.
 
-    Those of 16 bits are computed as `stash_type` says, and rounded once.
+    16-bit numbers are computed in `stash_type` and rounded once.
     """
     first, last, step = (scalar(value, 0) for value in (start, limit, delta))
     if step == 0:

@@ -1,7 +1,8 @@
 """The table of ONNX operators: one function each on torch, by the exact rule of the standard.
 
-A kernel takes the operands in ONNX's order (an absent one is None) and the attributes by ONNX's names; what it does not
-follow exactly it refuses with UnsupportedError. Beside attributes it may ask for `since` (the version of the operator),
+A kernel takes the operands in ONNX's order (None for an absent one) and the attributes by ONNX's names. It raises
+UnsupportedError for cases that it does not compute exactly as ONNX. Beside attributes it may ask for `since` (the
+version of the operator),
 `made` (how many outputs are wanted), `op` (the node) and `ctx`. Where an operator of the registry computes the same,
 its function in `mapped` says so and the registry's reference runs.
 """
@@ -34,7 +35,7 @@ Bodies = Callable[[Graph, Mapping[str, Tensor]], list[Tensor]]
 
 
 WIDENED = (torch.uint16, torch.uint32, torch.uint64)
-"""Integer types for which torch has few operations. They are added, multiplied and compared in int64."""
+"""Integer types with few torch operations. They are added, multiplied and compared in int64."""
 
 
 HALVES = (torch.float16, torch.bfloat16)
@@ -42,7 +43,7 @@ HALVES = (torch.float16, torch.bfloat16)
 
 
 class NoFunctionError(UnsupportedError):
-    """Nothing computes an operator of operands of this type; integers without a sign are tried again in int64."""
+    """No kernel computes the operator on this type. Unsigned integers are tried again in int64."""
 
 
 class Ours(NamedTuple):
@@ -150,7 +151,7 @@ def mapped(*names: str) -> Callable[[F], F]:
 
 @cache
 def _takes(function: Callable[..., Any]) -> tuple[int | None, frozenset[str] | None]:
-    """Return how many operands and which attributes *function* takes; None means any."""
+    """Return the number of operands and the attributes of *function*; None means any."""
     found = inspect.signature(function).parameters.values()
     places = sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in found)
     free = any(p.kind is p.VAR_POSITIONAL for p in found)
@@ -159,7 +160,7 @@ def _takes(function: Callable[..., Any]) -> tuple[int | None, frozenset[str] | N
 
 
 def _refuse_unknown(op: Node, operands: int, function: Callable[..., Any]) -> None:
-    """Raise UnsupportedError for what a later version of the operator has and *function* does not know."""
+    """Raise UnsupportedError for features of a later version of the operator that *function* does not know."""
     most, known = _takes(function)
     version = f"{op.op}-{op.extra['since']}" if "since" in op.extra else op.op
     if most is not None and operands > most:
@@ -210,7 +211,7 @@ def _allowed(
 
 
 def sized(op: str, shape: Sequence[int], dtype: torch.dtype) -> tuple[int, ...]:
-    """Return *shape* where a tensor of it may be made; UnsupportedError before one of more than 2 GiB is."""
+    """Return *shape*; UnsupportedError if its tensor would need more than 2 GiB."""
     if any(size < 0 for size in shape):
         raise UnsupportedError(f"{op}: makes shape {list(shape)}: no size may be negative.")
     if math.prod(shape) * dtype.itemsize > LARGEST:

@@ -1,4 +1,4 @@
-"""Layout: operators that move elements and compute nothing."""
+"""Layout: operators that move elements without computation."""
 
 from __future__ import annotations
 

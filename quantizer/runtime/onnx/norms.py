@@ -109,7 +109,7 @@ def instance_norm_of_any_rank(x: Tensor, scale: Tensor, bias: Tensor, *, epsilon
 def layer_norm(
     x: Tensor, scale: Tensor, bias: Tensor | None = None, *, axis: int, epsilon: float, stash_type: int, made: int
 ) -> Ours | None:
-    """The registry's layer_norm of float32, where mean and deviation are not asked for."""
+    """The registry's layer_norm in float32, if mean and deviation are not requested."""
     first = axis_of("LayerNormalization", axis, x.dim())
     plain = x.dtype == torch.float32 and stash_type == 1 and made == 1 and scale.shape == x.shape[first:]
     if not plain or epsilon <= 0 or not x.numel() or (bias is not None and bias.shape != scale.shape):

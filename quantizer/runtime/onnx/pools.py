@@ -31,7 +31,7 @@ def max_pool(
     strides: Sizes | None = None,
     made: int,
 ) -> Ours | None:
-    """The registry's max_pool2d, where no index is asked for and the window is dense."""
+    """The registry's max_pool2d, if no index is requested and the window is dense."""
     _pools("MaxPool", x)
     stride, holes, padding = windows(x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad, cut=True)
     if made > 1 or set(holes) != {1} or storage_order not in (0, 1):
@@ -77,7 +77,7 @@ def _pool2d(op: str, x: Tensor, kernel: Sizes, stride: Sizes, padding: Sizes, at
 
 
 def _count(size: int, window: int, step: int, before: int, after: int, *, ceil: bool) -> int:
-    """Return how many windows there are, at least one."""
+    """Return the number of windows, at least one."""
     count = shape_functions.windows(size, window, step, before, after, ceil)
     if count < 1:
         raise UnsupportedError(f"a window of {window} does not fit into {size} + {before} + {after}.")

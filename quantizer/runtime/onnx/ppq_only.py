@@ -213,7 +213,7 @@ def bias_fused_matmul(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tenso
 
 @ppq_kernel("PPQDeviceSwitch")
 def device_switch(x: Tensor) -> Tensor:
-    """The operand: there is one device."""
+    """Returns the operand, because there is only one device."""
     return x
 
 
@@ -227,7 +227,7 @@ def parameter(x: Tensor, *, m: int = -1, n: int = -1) -> Tensor:
 
 @ppq_kernel("Scale")
 def scale(x: Tensor, factor: Tensor, bias: Tensor | None = None, *, axis: int = 1, bias_term: int = 0) -> Tensor:
-    """Factors along the axes from *axis* on, and constants where there are."""
+    """Factors along the axes from *axis* on, and optional constants."""
     del bias_term
     first = axis_of("Scale", axis, x.dim())
     if first + factor.dim() > x.dim():

@@ -175,7 +175,7 @@ def conv_transpose_any(
 
 @mapped("MatMul")
 def matmul(a: Tensor, b: Tensor) -> Ours | None:
-    """The registry's matmul, of matrices whose leading axes broadcast."""
+    """The registry's matmul, for matrices with broadcasting leading axes."""
     fits = a.is_floating_point() and a.dtype == b.dtype and min(a.dim(), b.dim()) >= 2 and a.numel() and b.numel()
     return Ours("matmul", {"a": a, "b": b}, {}) if fits else None
 
@@ -199,7 +199,7 @@ def fully_connected(
     transA: int,
     transB: int,
 ) -> Ours | None:
-    """The registry's fully_connected, where nothing is scaled and c is one row."""
+    """The registry's fully_connected, if alpha and beta are 1 and c is one row."""
     plain = a.is_floating_point() and alpha == 1 and (c is None or (beta == 1 and c.dim() == 1)) and not transA
     weight = b if transB else b.T
     if not plain or (c is not None and c.shape[0] != weight.shape[0]) or not (a.numel() and b.numel()):

@@ -36,7 +36,7 @@ Step = Callable[[Tensor, list[Tensor]], list[Tensor]]
 
 def _activations(given: Sequence[str] | None, default: Sequence[str], count: int, alpha: Any, beta: Any) -> list[Any]:
     names = [name.lower() for name in given or list(default) * count]
-    if [name.lower() for name in default] * 2 == names:  # the schema's own default, of two directions
+    if [name.lower() for name in default] * 2 == names:  # the schema's default, which has two directions
         names = names[: len(default) * count]
     if unknown := sorted(set(names) - ACTIVATIONS.keys()):
         raise UnsupportedError(f"activation {unknown[0]!r}: must be one of {', '.join(ACTIVATIONS)}.")
@@ -146,7 +146,7 @@ def lstm(
     """Gates in the order input, output, forget, cell; peepholes in the order input, output, forget.
 
     *clip* bounds the inputs of the gates' activations and of the cell's input, but not the cell's state, as in ONNX
-    Runtime. With input_forget the state keeps what the input gate leaves.
+    Runtime. With input_forget the state keeps the share that the input gate leaves.
     """
     hidden = _checked("LSTM", direction, clip, hidden_size, r)
     count = len(DIRECTIONS[direction])

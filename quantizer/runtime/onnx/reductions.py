@@ -17,7 +17,7 @@ Reduce = Callable[[Tensor, tuple[int, ...], bool], Tensor]
 
 
 def axes_given(op: str, x: Tensor, axes: Any, noop: int) -> tuple[int, ...] | None:
-    """Return the axes from 0 on, all where none are given; None if then nothing is to be done."""
+    """Return nonnegative axes, by default all; None if there is nothing to reduce."""
     given = whole(axes) if isinstance(axes, Tensor) else list(axes or ())
     if not given:
         return None if noop else tuple(range(x.dim()))
@@ -25,7 +25,7 @@ def axes_given(op: str, x: Tensor, axes: Any, noop: int) -> tuple[int, ...] | No
 
 
 NARROW = {"ReduceL2": (torch.float16, torch.bfloat16)}
-"""Formats in which the registry's operator would overflow in between, or lose digits."""
+"""Formats in which the registry's operator would overflow in intermediate results, or lose digits."""
 
 
 def _reduction(name: str, function: Reduce, alone: Callable[[Tensor], Tensor], ours: str | None = None) -> None:
@@ -94,7 +94,7 @@ def _in_float(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
 
 
 def _squares(x: Tensor, axes: tuple[int, ...], keep: bool) -> Tensor:  # noqa: FBT001 - torch's order
-    """Return the sum of squares; those of float16 pass its range, so that they stay in float32."""
+    """Return the sum of squares. Squares of float16 numbers exceed its range, so they stay in float32."""
     wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
     return _sum(wide * wide, axes, keep)
 

@@ -342,7 +342,7 @@ def _kernel(node: Node) -> Kernel | None:
 
 
 def _ours(node: Node, operands: Sequence[Tensor | None], ctx: Context, run: _Tape) -> Any:
-    """Return the results of a node, made by *run* alone; None if it is not an operator of the registry."""
+    """Return the results of a node, computed only by *run*; None if it is not an operator of the registry."""
     several = composed.COMPOSED.get(node.op)
     found = None if several is None else several(run, *operands, **node.attrs, **special(several, node, ctx))
     kernel = _kernel(node)

@@ -1,7 +1,8 @@
 """Resize: interpolation axis by axis.
 
 Source of coordinates and weights: the ONNX operator Resize and the formulas of its tests.
-ONNX says nothing about how a linear resize of integers rounds. Here it computes as ONNX Runtime's function for the CPU
+ONNX does not define the rounding of a linear resize of integers. Here it computes as ONNX Runtime's function for the
+CPU
 does, which was found by comparison.
 """
 

@@ -28,7 +28,7 @@ def dft(
 ) -> Tensor:
     """Discrete Fourier transform along one axis; the last axis holds a number, or its real and imaginary part.
 
-    By numpy, whose transform is one on every processor; torch's is the processor's library's.
+    Uses numpy, whose transform is the same on every processor; torch's depends on the processor's library.
     """
     default = 1 if since < 20 else -2
     along = axis_of("DFT", int(scalar(place, default if axis is None else axis)), x.dim())

@@ -48,8 +48,8 @@ def unfolded(graph: Graph) -> Unfolded:
 
     A constant that is quantized becomes the values of its codes. One whose codes have no parameters that we have, of
     blocks or of floats of 8 bits, becomes plain values. A quantization that our parameters cannot express stays a node:
-    computed scales, floats of 8 bits, blocks, types other than float32. Where codes are read with other parameters than
-    their own, a QuantizeLinear makes them.
+    computed scales, floats of 8 bits, blocks, types other than float32. If codes are read with other parameters than
+    their own, a QuantizeLinear converts them.
     """
     work = _Work(_without_qlinear(graph))
     for node in work.source.order:

@@ -31,7 +31,7 @@ CONTAINERS = ("int8", "uint8", "int16", "uint16", "int32", "int64")
 
 # the protocol's arguments
 def supports(spec: Spec, scheme: Scheme, platform: Platform, variant: str) -> str | None:  # noqa: ARG001
-    """Return None: the form holds every operator; a worker names those that it has."""
+    """Return None: the form can express every operator. A worker names the operators that it supports."""
     return None
 
 

@@ -33,7 +33,7 @@ ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
     **dict.fromkeys(("reduce_max", "reduce_mean", "reduce_min"), _REDUCTION),
     "reduce_sum": {"keepdims": "keepdims"},
 }
-"""Operator -> attribute of its node -> ours; those of windows beside them."""
+"""Operator -> attribute of its node -> attribute of the spec. Attributes of windows are listed separately."""
 WINDOWED = ("conv1d", "conv2d", "conv3d", "depthwise_conv2d", "conv_transpose2d", "max_pool2d", "avg_pool2d")
 GROUPED = ("conv1d", "conv2d", "conv3d", "depthwise_conv2d")
 
@@ -77,7 +77,7 @@ def attribute_inputs(op: str, attrs: Mapping[str, AttrValue]) -> dict[str, Array
 
 
 def refuse_inexpressible(spec: Spec, attrs: Mapping[str, AttrValue], shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Raise RefusedError if a float node of ONNX computes something else than *spec* says."""
+    """Raise RefusedError if a float node of ONNX computes something else than *spec*."""
     refuse_pairs(attrs)
     values: Mapping[str, Any] = attrs
     if any(
@@ -99,7 +99,7 @@ def refuse_pairs(attrs: Mapping[str, AttrValue]) -> None:
 
 
 def adds_window(spec: Spec, attributes: Mapping[str, AttrValue], shape: tuple[int, ...]) -> bool:
-    """Return whether rounding up alone, as ONNX's formula reads, gives more windows than *spec* has."""
+    """Return whether rounding up, as in ONNX's formula, gives more windows than *spec*."""
     attrs: Mapping[str, Any] = attributes
     pads, strides, kernel = attrs["padding"], attrs["stride"], attrs["kernel"]
     windows = infer_shapes(spec, {"x": shape}, attrs)["y"][2:]

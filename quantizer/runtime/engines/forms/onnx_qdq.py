@@ -135,7 +135,7 @@ def _index(spec: Spec, values: Array) -> Array:
 
 
 def _format(params: QParams) -> str:
-    """Return the type of codes; RefusedError for one that QuantizeLinear saturates elsewhere, or does not have."""
+    """Return the type of codes; RefusedError for types that QuantizeLinear lacks or saturates at other limits."""
     kind = params.dtype.name
     if kind not in CODES:
         raise RefusedError(f"the form onnx-qdq has no codes of format {kind}")
