@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,8 @@ import torch
 from quantizer.conformance.generation.deep import LONG, cancelling_and_wide
 from quantizer.conformance.generation.edge_numbers import BELOW, edge_numbers
 from quantizer.conformance.generation.fillers import PATTERNS, Site, cancelling, patterns
-from quantizer.conformance.generation.patterned import BESIDE, patterned
+from quantizer.conformance.generation.first_broadcast import first_broadcast
+from quantizer.conformance.generation.patterned import AT_END, BESIDE, PAST, VECTOR, patterned
 from quantizer.conformance.generation.usual_windows import VECTORS, usual_windows
 from quantizer.conformance.real.facts import facts
 from quantizer.conformance.setup.options import Options
@@ -68,6 +70,24 @@ def test_patterns_come_with_zero_points_beside_an_end(session) -> None:
             known = _known(session, target, case)
             found |= {known["zero"] - known["first"], known["zero"] - known["last"], known["zero"]}
     assert {distance for _, distance in BESIDE} <= found
+
+
+def test_the_largest_of_a_long_row_lies_at_an_end(session) -> None:
+    """One case of each target has an axis past a vector and is in order, or has one value in the last place."""
+    for target in _targets(session, "argmax"):
+        case = patterned(target)[PAST]
+        assert max(case.shapes["x"]) > VECTOR
+        assert case.data.seed % len(PATTERNS) in AT_END
+
+
+@pytest.mark.parametrize("op", ["add", "sub", "maximum", "less"])
+def test_the_first_operand_is_the_one_that_is_repeated(session, op: str) -> None:
+    """Its elements are fewer than the second's, which are more than a vector."""
+    found = [case for target in _targets(session, op) for case in first_broadcast(target)]
+    assert len(found) == len(_targets(session, op))
+    for case in found:
+        sizes = [math.prod(case.shapes[name]) for name in ("a", "b")]
+        assert sizes[0] < sizes[1] and sizes[1] > VECTOR
 
 
 def test_long_sums_cancel(session) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from quantizer.conformance.generation.deep import cancelling_and_wide, deep
 from quantizer.conformance.generation.edge_numbers import edge_numbers
 from quantizer.conformance.generation.exhaustive import exhaustive_cases
+from quantizer.conformance.generation.first_broadcast import first_broadcast
 from quantizer.conformance.generation.long_windows import long_windows
 from quantizer.conformance.generation.near_ties import near_ties
 from quantizer.conformance.generation.one_difference import one_difference_cases
@@ -32,4 +33,5 @@ EXTRA_CASES: tuple[Callable[[Target], list[Case]], ...] = (
     cancelling_and_wide,
     edge_numbers,
     patterned,
+    first_broadcast,
 )

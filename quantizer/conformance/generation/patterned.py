@@ -6,15 +6,25 @@ random data rarely shows.
 
 from __future__ import annotations
 
-from quantizer.conformance.generation.builder import build_case
+from quantizer.conformance.generation.builder import build_case, complete
 from quantizer.conformance.generation.choice_sources import HashChoices
+from quantizer.conformance.generation.fillers import PATTERNS
 from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.generation.ranges import activation_of, range_of
+from quantizer.conformance.generation.units import Unit, bound_with, units
 from quantizer.conformance.target import Target
 from quantizer.core.case import Case
 
 CASES = 4
 """Cases of a target. The targets of an operator get different patterns and zero points."""
+PAST = 3
+"""Row of the case in which an axis is longer than a vector: the largest of a row lies past the last whole vector."""
+VECTOR = 16
+"""Elements of a vector at least."""
+AT_END = (0, 1, 4)
+"""Its patterns, places in PATTERNS: rising, falling, or alone in the last place."""
+TRIES = 8
+"""Sizes that may turn out illegal or too large, before the case has drawn sizes."""
 NEEDED = frozenset(("zeros", "one_hot"))
 """Data sets of operators that take any values."""
 BESIDE = (("first", 1), ("last", -1), ("zero", 1), ("zero", -1), ("first", 3), ("last", -3))
@@ -30,11 +40,33 @@ def patterned(target: Target) -> list[Case]:
 
 def _case(target: Target, row: int) -> Case:
     number = key(row, target.id, "patterned")
+    if row == PAST and (long := _long(target, number)) is not None:
+        return long
     case = build_case(target, HashChoices(number, {"data": "patterns"}))
     values = [n for n in target.spec.activations if n in case.ranges and target.spec.inputs[n].kind == "value"]
     if not values or row % 2 or target.spec.inputs[values[0]].domain:
         return case
     return _moved(target, case, values[0], number // 16)
+
+
+def _long(target: Target, number: int) -> Case | None:
+    """Return a case with one size past a vector, with every operand; None where no such size is possible."""
+    spec, found = target.spec, [unit for unit in units(target) if _is_past_vector(unit, target)]
+    for step in range(min(TRIES, len(found))):
+        unit = found[(number // 16 + step) % len(found)]
+        chooser = HashChoices(number, {"data": "patterns", "tiles": "untiled"})
+        bound = bound_with(spec, {unit.name: unit}, chooser)
+        if bound is not None:
+            seed = number % (1 << 31) // len(PATTERNS) * len(PATTERNS) + AT_END[number // 8 % len(AT_END)]
+            return complete(target, bound, list(spec.inputs), "patterns", seed, chooser)
+    return None
+
+
+def _is_past_vector(unit: Unit, target: Target) -> bool:
+    """Return whether the unit is the size of a dimension, or of an axis of a shape, and larger than a vector."""
+    domain = target.spec.dims.get(unit.name)
+    is_size = domain is not None and (domain.type == "int" or unit.place is not None)
+    return is_size and not unit.is_full and unit.value > VECTOR
 
 
 def _moved(target: Target, case: Case, name: str, number: int) -> Case:

@@ -1,0 +1,43 @@
+"""Cases in which the first operand is broadcast along the second, which is longer than a vector.
+
+Kernels exchange operands so that the second is the one to be repeated. What belongs to an operand, its scale and zero
+point or the order of a difference, must be exchanged with it. Drawn shapes broadcast the second operand alone.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from quantizer.conformance.generation.builder import complete
+from quantizer.conformance.generation.choice_sources import HashChoices
+from quantizer.conformance.generation.domains import draw
+from quantizer.conformance.generation.hashing import key
+from quantizer.conformance.generation.units import ILLEGAL, is_ours
+from quantizer.conformance.target import Target
+from quantizer.core.case import Case
+from quantizer.core.domains import draw_order
+from quantizer.core.shapes import check, evaluate, variables
+
+SHAPES = (((1,), (33,)), ((1, 1), (3, 17)), ((3, 1), (3, 33)), ((2, 1, 17), (2, 5, 17)), ((), (40,)), ((17,), (2, 17)))
+"""Shapes of the first and the second operand: one element, none of the axes, rows, and a whole axis repeated."""
+
+
+def first_broadcast(target: Target) -> list[Case]:
+    """Return a case of a target whose second operand may have another shape. The targets share the shapes."""
+    spec, number = target.spec, key(0, target.id, "first_broadcast")
+    others = {name: domain.broadcasts_to for name, domain in spec.dims.items() if domain.broadcasts_to}
+    if len(others) != 1 or not is_ours(spec):
+        return []
+    ((other, shape),) = others.items()
+    chooser = HashChoices(number, {"data": "random", "tiles": "untiled"})
+    first, second = SHAPES[number % len(SHAPES)]
+    bound: dict[str, Any] = {}
+    try:
+        for name in draw_order(spec):
+            value = draw(name, spec.dims.get(name) or spec.attrs[name], chooser, bound)
+            bound[name] = {str(shape): first, other: second}.get(name, value)
+        shapes = {name: evaluate(item.axes, bound) for name, item in spec.inputs.items()}
+        check(spec, variables(spec, shapes, {name: bound[name] for name in spec.attrs}))
+    except ILLEGAL:
+        return []
+    return [complete(target, bound, list(spec.inputs), "random", number % (1 << 32), chooser)]
