@@ -81,7 +81,7 @@ def test_the_built_in_functions_are_right_and_a_code_off_is_wrong(
 def test_an_operand_that_is_lost_beside_the_others_adds_nothing() -> None:
     chip = target("concat", {"requantize": {"default": "q31_double"}}, {"bits": 8})
     case = build_case(chip, HashChoices(key(1, chip.id, "composed"), {}))
-    far = {name: (-(2.0**20), 2.0**20) for name in case.ranges} | {"a": (-(2.0**-20), 2.0**-20)}
+    far = dict.fromkeys(case.ranges, (-(2.0**20), 2.0**20)) | {"a": (-(2.0**-20), 2.0**-20)}
     trial = Trial(chip, case.but(ranges=far), BuiltinEngine())
     assert trial.parameters.rescale is not None and trial.parameters.rescale.factors["a"] == 0
     assert [v.check for v in judge(trial, ("parameters", "arithmetic", "accuracy")) if v.failing] == []
