@@ -128,7 +128,7 @@ def _surely_whole(trial: Trial, places: Array, wanted: Array) -> Array:
     for side in (-BESIDE, BESIDE):
         if (found := _function_codes(trial, places + side)) is not None:
             moves |= found[0] != wanted
-    return whole & moves
+    return np.asarray(whole & moves)
 
 
 def _is_exact(trial: Trial) -> bool:
