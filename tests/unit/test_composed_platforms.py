@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,10 +17,14 @@ from quantizer.conformance.trials.trial import Trial
 from quantizer.core.library import load_library
 from quantizer.core.platforms import Platform
 from quantizer.core.schemes import ActivationPart, Scheme
+from quantizer.numerics.parameters import Request
+from quantizer.numerics.qparams import Parameters
+from quantizer.numerics.tables import tabulated
 from quantizer.ops import REGISTRY, load_built_ins
 from quantizer.runtime.engines.builtin import BuiltinEngine
 
 CASES = range(8, 14)
+LIBRARY_FUNCTIONS = {"tanh": torch.tanh, "sqrt": torch.sqrt, "hard_swish": torch.nn.functional.hardswish}
 WIDENED = {"requantize": {"default": "q31_single"}, "multiplier": {"shifts": [0, 62], "sum_shift": 7}}
 STEPLESS = {"quantizer": {"operation": "multiply_float32"}}
 SPREAD = {"tables": {"entries": "lut_bits", "alignment": "linspace"}}
@@ -76,7 +81,25 @@ def test_the_built_in_functions_are_right_and_a_code_off_is_wrong(
 def test_an_operand_that_is_lost_beside_the_others_adds_nothing() -> None:
     chip = target("concat", {"requantize": {"default": "q31_double"}}, {"bits": 8})
     case = build_case(chip, HashChoices(key(1, chip.id, "composed"), {}))
-    far = dict.fromkeys(case.ranges, (-2.0 ** 20, 2.0 ** 20)) | {"a": (-(2.0**-20), 2.0**-20)}
+    far = dict.fromkeys(case.ranges, (-(2.0**20), 2.0**20)) | {"a": (-(2.0**-20), 2.0**-20)}
     trial = Trial(chip, case.but(ranges=far), BuiltinEngine())
     assert trial.parameters.rescale is not None and trial.parameters.rescale.factors["a"] == 0
     assert [v.check for v in judge(trial, ("parameters", "arithmetic", "accuracy")) if v.failing] == []
+
+
+@pytest.mark.parametrize("rounding", ["up", "down", "toward_zero"])
+@pytest.mark.parametrize("op", ["tanh", "sqrt", "hard_swish"])
+def test_no_direction_of_rounding_moves_a_whole_number(op: str, rounding: str) -> None:
+    """f(0) is 0: float64 is exact there, and grants no code beside it."""
+    chip = target(op, {"rounding": rounding}, {"bits": 8})
+    assert failing(chip, "random") == []
+
+    def off_at_zero(request: Request) -> Parameters:
+        right = tabulated(request, LIBRARY_FUNCTIONS[op])
+        table, zero = right.tables["lut"], int(right.inputs["x"].zero_point)
+        entries = table.entries.clone()
+        entries[zero - table.first] += -1 if rounding == "down" else 1
+        return replace(right, tables={"lut": replace(table, entries=entries)})
+
+    with REGISTRY.overridden(op, "quantize", off_at_zero, "chip"):
+        assert "parameters" in failing(chip, "random")

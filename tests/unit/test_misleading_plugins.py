@@ -2,7 +2,6 @@
 
 Each pair of operator and platform has another judge or another kind of numbers: factors of sums, one multiplier,
 multipliers per channel, full and interpolated tables, exponentials, stages of norms, means, areas, movements, float32.
-`pytest -m nightly` runs every pair of operator and platform.
 """
 
 from __future__ import annotations
@@ -138,16 +137,3 @@ def test_codes_one_step_off_are_found_whatever_is_handed_and_shown(op: str, sche
     chosen = target(load_library(), op, scheme, platform)
     assert not failing(chosen, "its own", lambda codes, _: codes, "no stages")
     assert survivors(chosen) == []
-
-
-@pytest.mark.nightly
-def test_codes_one_step_off_are_found_on_every_operator_and_platform() -> None:
-    library = load_library()
-    found = {}
-    for spec in library.specs.values():
-        for platform in library.platforms.values():
-            for scheme in library.schemes_for(spec, platform)[:1]:
-                chosen = Target(spec, library.scheme(scheme), platform)
-                if BuiltinEngine().supports(spec, chosen.scheme, platform) is None and (left := survivors(chosen)):
-                    found[chosen.id] = left
-    assert found == {}

@@ -27,6 +27,8 @@ FLOAT32_ENTRIES = 2.0**-21
 FLOAT32_TINY = 2.0**-149
 OF_UNITS = ("exp", "inverse_root", "inverse")
 """Tables of real numbers in a separate unit; all others contain the output's codes."""
+BESIDE = 2.0**-20
+"""Codes between two places at which f is compared."""
 POINT = 2.0**-22
 """Error of a float32 point between two ends, relative to their distance: the step is rounded, and the point is too."""
 
@@ -57,7 +59,8 @@ def table_findings(trial: Trial, name: str, table: Table) -> Iterator[Finding]:
     unread = _unread(trial, name, table, places)
     mode = trial.target.platform.rounding
     if name not in OF_UNITS and not mode.startswith("half"):
-        ratio = _directed(trial, name, entries, wanted, budget)
+        wrong = _surely_whole(trial, places, wanted) & (entries != wanted)
+        ratio = np.where(wrong, math.inf, _directed(trial, name, entries, wanted, budget))
     elif name not in OF_UNITS:
         ratio = np.maximum(ratio, _wrong_ties(trial, name, entries, wanted))
     if name not in OF_UNITS and (either := _steps(trial, places, 0.0)) is not None:
@@ -112,6 +115,28 @@ def _directed(trial: Trial, name: str, entries: Array, wanted: Array, budget: Ar
     return np.where(inside, np.minimum(np.abs(entries - wanted), 1.0), np.inf)
 
 
+def _surely_whole(trial: Trial, places: Array, wanted: Array) -> Array:
+    """Return a mask of the places where f is a whole code, which a direction of rounding does not move.
+
+    Only where the platform's own arithmetic is exact (`_is_exact`), and where f moves within a part of a code: on a
+    flat part, float64 may stand for a number that f only approaches.
+    """
+    whole = wanted == np.rint(wanted)
+    if not whole.any() or not _is_exact(trial):
+        return np.zeros(wanted.shape, bool)
+    moves = np.zeros(wanted.shape, bool)
+    for side in (-BESIDE, BESIDE):
+        if (found := _function_codes(trial, places + side)) is not None:
+            moves |= found[0] != wanted
+    return np.asarray(whole & moves)
+
+
+def _is_exact(trial: Trial) -> bool:
+    """Return whether entries are exact: computed in float64, or in float32 under scales of powers of two."""
+    scales = [float(trial.output.scale), *(float(params.scale) for params in trial.parameters.inputs.values())]
+    return not in_float32(trial) or all(math.frexp(scale)[0] == 0.5 for scale in scales)
+
+
 def _added_before_rounding(trial: Trial, name: str) -> int:
     """Return the zero point where the platform adds it before it rounds an entry; whole vectors add it after."""
     before = trial.target.platform.quantizer.zero_point == "before" and name != "vector"
@@ -160,9 +185,8 @@ def _wrong_ties(trial: Trial, name: str, entries: Array, wanted: Array) -> Array
     Judged only where the platform's own arithmetic is exact: in rationals, or in float32 under scales of powers of two.
     """
     platform, zero = trial.target.platform, int(trial.output.zero_point)
-    scales = [float(trial.output.scale), *(float(params.scale) for params in trial.parameters.inputs.values())]
     faults = np.zeros(wanted.shape)
-    if in_float32(trial) and any(math.frexp(scale)[0] != 0.5 for scale in scales):
+    if not _is_exact(trial):
         return faults
     inner = _added_before_rounding(trial, name)
     wanted = np.where(_only_neared(trial, wanted), np.floor(wanted), wanted)
