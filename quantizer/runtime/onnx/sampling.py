@@ -28,8 +28,10 @@ def grid_sample(x: Tensor, grid: Tensor, *, align_corners: int, mode: str, paddi
         raise UnsupportedError(f"GridSample of {list(x.shape)} at {list(grid.shape)}.")
     if grid.dtype != x.dtype:
         wider = torch.promote_types(x.dtype, grid.dtype)
-        attrs = {"align_corners": align_corners, "mode": mode, "padding_mode": padding_mode}
-        return grid_sample(x.to(wider), grid.to(wider), **attrs).to(x.dtype)
+        found = grid_sample(
+            x.to(wider), grid.to(wider), align_corners=align_corners, mode=mode, padding_mode=padding_mode
+        )
+        return found.to(x.dtype)
     if mode == "nearest" and padding_mode == "reflection":
         return _nearest_reflected(x, grid, align_corners=bool(align_corners))
     return F.grid_sample(x, grid, MODES[mode], padding_mode, align_corners=bool(align_corners))
