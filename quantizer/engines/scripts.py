@@ -167,7 +167,7 @@ def ncnn(job: Job, known: Mapping[str, Array]) -> Source:
 
 
 MNN = {
-    **{name: f"F.{name}(x)" for name in ("exp", "erf", "log", "rsqrt", "sigmoid", "softplus", "softsign", "sqrt", "tanh")},
+    **{name: f"F.{name}(x)" for name in ("exp", "erf", "log", "rsqrt", "sigmoid", "softplus", "sqrt", "tanh")},
     "elu": "F.elu(x, {alpha})",
     "softmax": "F.softmax(x, {axis})",
 }

@@ -26,8 +26,8 @@ from quantizer.conformance.checks.invariance import (
 from quantizer.conformance.trials.elements import ALLOWED
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.defects import Computes, Defect
-from quantizer.core.expressions import parse
 from quantizer.core.errors import QuantizerError
+from quantizer.core.expressions import parse
 from quantizer.core.platforms import Platform
 from quantizer.numerics.qparams import Staged
 from quantizer.runtime.engines.builtin import BuiltinEngine
