@@ -1,7 +1,7 @@
 """MNN on the processor, in float32: dequantize, one expression, quantize.
 
 `MNN.tools` runs pip where it is imported, and with it goes the converter of quantized models. So each operator is an
-expression on float32 operands. A constant may be folded when the expression is made; it is computed by the same kernels.
+expression on float32 operands.
 """
 
 from __future__ import annotations

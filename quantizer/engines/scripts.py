@@ -167,10 +167,8 @@ def ncnn(job: Job, known: Mapping[str, Array]) -> Source:
 
 
 MNN = {
-    **{
-        name: f"F.{name}(x)"
-        for name in ("exp", "erf", "log", "rsqrt", "sigmoid", "softplus", "softsign", "sqrt", "tanh")
-    },
+    **{name: f"F.{name}(x)" for name in ("exp", "erf", "log", "rsqrt", "sigmoid", "softplus", "sqrt", "tanh")},
+    "elu": "F.elu(x, {alpha})",
     "softmax": "F.softmax(x, {axis})",
 }
 """Operator of one operand -> MNN's expression."""

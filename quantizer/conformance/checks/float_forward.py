@@ -26,7 +26,7 @@ TRANSCENDENTAL_ULPS = 4
 def float_forward(trial: Trial, *, off_by: Array | float = 0.0) -> Verdict:
     """Judge the float32 forward by the error analysis of its sum: gamma_n * f(|x|) + ulp(y) / 2.
 
-    off_by: what a declared defect adds to the error of each element; one that may be off by infinity may be NaN, too.
+    off_by: what a declared defect adds to the error of each element; where that is infinity, NaN is allowed, too.
     """
     operands = {name: values.clone() for name, values in trial.tensors.items()}
     known = trial.float_result

@@ -300,7 +300,7 @@ def related_runs(trial: Trial) -> Iterator[Related]:
 
 
 def _equivariant(trial: Trial, relation: Property) -> Related | None:
-    """Return the run on operands reversed along an axis, which reverses the output; None if a plugin's constant has it."""
+    """Return the run on operands reversed along an axis; None if a plugin's constant has that axis."""
     spec, codes = trial.spec, dict(trial.codes)
     constants = dict(trial.parameters.constants)
     for name, values in trial.codes.items():
@@ -336,7 +336,7 @@ def _reversed(params: QParams, places: list[int]) -> QParams:
 
 
 def _commutes(trial: Trial, relation: Property) -> Related | None:
-    """Return the run in which two operands with their parameters are swapped, which changes nothing; None if their order affects rounding."""
+    """Return the run in which two operands are swapped; None if their order affects rounding."""
     known = trial.parameters.rescale
     if known is not None and DECLARED[known.variant].float32:
         return None
@@ -353,7 +353,7 @@ def _commutes(trial: Trial, relation: Property) -> Related | None:
 
 
 def _shifted(trial: Trial, relation: Property) -> Related | None:
-    """Return the run on codes that are all larger (or smaller) by 1, which changes nothing; None if they reach both ends."""
+    """Return the run on codes that are all larger (or smaller) by 1; None if they reach both ends."""
     name = (relation.operands or trial.spec.activations)[0]
     params, values = trial.qparams(name), trial.codes[name]
     if not values.numel() or int(values.max()) + 1 > params.qmax:
