@@ -139,7 +139,8 @@ class Registry:
                 rule = "must be snake_case, as the `op` of a spec is: small letters, digits and _, a letter first"
                 raise PluginError(f"operator {entry.op!r}: {rule}.")
             entry = replace(entry, function=shielded(entry.function))
-        known = self.entries.setdefault((entry.op, entry.kind, entry.platform), [])
+        key = (entry.op, entry.kind, entry.platform)
+        known = self.entries.setdefault(key, [])
         for other in known:
             if other.version == entry.version and other.apart and self.origin is None:
                 return  # pytest imports the package around a spec file, a plugin's too, whose functions run elsewhere
@@ -149,8 +150,7 @@ class Registry:
                 raise PluginError(
                     f"{entry}: {other.origin} registers the same function with the same version. Raise one version."
                 )
-        known.append(entry)
-        known.sort(key=lambda e: (e.version, e.origin != BUILT_IN))
+        self.entries[key] = sorted([*known, entry], key=lambda e: (e.version, e.origin != BUILT_IN))
 
     def find(self, op: str, kind: FunctionKind, platform: Place = None) -> Registration | None:
         """Return the function that runs: the highest version; at equal versions, the platform's before that for all.
@@ -242,7 +242,7 @@ class Registry:
     @contextmanager
     def loading(self, origin: str) -> Iterator[None]:
         """Mark registrations in the block as coming from *origin*; undo them if the block raises."""
-        before, outer = {key: list(known) for key, known in self.entries.items()}, self.origin
+        before, outer = dict(self.entries), self.origin  # no list of it is ever changed: one is put in its place
         self.origin = origin
         try:
             yield
