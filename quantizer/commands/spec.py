@@ -45,7 +45,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     verbs = spec.add_subparsers(dest="spec_verb", metavar="VERB", required=True)
-    linter = verbs.add_parser("lint", help="say everything that is wrong with specs, schemes and platforms")
+    linter = verbs.add_parser("lint", help="report all errors in specs, schemes and platforms")
     linter.add_argument("paths", metavar="PATH", type=Path, nargs="*", help="files or folders (default: the library)")
     linter.add_argument(
         "--format", choices=("text", "github"), default="text", help="github: annotations of a workflow (default: text)"

@@ -108,7 +108,7 @@ def provided_request(
 
 
 def _with_steps(platform: Platform, params: QParams) -> QParams:
-    """Return parameters with codes per unit, where the platform's arithmetic multiplies by that number."""
+    """Return parameters with codes per unit if the platform's arithmetic multiplies by that number."""
     if platform.parameters.scale != "float32_steps":
         return params
     return replace(params, steps=(1.0 / params.scale).float())

@@ -28,7 +28,7 @@ class TopKMetric(OptBaseMetric):
         self.correct = self.total = 0
 
     def __call__(self, pred: list[Tensor], target: Any) -> None:
-        """Count labels among the best."""
+        """Count the labels that are among the best predictions."""
         rows = pred[0].reshape(pred[0].shape[0], -1)
         if self.k > rows.shape[1]:
             raise FormatError(f"TopKMetric({self.k}): the output has {rows.shape[1]} classes.")

@@ -117,7 +117,7 @@ def exceptions_table(found: Iterable[Met], as_of: str = "") -> Section:
         for met in found
     )
     told = f" Ages are told by {as_of}." if as_of else ""
-    note = f"Failures that are declared; what expired first, then the oldest.{told}"
+    note = f"Declared failures: expired ones first, then the oldest.{told}"
     return Section("Exceptions by age", columns, rows, note=note)
 
 

@@ -110,7 +110,7 @@ def _quotient(m: _Moments, eps: float) -> Interval:
 
 
 def _apart(m: _Moments, dx: FloatArray, eps: float) -> Interval:
-    """Return the range of (1-1/n) z / sqrt((1-1/n)^2 z^2/(n-1) + s^2 + eps), z and s free of each other.
+    """Return the range of (1-1/n) z / sqrt((1-1/n)^2 z^2/(n-1) + s^2 + eps), where z and s are independent.
 
     z = x_i minus the mean of the others, s^2 = their sum of squares about that mean, over n: var = s^2 + (n-1)/n^2 z^2.
     The value rises in z, and its size falls in s.

@@ -33,7 +33,7 @@ class _Shrink:
 
 Task = Unit | _Shrink
 Start = Callable[[], cf.Executor]
-"""Makes an executor; called again where the one before is broken."""
+"""Makes an executor. It is called again when the last executor broke."""
 
 
 def run_campaign(

@@ -136,7 +136,7 @@ def worded(tree: Tree) -> str:
 
 
 def _chain(tree: Tree, leaves: list[int]) -> bool:
-    """Return whether each of *leaves*, from the last to the second, is added last to the sum of those before it."""
+    """Return whether the terms are added one after the other: each of *leaves* to the sum of the earlier ones."""
     for leaf in reversed(leaves[1:]):
         if isinstance(tree, int) or len(tree) != 2 or leaf not in tree:
             return False

@@ -89,7 +89,7 @@ def close_run(run: Run, records: Sequence[Record], facts: Facts, options: Option
 
 
 def status_of(status: int, records: Sequence[Record], run: Run) -> int:
-    """Return pytest's exit status, unless a record fails or the run lacks something that pytest takes for a success."""
+    """Return pytest's exit status, or a failure if pytest passed although a record fails or the run is not whole."""
     if run.damage(status):
         return pytest.ExitCode.INTERNAL_ERROR
     if status in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED) and (

@@ -22,7 +22,7 @@ from quantizer.core.wording import shown_path
 from quantizer.ir.formats.npz import DAMAGED, entry_bytes
 
 MOST_MANIFEST = 1 << 28
-ARCHIVE = Readable("a bundle of vectors", 1 << 32, CaseError, "Name what `quantizer vectors export` wrote.")
+ARCHIVE = Readable("a bundle of vectors", 1 << 32, CaseError, "Name a bundle from `quantizer vectors export`.")
 
 
 @dataclass(frozen=True)

@@ -138,7 +138,7 @@ class Child:
         except FormatError as err:
             why = f"answered with {err}"
         except BaseException:
-            self._ended()  # half a message is on its way: nothing that comes now belongs to a question
+            self._ended()  # half a message was sent: later bytes belong to no question
             raise
         self._deadline = None
         if reply is None:

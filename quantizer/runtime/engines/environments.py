@@ -12,7 +12,7 @@ from pathlib import Path
 from quantizer.core.errors import UnsupportedError
 
 VARIABLE = "QUANTIZER_ENGINES"
-"""Names another folder for them."""
+"""Environment variable that names another folder for the environments."""
 PATIENCE = 1800.0
 """Seconds for a download."""
 
