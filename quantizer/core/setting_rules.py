@@ -98,13 +98,18 @@ def _alignment(platform: Platform, schemes: Sequence[Scheme]) -> Iterator[tuple[
 
 def _exponentials(platform: Platform) -> Iterator[tuple[Location, str]]:
     """The shipped softmax has exact exponentials; how else they are made is read by functions of a room alone."""
-    room = room_of(platform.platform)
-    if platform.functions is not None or (room is not None and room.functions):
+    if _has_functions(platform):
         return
     for key in ("exponential", "exponential_bits", "fraction_bits", "fast"):
         if getattr(platform.tables, key) != TableRule.model_fields[key].get_default(call_default_factory=True):
             text = "no function reads it here: the shipped softmax has exact exponentials. Remove the key, or write a"
             yield ("tables", key), f"{text} kernel and an oracle of softmax in a room."
+
+
+def _has_functions(platform: Platform) -> bool:
+    """Return whether functions of a room run on the platform: they may read keys that no shipped function reads."""
+    room = room_of(platform.platform)
+    return platform.functions is not None or (room is not None and bool(room.functions))
 
 
 def _granularity(platform: Platform, schemes: Sequence[Scheme]) -> Iterator[tuple[Location, str]]:
@@ -128,7 +133,7 @@ def _shifts(platform: Platform, specs: Sequence[Spec]) -> Iterator[tuple[Locatio
     used = {variant for spec in specs for variant in variants_of(platform, spec.quantization.family)}
     rule = platform.multiplier
     for key in ("max_shift", "positive_shifts", "unify_shifts"):
-        if key in rule.model_fields_set and used.isdisjoint(SHIFTED):
+        if key in rule.model_fields_set and used.isdisjoint(SHIFTED) and not _has_functions(platform):
             yield ("multiplier", key), "only multiplier_shift reads it, which no family has. Remove the key."
     if rule.unify_shifts and used & set(SHIFTED):
         bits = 0 if rule.bits == "activation" else min(rule.bits, rule.max_bits)

@@ -46,7 +46,7 @@ def float_forward(trial: Trial, *, off_by: Array | float = 0.0) -> Verdict:
 
 
 def left_open(got: Array, y: Array, off_by: Array | float) -> Array:
-    """Return *got* with the right result *y* where a result may be off by infinity: nothing is said of such elements."""
+    """Return *got* with the right result *y* in place of the elements that may be off by infinity."""
     return np.where(np.isinf(off_by), y, got)
 
 
