@@ -45,7 +45,7 @@ def float_forward(trial: Trial, *, off_by: Array | float = 0.0) -> Verdict:
 
 
 def left_open(got: Array, y: Array, off_by: Array | float) -> Array:
-    off_by: what a declared defect adds to the error of each element; where it is infinity, NaN is allowed, too.
+    """Return *got*, and the right result *y* where it may be off by infinity: nothing is said of such elements."""
     return np.where(np.isinf(off_by), y, got)
 
 
