@@ -250,8 +250,8 @@ def test_an_engine_that_fails_fails_the_case(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(ENGINE._worker, "run", falls)
     found = judge(judged, ("arithmetic", "engine"))
     assert [(v.check, v.status, v.reason) for v in found] == [
-        ("arithmetic", "fail", "raised the engine was killed by SIGSEGV"),
-        ("engine", "fail", "raised the engine was killed by SIGSEGV"),
+        ("arithmetic", "fail", "the engine was killed by SIGSEGV"),
+        ("engine", "fail", "the engine was killed by SIGSEGV"),
     ]
 
 
