@@ -46,11 +46,7 @@ def float_forward(trial: Trial, *, off_by: Array | float = 0.0) -> Verdict:
 
 
 def left_open(got: Array, y: Array, off_by: Array | float) -> Array:
-<<<<<<< HEAD
     """Return *got* with the right result *y* in place of the elements that may be off by infinity."""
-=======
-    """Return *got*, and the right result *y* where it may be off by infinity: nothing is said of such elements."""
->>>>>>> engines6
     return np.where(np.isinf(off_by), y, got)
 
 
