@@ -58,3 +58,24 @@ def test_what_raises_while_defects_are_weighed_fails_the_case(op):
     for target in SESSION.all_targets(SESSION.library.spec(op)):
         found = judged(target, of_seven_channels)
         assert any(verdict.failing for verdict in found if verdict.check == "parameters"), target.id
+
+
+@pytest.mark.parametrize("kind", ["quantize", "quantized"])
+def test_a_function_that_raises_at_its_first_call_alone_fails_the_case(kind):
+    """The first reading of a result asks whether the case is refused, and passes over other errors."""
+    target = SESSION.all_targets(SPEC)[0]
+    op, platform = SPEC.op, target.platform.platform
+    entry = REGISTRY.find(op, kind, platform)
+    own, calls = entry.function if entry else default_parameters, []
+
+    def flaky(*operands, **named):
+        calls.append(1)
+        if len(calls) == 1:
+            raise RuntimeError("a cold start")
+        return own(*operands, **named)
+
+    trial = Trial(target, example_case(target, SPEC.examples[0]), SESSION.engine)
+    with REGISTRY.overridden(op, kind, flaky, platform):
+        found = judge(trial, ("arithmetic",))
+    assert [verdict.failing for verdict in found] == [True]
+    assert "a cold start" in found[0].reason

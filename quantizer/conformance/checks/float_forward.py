@@ -30,6 +30,8 @@ def float_forward(trial: Trial, *, off_by: Array | float = 0.0) -> Verdict:
     """
     operands = {name: values.clone() for name, values in trial.tensors.items()}
     known = trial.float_result
+    if isinstance(known, Exception):
+        raise known
     got = (trial.engine.run_float(trial.call, operands) if known is None else known).double().numpy()
     for name, values in operands.items():
         if not bitwise_equal(values, trial.tensors[name]):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -27,10 +26,7 @@ SIZES = (3, 5, 16)
 
 
 def ask_ahead(trials: Sequence[Trial]) -> None:
-    """Ask a real engine in one message for the codes and the float results of *trials*.
-
-    A trial for which there is no result asks alone, and fails by what it is told then.
-    """
+    """Ask a real engine in one message for the codes and float results of *trials*; an error is a result, too."""
     engine = trials[0].engine if trials else None
     if not isinstance(engine, ExternalEngine):
         return
@@ -38,12 +34,18 @@ def ask_ahead(trials: Sequence[Trial]) -> None:
     asked = [Asked(trial.call, trial.codes, trial.parameters) for trial in ready]
     floats = ready if "float" in engine.checks else []
     results = engine.run_each([*asked, *(Asked(trial.call, trial.tensors, None) for trial in floats)])
-    for place, result in enumerate(results):
-        with suppress(Exception):
-            if place < len(ready):
-                ready[place].outcome = Staged(result(), {})
-            else:
-                floats[place - len(ready)].float_result = result()
+    for trial, result in zip(ready, results, strict=False):
+        made = _made(result)
+        trial.outcome = made if isinstance(made, Exception) else Staged(made, {})
+    for trial, result in zip(floats, results[len(ready) :], strict=True):
+        trial.float_result = _made(result)
+
+
+def _made(result: Callable[[], Tensor]) -> Tensor | Exception:
+    try:
+        return result()
+    except Exception as err:  # noqa: BLE001 - the checks that read the result fail by it
+        return err
 
 
 def _is_asked(trial: Trial) -> bool:

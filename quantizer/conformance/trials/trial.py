@@ -16,6 +16,7 @@ from torch import Tensor
 from quantizer.conformance.generation.datasets import materialise
 from quantizer.conformance.grids import decoded, listed
 from quantizer.conformance.target import Target
+from quantizer.conformance.trials.once import once
 from quantizer.core.case import Case
 from quantizer.core.errors import GraphError, RefusedError, SpecError
 from quantizer.core.platforms import CHOICE_NAMES, Platform
@@ -56,8 +57,8 @@ class Trial:
         """Check -> whether it fails as the built-in functions do, for checks that were queried."""
         self._ran_built_in = False
         """Whether `parameters` are what the built-in rule provides for this very case."""
-        self.float_result: Tensor | None = None
-        """What a real engine's float forward gave, where it was asked for together with other cases."""
+        self.float_result: Tensor | Exception | None = None
+        """What a real engine's float forward gave or raised, where it was asked for together with other cases."""
         self.radii: Mapping[str, Array] = {}
         """The distance of operands from their values, if it differs from the rounding of their codes."""
         self.call = Call(target.spec, case.attrs, case.order, case.activation, target.platform.places)
@@ -82,7 +83,7 @@ class Trial:
         """The same operands in float64."""
         return {name: values.double() for name, values in self.tensors.items()}
 
-    @cached_property
+    @once
     def parameters(self) -> Parameters:
         """The parameters from the engine's quantize rule."""
         op, places = self.spec.op, self.target.platform.places
@@ -156,7 +157,7 @@ class Trial:
             found[name] = constant.codes if constant else quantize(values, self.parameters.inputs[name], quantizer)
         return found
 
-    @cached_property
+    @once
     def outcome(self) -> Staged:
         """The result of the engine's integer forward; it runs on copies, so that damage in place does not spread."""
         return self.run(self.call, self.codes, self.parameters)
