@@ -94,6 +94,17 @@ def test_a_compiled_module_that_another_run_removed_is_not_a_change(seen, tmp_pa
     assert seen.changed() == str(tmp_path / "code/quantizer/cli.py")
 
 
+def test_a_compiled_module_that_was_removed_after_this_process_imported_it_is_a_change(seen, tmp_path, monkeypatch):
+    """Another file may have been in its place when it was imported."""
+    module = types.ModuleType("cli_of_others")
+    module.__file__ = str(tmp_path / "code/quantizer/cli.py")
+    compiled = tmp_path / f"code/quantizer/__pycache__/cli.{TAG}.pyc"
+    monkeypatch.setitem(sys.modules, "cli_of_others", module)
+    assert seen.changed() is None
+    compiled.unlink()
+    assert seen.changed() == str(compiled)
+
+
 def test_compiled_modules_of_ours_that_appeared_are_removed(seen, tmp_path):
     """Any process may have written them, and the next one would run them in place of the source."""
     names = ("cli", "edited", "new")

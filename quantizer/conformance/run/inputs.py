@@ -23,7 +23,9 @@ import pytest
 
 import quantizer
 from quantizer.conformance.setup.options import Options
+from quantizer.core.errors import FormatError
 from quantizer.core.files import resolved
+from quantizer.core.reading import Readable
 
 Stamp = tuple[int, int, int, int]
 SETTINGS = ("tox.ini", "pyproject.toml", "pytest.ini", ".pytest.ini", "setup.cfg", "conftest.py", "baseline.jsonl")
@@ -34,6 +36,7 @@ IMPORTED = ("*.py", "*/__init__.py")
 SETTLED = 60.0
 """Age in seconds from which a compiled file is watched. A younger one may still be written by another process of this
 run."""
+COMPILED = Readable("a compiled file", 1 << 26, FormatError)
 HASHED = (b"\x01", b"\x03")
 """The first byte of a compiled file's flags if it names its source by a hash, not by time and size."""
 SUFFIXES = (".yaml", ".jsonl", ".py")
@@ -68,9 +71,11 @@ class Inputs:
         """Return the first file that changed, appeared or disappeared since; None if there is no such file.
 
         A compiled file may be gone: another run may have removed it (`sweep`), and Python compiles its source again.
+        If this process has imported the module since, it may have run a file that was replaced and then removed.
         """
         now = self._now()
-        paths = now.keys() | {path for path in self._stamps if not path.endswith(".pyc")}
+        late = {_compiled(path) for path in _modules() - self._modules}
+        paths = now.keys() | {path for path in self._stamps if not path.endswith(".pyc") or path in late}
         changed = [path for path in paths if now.get(path) != self._stamps.get(path)]
         for path in map(Path, sorted(changed) or self._imported_since()):
             return str(path.relative_to(self._root)) if path.is_relative_to(self._root) else str(path)
@@ -133,10 +138,10 @@ def _is_current(path: str) -> bool:
     """
     try:
         source = source_from_cache(path)
-        with open(path, "rb") as file:  # noqa: PTH123 - see above
+        with COMPILED.opened(Path(path)) as file:
             magic, flags, made_from = file.read(4), file.read(4), file.read(8)
         found = os.stat(source)  # noqa: PTH116 - see above
-    except (OSError, ValueError):
+    except (OSError, ValueError, FormatError):
         return False
     time_and_size = b"".join(
         (number & 0xFFFFFFFF).to_bytes(4, "little") for number in (int(found.st_mtime), found.st_size)
