@@ -16,7 +16,7 @@ from quantizer.conformance.checks.multiplier_rules import (
     FLOAT32_CODES,
     is_replaced,
 )
-from quantizer.conformance.expected import parameters as expected_parameters
+from quantizer.conformance.expected import weights as expected_weights
 from quantizer.conformance.expected.parameters import Expected
 from quantizer.conformance.trials.finding import Finding
 from quantizer.conformance.trials.trial import Trial
@@ -116,7 +116,7 @@ def held_bias_findings(trial: Trial, name: str, got: Array, wanted: Expected, we
     added = -int(x.zero_point) * sums
     bits = wanted.dtype.bits
     effective = trial.target.platform.bias_effective_bits.get(trial.spec.quantization.family, bits)
-    exact = expected_parameters.held_bias(values, np.asarray(wanted.steps), added, bits, effective)
+    exact = expected_weights.held_bias(values, np.asarray(wanted.steps), added, bits, effective)
     away, room = np.abs(got - exact).astype(np.float64), np.full(values.shape, 0.5)
     if is_replaced(trial):
         real = np.clip(values.astype(np.float64) / wanted.scale, wanted.qmin - 0.49, wanted.qmax + 0.49)

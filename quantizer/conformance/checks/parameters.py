@@ -26,6 +26,7 @@ from quantizer.conformance.checks.staged import stage_findings
 from quantizer.conformance.checks.tables import table_findings
 from quantizer.conformance.expected import multipliers as expected_multipliers
 from quantizer.conformance.expected import parameters as expected_parameters
+from quantizer.conformance.expected import weights as expected_weights
 from quantizer.conformance.expected.parameters import Expected
 from quantizer.conformance.trials.declared import kind_findings, with_declared_numbers
 from quantizer.conformance.trials.finding import Finding
@@ -95,7 +96,7 @@ def _findings(trial: Trial) -> Iterator[Finding]:
     factors = norm_factors(trial) or inputs
     weights = _weights(trial, factors, outputs["y"])
     yield from _constants(trial, factors, weights)
-    spread = [expected_parameters.repeated(wanted, _channels(trial)) for wanted in weights.values()]
+    spread = [expected_weights.repeated(wanted, _channels(trial)) for wanted in weights.values()]
     yield from multiplier_findings(trial, [*factors.values(), *spread], outputs["y"])
     yield from number_findings(trial)
     yield from norm_findings(trial)
@@ -208,12 +209,12 @@ def _weights(trial: Trial, inputs: Mapping[str, Expected], output: Expected) -> 
     names = [n for n, item in trial.spec.inputs.items() if item.role == "weight" and n in trial.tensors]
     if trial.target.scheme.weight is None or not names:
         return {}
-    part = expected_parameters.weight_part(trial.target.scheme.weight, platform, trial.spec.quantization.family)
+    part = expected_weights.weight_part(trial.target.scheme.weight, platform, trial.spec.quantization.family)
     if (name := weight_in_blocks(trial)) is not None:
         item, values = trial.spec.inputs[name], trial.tensors[name].double().numpy()
         rule = platform.parameters
         return {
-            name: expected_parameters.weight_in_blocks(values, part, rule, item.channel_axis or 0, item.block_axis or 0)
+            name: expected_weights.weight_in_blocks(values, part, rule, item.channel_axis or 0, item.block_axis or 0)
         }
     axis = trial.spec.inputs[names[0]].channel_axis
     channels = trial.case.shapes[names[0]][axis or 0]
@@ -222,13 +223,11 @@ def _weights(trial: Trial, inputs: Mapping[str, Expected], output: Expected) -> 
     outputs = _channels(trial)
     shared = channels < outputs
     sizes = (
-        expected_parameters.weight_groups(part, platform, channels, groups, shared=shared)
-        if axis is not None
-        else [None]
+        expected_weights.weight_groups(part, platform, channels, groups, shared=shared) if axis is not None else [None]
     )
     for place, size in enumerate(sizes):
         found = {
-            name: expected_parameters.weight(
+            name: expected_weights.weight(
                 trial.tensors[name].double().numpy(),
                 part,
                 platform.parameters,
@@ -241,7 +240,7 @@ def _weights(trial: Trial, inputs: Mapping[str, Expected], output: Expected) -> 
             break
         if place == 0 and is_replaced(trial) and _provides(trial, names[0], found[names[0]]):
             break
-        spread = [expected_parameters.repeated(wanted, outputs) for wanted in found.values()]
+        spread = [expected_weights.repeated(wanted, outputs) for wanted in found.values()]
         ratios = expected_multipliers.product_ratios([*inputs.values(), *spread], output, outputs or channels)
         common = expected_multipliers.unified(ratios, multiplier_bits(trial), shifts_of(trial))
         if min(mantissa for mantissa, _ in common) > 0:
@@ -251,7 +250,7 @@ def _weights(trial: Trial, inputs: Mapping[str, Expected], output: Expected) -> 
     for bias in (n for n, item in trial.spec.inputs.items() if item.role == "bias" and n in trial.tensors):
         factor, values = float(next(iter(inputs.values())).scale), trial.tensors[bias].numpy()
         found = {
-            n: expected_parameters.holding_bias(wanted, values, factor, part.bias_bits) for n, wanted in found.items()
+            n: expected_weights.holding_bias(wanted, values, factor, part.bias_bits) for n, wanted in found.items()
         }
     return found
 
@@ -284,7 +283,7 @@ def _constants(trial: Trial, inputs: Mapping[str, Expected], weights: Mapping[st
             yield Finding(name, math.inf, "codes", "nothing", "every constant is decided")
             continue
         spread = [
-            expected_parameters.repeated(expected_parameters.coarsest(wanted), _channels(trial))
+            expected_weights.repeated(expected_weights.coarsest(wanted), _channels(trial))
             for wanted in weights.values()
         ]
         wanted = _bias(trial, [*inputs.values(), *spread], part.bias_bits)
