@@ -17,11 +17,10 @@ from quantizer.conformance.faults.changes import kernel
 from quantizer.conformance.faults.fault import Wrap
 from quantizer.conformance.faults.number_changes import accumulator, sums
 from quantizer.core.errors import GraphError
-from quantizer.numerics.qparams import Constant, Parameters, Staged
+from quantizer.numerics.qparams import Parameters, Staged
 from quantizer.ops import Function
 
 Where = Callable[[Tensor], Tensor]
-INT32_LIMIT = (1 << 31) - 1
 
 
 def _moved(codes: Tensor, p: Parameters, where: Tensor) -> Tensor:
@@ -192,20 +191,6 @@ def _storage_order(original: Function) -> Function:
     )
 
 
-def _bias_sign(original: Function) -> Function:
-    """Flip the sign of bias codes near the end of 32 bits, as wrapping does."""
-
-    def faulty(request: Any) -> Parameters:
-        provided: Parameters = original(request)
-        constants: Mapping[str, Constant] = {
-            name: Constant(torch.where(held.codes.abs() >= INT32_LIMIT, -held.codes, held.codes), held.params)
-            for name, held in provided.constants.items()
-        }
-        return replace(provided, constants=constants)
-
-    return faulty
-
-
 def _fused_product(original: Function) -> Function:
     """Round the product of sum and float32 multiplier once, with the rounding to a code, as a fused multiply-add."""
 
@@ -302,21 +287,6 @@ def _lane_wraps(block: int) -> Wrap:
     return wrap
 
 
-def _zero_point_truncated(original: Function) -> Function:
-    """Compute the zero point of an output in float32 and leave its fraction out."""
-
-    def faulty(request: Any) -> Parameters:
-        provided: Parameters = original(request)
-        outputs = dict(provided.outputs)
-        for name, y in outputs.items():
-            low = torch.tensor(min(request.ranges[name][0], 0.0), dtype=torch.float32)
-            zero = (y.qmin - low / y.scale.float()).trunc().long().clamp(y.qmin, y.qmax)
-            outputs[name] = replace(y, zero_point=zero.reshape(y.zero_point.shape))
-        return replace(provided, outputs=outputs)
-
-    return faulty
-
-
 def _rescaled_beyond(bits: int) -> Wrap:
     """Flip the sign of a sum whose product with the multiplier needs more than *bits* bits beside its sign."""
 
@@ -342,36 +312,6 @@ def _correction_in_float32(found: Tensor, operands: Mapping[str, Tensor], p: Par
     correction = (int(x.zero_point) - x.qmin) * (totals.unsqueeze(-2) if held is None else totals)
     added = (found + correction).float() - correction.float()
     return added.round().to(found.dtype)
-
-
-def _held(change: Callable[[Constant], Tensor]) -> Wrap:
-    """Double the scale of the weights' channels or blocks for which *change* holds."""
-
-    def wrap(original: Function) -> Function:
-        def faulty(request: Any) -> Parameters:
-            provided: Parameters = original(request)
-            found = dict(provided.constants)
-            for name, held in found.items():
-                if request.spec.inputs[name].role == "weight":
-                    scale = torch.where(change(held), held.params.scale * 2, held.params.scale)
-                    found[name] = replace(held, params=replace(held.params, scale=scale))
-            return replace(provided, constants=found)
-
-        return faulty
-
-    return wrap
-
-
-def _all_zero(held: Constant) -> Tensor:
-    """Return for each scale whether all its codes are the zero point."""
-    at_zero, scale, blocks = held.codes == held.params.zero_point.reshape(-1)[0], held.params.scale, held.params.blocks
-    if blocks is not None:
-        along = at_zero.movedim(blocks.axis, -1)
-        parts = [part.all(dim=-1) for part in along.split(blocks.size, dim=-1)]
-        return torch.stack(parts, dim=-1).movedim(-1, blocks.axis).reshape(scale.shape)
-    if held.params.axis is None:
-        return at_zero.all().expand(scale.shape)
-    return at_zero.movedim(held.params.axis, 0).flatten(1).all(dim=1).reshape(scale.shape)
 
 
 EFFECTS: Mapping[str, Callable[..., Wrap]] = {
@@ -417,12 +357,5 @@ SUMS: Mapping[str, Callable[..., Wrap]] = {
     "correction_in_float32": lambda: sums(_correction_in_float32),
 }
 """Effects on exact sums, before they become codes."""
-RULES: Mapping[str, Callable[..., Wrap]] = {
-    "zeros_without_scale": lambda: _held(_all_zero),
-    "scale_below": lambda power: _held(lambda held: held.params.scale < 2.0**-power),
-    "bias_sign": lambda: _bias_sign,
-    "zero_point_truncated": lambda: _zero_point_truncated,
-}
-"""Effects on the quantize rule."""
 STATES = ("stale_tail",)
 """Effects that remember."""
