@@ -13,11 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from quantizer.conformance.faults.changes import kernel
+from quantizer.conformance.faults.changes import kernel, output_codes
 from quantizer.conformance.faults.fault import Wrap
 from quantizer.conformance.faults.number_changes import accumulator, sums
 from quantizer.core.errors import GraphError
-from quantizer.numerics.qparams import Parameters, Staged
+from quantizer.numerics.qparams import Parameters
 from quantizer.ops import Function
 
 Where = Callable[[Tensor], Tensor]
@@ -39,23 +39,10 @@ def _along(codes: Tensor, axis: int) -> Tensor:
     return line.expand(codes.shape)
 
 
-def _in_codes(change: Callable[[Tensor, Parameters], Tensor]) -> Wrap:
-    def wrap(original: Function) -> Function:
-        def faulty(*operands: Tensor, parameters: Parameters, **named: Any) -> Any:
-            result = original(*operands, parameters=parameters, **named)
-            if isinstance(result, Staged):
-                return replace(result, codes=change(result.codes, parameters))
-            return change(result, parameters)
-
-        return faulty
-
-    return wrap
-
-
 def _where(chosen: Callable[..., Tensor]) -> Callable[..., Wrap]:
     def made(*numbers: int) -> Wrap:
         inspect.signature(chosen).bind(None, *numbers)
-        return _in_codes(lambda codes, p: _moved(codes, p, chosen(codes, *numbers)))
+        return output_codes(lambda codes, p: _moved(codes, p, chosen(codes, *numbers)))
 
     return made
 
@@ -121,17 +108,17 @@ def _filled(codes: Tensor, p: Parameters, which: str) -> Tensor:
 
 def _every(axis: int, step: int) -> Wrap:
     """Set every element along an axis to the zero point, except each *step*-th one."""
-    return _in_codes(
+    return output_codes(
         lambda codes, p: torch.where(_along(codes, axis) % step == 0, codes, int(p.outputs["y"].zero_point))
     )
 
 
 def _without_last(axis: int) -> Wrap:
-    return _in_codes(lambda codes, _: codes.narrow(axis, 0, max(codes.shape[axis] - 1, 1)))
+    return output_codes(lambda codes, _: codes.narrow(axis, 0, max(codes.shape[axis] - 1, 1)))
 
 
 def _rolled(axis: int, by: int) -> Wrap:
-    return _in_codes(lambda codes, _: codes.roll(by, axis))
+    return output_codes(lambda codes, _: codes.roll(by, axis))
 
 
 def _input_codes(modulus: int, remainder: int) -> Wrap:
@@ -140,7 +127,7 @@ def _input_codes(modulus: int, remainder: int) -> Wrap:
     def wrap(original: Function) -> Function:
         def faulty(*operands: Tensor, parameters: Parameters, **named: Any) -> Any:
             first = next(v for v in (*operands, *named.values()) if isinstance(v, Tensor))
-            change = _in_codes(lambda codes, p: _moved(codes, p, first % modulus == remainder))
+            change = output_codes(lambda codes, p: _moved(codes, p, first % modulus == remainder))
             return change(original)(*operands, parameters=parameters, **named)
 
         return faulty
@@ -173,7 +160,7 @@ def _stale_tail(axis: int, block: int) -> Wrap:
             kept[shape] = codes.clone()
             return torch.where(_tail(codes, axis, block), before, codes)
 
-        return _in_codes(change)(original)
+        return output_codes(change)(original)
 
     return wrap
 
@@ -212,7 +199,7 @@ def _of_reals(chosen: Callable[[Tensor, Parameters], Tensor], end: str = "qmin")
     def wrap(original: Function) -> Function:
         def faulty(*operands: Tensor, parameters: Parameters, **named: Any) -> Any:
             where = chosen(next(v for v in (*operands, *named.values()) if isinstance(v, Tensor)), parameters)
-            change = _in_codes(lambda codes, p: torch.where(where, getattr(p.outputs["y"], end), codes))
+            change = output_codes(lambda codes, p: torch.where(where, getattr(p.outputs["y"], end), codes))
             return change(original)(*operands, parameters=parameters, **named)
 
         return faulty
@@ -279,7 +266,7 @@ def _lane_wraps(block: int) -> Wrap:
                 for low in range(start, start + block // 2):
                     pair = [low, low + block // 2]
                     where = where + (first[..., pair] @ second[..., pair, :] == len(pair))
-            change = _in_codes(lambda codes, p: _moved(codes, p, where.expand(codes.shape) > 0))
+            change = output_codes(lambda codes, p: _moved(codes, p, where.expand(codes.shape) > 0))
             return change(original)(a, b, parameters=parameters, **named)
 
         return faulty
@@ -322,19 +309,19 @@ EFFECTS: Mapping[str, Callable[..., Wrap]] = {
     "block": _where(_span_of),
     "line": _where(_line),
     "edges": _where(_edges),
-    "slope_side": lambda: _in_codes(_below_zero),
-    "wrap_top": lambda: _in_codes(_wrapped),
-    "mirror_low": lambda: _in_codes(_mirrored),
-    "early_clip": lambda: _in_codes(_clipped_early),
-    "shifted_after_clip": lambda: _in_codes(_shifted_after_clip),
-    "far": lambda distance: _in_codes(lambda codes, p: _far(codes, p, distance)),
+    "slope_side": lambda: output_codes(_below_zero),
+    "wrap_top": lambda: output_codes(_wrapped),
+    "mirror_low": lambda: output_codes(_mirrored),
+    "early_clip": lambda: output_codes(_clipped_early),
+    "shifted_after_clip": lambda: output_codes(_shifted_after_clip),
+    "far": lambda distance: output_codes(lambda codes, p: _far(codes, p, distance)),
     "accumulator": lambda bits: kernel(accumulator(bits)),
-    "clip_half": lambda: _in_codes(lambda codes, p: codes.clamp(max=(p.outputs["y"].qmax + 1) // 2 - 1)),
-    "clamp_top": lambda top: _in_codes(lambda codes, _: codes.clamp(max=top)),
-    "clamp_low": lambda low: _in_codes(lambda codes, _: codes.clamp(min=low)),
-    "clamp_zero": lambda: _in_codes(lambda codes, p: codes.clamp(min=max(0, p.outputs["y"].qmin))),
-    "to_first": lambda: _in_codes(lambda codes, p: _filled(codes, p, "first")),
-    "to_zero": lambda: _in_codes(lambda codes, p: _filled(codes, p, "zero")),
+    "clip_half": lambda: output_codes(lambda codes, p: codes.clamp(max=(p.outputs["y"].qmax + 1) // 2 - 1)),
+    "clamp_top": lambda top: output_codes(lambda codes, _: codes.clamp(max=top)),
+    "clamp_low": lambda low: output_codes(lambda codes, _: codes.clamp(min=low)),
+    "clamp_zero": lambda: output_codes(lambda codes, p: codes.clamp(min=max(0, p.outputs["y"].qmin))),
+    "to_first": lambda: output_codes(lambda codes, p: _filled(codes, p, "first")),
+    "to_zero": lambda: output_codes(lambda codes, p: _filled(codes, p, "zero")),
     "every": _every,
     "roll": _rolled,
     "drop_last": _without_last,
