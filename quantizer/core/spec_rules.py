@@ -8,11 +8,12 @@ import string
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from quantizer.core.domains import ENTRY, check_domain, check_order, constant, domains_of, expressions_of, fits, wanted
+from quantizer.core.domains import ENTRY, check_domain, check_order, constant, domains_of, expressions_of
 from quantizer.core.expressions import FUNCTIONS, Expression
 from quantizer.core.model_errors import Finding
 from quantizer.core.shapes import plain_name, spread_name
-from quantizer.core.spec import Example, Input, NoTiling, Pieces, Spec
+from quantizer.core.spec import Input, NoTiling, Pieces, Spec
+from quantizer.core.spec_example_rules import check_examples
 from quantizer.core.spec_format_rules import check_formats
 from quantizer.core.spec_tile_rules import axis_names, check_tiling
 from quantizer.core.spec_trial import try_values
@@ -39,7 +40,7 @@ def check_spec(spec: Spec, stem: str) -> list[Finding]:
         check_tiling,
         _check_error_model,
         _check_quantization,
-        _check_examples,
+        check_examples,
         _check_properties,
         check_formats,
         _check_the_rest,
@@ -324,44 +325,6 @@ def _check_quantization(spec: Spec) -> Iterator[Finding]:
         elif rule not in ("calibrated", "index"):
             hint = near(rule, ("calibrated", "index"))
             yield Finding(location, f"must be calibrated, index or same_as(<input>), got {rule!r}.{hint}")
-
-
-def _check_examples(spec: Spec) -> Iterator[Finding]:
-    domains = domains_of(spec)
-    optional = [name for name, item in spec.inputs.items() if item.optional]
-    ids: set[str] = set()
-    for index, example in enumerate(spec.examples):
-        location = ("examples", index)
-        if example.id in ids:
-            yield Finding((*location, "id"), f"another example is called {example.id!r}.")
-        ids.add(example.id)
-        for name, value in example.values.items():
-            if name not in domains:
-                yield Finding((*location, "values", name), unknown(name, domains, "dim or attr"), key=True)
-            elif not fits(value, domains[name]):
-                text = f"must be {wanted(domains[name])}, got {got(value)}."
-                yield Finding((*location, "values", name), text)
-        missing = [n for n, domain in domains.items() if n not in example.values and domain.default is None]
-        if missing:
-            yield Finding((*location, "values"), f"must give {', '.join(missing)}: there is no default.")
-        if example.activation not in ("none", *spec.fuses):
-            yield Finding(
-                (*location, "activation"), f"must be one that the operator fuses, got {example.activation!r}."
-            )
-        for place, name in enumerate(example.omit):
-            if name not in optional:
-                yield Finding((*location, "omit", place), unknown(name, optional, "optional input"))
-        yield from _check_ranges(spec, example, (*location, "ranges"))
-
-
-def _check_ranges(spec: Spec, example: Example, location: Location) -> Iterator[Finding]:
-    tensors = (*spec.inputs, *spec.outputs)
-    for name, (low, high) in example.ranges.items():
-        if name not in tensors:
-            yield Finding((*location, name), unknown(name, tensors, "input or output"), key=True)
-        elif low > high:
-            text = f"must be [smallest, largest], got {got([low, high])}. Write {got([high, low])}."
-            yield Finding((*location, name), text)
 
 
 def _check_properties(spec: Spec) -> Iterator[Finding]:

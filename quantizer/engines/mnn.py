@@ -24,11 +24,19 @@ UNARY = (
 )  # fmt: skip
 RENAMED = {"cosine": "cos", "sine": "sin"}
 BINARY = {
-    "add": F.add, "sub": F.subtract, "mul": F.multiply, "div": F.divide, "maximum": F.maximum, "minimum": F.minimum,
-}  # fmt: skip
+    "add": F.add,
+    "sub": F.subtract,
+    "mul": F.multiply,
+    "div": F.divide,
+    "maximum": F.maximum,
+    "minimum": F.minimum,
+}
 REDUCTIONS = {
-    "reduce_sum": F.reduce_sum, "reduce_mean": F.reduce_mean, "reduce_max": F.reduce_max, "reduce_min": F.reduce_min,
-}  # fmt: skip
+    "reduce_sum": F.reduce_sum,
+    "reduce_mean": F.reduce_mean,
+    "reduce_max": F.reduce_max,
+    "reduce_min": F.reduce_min,
+}
 
 
 def _unary(name: str) -> Callable[[Made, Values], Any]:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from quantizer.core.errors import UnsupportedError
+from quantizer.core.families import OWN_MULTIPLIERS, SEPARATE
 from quantizer.core.platforms import Platform
 from quantizer.core.variants import Variant
 from quantizer.numerics import sum_rescaling
@@ -20,10 +21,6 @@ from quantizer.numerics.ratio_to_multiplier import (
     whole,
 )
 
-SEPARATE = ("concatenation",)
-"""Families that rescale each operand to the output separately. Other families bring operands to one scale first."""
-ALONE = (*SEPARATE, "comparison", "selection")
-"""Families whose operands each have their own multiplier to the output's scale."""
 FACTOR_BITS = 15
 FACTOR_LIMIT = (1 << FACTOR_BITS) - 1
 FLOAT32_EPSILON = torch.finfo(torch.float32).eps
@@ -113,7 +110,7 @@ def _widened_sum(
 ) -> Rescale:
     """Return the fixed-point factors of a sum on a platform that widens operands."""
     scales = {name: float(params.scale) for name, params in inputs.items()}
-    if len(inputs) > 1 and family not in ALONE:
+    if len(inputs) > 1 and family not in OWN_MULTIPLIERS:
         return rescale_widened(platform, variant, scales, float(output.scale), activation_bits)
     unit = float(output.scale) * count
     ends = {name: whole(*fixed(platform, variant, scale / unit, activation_bits)) for name, scale in scales.items()}

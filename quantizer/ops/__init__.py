@@ -19,6 +19,7 @@ from quantizer.core.expressions import parse
 from quantizer.core.model_errors import IDENTIFIER
 from quantizer.core.rooms import Room, rooms
 from quantizer.core.shield import shielded
+from quantizer.core.version_numbers import parse_version
 from quantizer.numerics.batched import of_batches
 from quantizer.numerics.parameters import Request
 from quantizer.numerics.qparams import Parameters
@@ -100,19 +101,6 @@ class Registration:
             return lookup(x, parameters.tables["lut"])
 
         return replace(self, kind="quantized", function=quantized)
-
-
-_VERSION = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9}){0,9}")
-
-
-def parse_version(text: str) -> tuple[int, ...]:
-    """Return a version that compares as a version: 1.10 is above 1.9."""
-    if not _VERSION.fullmatch(str(text)):
-        raise PluginError(f"version {str(text)[:40]!r}: must be numbers joined by dots, such as '1.0' or '2.10'.")
-    parts = tuple(int(part) for part in str(text).split("."))
-    while len(parts) > 1 and parts[-1] == 0:
-        parts = parts[:-1]
-    return parts
 
 
 @dataclass

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from quantizer.core.families import SEPARATE
 from quantizer.ir.graph import Tensor as GraphTensor
 from quantizer.numerics.qparams import Parameters
-from quantizer.numerics.sums import SEPARATE
 from quantizer.plugins.aipu.dtypes import bits2dtype, bits2range, from_ours, is_float, working_type
 from quantizer.plugins.aipu.node import PyNode
 from quantizer.plugins.aipu.tensor import PyTensor

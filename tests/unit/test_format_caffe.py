@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - the name that torch users know
 
 from quantizer.core.errors import FormatError, GraphError, QuantizerError, UnsupportedError
-from quantizer.ir.formats.caffe_layers import LAYERS
 from quantizer.ir.formats.caffe_proto import OLD_TYPES, net_parameter
+from quantizer.ir.formats.caffe_writer import LAYERS
 from quantizer.runtime.onnx.kernels import specs
 from quantizer.runtime.onnx.registry_form import registry_form
 from quantizer.runtime.onnx_model import load_caffe_graph

@@ -12,7 +12,8 @@ import pytest
 from plugin_sandbox import sandbox, write
 
 from quantizer.core.errors import PluginError, UnsupportedError
-from quantizer.ops import REGISTRY, operator, parse_version
+from quantizer.core.version_numbers import parse_version
+from quantizer.ops import REGISTRY, operator
 from quantizer.plugins import loading
 from quantizer.plugins.aipu.optypes import OpType
 from quantizer.plugins.aipu.registration import PluginType

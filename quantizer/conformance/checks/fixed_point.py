@@ -16,14 +16,13 @@ from quantizer.conformance.expected import multipliers as expected_multipliers
 from quantizer.conformance.trials.elements import judge_codes
 from quantizer.conformance.trials.finding import Finding
 from quantizer.conformance.trials.trial import Trial
+from quantizer.core.families import OWN_MULTIPLIERS
 from quantizer.core.verdict import Verdict
 from quantizer.numerics.qparams import Rescale
 
 Array = NDArray[Any]
 Detail = Callable[[tuple[int, ...]], Mapping[str, str]]
 CHECK = "arithmetic"
-ALONE = ("concatenation", "comparison", "selection")
-"""Families that rescale each operand separately."""
 NUDGES: Mapping[str, tuple[int, int]] = {
     "q31_single": (0, 0),
     "q15_single": (0, 0),
@@ -105,7 +104,7 @@ def number_findings_of_shifts(trial: Trial, rescale: Rescale) -> Iterator[Findin
         count = rescale.mantissa.numel()
         columns = [np.resize(p.scale.numpy(), count) for p in params]
         wanted = [_multiplier(trial, math.prod(float(c[i]) for c in columns) / output) for i in range(count)]
-    elif len(inputs) > 1 and family not in ALONE:
+    elif len(inputs) > 1 and family not in OWN_MULTIPLIERS:
         places = platform.multiplier.sum_shift if bits <= 8 else platform.multiplier.wide_sum_shift
         wide, twice = 2.0 ** (places or 0), 2 * max(float(p.scale) for p in inputs.values())
         yield from _factors(

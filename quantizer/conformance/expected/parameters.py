@@ -1,4 +1,4 @@
-"""Expected scales, zero points and bias codes: a second implementation that shares nothing with `numerics`.
+"""Expected scales and zero points of activations: a second implementation that shares nothing with `numerics`.
 
 `parameters` compares the numbers from a quantize rule with these. Sources: cases/reference, and the running systems.
 """
@@ -20,7 +20,7 @@ from quantizer.core.dtypes import DType, dtype, integer
 from quantizer.core.expressions import parse
 from quantizer.core.formats import format_of
 from quantizer.core.platforms import ParameterRule, Platform, Quantizer
-from quantizer.core.schemes import ActivationPart, Scheme, WeightPart
+from quantizer.core.schemes import ActivationPart, Scheme
 from quantizer.core.spec import Spec
 
 Array = NDArray[Any]
@@ -49,7 +49,8 @@ class Expected:
     """
 
 
-def _codes(bits: int, *, signed: bool, restricted: bool) -> tuple[int, int]:
+def code_ends(bits: int, *, signed: bool, restricted: bool) -> tuple[int, int]:
+    """Return the smallest and the largest code; a restricted range leaves out the most negative one."""
     if not signed:
         return 0, 2**bits - 1
     return -(2 ** (bits - 1)) + (1 if restricted else 0), 2 ** (bits - 1) - 1
@@ -63,7 +64,7 @@ def _power_of_two(scale: float) -> float:
     return float(Fraction(2) ** exponent)
 
 
-def _one(
+def choose(
     low: float,
     high: float,
     bits: int,
@@ -75,7 +76,7 @@ def _one(
     power_of_two: bool,
 ) -> tuple[float, int, float | None]:
     """Return (scale, zero point, steps) for one range that contains zero."""
-    qmin, qmax = _codes(bits, signed=signed, restricted=restricted and symmetric)
+    qmin, qmax = code_ends(bits, signed=signed, restricted=restricted and symmetric)
     largest = max(-low, high)
     if symmetric:
         low, high = (-largest if signed else 0.0), largest
@@ -116,7 +117,7 @@ def activation(span: Range, part: ActivationPart, rule: ParameterRule, *, signed
     symmetric, restricted = _is_symmetric(part, rule), part.range == "restricted"
     if symmetric and part.symmetry != "symmetric":
         restricted = True
-    scale, zero, steps = _one(
+    scale, zero, steps = choose(
         min(span[0], 0.0),
         max(span[1], 0.0),
         part.bits,
@@ -126,7 +127,7 @@ def activation(span: Range, part: ActivationPart, rule: ParameterRule, *, signed
         restricted=restricted,
         power_of_two=part.rule == "power_of_two",
     )
-    qmin, qmax = _codes(part.bits, signed=signed, restricted=restricted and symmetric)
+    qmin, qmax = code_ends(part.bits, signed=signed, restricted=restricted and symmetric)
     return Expected(
         integer(part.bits, signed=signed),
         np.array(scale),
@@ -162,119 +163,6 @@ def own_codes() -> Expected:
     return Expected(kind, np.array(1.0), np.array(0), kind.min, kind.max, np.array(1.0, dtype=F32))
 
 
-def weight_in_blocks(values: Array, part: WeightPart, rule: ParameterRule, axis: int, block_axis: int) -> Expected:
-    """Return the rule's choice for each block of a weight from its own extrema; the last block may be shorter."""
-    size = part.block or 1
-    rows = np.moveaxis(values, (axis, block_axis), (0, 1))
-    found: list[list[tuple[float, int, float | None]]] = []
-    for row in rows:
-        parts = [row[start : start + size] for start in range(0, len(row), size)]
-        found.append(
-            [
-                _one(
-                    min(0.0, float(p.min())),
-                    max(0.0, float(p.max())),
-                    part.bits,
-                    rule,
-                    signed=rule.weight_sign == "signed",
-                    symmetric=part.symmetry == "symmetric",
-                    restricted=part.range == "restricted",
-                    power_of_two=part.rule == "power_of_two",
-                )
-                for p in parts
-            ]
-        )
-    signed, restricted = rule.weight_sign == "signed", part.range == "restricted" and part.symmetry == "symmetric"
-    qmin, qmax = _codes(part.bits, signed=signed, restricted=restricted)
-    scale = np.array([[one[0] for one in row] for row in found])
-    zero = np.array([[one[1] for one in row] for row in found])
-    return Expected(integer(part.bits, signed=signed), scale, zero, qmin, qmax, blocks=(block_axis % values.ndim, size))
-
-
-def coarsest(found: Expected) -> Expected:
-    """Return the largest scale of each channel's blocks, as the constant is added under it; others unchanged."""
-    if found.blocks is None:
-        return found
-    scale = found.scale.max(axis=1)
-    return replace(found, scale=scale, zero_point=np.zeros(scale.shape, dtype=np.int64), blocks=None)
-
-
-def weight(
-    values: Array, part: WeightPart, rule: ParameterRule, axis: int | None, group: int | None = None
-) -> Expected:
-    """Return the parameters that the rule chooses for a weight from its extrema.
-
-    *group* neighbouring channels share a scale.
-    """
-    signed, symmetric = rule.weight_sign == "signed", part.symmetry == "symmetric"
-    per_channel = axis is not None and (part.granularity == "channel" or group is not None)
-    if per_channel:
-        rows = np.moveaxis(values, axis or 0, 0)
-        size = group or 1
-        parts = [rows[c // size * size : c // size * size + size] for c in range(len(rows))]
-    else:
-        parts = [values]
-    found = [
-        _one(
-            min(0.0, float(p.min())),
-            max(0.0, float(p.max())),
-            part.bits,
-            rule,
-            signed=signed,
-            symmetric=symmetric,
-            restricted=part.range == "restricted",
-            power_of_two=part.rule == "power_of_two",
-        )
-        for p in parts
-    ]
-    qmin, qmax = _codes(part.bits, signed=signed, restricted=part.range == "restricted" and symmetric)
-    scale, zero, steps = (np.array(column) for column in zip(*found, strict=True))
-    if not per_channel:
-        scale, zero, steps = scale[0], zero[0], steps[0]
-    known = None if found[0][2] is None else np.asarray(steps, dtype=F32)
-    return Expected(integer(part.bits, signed=signed), np.asarray(scale), np.asarray(zero), qmin, qmax, known)
-
-
-def holding_bias(found: Expected, bias: Array, input_scale: float, bits: int) -> Expected:
-    """Return *found* with each scale grown until every bias that it carries fits *bits* bits.
-
-    If groups of channels share scales, channels j, j + n, j + 2n, ... have scale j.
-    """
-    count = found.scale.size
-    largest: Array = (
-        np.array([np.abs(bias.astype(F32)[first::count]).max() for first in range(count)], dtype=F32)
-        if found.scale.ndim
-        else np.array(np.abs(bias).max(), dtype=np.float64)
-    )
-    needed = [float(v * v.dtype.type(2) * v.dtype.type(1.0001)) / (2**bits - 2) for v in np.atleast_1d(largest)]
-    scales = [float(v) for v in np.atleast_1d(found.scale)]
-    grown = [
-        float(F32(scale * (least / (input_scale * scale)))) if input_scale * scale < least else scale
-        for scale, least in zip(scales, needed, strict=True)
-    ]
-    return replace(found, scale=np.array(grown).reshape(found.scale.shape))
-
-
-def held_bias(values: Array, steps: Array, added: Array, bits: int, effective: int) -> Array:
-    """Return bias codes after rounding in float32 together with the contribution of the input's zero point to the sums.
-
-    *added*: those contributions, one integer per channel; they are subtracted again, so that the code is the one that
-    the channel's sums use.
-    """
-    ends = F32(-(2.0 ** (bits - 1))), F32(2.0 ** (bits - 1) - 1)
-    codes = np.clip(np.rint(values.astype(F32) * steps), *ends)
-    held = [int(v) for v in np.clip(codes + added.astype(F32), *ends)]
-    places = 0
-    while max(held, default=0) > (2 ** (effective - 1) - 1) << places or min(held, default=0) < -1 << (
-        effective - 1 + places
-    ):
-        places += 1
-    if places:
-        held = [int(F32(v >> places << places)) for v in held]
-    low, high = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
-    return np.array([min(high, max(low, v - int(a))) for v, a in zip(held, added, strict=True)], dtype=np.int64)
-
-
 def limit_code(limit: float, scale: float, zero: int, quantizer: Quantizer) -> int:
     """Return the code of an activation's limit on a platform with its own rule for it."""
     if quantizer.operation == "exact":
@@ -287,51 +175,6 @@ def limit_code(limit: float, scale: float, zero: int, quantizer: Quantizer) -> i
     low, high = rational_codes(ratio + shift, quantizer.rounding)
     assert low == high, "a limit is rounded to one code"
     return low - shift + zero
-
-
-def repeated(found: Expected, count: int) -> Expected:
-    """Repeat the list of per-channel parameters until there are *count*."""
-    own = found.scale.size
-    if found.blocks is not None:
-        return found
-    if not found.scale.ndim or own == count or not count:
-        return found
-    times = count // own
-    steps = None if found.steps is None else np.tile(found.steps, times)
-    return replace(found, scale=np.tile(found.scale, times), zero_point=np.tile(found.zero_point, times), steps=steps)
-
-
-def weight_part(part: WeightPart, platform: Platform, family: str) -> WeightPart:
-    """Return the weight part of the scheme as the platform changes it for this family."""
-    always, never = (family in named for named in (platform.per_channel_weights, platform.per_tensor_weights))
-    granularity = "channel" if always else "tensor" if never else part.granularity
-    bits = platform.weight_bits.get(family, part.bits)
-    return part.model_copy(update={"bits": bits, "granularity": granularity})
-
-
-def weight_groups(
-    part: WeightPart, platform: Platform, channels: int, groups: int, *, shared: bool = False
-) -> list[int | None]:
-    """Return how many channels may share a weight scale: the first choice, then the platform's fallbacks.
-
-    *shared*: all groups of the output have the same weights.
-    """
-    if shared and part.granularity == "tensor" and platform.parameters.weight_groups:
-        return [channels]
-    attribute = platform.parameters.weight_groups
-    if part.granularity == "channel":
-        count = channels
-    elif attribute and groups > 1:
-        count = groups
-    else:
-        return [None]
-    if not platform.multiplier.unify_shifts:
-        return [math.ceil(channels / count)]
-    sizes: list[int | None] = []
-    while count >= 1:
-        sizes.append(math.ceil(channels / count))
-        count //= 2
-    return sizes
 
 
 def output(
@@ -384,7 +227,7 @@ def _calibrated(
     if fixed is not None:
         fixed = fixed.wide if fixed.wide is not None and scheme.activation.bits > 8 else fixed
         kind = integer(scheme.activation.bits, signed=signed if fixed.signed is None else fixed.signed)
-        low_code, high_code = _codes(scheme.activation.bits, signed=kind.kind == "int", restricted=False)
+        low_code, high_code = code_ends(scheme.activation.bits, signed=kind.kind == "int", restricted=False)
         zero = {"min": low_code, "middle": 0}.get(str(fixed.zero_point), fixed.zero_point)
         return Expected(kind, np.array(fixed.scale), np.array(int(zero)), low_code, high_code)
     if family in platform.unit_range_above_8_bits and scheme.activation.bits > 8:
@@ -402,9 +245,8 @@ def _calibrated(
     found = activation((low, high), part, rule, signed=signed)
     if sign is None or signed or found.span is None or not _is_symmetric(part, rule):
         return found
-    return replace(
-        found, span=(0.0, found.span[1])
-    )  # declared unsigned codes without a zero point have no negative values
+    # Declared unsigned codes without a zero point have no negative values.
+    return replace(found, span=(0.0, found.span[1]))
 
 
 def activation_codes(

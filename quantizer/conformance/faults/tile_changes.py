@@ -38,30 +38,28 @@ def _put(box: Box, axis: int, ends: tuple[int, int]) -> Box:
     return (*box[:axis], ends, *box[axis + 1 :])
 
 
-def halo_too_wide(found: list[Tile], shapes: dict[str, tuple[int, ...]], attrs: dict[str, Any]) -> list[Tile]:
-    """Cut input windows one element too long where the tensor goes on."""
-    wide = []
+def _moved_seams(found: list[Tile], shapes: dict[str, tuple[int, ...]], by: tuple[int, int]) -> list[Tile]:
+    """Move both ends of the input windows where the tensor goes on; other tiles stay as they are."""
+    moved = []
     for tile in found:
         axis = _first_seam(tile, shapes["x"]) if "x" in tile.inputs else None
         if axis is None:
-            wide.append(tile)
+            moved.append(tile)
             continue
         low, high = tile.inputs["x"][axis]
-        wide.append(replace(tile, inputs={**tile.inputs, "x": _put(tile.inputs["x"], axis, (low, high + 1))}))
-    return wide
+        ends = low + by[0], high + by[1]
+        moved.append(replace(tile, inputs={**tile.inputs, "x": _put(tile.inputs["x"], axis, ends)}))
+    return moved
+
+
+def halo_too_wide(found: list[Tile], shapes: dict[str, tuple[int, ...]], attrs: dict[str, Any]) -> list[Tile]:
+    """Cut input windows one element too long where the tensor goes on."""
+    return _moved_seams(found, shapes, (0, 1))
 
 
 def halo_shifted(found: list[Tile], shapes: dict[str, tuple[int, ...]], attrs: dict[str, Any]) -> list[Tile]:
     """Cut input windows one element late where the tensor goes on."""
-    late = []
-    for tile in found:
-        axis = _first_seam(tile, shapes["x"]) if "x" in tile.inputs else None
-        if axis is None:
-            late.append(tile)
-            continue
-        low, high = tile.inputs["x"][axis]
-        late.append(replace(tile, inputs={**tile.inputs, "x": _put(tile.inputs["x"], axis, (low + 1, high + 1))}))
-    return late
+    return _moved_seams(found, shapes, (1, 1))
 
 
 def padding_everywhere(found: list[Tile], shapes: dict[str, tuple[int, ...]], attrs: dict[str, Any]) -> list[Tile]:

@@ -11,9 +11,10 @@ from torch import Tensor
 from quantizer.conformance.faults import catalogue
 from quantizer.conformance.faults.fault import Fault, Kind, Wrap
 from quantizer.conformance.faults.kills import STATE
-from quantizer.conformance.real.effects import EFFECTS, RULES, STATES, SUMS
+from quantizer.conformance.real.effects import EFFECTS, STATES, SUMS
 from quantizer.conformance.real.facts import facts, holds
 from quantizer.conformance.real.reports import Report
+from quantizer.conformance.real.rule_effects import RULES
 from quantizer.core.errors import CaseError, QuantizerError
 from quantizer.core.spec import Spec
 from quantizer.core.wording import suggestion

@@ -13,15 +13,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from quantizer.conformance.faults.changes import kernel
+from quantizer.conformance.faults.changes import kernel, output_codes
 from quantizer.conformance.faults.fault import Wrap
 from quantizer.conformance.faults.number_changes import accumulator, sums
 from quantizer.core.errors import GraphError
-from quantizer.numerics.qparams import Constant, Parameters, Staged
+from quantizer.numerics.qparams import Parameters
 from quantizer.ops import Function
 
 Where = Callable[[Tensor], Tensor]
-INT32_LIMIT = (1 << 31) - 1
 
 
 def _moved(codes: Tensor, p: Parameters, where: Tensor) -> Tensor:
@@ -40,23 +39,10 @@ def _along(codes: Tensor, axis: int) -> Tensor:
     return line.expand(codes.shape)
 
 
-def _in_codes(change: Callable[[Tensor, Parameters], Tensor]) -> Wrap:
-    def wrap(original: Function) -> Function:
-        def faulty(*operands: Tensor, parameters: Parameters, **named: Any) -> Any:
-            result = original(*operands, parameters=parameters, **named)
-            if isinstance(result, Staged):
-                return replace(result, codes=change(result.codes, parameters))
-            return change(result, parameters)
-
-        return faulty
-
-    return wrap
-
-
 def _where(chosen: Callable[..., Tensor]) -> Callable[..., Wrap]:
     def made(*numbers: int) -> Wrap:
         inspect.signature(chosen).bind(None, *numbers)
-        return _in_codes(lambda codes, p: _moved(codes, p, chosen(codes, *numbers)))
+        return output_codes(lambda codes, p: _moved(codes, p, chosen(codes, *numbers)))
 
     return made
 
@@ -122,17 +108,17 @@ def _filled(codes: Tensor, p: Parameters, which: str) -> Tensor:
 
 def _every(axis: int, step: int) -> Wrap:
     """Set every element along an axis to the zero point, except each *step*-th one."""
-    return _in_codes(
+    return output_codes(
         lambda codes, p: torch.where(_along(codes, axis) % step == 0, codes, int(p.outputs["y"].zero_point))
     )
 
 
 def _without_last(axis: int) -> Wrap:
-    return _in_codes(lambda codes, _: codes.narrow(axis, 0, max(codes.shape[axis] - 1, 1)))
+    return output_codes(lambda codes, _: codes.narrow(axis, 0, max(codes.shape[axis] - 1, 1)))
 
 
 def _rolled(axis: int, by: int) -> Wrap:
-    return _in_codes(lambda codes, _: codes.roll(by, axis))
+    return output_codes(lambda codes, _: codes.roll(by, axis))
 
 
 def _input_codes(modulus: int, remainder: int) -> Wrap:
@@ -141,7 +127,7 @@ def _input_codes(modulus: int, remainder: int) -> Wrap:
     def wrap(original: Function) -> Function:
         def faulty(*operands: Tensor, parameters: Parameters, **named: Any) -> Any:
             first = next(v for v in (*operands, *named.values()) if isinstance(v, Tensor))
-            change = _in_codes(lambda codes, p: _moved(codes, p, first % modulus == remainder))
+            change = output_codes(lambda codes, p: _moved(codes, p, first % modulus == remainder))
             return change(original)(*operands, parameters=parameters, **named)
 
         return faulty
@@ -174,7 +160,7 @@ def _stale_tail(axis: int, block: int) -> Wrap:
             kept[shape] = codes.clone()
             return torch.where(_tail(codes, axis, block), before, codes)
 
-        return _in_codes(change)(original)
+        return output_codes(change)(original)
 
     return wrap
 
@@ -190,20 +176,6 @@ def _storage_order(original: Function) -> Function:
     return lambda *operands, **named: original(
         *(dense(values) for values in operands), **{name: dense(values) for name, values in named.items()}
     )
-
-
-def _bias_sign(original: Function) -> Function:
-    """Flip the sign of bias codes near the end of 32 bits, as wrapping does."""
-
-    def faulty(request: Any) -> Parameters:
-        provided: Parameters = original(request)
-        constants: Mapping[str, Constant] = {
-            name: Constant(torch.where(held.codes.abs() >= INT32_LIMIT, -held.codes, held.codes), held.params)
-            for name, held in provided.constants.items()
-        }
-        return replace(provided, constants=constants)
-
-    return faulty
 
 
 def _fused_product(original: Function) -> Function:
@@ -227,7 +199,7 @@ def _of_reals(chosen: Callable[[Tensor, Parameters], Tensor], end: str = "qmin")
     def wrap(original: Function) -> Function:
         def faulty(*operands: Tensor, parameters: Parameters, **named: Any) -> Any:
             where = chosen(next(v for v in (*operands, *named.values()) if isinstance(v, Tensor)), parameters)
-            change = _in_codes(lambda codes, p: torch.where(where, getattr(p.outputs["y"], end), codes))
+            change = output_codes(lambda codes, p: torch.where(where, getattr(p.outputs["y"], end), codes))
             return change(original)(*operands, parameters=parameters, **named)
 
         return faulty
@@ -294,27 +266,12 @@ def _lane_wraps(block: int) -> Wrap:
                 for low in range(start, start + block // 2):
                     pair = [low, low + block // 2]
                     where = where + (first[..., pair] @ second[..., pair, :] == len(pair))
-            change = _in_codes(lambda codes, p: _moved(codes, p, where.expand(codes.shape) > 0))
+            change = output_codes(lambda codes, p: _moved(codes, p, where.expand(codes.shape) > 0))
             return change(original)(a, b, parameters=parameters, **named)
 
         return faulty
 
     return wrap
-
-
-def _zero_point_truncated(original: Function) -> Function:
-    """Compute the zero point of an output in float32 and leave its fraction out."""
-
-    def faulty(request: Any) -> Parameters:
-        provided: Parameters = original(request)
-        outputs = dict(provided.outputs)
-        for name, y in outputs.items():
-            low = torch.tensor(min(request.ranges[name][0], 0.0), dtype=torch.float32)
-            zero = (y.qmin - low / y.scale.float()).trunc().long().clamp(y.qmin, y.qmax)
-            outputs[name] = replace(y, zero_point=zero.reshape(y.zero_point.shape))
-        return replace(provided, outputs=outputs)
-
-    return faulty
 
 
 def _rescaled_beyond(bits: int) -> Wrap:
@@ -344,36 +301,6 @@ def _correction_in_float32(found: Tensor, operands: Mapping[str, Tensor], p: Par
     return added.round().to(found.dtype)
 
 
-def _held(change: Callable[[Constant], Tensor]) -> Wrap:
-    """Double the scale of the weights' channels or blocks for which *change* holds."""
-
-    def wrap(original: Function) -> Function:
-        def faulty(request: Any) -> Parameters:
-            provided: Parameters = original(request)
-            found = dict(provided.constants)
-            for name, held in found.items():
-                if request.spec.inputs[name].role == "weight":
-                    scale = torch.where(change(held), held.params.scale * 2, held.params.scale)
-                    found[name] = replace(held, params=replace(held.params, scale=scale))
-            return replace(provided, constants=found)
-
-        return faulty
-
-    return wrap
-
-
-def _all_zero(held: Constant) -> Tensor:
-    """Return for each scale whether all its codes are the zero point."""
-    at_zero, scale, blocks = held.codes == held.params.zero_point.reshape(-1)[0], held.params.scale, held.params.blocks
-    if blocks is not None:
-        along = at_zero.movedim(blocks.axis, -1)
-        parts = [part.all(dim=-1) for part in along.split(blocks.size, dim=-1)]
-        return torch.stack(parts, dim=-1).movedim(-1, blocks.axis).reshape(scale.shape)
-    if held.params.axis is None:
-        return at_zero.all().expand(scale.shape)
-    return at_zero.movedim(held.params.axis, 0).flatten(1).all(dim=1).reshape(scale.shape)
-
-
 EFFECTS: Mapping[str, Callable[..., Wrap]] = {
     "everywhere": _where(lambda codes: torch.ones_like(codes, dtype=torch.bool)),
     "tail": _where(_tail),
@@ -382,19 +309,19 @@ EFFECTS: Mapping[str, Callable[..., Wrap]] = {
     "block": _where(_span_of),
     "line": _where(_line),
     "edges": _where(_edges),
-    "slope_side": lambda: _in_codes(_below_zero),
-    "wrap_top": lambda: _in_codes(_wrapped),
-    "mirror_low": lambda: _in_codes(_mirrored),
-    "early_clip": lambda: _in_codes(_clipped_early),
-    "shifted_after_clip": lambda: _in_codes(_shifted_after_clip),
-    "far": lambda distance: _in_codes(lambda codes, p: _far(codes, p, distance)),
+    "slope_side": lambda: output_codes(_below_zero),
+    "wrap_top": lambda: output_codes(_wrapped),
+    "mirror_low": lambda: output_codes(_mirrored),
+    "early_clip": lambda: output_codes(_clipped_early),
+    "shifted_after_clip": lambda: output_codes(_shifted_after_clip),
+    "far": lambda distance: output_codes(lambda codes, p: _far(codes, p, distance)),
     "accumulator": lambda bits: kernel(accumulator(bits)),
-    "clip_half": lambda: _in_codes(lambda codes, p: codes.clamp(max=(p.outputs["y"].qmax + 1) // 2 - 1)),
-    "clamp_top": lambda top: _in_codes(lambda codes, _: codes.clamp(max=top)),
-    "clamp_low": lambda low: _in_codes(lambda codes, _: codes.clamp(min=low)),
-    "clamp_zero": lambda: _in_codes(lambda codes, p: codes.clamp(min=max(0, p.outputs["y"].qmin))),
-    "to_first": lambda: _in_codes(lambda codes, p: _filled(codes, p, "first")),
-    "to_zero": lambda: _in_codes(lambda codes, p: _filled(codes, p, "zero")),
+    "clip_half": lambda: output_codes(lambda codes, p: codes.clamp(max=(p.outputs["y"].qmax + 1) // 2 - 1)),
+    "clamp_top": lambda top: output_codes(lambda codes, _: codes.clamp(max=top)),
+    "clamp_low": lambda low: output_codes(lambda codes, _: codes.clamp(min=low)),
+    "clamp_zero": lambda: output_codes(lambda codes, p: codes.clamp(min=max(0, p.outputs["y"].qmin))),
+    "to_first": lambda: output_codes(lambda codes, p: _filled(codes, p, "first")),
+    "to_zero": lambda: output_codes(lambda codes, p: _filled(codes, p, "zero")),
     "every": _every,
     "roll": _rolled,
     "drop_last": _without_last,
@@ -417,12 +344,5 @@ SUMS: Mapping[str, Callable[..., Wrap]] = {
     "correction_in_float32": lambda: sums(_correction_in_float32),
 }
 """Effects on exact sums, before they become codes."""
-RULES: Mapping[str, Callable[..., Wrap]] = {
-    "zeros_without_scale": lambda: _held(_all_zero),
-    "scale_below": lambda power: _held(lambda held: held.params.scale < 2.0**-power),
-    "bias_sign": lambda: _bias_sign,
-    "zero_point_truncated": lambda: _zero_point_truncated,
-}
-"""Effects on the quantize rule."""
 STATES = ("stale_tail",)
 """Effects that remember."""

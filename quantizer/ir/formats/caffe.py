@@ -15,8 +15,8 @@ from quantizer.core.reading import Readable
 from quantizer.core.wording import shown_path
 from quantizer.ir.formats import caffe_layers, caffe_more
 from quantizer.ir.formats import onnx as onnx_format
-from quantizer.ir.formats.caffe_layers import IR_VERSION, LAYERS, OPSET, Writer
 from quantizer.ir.formats.caffe_proto import OLD_TYPES, net_parameter
+from quantizer.ir.formats.caffe_writer import IR_VERSION, LAYERS, OPSET, Writer
 from quantizer.ir.graph import LARGEST, Graph
 
 FAMILIES = (caffe_layers, caffe_more)

@@ -13,7 +13,8 @@ import numpy as np
 from onnx import TensorProto
 
 from quantizer.core.errors import FormatError, UnsupportedError
-from quantizer.ir.formats.caffe_layers import Array, Writer, axis_of, blobs_of, layer_type, right_aligned, said
+from quantizer.ir.formats.caffe_layers import right_aligned
+from quantizer.ir.formats.caffe_writer import Array, Writer, axis_of, blobs_of, layer_type, said
 
 REDUCTIONS = {1: "ReduceSum", 2: "ReduceL1", 3: "ReduceSumSquare", 4: "ReduceMean"}
 WITHIN_CHANNEL = 1

@@ -10,6 +10,7 @@ import torch
 
 from quantizer.core.dtypes import DTYPES, DType, integer
 from quantizer.core.errors import UnsupportedError
+from quantizer.core.families import SEPARATE
 from quantizer.core.spec import Spec
 from quantizer.ir.formats.compass_mapping import FORMAT, SLOPES, slopes_of
 from quantizer.ir.formats.compass_params import AXES, TOP_SCALE, TOP_ZP, scale_of
@@ -17,7 +18,6 @@ from quantizer.ir.graph import AttrValue, Graph, Node, Tensor, container
 from quantizer.numerics.fused_activations import SLOPES as STORED_SLOPES
 from quantizer.numerics.powers_of_two import LEAST_FRACTION, logarithms, powers
 from quantizer.numerics.qparams import Bounds, Constant, Parameters, QParams, Rescale
-from quantizer.numerics.sums import SEPARATE
 
 SHIFT_TYPE = DTYPES["int8"]
 FACTOR_TYPE = DTYPES["uint16"]

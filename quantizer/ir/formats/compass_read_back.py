@@ -9,6 +9,7 @@ from typing import cast
 import torch
 
 from quantizer.core.errors import GraphError
+from quantizer.core.families import SEPARATE
 from quantizer.core.platforms import NARROW_BITS, Platform
 from quantizer.core.shapes import channel_axis, infer_shapes, variables
 from quantizer.core.spec import Spec
@@ -22,7 +23,6 @@ from quantizer.numerics.fused_activations import RELAY_BITS, STAGED
 from quantizer.numerics.powers_of_two import LEAST_FRACTION
 from quantizer.numerics.qparams import Bounds, Constant, Parameters, QParams, Rescale, Slope, Table
 from quantizer.numerics.roots import inverse_root_table
-from quantizer.numerics.sums import SEPARATE
 
 ACCUMULATOR_BITS = 48
 """Width of the sums. The platform declares the result of an overflow."""

@@ -140,6 +140,21 @@ def _quant(
     return graph.add("top.Conv", [x, weight, bias], attrs, result, out_name=out_name)[0]
 
 
+def _conv_int(
+    rank: int,
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    windows: tuple[Sizes, Sizes, Sizes, int],
+    zeros: tuple[Numbers, Numbers],
+    out_dtype: str | None,
+    out_name: str | None,
+) -> Tensor:
+    _integers(rank, x, weight, bias)
+    attrs = _windows(weight, rank, *windows)
+    return _int_sum("top.Conv", x, weight, bias, attrs, windows[-1], *zeros, out_dtype, out_name)
+
+
 @operator("NN/matrix")
 def conv(
     input: Tensor,
@@ -231,9 +246,8 @@ def conv_int(
     out_name: str | None = None,
 ) -> Tensor:
     """Sum codes less their zero points times the weight's exactly, plus an int32 bias; padding is the zero point."""
-    _integers(2, input, weight, bias)
-    attrs = _windows(weight, 2, stride, dilation, pad, group)
-    return _int_sum("top.Conv", input, weight, bias, attrs, group, input_zp, weight_zp, out_dtype, out_name)
+    windows, zeros = (stride, dilation, pad, group), (input_zp, weight_zp)
+    return _conv_int(2, input, weight, bias, windows, zeros, out_dtype, out_name)
 
 
 @operator("NN/matrix")
@@ -251,9 +265,8 @@ def conv3d_int(
     out_name: str | None = None,
 ) -> Tensor:
     """Do as conv_int does over three spatial axes."""
-    _integers(3, input, weight, bias)
-    attrs = _windows(weight, 3, stride, dilation, pad, group)
-    return _int_sum("top.Conv", input, weight, bias, attrs, group, input_zp, weight_zp, out_dtype, out_name)
+    windows, zeros = (stride, dilation, pad, group), (input_zp, weight_zp)
+    return _conv_int(3, input, weight, bias, windows, zeros, out_dtype, out_name)
 
 
 @operator("NN/matrix")

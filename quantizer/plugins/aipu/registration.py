@@ -9,7 +9,7 @@ from enum import Enum
 from typing import Any, Literal, TypeVar
 
 from quantizer.core.errors import PluginError
-from quantizer.ops import parse_version
+from quantizer.core.version_numbers import parse_version
 from quantizer.plugins.aipu.optypes import OpTypeValue, forget_optypes, known_optypes
 
 Kind = Literal["forward", "quantize"]

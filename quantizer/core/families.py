@@ -1,0 +1,8 @@
+"""Facts about families of operators that kernels and checks both read."""
+
+from __future__ import annotations
+
+SEPARATE = ("concatenation",)
+"""Families that rescale each operand to the output separately. Other families bring operands to one scale first."""
+OWN_MULTIPLIERS = (*SEPARATE, "comparison", "selection")
+"""Families whose operands each have their own multiplier to the output's scale."""

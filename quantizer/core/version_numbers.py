@@ -1,0 +1,19 @@
+"""Version numbers of registered functions."""
+
+from __future__ import annotations
+
+import re
+
+from quantizer.core.errors import PluginError
+
+_VERSION = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9}){0,9}")
+
+
+def parse_version(text: str) -> tuple[int, ...]:
+    """Return a version that compares as a version: 1.10 is above 1.9."""
+    if not _VERSION.fullmatch(str(text)):
+        raise PluginError(f"version {str(text)[:40]!r}: must be numbers joined by dots, such as '1.0' or '2.10'.")
+    parts = tuple(int(part) for part in str(text).split("."))
+    while len(parts) > 1 and parts[-1] == 0:
+        parts = parts[:-1]
+    return parts

@@ -1,0 +1,169 @@
+"""What every reader of Caffe layers writes with: the graph under construction, and fields of a layer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from onnx import NodeProto, TensorProto, checker, helper, numpy_helper, shape_inference
+
+from quantizer.core.errors import FormatError, GraphError, UnsupportedError
+from quantizer.ir.formats.onnx_fatal import refuse_fatal
+
+Array = np.ndarray[Any, Any]
+Layer = Callable[["Writer", Any, list[Array]], None]
+LAYERS: dict[str, Layer] = {}
+LARGEST_SIZE = 1 << 24
+OPSET, IR_VERSION = 13, 8
+
+
+class Writer:
+    """Collects nodes and constants; a layer that writes into its own bottom makes a new tensor."""
+
+    def __init__(self) -> None:
+        self.nodes: list[NodeProto] = []
+        self.constants: dict[str, Array] = {}
+        self.inputs: dict[str, tuple[int, ...]] = {}
+        self.ranks: dict[str, int] = {}
+        """Number of axes of each tensor."""
+        self.known: dict[str, list[int]] = {}
+        """Shapes that ONNX's shape inference gets wrong: it keeps pools' windows that begin beyond their operand."""
+        self._now: dict[str, str] = {}
+        """Caffe's blob -> the tensor that it is at present."""
+
+    def add_input(self, name: str, shape: Sequence[int]) -> None:
+        """Declare an input."""
+        if not shape or not all(0 < size <= LARGEST_SIZE for size in shape):
+            raise FormatError(f"input {name!r} has shape {list(shape)}: every size must lie in [1, {LARGEST_SIZE}].")
+        if name in self._now:
+            raise GraphError(f"blob {name!r} is made twice: rename one.")
+        self.inputs[name], self._now[name], self.ranks[name] = tuple(int(size) for size in shape), name, len(shape)
+
+    def read(self, layer: Any, count: int | None = 1) -> list[str]:
+        """Return the tensors that a layer reads; *count*: their required number, None for one or more."""
+        if len(layer.bottom) != count and not (count is None and layer.bottom):
+            raise GraphError(f"{len(layer.bottom)} bottoms: must be {'at least 1' if count is None else count}.")
+        for name in layer.bottom:
+            if name not in self._now:
+                raise GraphError(f"bottom {name!r}: no layer before it makes it.")
+        return [self._now[name] for name in layer.bottom]
+
+    def free(self, name: str) -> str:
+        """Return a name that no tensor has."""
+        found, count = name, 1
+        taken = {*self.ranks, *self.constants}
+        while found in taken:
+            count += 1
+            found = f"{name}_{count}"
+        return found
+
+    def constant(self, layer: Any, key: str, values: Array) -> str:
+        """Add a constant of a layer."""
+        name = self.free(f"{layer.name}.{key}")
+        self.constants[name] = np.asarray(values, order="C")
+        return name
+
+    def inner(self, layer: Any, op: str, inputs: Sequence[str], rank: int, **attrs: Any) -> str:
+        """Add a node with a result that only this layer reads."""
+        made = self.free(f"{layer.name}#{op}")
+        return self._node(made, op, inputs, made, rank, attrs)
+
+    def make(self, layer: Any, op: str, inputs: Sequence[str], rank: int, **attrs: Any) -> str:
+        """Add the node that makes the layer's top; return its tensor."""
+        top = self._top(layer)
+        made = self.free(top)
+        self._node(layer.name, op, inputs, made, rank, attrs)
+        self._now[top] = made
+        return made
+
+    def make_several(self, layer: Any, op: str, inputs: Sequence[str], rank: int, **attrs: Any) -> None:
+        """Add the node that makes all of the layer's tops."""
+        made: list[str] = []
+        for top in [self._named(layer, name) for name in layer.top]:
+            made.append(self.free(top))
+            self.ranks[made[-1]] = rank
+            self._now[top] = made[-1]
+        self.nodes.append(helper.make_node(op, list(inputs), made, name=layer.name, **attrs))
+
+    def several(self, layer: Any, tensors: Sequence[str]) -> None:
+        """Let the layer's tops be tensors that are there."""
+        for top, tensor in zip([self._named(layer, name) for name in layer.top], tensors, strict=True):
+            self._now[top] = tensor
+
+    def same(self, layer: Any, tensor: str) -> None:
+        """Let the layer's top be a tensor that is there."""
+        self._now[self._top(layer)] = tensor
+
+    def _top(self, layer: Any) -> str:
+        if len(layer.top) != 1:
+            raise UnsupportedError(f"{len(layer.top)} tops: must be 1.")
+        return self._named(layer, layer.top[0])
+
+    def _named(self, layer: Any, name: str) -> str:
+        if name in self._now and name not in layer.bottom:
+            raise GraphError(f"blob {name!r} is made twice: rename one.")
+        return name
+
+    def _node(self, name: str, op: str, inputs: Sequence[str], made: str, rank: int, attrs: dict[str, Any]) -> str:
+        self.nodes.append(helper.make_node(op, list(inputs), [made], name=name, **attrs))
+        self.ranks[made] = rank
+        return made
+
+    def sizes(self, tensor: str) -> list[int] | None:
+        """Return the shape of a tensor by ONNX's shape inference over the nodes so far; None if it does not follow.
+
+        Only constants that can hold a shape keep their values.
+        """
+        held = {n: v for n, v in self.constants.items() if v.dtype == np.int64}
+        shapes = {**self.inputs, **{n: v.shape for n, v in self.constants.items() if n not in held}, **self.known}
+        given = [helper.make_tensor_value_info(n, TensorProto.FLOAT, list(shape)) for n, shape in shapes.items()]
+        nodes = [node for node in self.nodes if node.output[0] not in self.known]
+        nodes.append(helper.make_node("Identity", [tensor], ["#"]))
+        made = [helper.make_tensor_value_info("#", TensorProto.FLOAT, [None] * self.ranks[tensor])]
+        kept = [numpy_helper.from_array(v, n) for n, v in held.items()]
+        graph = helper.make_graph(nodes, "sizes", given, made, kept)
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION)
+        try:
+            checker.check_model(model)
+            follow = refuse_fatal(model, tensor)
+            shape = shape_inference.infer_shapes(model, data_prop=follow).graph.output[0].type.tensor_type.shape
+        except Exception:  # noqa: BLE001 - what is wrong with a node is said once the network is whole
+            return None
+        found = [axis.dim_value for axis in shape.dim]
+        return found if len(found) == self.ranks[tensor] and all(found) else None
+
+    def outputs(self) -> list[str]:
+        """Return the tensors that no layer reads, in order."""
+        read = {name for node in self.nodes for name in node.input}
+        return [name for node in self.nodes for name in node.output if name not in read]
+
+
+def layer_type(name: str) -> Callable[[Layer], Layer]:
+    """Register the decorated function for layers of a type."""
+
+    def register(function: Layer) -> Layer:
+        LAYERS[name] = function
+        return function
+
+    return register
+
+
+def blobs_of(blobs: list[Array], count: int) -> list[Array]:
+    """Return the constants of a layer, as many as it must have."""
+    if len(blobs) != count:
+        raise FormatError(f"the caffemodel has {len(blobs)} blobs for it: must have {count}.")
+    return blobs
+
+
+def axis_of(param: Any, default: int, rank: int, key: str = "axis") -> int:
+    """Return the axis that a layer names, from 0 on."""
+    axis: int = getattr(param, key) if param.HasField(key) else default
+    if not -rank <= axis < rank:
+        raise FormatError(f"{key}={axis}: must lie in [{-rank}, {rank - 1}].")
+    return axis % rank
+
+
+def said(param: Any, key: str, default: Any) -> Any:
+    """Return a field, or Caffe's default."""
+    return getattr(param, key) if param.HasField(key) else default
