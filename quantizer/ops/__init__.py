@@ -128,7 +128,7 @@ class Registry:
                 raise PluginError(f"operator {entry.op!r}: {rule}.")
             entry = replace(entry, function=shielded(entry.function))
         key = (entry.op, entry.kind, entry.platform)
-        known = self.entries.setdefault(key, [])
+        known = self.entries.get(key, [])
         for other in known:
             if other.version == entry.version and other.apart and self.origin is None:
                 return  # pytest imports the package around a spec file, a plugin's too, whose functions run elsewhere

@@ -1,9 +1,9 @@
 """Quantized ONNX graphs on integers: each operator that a platform has runs by that platform's integer function.
 
 Between quantizations an ONNX model computes in float. The parameters of every tensor are read from the quantizations.
-If operands and result of a registry operator have parameters and a scheme of the platform fits, the platform provides
-the operator's numbers. Operations that the platform does not declare stay float, on the values
-of codes, and their results are quantized.
+If operands and result of a registry operator have parameters and a scheme of the platform fits, the operator gets the
+numbers that the platform provides for them. Operations that the platform does not declare stay float, on the values of
+codes, and their results are quantized.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 A plugin or an engine must not change the files that judge it: specs, goldens, conftest.py, this package, imported
 modules, files that Python runs at its start, or modules that it would import from a folder of the run. If it changes
 its own file, it is no longer the file that a statement names. Files are recognized by size, inode and times. A run
-with a changed file is not whole. They are some 5,000, looked at three times a run, so that their
-paths are texts: objects of pathlib cost more than the run of a small operator.
+with a changed file is not whole. Some 5,000 files are looked at three times a run. Their paths are therefore
+texts: objects of pathlib cost more than the run of a small operator.
 """
 
 from __future__ import annotations

@@ -2,9 +2,8 @@
 
 A kernel takes the operands in ONNX's order (None for an absent one) and the attributes by ONNX's names. It raises
 UnsupportedError for cases that it does not compute exactly as ONNX. Beside attributes it may ask for `since` (the
-version of the operator),
-`made` (how many outputs are wanted), `op` (the node) and `ctx`. Where an operator of the registry computes the same,
-its function in `mapped` says so and the registry's reference runs.
+version of the operator), `made` (how many outputs are wanted), `op` (the node) and `ctx`. Where an operator of the
+registry computes the same, its function in `mapped` says so and the registry's reference runs.
 """
 
 from __future__ import annotations
