@@ -94,13 +94,25 @@ def test_a_job_that_ends_the_process_of_several_is_blamed_alone(
     worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     several = [job(0), job(1), job(0, b"another")]
-    assert worker.run_each(several) is None
-    assert worker.run(several[0])[0].tolist() == [0]
+    results = worker.run_each(several)
+    assert results is not None
+    first, bad, last = results
+    assert first()[0].tolist() == last()[0].tolist() == [0]
     with pytest.raises(EngineError, match="the engine was killed by SIGSEGV"):
-        worker.run(several[1])
-    assert worker.run(several[2])[0].tolist() == [0]
+        bad()
     monkeypatch.setattr(worker, "_asked", None)  # it is known: nobody is asked
     assert worker.run_each(several) is None
+
+
+def test_a_process_that_ends_in_a_message_and_for_no_job_alone_fails_all_of_them(
+    worker: Worker, tmp_path: Path
+) -> None:
+    results = worker.run_each([job(0), job(5, str(tmp_path / "once").encode()), job(0, b"another")])
+    assert results is not None
+    text = r"the engine ended with exit code 7.*, in a message of 3 jobs, none of which does so alone"
+    for result in results:
+        with pytest.raises(EngineError, match=text):
+            result()
 
 
 def test_a_model_that_does_not_load_is_an_error(worker: Worker) -> None:

@@ -100,8 +100,8 @@ class ExternalEngine:
     def run_each(self, several: Sequence[Asked]) -> list[Callable[[], Tensor]]:
         """Ask for *several* runs in one message; return for each a function that gives its codes or float result.
 
-        The function raises what `run` or `run_float` raises. It is called at most once. A command of the user's gets
-        one run in a message: nothing says that it can take several.
+        The function raises what `run` or `run_float` raises. A command of the user's gets one run in a message:
+        nothing says that it can take several.
         """
         lowered = [self._lowered_or_error(asked) for asked in several]
         jobs = [one.job for one in lowered if isinstance(one, Lowered)]

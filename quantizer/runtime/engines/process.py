@@ -6,6 +6,7 @@ import functools
 import hashlib
 import os
 import sys
+import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -105,17 +106,22 @@ class Worker:
     def run_each(self, jobs: Sequence[Job]) -> list[Callable[[], tuple[Array, ...]]] | None:
         """Ask for *jobs* in one message; return for each a function that gives its outputs, or raises, as `run` does.
 
-        None if there are no replies, or the jobs are too large for one message: each of them must run alone. If the
-        process ended, nothing says by which job.
+        None if the process does not start, or the jobs are too large for one message: each of them must run alone. If
+        the process ended or its replies cannot be read, each job runs again alone.
         """
         size = sum(len(job.model) + sum(values.nbytes for values in job.feeds.values()) for job in jobs)
         if size > MOST_BYTES or (self._fatal and not self._fatal.keys().isdisjoint(map(_digest, jobs))):
             return None
         try:
             return [functools.partial(_outputs, reply) for reply in self._asked(jobs)]
-        except (DiedError, EngineError, FormatError):
-            self.close()
+        except EngineError:
             return None
+        except DiedError as err:
+            self.close()
+            return self._run_apart(jobs, f"{err}", slow=isinstance(err, StoppedError))
+        except FormatError as err:
+            self.close()
+            return self._run_apart(jobs, f"answered with {err}", slow=False)
 
     def greeting(self) -> Greeting:
         """Return the worker's greeting; EngineError if it does not start or sends nothing readable."""
@@ -135,6 +141,29 @@ class Worker:
         if child is not None:
             self._left += child.close()
         return self._left
+
+    def _run_apart(self, jobs: Sequence[Job], why: str, *, slow: bool) -> list[Callable[[], tuple[Array, ...]]]:
+        """Run *jobs* one by one, after a message with all of them ended the process; *why* says how it ended.
+
+        If no job does so alone, nothing says which one did: all of them fail. But a message that was *slow* may have
+        been too much for one answer, if the jobs alone took longer than one answer may.
+        """
+        began = time.monotonic()
+        found = [self._settled(job) for job in jobs]
+        took = time.monotonic() - began
+        digests = [*map(_digest, jobs)]
+        if not self._fatal.keys().isdisjoint(digests) or (slow and took > self._limits.patience):
+            return found
+        text = f"the engine {why}, in a message of {len(jobs)} jobs, none of which does so alone"
+        return [functools.partial(self._fail, digest, text) for digest in digests]
+
+    def _settled(self, job: Job) -> Callable[[], tuple[Array, ...]]:
+        """Run *job* now; return a function that gives its outputs, or raises."""
+        try:
+            outputs = self.run(job)
+        except (EngineError, RefusedError) as err:
+            return functools.partial(_raised, err)
+        return lambda: outputs
 
     def _asked(self, jobs: Sequence[Job]) -> list[Reply]:
         if self._child is None:
@@ -184,6 +213,10 @@ def close_all() -> int:
 def greeted(command: tuple[str, ...]) -> Greeting:
     """Return the greeting of the worker that *command* starts; EngineError if it does not start. Asked once."""
     return Worker("", command=command).greeting()
+
+
+def _raised(err: Exception) -> NoReturn:
+    raise err
 
 
 def _outputs(reply: Reply) -> tuple[Array, ...]:

@@ -4,12 +4,13 @@ import os
 import signal
 import sys
 import time
+from pathlib import Path
 
 
 def load(model, options):
     if model == b"broken":
         raise ValueError("no such model")
-    return [0]
+    return [0, model]
 
 
 def run(session, feeds):
@@ -29,5 +30,8 @@ def run(session, feeds):
         case 3:
             raise RuntimeError("first line\nsecond line")
         case 4:
+            os._exit(7)
+        case 5 if not Path(session[1].decode()).exists():  # once
+            Path(session[1].decode()).touch()
             os._exit(7)
     return []
