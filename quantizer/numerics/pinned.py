@@ -8,7 +8,7 @@ Six kinds of float32 operations are replaced. For all other operations torch giv
 * Functions and products of MKL: MKL's, on the branch that every processor has. Without MKL they are rounded from
   float64 and added in order.
 * Functions for which MKL uses an approximation of the processor: the root is correctly rounded; log10, asin, acos and
-atan are rounded from float64.
+  atan are rounded from float64.
 * Functions of torch's mkldnn, and normalizations: in float64, rounded once.
 """
 
