@@ -21,6 +21,7 @@ from quantizer.conformance.judging.judge import judge
 from quantizer.conformance.judging.schedule import Sample, Schedule
 from quantizer.conformance.setup.session import Session
 from quantizer.conformance.target import Target
+from quantizer.conformance.trials.once import once
 from quantizer.conformance.trials.trial import Array, Trial
 from quantizer.core.case import Case
 from quantizer.core.errors import QuantizerError
@@ -231,7 +232,9 @@ def anew(trial: Trial, kind: Kind) -> Trial:
     other = copy.copy(trial)
     kept = _KEPT.get(kind, (*_HANDED, "outcome"))
     other.__dict__ = {
-        name: value for name, value in trial.__dict__.items() if name in kept or not _computed(trial, name)
+        name: value
+        for name, value in trial.__dict__.items()
+        if (name in kept and not isinstance(value, Exception)) or not _computed(trial, name)
     }
     other.shared, other.matches = {}, {}
     if "parameters" in other.__dict__:
@@ -241,7 +244,7 @@ def anew(trial: Trial, kind: Kind) -> Trial:
 
 def _computed(trial: Trial, name: str) -> bool:
     """Return whether a trial computes this attribute on demand; the other attributes were given to it."""
-    return isinstance(getattr(type(trial), name, None), cached_property)
+    return isinstance(getattr(type(trial), name, None), cached_property | once)
 
 
 def _copied(parameters: Parameters) -> Parameters:
