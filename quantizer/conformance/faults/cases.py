@@ -13,6 +13,7 @@ from quantizer.conformance.generation.examples import example_case
 from quantizer.conformance.generation.extra_cases import EXTRA_CASES
 from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.generation.stacks import row_case
+from quantizer.conformance.generation.zero_points import zero_points
 from quantizer.conformance.setup.session import Session
 from quantizer.conformance.target import Target
 from quantizer.core.case import Case
@@ -37,6 +38,7 @@ def number_of_cases(session: Session, op: str) -> int:
         + len(covering_rows_of(everything, target))
         + sum(len(several(target)) for several in EXTRA_CASES)
         + sum(1 for _ in conditions(everything, target))
+        + len(zero_points(everything, target))
         for target in everything
     )
 
@@ -94,3 +96,4 @@ def _explicit(target: Target, everything: Sequence[Target]) -> Iterator[Case]:
     for several in EXTRA_CASES:
         yield from several(target)
     yield from conditions(everything, target)
+    yield from zero_points(everything, target)

@@ -8,9 +8,11 @@ from quantizer.conformance.generation.deep import cancelling_and_wide, deep
 from quantizer.conformance.generation.edge_numbers import edge_numbers
 from quantizer.conformance.generation.exhaustive import exhaustive_cases
 from quantizer.conformance.generation.first_broadcast import first_broadcast
+from quantizer.conformance.generation.last_of_row import last_of_row
 from quantizer.conformance.generation.long_windows import long_windows
 from quantizer.conformance.generation.near_ties import near_ties
 from quantizer.conformance.generation.one_difference import one_difference_cases
+from quantizer.conformance.generation.past_blocks import past_blocks
 from quantizer.conformance.generation.patterned import patterned
 from quantizer.conformance.generation.scaled import one_sided, scaled
 from quantizer.conformance.generation.twice_rounded import twice_rounded
@@ -34,4 +36,6 @@ EXTRA_CASES: tuple[Callable[[Target], list[Case]], ...] = (
     edge_numbers,
     patterned,
     first_broadcast,
+    past_blocks,
+    last_of_row,
 )

@@ -214,6 +214,8 @@ PATTERNS: tuple[Callable[[Site], Array], ...] = (
     _steps,
 )
 """Patterns of an activation: sorted, alternating signs, one value at an end, constant rows, all values at an end."""
+LAST_ALONE = 4
+"""The place in PATTERNS of zeros with one value in the last place."""
 
 
 def patterns(site: Site) -> Array:

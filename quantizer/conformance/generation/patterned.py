@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from quantizer.conformance.generation.builder import build_case, complete
 from quantizer.conformance.generation.choice_sources import HashChoices
-from quantizer.conformance.generation.fillers import PATTERNS
+from quantizer.conformance.generation.fillers import LAST_ALONE, PATTERNS
 from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.generation.ranges import activation_of, range_of
 from quantizer.conformance.generation.units import Unit, bound_with, units
@@ -21,7 +21,7 @@ PAST = 3
 """Row of the case in which an axis is longer than a vector: the largest of a row lies past the last whole vector."""
 VECTOR = 16
 """Elements of a vector at least."""
-AT_END = (0, 1, 4)
+AT_END = (0, 1, LAST_ALONE)
 """Its patterns, places in PATTERNS: rising, falling, or alone in the last place."""
 TRIES = 8
 """Sizes that may turn out illegal or too large, before the case has drawn sizes."""

@@ -19,6 +19,7 @@ from quantizer.conformance.generation.conditions import conditions, every_condit
 from quantizer.conformance.generation.examples import example_case
 from quantizer.conformance.generation.extra_cases import EXTRA_CASES
 from quantizer.conformance.generation.stacks import row_case, seeded_case
+from quantizer.conformance.generation.zero_points import zero_points
 from quantizer.conformance.judging.canary import Witness, witness
 from quantizer.conformance.judging.judge import concerns, is_overruled, judge, judged
 from quantizer.conformance.judging.recorder import Recorder
@@ -126,7 +127,7 @@ class Runner:
         strong = PROFILES[self._state.options.profile].strong
         dealing = every_condition if strong else conditions
         everything = self.session.all_targets(self._spec)
-        for case in self._built(lambda: list(dealing(everything, self._target))):
+        for case in self._built(lambda: [*dealing(everything, self._target), *zero_points(everything, self._target)]):
             self._later(case, figures=False)
         self._run_waiting()
         self._reach_the_rest()

@@ -1,0 +1,83 @@
+"""Cases in which the element that decides lies in the last place of a row longer than two vectors.
+
+Kernels compare whole vectors first and the rest of a row afterwards, or not at all. Random data have their largest
+element there once in the length of the row.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import torch
+
+from quantizer.conformance.generation.builder import complete
+from quantizer.conformance.generation.choice_sources import HashChoices
+from quantizer.conformance.generation.fillers import LAST_ALONE, PATTERNS
+from quantizer.conformance.generation.hashing import key
+from quantizer.conformance.generation.units import Unit, batch_of, bound_with, is_ours
+from quantizer.conformance.target import Target
+from quantizer.core.case import Case
+from quantizer.core.shapes import infer_shapes
+
+VECTOR = 32
+SIZES = (33, 40, 47, 65)
+"""Places of a row: a rest of one, of half a vector, of all but one, and two vectors and a rest."""
+TRIES = 8
+"""Choices for each long axis: strides may pass over the last element, and an attribute may name another axis."""
+SIGNS = (1.0, -1.0)
+"""The largest element decides, or the smallest."""
+SHARE = 0.25
+"""The other end of the range, as a share of the end at which the element lies."""
+
+
+def last_of_row(target: Target) -> list[Case]:
+    """Return a case of a target whose operator selects an element of a row, or its place: maxima and minima."""
+    spec = target.spec
+    values = [name for name in spec.activations if spec.inputs[name].kind == "value"]
+    if spec.error_model.kind not in ("index", "movement") or list(spec.inputs) != values or not is_ours(spec):
+        return []
+    return next(([case] for case, sign in _candidates(target) if decides(target, case, sign)), [])
+
+
+def _candidates(target: Target) -> Iterator[tuple[Case, float]]:
+    """Yield cases with one long axis, or a long kernel, whose row is longer than VECTOR."""
+    spec = target.spec
+    kernels = [Unit("kernel", 0, 2)] if "kernel" in spec.attrs else []
+    axes = [Unit(n, 0, place) for n, domain in spec.dims.items() if domain.type == "shape" for place in (2, 0, 1)]
+    sizes = [Unit(n, 0) for n, domain in spec.dims.items() if domain.type == "int" and n != batch_of(spec)]
+    (name,) = spec.inputs
+    for step, long in enumerate((kernels or [*axes, *sizes[::-1]]) * TRIES):
+        number = key(step, target.id, "last_of_row")
+        unit = Unit(long.name, SIZES[number % len(SIZES)], long.place)
+        chooser = HashChoices(number, {"data": "patterns", "tiles": "untiled"})
+        bound = bound_with(spec, {unit.name: unit}, chooser)
+        if bound is None:
+            continue
+        seed = number % (1 << 31) // len(PATTERNS) * len(PATTERNS) + LAST_ALONE
+        for sign in SIGNS:
+            span = (-SHARE, 1.0) if sign > 0 else (-1.0, SHARE)
+            case = complete(target, bound, [name], "patterns", seed, chooser, {name: span})
+            if row_of(target, case) > VECTOR:
+                yield case, sign
+
+
+def row_of(target: Target, case: Case) -> int:
+    """Return how many elements an element of the output is selected from."""
+    spec, (shape,) = target.spec, case.shapes.values()
+    if "kernel" in spec.attrs:
+        return math.prod(case.attrs["kernel"])
+    out = next(iter(infer_shapes(spec, case.shapes, case.attrs).values()))
+    return math.prod(shape) // max(math.prod(out), 1)
+
+
+def decides(target: Target, case: Case, sign: float) -> bool:
+    """Return whether the last element decides where it alone differs from 0, and so does the first one."""
+    ((name, shape),) = case.shapes.items()
+    made = []
+    for place in (-1, 0):
+        values = torch.zeros(math.prod(shape), dtype=torch.float64)
+        values[place] = sign
+        made.append(float(target.reference({name: values.reshape(shape)}, case).reshape(-1)[place]))
+    expected = [row_of(target, case) - 1.0, 0.0] if target.spec.error_model.kind == "index" else [sign, sign]
+    return made == expected
