@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,6 +15,7 @@ import torch
 from quantizer.conformance.generation.builder import build_case
 from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.judging.judge import concerns, judge, known_defect
+from quantizer.conformance.judging.recorder import Recorder
 from quantizer.conformance.setup.options import Options
 from quantizer.conformance.setup.session import open_session
 from quantizer.conformance.target import Target
@@ -23,8 +26,9 @@ from quantizer.core.defects import Defect, check_defects
 from quantizer.core.errors import EngineError, RefusedError, UnsupportedError
 from quantizer.core.library import load_library
 from quantizer.core.processor import instructions
+from quantizer.core.record import Record
 from quantizer.core.rooms import engines
-from quantizer.core.verdict import CHECKS
+from quantizer.core.verdict import CHECKS, Worst
 from quantizer.ops import REGISTRY, load_built_ins
 from quantizer.runtime.engines import catalogue
 from quantizer.runtime.engines.builtin import BuiltinEngine
@@ -361,3 +365,21 @@ def test_a_refusal_in_one_check_is_a_gap_of_that_check() -> None:
     with pytest.raises(RefusedError):
         judged = Trial(where, case, ENGINE)
         judged.run_float(judged.call, judged.tensors)
+
+
+def test_what_an_unstable_defect_covers_does_not_depend_on_the_run() -> None:
+    """By chance an unstable result passes a check. Its case covers what it covers in a run where the check fails."""
+    judged = trial("add", seed=3)
+    judged = judged.under_platform(
+        judged.target.platform.model_copy(update={"defects": [defect(unstable=True, checks=["engine", "accuracy"])]})
+    )
+    by_chance = judge(judged, ("engine", "accuracy"))
+    worst = Worst("y", (0,), expected="0", got="9", allowed="0")
+    seen = [replace(verdict, ratio=math.inf, worst=worst) for verdict in by_chance]
+    ended = [replace(verdict, ratio=math.inf) for verdict in by_chance]
+    covered = []
+    for verdicts in (by_chance, seen, ended):
+        recorder = Recorder(Record(id="add", op="add", kind="cases", outcome="passed"))
+        recorder.add(judged, verdicts)
+        covered.append({entry for entry in recorder.coverage if entry.startswith("data=")})
+    assert covered[0] == covered[1] != covered[2] == set()

@@ -51,9 +51,9 @@ class Recorder:
         return frozenset(self._coverage)
 
     def add(self, trial: Trial, verdicts: Sequence[Verdict], *, figures: bool = True) -> None:
-        """Add the verdicts and coverage of one case; *figures*.
+        """Add the verdicts and coverage of one case; with *figures*, also its SQNR and error.
 
-        Also add its SQNR and error (for a stack, of its first part).
+        Of a stack, the figures are those of its first part.
 
         Cases at the ends of the possible parameters have no ratio: their worst would hide a regression of all others.
         """
@@ -65,7 +65,7 @@ class Recorder:
         reached = coverage(trial.target, trial.case)
         failing = any(verdict.failing for verdict in verdicts)
         open_ = {name for name in trial.case.data.sets if f"data={name}" not in self._coverage}
-        nothing = failing or any(verdict.status == "defect" and verdict.worst is None for verdict in verdicts)
+        nothing = failing or any(_is_without_codes(verdict) for verdict in verdicts)
         lost = open_ if nothing else missed_targets(trial, open_)
         reached -= {f"data={name}" for name in lost}
         self._coverage |= reached
@@ -104,6 +104,15 @@ class Recorder:
             metrics=metrics,
             failure=failure,
         )
+
+
+def _is_without_codes(verdict: Verdict) -> bool:
+    """Return whether a declared defect left nothing to compare: the function raised or its process ended.
+
+    By an unstable defect, a check that passes also counts as a defect. It has codes, so what it covers does not depend
+    on the run.
+    """
+    return verdict.status == "defect" and verdict.worst is None and math.isinf(verdict.ratio)
 
 
 def _added(known: CheckRecord, verdict: Verdict) -> CheckRecord:
