@@ -45,6 +45,11 @@ def _zeros(session, op):
     return found
 
 
+def _is_end(known, zero: str, first: str, last: str) -> bool:
+    """Compass's zero points of products keep one code away from the ends."""
+    return min(abs(known[zero] - known[first]), abs(known[zero] - known[last])) <= 1
+
+
 @pytest.mark.parametrize("op", ["fully_connected", "matmul", "conv2d", "add", "mul"])
 def test_every_platform_has_zero_points_of_0_and_at_both_ends(session, op: str) -> None:
     """Of operand and output together: 0 where codes have signs, otherwise their middle; and an end."""
@@ -53,8 +58,9 @@ def test_every_platform_has_zero_points_of_0_and_at_both_ends(session, op: str) 
     for known in found.values():
         middles = [0 if each["y_first"] < 0 else (each["y_last"] + 1) // 2 for each in known]
         assert any(each["zero"] == each["y_zero"] == middle for each, middle in zip(known, middles, strict=True))
-        ends = [each for each in known if each["y_zero"] in (each["y_first"], each["y_last"])]
-        assert any(each["zero"] in (each["first"], each["last"]) for each in ends)
+        assert any(
+            _is_end(each, "zero", "first", "last") and _is_end(each, "y_zero", "y_first", "y_last") for each in known
+        )
 
 
 @pytest.mark.parametrize("op", ["reshape", "concat", "max_pool2d"])
@@ -93,9 +99,7 @@ def test_an_example_past_all_blocks_stands_for_the_case(session) -> None:
         assert not any(past_blocks(target) for target in _targets(session, op))
 
 
-@pytest.mark.parametrize(
-    "op", ["argmax", "argmin", "max_pool2d", "global_max_pool2d", "reduce_max", "reduce_min"]
-)
+@pytest.mark.parametrize("op", ["argmax", "argmin", "max_pool2d", "global_max_pool2d", "reduce_max", "reduce_min"])
 def test_the_last_element_of_a_long_row_decides(session, op: str) -> None:
     """A function that leaves it out is wrong on the data of the case."""
     for target in _targets(session, op):

@@ -48,7 +48,9 @@ def test_a_declared_defect_of_a_fused_kernel_is_seen_in_its_graph(sessions):
 def _conclusive(sessions):
     """Return a softmax for which float32 allows one code, and which shows the declared defect if the version has it."""
     spec = GRAPHS["softmax_scales"]
-    found = {judging.judge_optimized(built, *sessions).status: built for built in (build(spec, c) for c in cases(spec, 8))}
+    found = {
+        judging.judge_optimized(built, *sessions).status: built for built in (build(spec, c) for c in cases(spec, 8))
+    }
     return found.get("defect") or found["pass"]
 
 

@@ -293,7 +293,9 @@ PLANTS = (
         "conv_relu_add",
         _both(_scale_of("relu", "z"), _scale_of("z", "relu")),
     ),
-    Plant("a product and its factors before softmax are rounded once", "softmax_scales", _unrounded("product", "scaled")),
+    Plant(
+        "a product and its factors before softmax are rounded once", "softmax_scales", _unrounded("product", "scaled")
+    ),
     Plant("softmax is read by 1/256 though its codes have another scale", "softmax_scales", _read_by("weights", 2**-8)),
     Plant("a requantization is folded into the wrong scale", "linear_relu_add", _quantized_by("relu", "sum")),
     Plant("zeros around an image have the zero point of the result", "pad_conv", _padded_with_zero_of("conv")),
