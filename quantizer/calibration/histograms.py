@@ -73,8 +73,7 @@ def least_square(counts: Tensor, low: float, high: float, codes: Grid) -> tuple[
     """Return the ends under which the squared error of quantization, of all bins at their middles, is least.
 
     counts [bins] over [low, high]: counts of magnitudes for symmetric codes, else of values. The error is computed on
-    the codes
-    that the range would really give (PPQ models half of their step).
+    the codes that the range would really give (PPQ models half of their step).
     """
     bins = counts.numel()
     width = (high - low) / bins

@@ -129,8 +129,7 @@ def weight_params(
 
     weights: float, any shape. axis: the channel axis, None for one scale for the tensor. group: that many
     neighbouring channels share their parameters under every granularity; 1 is per channel. block_axis: along which
-    the scheme's
-    blocks lie.
+    the scheme's blocks lie.
     """
     if part.granularity == "block":
         return _in_blocks(weights, part, rule, axis, block_axis)

@@ -21,8 +21,7 @@ def without_idle_layers(
     """Return the graph without Reshapes that keep shape, format and parameters.
 
     Its readers read its input instead. An output of the graph keeps its name: the layer before takes over the name,
-    unless it
-    makes an input or another output; then the Reshape stays. A Reshape that no layer reads stays as well.
+    unless it makes an input or another output; then the Reshape stays. A Reshape that no layer reads stays as well.
     """
     for name in [node.name for node in graph.order if node.op == "reshape"]:
         node = graph.node(name)

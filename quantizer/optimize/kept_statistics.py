@@ -47,8 +47,7 @@ def with_kept(gathered: Gathered, kept: Mapping[str, Statistics], path: Path, *,
     """Return *gathered* with its numbers replaced by those of *kept*, tensor by tensor.
 
     Statistics that a strategy needs and the file lacks are taken from this run. FormatError for a tensor that the
-    file does not
-    name, unless *lenient*.
+    file does not name, unless *lenient*.
     """
     missing = [name for name in gathered.tensors if name not in kept]
     if missing and not lenient:

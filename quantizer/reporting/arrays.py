@@ -2,8 +2,7 @@
 
 As its npz_compare does, it tries in this order: EQUAL, CLOSE (rtol 10**-order, atol 1e-8), SIMILAR (cosine and
 euclidean similarity strictly above their tolerances). It ignores missing common names, NaN and infinities, other
-shapes and
-other number formats; here each is a failure.
+shapes and other number formats; here each is a failure.
 """
 
 from __future__ import annotations

@@ -27,8 +27,7 @@ def render(
     """Return the report of a run, with at most *limit* worst items and *max_bytes*; its head says what was cut.
 
     *facts*: the facts of the run. *kills*: operator -> (faults killed, faults with an effect). *as_of*: the reference
-    day
-    for ages of exceptions; by default the day of the run's commit.
+    day for ages of exceptions; by default the day of the run's commit.
     """
     everything = sorted(records, key=lambda record: record.id)
     if not everything:

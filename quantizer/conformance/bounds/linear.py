@@ -41,8 +41,7 @@ def linear(
     f and f_abs take float64 arrays by name; f_abs is f with absolute coefficients and without a constant, so that
     |f(x') - f(x)| <= f_abs(|x' - x|). *terms*: the largest number of summands of one output element, for the rounding
     of the bound itself; None: the elements of all operands (no operator reads an element twice for one output
-    element). *centre*: f of the
-    values, where it is known.
+    element). *centre*: f of the values, where it is known.
     """
     count = sum(np.size(value) for value, _ in operands.values()) if terms is None else terms
     centre = f(**{name: value for name, (value, _) in operands.items()}) if centre is None else centre

@@ -43,8 +43,8 @@ def number_findings(trial: Trial) -> Iterator[Finding]:
 def codes(trial: Trial) -> Array:
     """Return the output codes that the provided numbers prescribe.
 
-    Distances become whole exponents, powers are added, and the sum's
-    logarithm, whole or to a half, is taken off every exponent.
+    Distances become whole exponents, powers are added, and the sum's logarithm, whole or to a half, is taken off
+    every exponent.
     """
     numbers, output = trial.parameters.numbers, trial.output
     values = trial.codes["x"].numpy().astype(np.int64)

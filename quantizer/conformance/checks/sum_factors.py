@@ -184,8 +184,7 @@ def declared_loss(trial: Trial, rescale: Rescale, name: str) -> float:
     """Return how far an operand's factor times the multiplier may be from s_x / s_y in the declared formats.
 
     Half a unit of the multiplier, which is at least half of 2**bits - 1, and of a factor's 15 bits, half a factor
-    times the multiplier, and half a unit
-    at the largest shift.
+    times the multiplier, and half a unit at the largest shift.
     """
     ratio = float(trial.parameters.inputs[name].scale) / float(trial.output.scale)
     one, shift = float(rescale.mantissa) * 2.0 ** -int(rescale.shift), int(rescale.shift)

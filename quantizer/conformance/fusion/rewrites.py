@@ -82,8 +82,7 @@ def _swapped(graph: Graph, first: str, second: str) -> Graph:
     """Return *graph* with *second*, which moves codes, before *first*.
 
     A movement keeps the parameters of its operand. So the moved operand has the parameters that the first node reads.
-    The results of the
-    first node keep their numbers, moved or not.
+    The results of the first node keep their numbers, moved or not.
     """
     a, b = graph.node(first), graph.node(second)
     source = graph.producers[str(a.inputs[0])]

@@ -33,9 +33,8 @@ def stacked(target: Target, case: Case, chooser: ChoiceSource, *, keeps: bool = 
     """Return *case* with more data sets, at most *most* in all, and with new tiles.
 
     keeps: return *case* unchanged if the stack would lose a class of coverage, such as a batch of one. Ranges,
-    constants and
-    the first data set are those of *case*. An operator with a plugin's reference has no stacks, because the domains
-    of its dimensions are limits.
+    constants and the first data set are those of *case*. An operator with a plugin's reference has no stacks, because
+    the domains of its dimensions are limits.
     """
     spec = target.spec
     if case.data.stack is not None or case.data.kept or case.data.set in ALONE or not is_ours(spec):

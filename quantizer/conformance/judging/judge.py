@@ -141,8 +141,7 @@ def _by_parts(trial: Trial, verdicts: Sequence[Verdict], checks: Sequence[str]) 
     """Return each part with its verdicts, then the whole if a check fails on it and on no part.
 
     If no part fails alone, each part is judged by its codes in the result of the whole stack. A failure is reported
-    for a part
-    that was run alone.
+    for a part that was run alone.
     """
     if _shares_hold(trial, verdicts):
         found = [(part, judge(part, checks)) for part in trial.parts]

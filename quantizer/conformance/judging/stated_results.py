@@ -42,11 +42,11 @@ def is_as_stated(defect: Defect, trial: Trial, check: str) -> bool:
     """Return whether the result that fails *check* is the one that *defect* states; True if it states none.
 
     The result is that of the float operator for `float`, of the tiles for `tiled`, else of the whole. A float result
-    lies no
-    farther from the right one than stated. On an enclosing platform codes lie in the intervals of the changed operands,
-    attributes, sums or errors; each run of `properties` lies in those of its own operands, or in the platform's. Else
-    codes are those of the built-in functions under the stated arithmetic, or as near as stated. Of `tiled`, float tiles
-    are judged too; on an enclosing platform no defect excuses runs that differ, or damaged operands.
+    lies no farther from the right one than stated. On an enclosing platform codes lie in the intervals of the changed
+    operands, attributes, sums or errors; each run of `properties` lies in those of its own operands, or in the
+    platform's. Else codes are those of the built-in functions under the stated arithmetic, or as near as stated. Of
+    `tiled`, float tiles are judged too; on an enclosing platform no defect excuses runs that differ, or damaged
+    operands.
 
     False where the engine ends or refuses, and where the statement has no value for the case. Any other error is ours,
     and is raised.

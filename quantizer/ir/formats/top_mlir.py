@@ -46,8 +46,8 @@ def write(graph: Graph, folder: PathLike, name: str, state: State) -> Files:
     """Write a graph in Top's vocabulary as `<name>_origin.mlir` and the archive that its `module.weight_file` names.
 
     Both files are written or neither; the same graph gives the same bytes. The graph that is read back is called
-    *name*, has its nodes in the
-    order of execution and no tensor that nothing reads. UnsupportedError if the text cannot express it.
+    *name*, has its nodes in the order of execution and no tensor that nothing reads. UnsupportedError if the text
+    cannot express it.
     """
     text, weights = to_bytes(graph, name, state)
     files = Files(Path(folder) / f"{name}_origin.mlir", Path(folder) / weight_file(name, state))
@@ -60,8 +60,7 @@ def read(path: PathLike) -> Graph:
 
     A node's `op` is the operator (`top.Conv`), its name that of its first output, its attributes those that are
     written. An input has a node `top.Input` only if it has more attributes than `do_preprocess = false`. FormatError
-    names
-    path, line and column.
+    names path, line and column.
     """
     where = os.fspath(path)
     module = parse_module(read_text(where), where)

@@ -1,9 +1,8 @@
 """Resize: interpolation axis by axis.
 
-Source of coordinates and weights: the ONNX operator Resize and the formulas of its tests.
-ONNX does not define the rounding of a linear resize of integers. Here it computes as ONNX Runtime's function for the
-CPU
-does, which was found by comparison.
+Source of coordinates and weights: the ONNX operator Resize and the formulas of its tests. ONNX does not define the
+rounding of a linear resize of integers. Here it computes as ONNX Runtime's function for the CPU does, which was found
+by comparison.
 """
 
 from __future__ import annotations
