@@ -65,8 +65,8 @@ def _candidates(target: Target) -> Iterator[tuple[Case, float]]:
 def row_of(target: Target, case: Case) -> int:
     """Return how many elements an element of the output is selected from."""
     spec, (shape,) = target.spec, case.shapes.values()
-    if "kernel" in spec.attrs:
-        return math.prod(case.attrs["kernel"])
+    if isinstance(kernel := case.attrs.get("kernel"), tuple):
+        return math.prod(kernel)
     out = next(iter(infer_shapes(spec, case.shapes, case.attrs).values()))
     return math.prod(shape) // max(math.prod(out), 1)
 
