@@ -14,8 +14,8 @@ from quantizer.calibration.strategies import calibrated
 from quantizer.core.errors import GraphError
 from quantizer.ir.formats.compass_params import TOP_RANGE
 from quantizer.ir.graph import Graph, Node
-from quantizer.numerics import logarithm_tables
 from quantizer.optimize.layer_parameters import Calibrated, source_layers, stage_of
+from quantizer.optimize.logarithm_stages import staged as staged_logarithms
 from quantizer.optimize.running import Runner
 from quantizer.optimize.settings import TWO_TABLES, Settings
 
@@ -62,7 +62,7 @@ def gather(
             if name in staged:
                 read[name] = values
             if node is not None and node in staged.get(str(node.inputs[0]), ()):
-                for stage, own in logarithm_tables.staged(read[str(node.inputs[0])], _axis(node)).items():
+                for stage, own in staged_logarithms(read[str(node.inputs[0])], _axis(node)).items():
                     take(stage_of(name, stage), node, own)
     for name, layer in sources.items():
         if name not in graph.inputs:

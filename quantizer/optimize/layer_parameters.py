@@ -18,11 +18,11 @@ from quantizer.ir.formats.compass_native import SOURCES
 from quantizer.ir.formats.compass_params import WINOGRAD
 from quantizer.ir.formats.compass_quantized import file_format
 from quantizer.ir.graph import Graph, Node, Tensor
-from quantizer.numerics.logarithm_tables import LOGARITHMS, SHARES
 from quantizer.numerics.parameters import Request
 from quantizer.numerics.qparams import Parameters, QParams
 from quantizer.numerics.rules import Ends, activation_params
 from quantizer.optimize import layers_without_spec
+from quantizer.optimize.logarithm_stages import LOGARITHMS, SHARES
 from quantizer.optimize.settings import TWO_TABLES, Settings
 from quantizer.optimize.weight_ranges import extrema, weight_ends
 from quantizer.plugins.layers_without_spec import LoneLayer

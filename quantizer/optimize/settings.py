@@ -15,7 +15,7 @@ from quantizer.core.platforms import Platform
 from quantizer.core.reading import Readable, shown_value
 from quantizer.core.schemes import ActivationPart, Scheme, WeightPart
 from quantizer.core.wording import shown_path, suggestion
-from quantizer.numerics.powers_of_two import BY_TABLES, LEAST_FRACTION
+from quantizer.ir.formats.compass_tables import LEAST_FRACTION
 from quantizer.optimize.cfg import Options
 from quantizer.optimize.fields import FIELDS
 from quantizer.optimize.per_layer import LayerKey
@@ -151,7 +151,7 @@ class Settings:
             return (*own, ("exponential_bits", int(numbers[0]) if numbers else 0))
         adjusted = int(numbers[0]) if numbers else 1
         if adjusted >= LEAST_FRACTION:
-            return ("exponential", BY_TABLES), ("fraction_bits", adjusted)
+            return ("exponential", "power_of_two_table"), ("fraction_bits", adjusted)
         return (("exponential", "power_of_two_halves" if adjusted else "power_of_two"),)
 
     @property

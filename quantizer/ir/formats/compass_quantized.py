@@ -14,9 +14,9 @@ from quantizer.core.families import SEPARATE
 from quantizer.core.spec import Spec
 from quantizer.ir.formats.compass_mapping import FORMAT, SLOPES, slopes_of
 from quantizer.ir.formats.compass_params import AXES, TOP_SCALE, TOP_ZP, scale_of
+from quantizer.ir.formats.compass_tables import LEAST_FRACTION, logarithms, powers
 from quantizer.ir.graph import AttrValue, Graph, Node, Tensor, container
 from quantizer.numerics.fused_activations import SLOPES as STORED_SLOPES
-from quantizer.numerics.powers_of_two import LEAST_FRACTION, logarithms, powers
 from quantizer.numerics.qparams import Bounds, Constant, Parameters, QParams, Rescale
 
 SHIFT_TYPE = DTYPES["int8"]

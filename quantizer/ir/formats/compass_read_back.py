@@ -16,11 +16,9 @@ from quantizer.core.spec import Spec
 from quantizer.ir.formats.compass_mapping import FORMAT
 from quantizer.ir.formats.compass_params import WINOGRAD
 from quantizer.ir.formats.compass_quantized import absorbed
+from quantizer.ir.formats.compass_tables import LEAST_FRACTION, float_powers, log_softmax_tables
 from quantizer.ir.graph import AttrValue, Graph, Node, Tensor
-from quantizer.numerics import logarithm_tables
-from quantizer.numerics.float24 import power_table
 from quantizer.numerics.fused_activations import RELAY_BITS, STAGED
-from quantizer.numerics.powers_of_two import LEAST_FRACTION
 from quantizer.numerics.qparams import Bounds, Constant, Parameters, QParams, Rescale, Slope, Table
 from quantizer.numerics.roots import inverse_root_table
 
@@ -238,7 +236,7 @@ def _tables(
         assert exponentials.data is not None
         assert logarithms.data is not None
         x, y = next(iter(inputs.values())), next(iter(outputs.values()))
-        return logarithm_tables.tables(exponentials.data.long(), logarithms.data.long(), x, y)
+        return log_softmax_tables(exponentials.data.long(), logarithms.data.long(), x, y)
     if isinstance(exponentials, Tensor) and exponentials.data is not None:
         bits, own = next(iter(inputs.values())).bits, exponentials.data.float()
         return {"exp": Table(own, 1 - (1 << bits), max(1, (1 << bits) // own.numel()), 1.0, FLOAT32_BITS)}
@@ -252,7 +250,7 @@ def _tables(
     if spec.quantization.family == "softmax":
         bits = max(int(entries.max()).bit_length(), 1)
         exponentials = Table(entries, 1 - (1 << x.bits), step, 1.0 / ((1 << bits) - 1), bits)
-        return {"exp": exponentials} | ({"powers": power_table()} if "float_lut" in node.extra else {})
+        return {"exp": exponentials} | ({"powers": float_powers()} if "float_lut" in node.extra else {})
     if spec.quantization.family == "division":
         bits = inputs["b"].bits
         return {"inverse": Table(entries, 0, max(1, (1 << bits) // entries.numel()), 1.0 / INVERSE_UNITS, 16)}

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from quantizer.numerics import float24, logarithm_tables, powers_of_two
 from quantizer.numerics.fused_activations import below_zero, from_relay, relay
 from quantizer.numerics.normalize import normalize_by_table, root_mean_square_by_table
 from quantizer.numerics.pinned import pinned
@@ -20,7 +19,7 @@ from quantizer.numerics.resize import float32_index, float32_places, float32_wei
 from quantizer.numerics.rounding import round_tensor
 from quantizer.numerics.tables import lookup
 from quantizer.ops import operator
-from quantizer.platforms.compass import periods
+from quantizer.platforms.compass import float24, logarithm_tables, periods, powers_of_two
 
 Pair = tuple[int, int]
 

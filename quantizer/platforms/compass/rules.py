@@ -4,11 +4,12 @@ Where the generic arithmetics that its platform selects come from, all in `numer
 
 * `sums`: what it writes as scale_value and shift_value, lists of a Concat, single ones of a Reduce or an Activation
   (cases/reference/compass), and as scale_value = [m, k_a, k_b] of an addition (elt_add).
-* `powers_of_two`: its Softmax under quantize_method FAST_EXP. `float24`: its Softmax on X3 (float_lut).
-* `logarithm_tables`: its LogSoftmax, in its float32 arithmetic. No recorded run contains one.
 * `normalize`: as recorded in cases/reference/compass/layernorm. `rules.ones_complement`: its Negative.
 * `fused_activations`: it fuses them into sums of products and of operands.
 * `resize`: ONNX's modes, and a position of 0 for one element. `rules.activation_params`: `scale = q_range / f_range`.
+
+Its own, in this room: `powers_of_two`, its Softmax under quantize_method FAST_EXP; `float24`, its Softmax on X3
+(float_lut); `logarithm_tables`, its LogSoftmax before X2 in its float32 arithmetic, of which no recorded run has one.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import cast
 
 import torch
 
-from quantizer.numerics import float24, logarithm_tables, powers_of_two
+from quantizer.ir.formats.compass_tables import float_powers
 from quantizer.numerics.fused_activations import bounds_of, slope_of
 from quantizer.numerics.normalize import decided_by_table
 from quantizer.numerics.parameters import Request, default_parameters
@@ -30,7 +31,8 @@ from quantizer.numerics.ratio_to_multiplier import float32_multiplier
 from quantizer.numerics.sums import rescale_alone
 from quantizer.numerics.tables import interpolated_table, linspace
 from quantizer.ops import operator
-from quantizer.platforms.compass import periods
+from quantizer.optimize.logarithm_stages import SHARES
+from quantizer.platforms.compass import logarithm_tables, periods, powers_of_two
 
 UNITS = 65535
 """The number for 1 in the table of a division."""
@@ -116,7 +118,7 @@ def log_softmax(request: Request) -> Parameters:
     Source: the Compass Optimizer's LogSoftmax on X2 and later, in its float32 arithmetic. If the request has a range of
     shares, the LogSoftmax of targets before X2.
     """
-    if logarithm_tables.SHARES in request.ranges:
+    if SHARES in request.ranges:
         return logarithm_tables.provided(request)
     parameters = default_parameters(request)
     x, y, bits = parameters.inputs["x"], parameters.outputs["y"], request.scheme.activation.bits
@@ -214,7 +216,7 @@ def softmax(request: Request) -> Parameters:
     found = replace(parameters, tables={"exp": table}, numbers={"multiplier": int(mantissa), "shift": int(shift)})
     if method != "float24":
         return found
-    return replace(found, tables={**found.tables, "powers": float24.power_table()})
+    return replace(found, tables={**found.tables, "powers": float_powers()})
 
 
 def _elements(request: Request) -> int:

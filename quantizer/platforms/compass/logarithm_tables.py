@@ -9,28 +9,18 @@ import torch
 from torch import Tensor
 
 from quantizer.core.errors import GraphError
-from quantizer.numerics.lanes import softmax
+from quantizer.ir.formats.compass_tables import LARGEST, log_softmax_tables
 from quantizer.numerics.parameters import Request, default_parameters
 from quantizer.numerics.pinned import pinned
-from quantizer.numerics.qparams import Parameters, QParams, Staged, Table
+from quantizer.numerics.qparams import Parameters, QParams, Staged
 from quantizer.numerics.quotient import floor_divide
-from quantizer.numerics.ratio_to_multiplier import FLOAT32_EPSILON, float32_multiplier
+from quantizer.numerics.ratio_to_multiplier import float32_multiplier
 from quantizer.numerics.rules import activation_params
 from quantizer.numerics.tables import linspace, lookup
+from quantizer.optimize.logarithm_stages import LOGARITHMS, SHARES
 
-SHARES, LOGARITHMS = "shares", "logarithms"
-"""Names of the ranges that a request has besides the output's."""
-LARGEST = 1 << 20
-"""The largest exponential: 2**12 of them add up within 32 bits."""
 SHORT_AXIS, ROWS, PLACES = 8, 128, 11
 """(elements, rows, places): fewer elements, in a multiple of rows, use a quotient with these binary places."""
-
-
-@pinned()
-def staged(x: Tensor, axis: int) -> dict[str, Tensor]:
-    """Return the calibrated real values: softmax outputs of at least float32's epsilon, and their logarithms."""
-    shares = softmax(x.float(), axis).clamp(FLOAT32_EPSILON, 1.0)
-    return {SHARES: shares, LOGARITHMS: torch.log(shares)}
 
 
 def provided(request: Request) -> Parameters:
@@ -55,17 +45,8 @@ def provided(request: Request) -> Parameters:
         outputs={"y": output},
         rescale=None,
         numbers={"multiplier": int(mantissa), "shift": int(shift)},
-        tables=tables(_exponentials(x, size), _logarithms(output, size), x, output),
+        tables=log_softmax_tables(_exponentials(x, size), _logarithms(output, size), x, output),
     )
-
-
-def tables(exponentials: Tensor, logarithms: Tensor, x: QParams, y: QParams) -> dict[str, Table]:
-    """Return entries (int64) as tables over distances from the largest code, and over shares in as many codes."""
-    codes = 1 << x.bits
-    return {
-        "exp": Table(exponentials, 1 - codes, max(1, codes // len(exponentials)), 1.0 / LARGEST, LARGEST.bit_length()),
-        "log": Table(logarithms, 0, max(1, codes // len(logarithms)), float(y.scale), y.bits),
-    }
 
 
 def looked_up(x: Tensor, parameters: Parameters, axis: int) -> Staged:

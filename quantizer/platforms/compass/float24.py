@@ -1,33 +1,18 @@
-"""Floats of 24 bits: float32 numbers whose last eight bits are cleared."""
+"""Softmax in floats of 24 bits, which are float32 numbers whose last eight bits are cleared."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
+from quantizer.ir.formats.compass_tables import cut
 from quantizer.numerics.qparams import Parameters, Staged, Table
-from quantizer.numerics.tables import linspace
 
-FRACTION_BITS = 15
-"""Bits after the point of a number in [1, 2)."""
-SEGMENTS = 512
 LN2 = 0.6931471
 FARTHEST = 126.9
 """Exponents of two are held within this."""
 PLACE_BITS = 7
 """Bits of a place within a segment."""
-
-
-def cut(values: Tensor) -> Tensor:
-    """Return float32 *values* with their last eight bits cleared."""
-    return (values.float().view(torch.int32) & -256).view(torch.float32)
-
-
-def power_table() -> Table:
-    """Return 2**(i / 512) for i from 0 to 512, cut, in units of 2**-15."""
-    powers = cut(torch.exp2(linspace(0, 1, SEGMENTS + 1).double()).float())
-    unit = 2.0**-FRACTION_BITS
-    return Table((powers.double() / unit).long(), first=0, step=1, unit=unit, bits=FRACTION_BITS + 2)
 
 
 def softmax(x: Tensor, parameters: Parameters, axis: int) -> Staged:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from quantizer.ir.formats.compass_tables import LEAST_FRACTION, logarithms, powers
 from quantizer.numerics.parameters import Request, default_parameters
 from quantizer.numerics.qparams import Parameters, Staged
 from quantizer.numerics.ratio_to_multiplier import float32_multiplier
@@ -16,8 +17,6 @@ HALVES = {"power_of_two": 0, "power_of_two_halves": 1}
 """Method of the exponential -> fraction bits of the sum's logarithm."""
 BY_TABLES = "power_of_two_table"
 """Exponents have fractional bits; the platform's table rule gives their number."""
-LEAST_FRACTION = 8
-"""From this many fractional bits on, powers and logarithms are read from tables of 256 entries."""
 LOG2_E = 1.442695
 BITS = 13
 """Bits of the multiplier from codes to exponents, under every scheme."""
@@ -61,16 +60,6 @@ def quantized(x: Tensor, parameters: Parameters, axis: int) -> Staged:
     codes = _power((((exponents + output.bits) << fraction) - logarithm) >> fraction)
     codes = codes.clamp(output.qmin, output.qmax)
     return Staged(codes, {"exp": powers, "logarithm": logarithm})
-
-
-def logarithms() -> Tensor:
-    """Return log2(1 + i / 256) in units of 2**-15 for i from 0 to 255."""
-    return torch.round(torch.log2(1 + torch.arange(256, dtype=torch.float64) / 256) * 2.0**15).long()
-
-
-def powers() -> Tensor:
-    """Return 2**(i / 256) in units of 2**-15 for i from 0 to 255."""
-    return torch.round(torch.exp2(torch.arange(256, dtype=torch.float64) / 256) * 2.0**15).long()
 
 
 def _by_tables(x: Tensor, parameters: Parameters, axis: int) -> Staged:
