@@ -17,7 +17,7 @@ from quantizer.conformance.trials.trial import Trial
 from quantizer.core.library import load_library
 from quantizer.core.platforms import Platform
 from quantizer.core.schemes import ActivationPart, Scheme
-from quantizer.numerics.parameters import Request
+from quantizer.numerics.parameters import Request, default_parameters
 from quantizer.numerics.qparams import Parameters
 from quantizer.numerics.tables import tabulated
 from quantizer.ops import REGISTRY, load_built_ins
@@ -103,3 +103,20 @@ def test_no_direction_of_rounding_moves_a_whole_number(op: str, rounding: str) -
 
     with REGISTRY.overridden(op, "quantize", off_at_zero, "chip"):
         assert "parameters" in failing(chip, "random")
+
+
+@pytest.mark.parametrize("op", ["add", "reduce_sum", "reduce_mean"])
+def test_a_multiplier_that_no_integer_register_holds_is_wrong(op: str) -> None:
+    """Of 3 bits it may be nearer to the ratio of scales than each whole number."""
+    chip = target(op, {"requantize": {"default": "multiplier_shift"}, "multiplier": {"bits": 3}}, {"bits": 8})
+    built_in = REGISTRY.find(op, "quantize", chip.platform.places)
+    rule = default_parameters if built_in is None else built_in.function
+
+    def between(request: Request) -> Parameters:
+        right = rule(request)
+        assert right.rescale is not None
+        return replace(right, rescale=replace(right.rescale, mantissa=right.rescale.mantissa * (1 + 2.0**-9)))
+
+    assert failing(chip, "random") == []
+    with REGISTRY.overridden(op, "quantize", between, "chip"):
+        assert failing(chip, "random").count("parameters") == len(CASES)

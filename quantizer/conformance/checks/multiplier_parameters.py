@@ -18,6 +18,7 @@ from quantizer.conformance.checks.multiplier_rules import (
     FLOAT32_CODES,
     equal,
     fixed_point_bits,
+    has_whole_multipliers,
     is_replaced,
     multiplier_bits,
     shifts_of,
@@ -48,10 +49,20 @@ def multiplier_findings(trial: Trial, factors: list[Expected], output: Expected)
     rescale = trial.parameters.rescale
     if rescale is None:
         return
+    yield from _fractions(rescale)
     if weight_in_blocks(trial) is None:
         yield from _one_ratio(trial, rescale, factors, output)
     else:
         yield from blocks.multiplier_findings(trial, factors)
+
+
+def _fractions(rescale: Rescale) -> Iterator[Finding]:
+    """Yield a finding for a multiplier that no integer register holds, although it is as near as a whole one."""
+    mantissa = np.atleast_1d(rescale.mantissa.numpy()).reshape(-1)
+    wrong = np.flatnonzero(mantissa != np.rint(mantissa))
+    if wrong.size and has_whole_multipliers(rescale.variant):
+        got = float(mantissa[wrong[0]])
+        yield equal("multiplier", round(got), got, f"{rescale.variant}: a multiplier is a whole number")
 
 
 def _one_ratio(trial: Trial, rescale: Rescale, factors: list[Expected], output: Expected) -> Iterator[Finding]:

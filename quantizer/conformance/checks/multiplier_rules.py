@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 from quantizer.conformance.expected.multipliers import Shifts
 from quantizer.conformance.trials.finding import Finding
@@ -29,6 +30,16 @@ DIVIDES = (
     "f32_mean_inverse",
 )
 """Variants that are provided the output's scale."""
+
+
+WHOLE = ("multiplier_shift", "integer_multiplier_shift", "area_multiplier", "area_reciprocal")
+"""Variants whose multipliers are whole numbers, beside those of a fixed point (`q31_single`, `q15_half_up`, ...)."""
+FIXED_POINT = re.compile("q[0-9]+_")
+
+
+def has_whole_multipliers(variant: str) -> bool:
+    """Return whether a multiplier of *variant* is held in an integer register."""
+    return variant in WHOLE or FIXED_POINT.match(variant) is not None
 
 
 def equal(what: str, wanted: object, got: object, rule: str) -> Finding:
