@@ -13,6 +13,7 @@ from quantizer.core.errors import GraphError, UnsupportedError
 from quantizer.ir.formats.onnx import from_model
 from quantizer.runtime.integer import integer_graph
 from quantizer.runtime.integer_executor import IntegerExecutor
+from quantizer.runtime.onnx_backend import QuantizerBackend
 
 STEP, ZERO = np.float32(0.037), np.uint8(113)
 X = np.array([[-2.31, 0.57, 1.94, -0.48, 3.12, 0.02], [0.86, -1.27, -0.33, 2.45, -3.6, 1.18]], np.float32)
@@ -158,3 +159,41 @@ def test_a_graph_is_made_on_the_codes_that_it_reads():
     feeds = {"x": torch.from_numpy(codes)}
     executor = IntegerExecutor(integer_graph(from_model(made), inputs=feeds))
     np.testing.assert_array_equal(executor.forward(feeds)[0].numpy(), runtime(made, {"x": codes}, ["y"])[0])
+
+
+def product_of_codes(shape, scale, zero, columns):
+    """Return a QLinearMatMul whose left operand has *scale* and *zero*, and its right one scales of *columns*."""
+    weight = np.array([[1, -2, 3], [4, 5, -6], [-7, 8, 9]], np.int8)
+    right = np.array([1, 0.5, 0.25], np.float32) if columns else np.float32(0.5)
+    constants = {"as": scale, "az": zero, "b": weight, "bs": right, "bz": np.zeros_like(right, np.int8)}
+    made = model(
+        [node("QLinearMatMul", "x as az b bs bz s z", "y")],
+        {**constants, "s": np.float32(2)},
+        types=(TensorProto.UINT8,),
+    )
+    made.graph.input[0].CopyFrom(helper.make_tensor_value_info("x", TensorProto.UINT8, shape))
+    return made
+
+
+@pytest.mark.parametrize("columns", [False, True])
+@pytest.mark.parametrize("shape", [(3, 3), (4, 3), (1, 3, 3), (2, 4, 3)])
+def test_each_row_of_a_product_has_its_own_parameters(shape, columns):
+    """ONNX Runtime takes one scale for the left operand only: each row alone, with its own scale, gives its codes.
+
+    With as many rows as columns of the left operand, its scales would fit the wrong axis, too.
+    """
+    codes = (np.arange(np.prod(shape), dtype=np.uint8) * 9 % 91).reshape(shape)
+    scales = np.array([0.5, 0.25, 0.125, 0.0625], np.float32)[: shape[-2]]
+    zeros = np.array([1, 20, 3, 40], np.uint8)[: shape[-2]]
+    expected = np.empty_like(codes)
+    for i, (scale, zero) in enumerate(zip(scales, zeros, strict=True)):
+        row = codes[..., i : i + 1, :]
+        (expected[..., i : i + 1, :],) = runtime(product_of_codes(row.shape, scale, zero, columns), {"x": row}, ["y"])
+    made = product_of_codes(shape, scales, zeros, columns)
+    (plain,) = QuantizerBackend.prepare(made).run([codes])
+    np.testing.assert_array_equal(plain, expected)
+    graph = from_model(made)
+    assert graph.tensor("x").qparams.axis == len(shape) - 2
+    feeds = {"x": torch.from_numpy(codes)}
+    (found,) = IntegerExecutor(integer_graph(graph, inputs=feeds)).forward(feeds)
+    np.testing.assert_array_equal(found.numpy(), expected)
