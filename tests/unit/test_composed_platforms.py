@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -105,8 +106,9 @@ def test_no_direction_of_rounding_moves_a_whole_number(op: str, rounding: str) -
         assert "parameters" in failing(chip, "random")
 
 
+@pytest.mark.parametrize("factor", [1 + 2.0**-9, math.nan, math.inf])
 @pytest.mark.parametrize("op", ["add", "reduce_sum", "reduce_mean"])
-def test_a_multiplier_that_no_integer_register_holds_is_wrong(op: str) -> None:
+def test_a_multiplier_that_no_integer_register_holds_is_wrong(op: str, factor: float) -> None:
     """Of 3 bits it may be nearer to the ratio of scales than each whole number."""
     chip = target(op, {"requantize": {"default": "multiplier_shift"}, "multiplier": {"bits": 3}}, {"bits": 8})
     built_in = REGISTRY.find(op, "quantize", chip.platform.places)
@@ -115,8 +117,12 @@ def test_a_multiplier_that_no_integer_register_holds_is_wrong(op: str) -> None:
     def between(request: Request) -> Parameters:
         right = rule(request)
         assert right.rescale is not None
-        return replace(right, rescale=replace(right.rescale, mantissa=right.rescale.mantissa * (1 + 2.0**-9)))
+        return replace(right, rescale=replace(right.rescale, mantissa=right.rescale.mantissa * factor))
 
     assert failing(chip, "random") == []
     with REGISTRY.overridden(op, "quantize", between, "chip"):
+        case = build_case(chip, HashChoices(key(0, chip.id, "composed"), {"data": "random"}))
+        (verdict,) = judge(Trial(chip, case, BuiltinEngine()), ("parameters",))
+        assert verdict.worst is not None
+        assert verdict.worst.allowed == "multiplier_shift: a multiplier is a whole number"
         assert failing(chip, "random").count("parameters") == len(CASES)

@@ -49,20 +49,23 @@ def multiplier_findings(trial: Trial, factors: list[Expected], output: Expected)
     rescale = trial.parameters.rescale
     if rescale is None:
         return
-    yield from _fractions(rescale)
+    if unheld := _unheld(rescale):  # exact ratios need a number
+        yield unheld
+        return
     if weight_in_blocks(trial) is None:
         yield from _one_ratio(trial, rescale, factors, output)
     else:
         yield from blocks.multiplier_findings(trial, factors)
 
 
-def _fractions(rescale: Rescale) -> Iterator[Finding]:
-    """Yield a finding for a multiplier that no integer register holds, although it is as near as a whole one."""
+def _unheld(rescale: Rescale) -> Finding | None:
+    """Return the finding on a multiplier that no integer register holds, if the variant has integer multipliers."""
     mantissa = np.atleast_1d(rescale.mantissa.numpy()).reshape(-1)
-    wrong = np.flatnonzero(mantissa != np.rint(mantissa))
-    if wrong.size and has_whole_multipliers(rescale.variant):
-        got = float(mantissa[wrong[0]])
-        yield equal("multiplier", round(got), got, f"{rescale.variant}: a multiplier is a whole number")
+    wrong = mantissa[~np.isfinite(mantissa) | (mantissa != np.rint(mantissa))]
+    if not (wrong.size and has_whole_multipliers(rescale.variant)):
+        return None
+    rule = f"{rescale.variant}: a multiplier is a whole number"
+    return Finding("multiplier", math.inf, f"{np.rint(wrong[0])}", f"{wrong[0]}", rule)
 
 
 def _one_ratio(trial: Trial, rescale: Rescale, factors: list[Expected], output: Expected) -> Iterator[Finding]:

@@ -35,6 +35,7 @@ DIVIDES = (
 WHOLE = ("multiplier_shift", "integer_multiplier_shift", "area_multiplier", "area_reciprocal")
 """Variants whose multipliers are whole numbers, beside those of a fixed point (`q31_single`, `q15_half_up`, ...)."""
 FIXED_POINT = re.compile("q[0-9]+_")
+"""How the names of variants of a fixed point begin."""
 
 
 def has_whole_multipliers(variant: str) -> bool:

@@ -8,12 +8,10 @@ from collections.abc import Iterator, Sequence
 from quantizer.conformance.agreement.measure import random_cases, tied_cases
 from quantizer.conformance.generation.builder import covering_rows_of, tile_plan
 from quantizer.conformance.generation.choice_sources import HashChoices
-from quantizer.conformance.generation.conditions import conditions
 from quantizer.conformance.generation.examples import example_case
-from quantizer.conformance.generation.extra_cases import EXTRA_CASES
+from quantizer.conformance.generation.extra_cases import EXTRA_CASES, shared_cases
 from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.generation.stacks import row_case
-from quantizer.conformance.generation.zero_points import zero_points
 from quantizer.conformance.setup.session import Session
 from quantizer.conformance.target import Target
 from quantizer.core.case import Case
@@ -37,8 +35,7 @@ def number_of_cases(session: Session, op: str) -> int:
         len(spec.examples)
         + len(covering_rows_of(everything, target))
         + sum(len(several(target)) for several in EXTRA_CASES)
-        + sum(1 for _ in conditions(everything, target))
-        + len(zero_points(everything, target))
+        + len(shared_cases(everything, target))
         for target in everything
     )
 
@@ -95,5 +92,4 @@ def _explicit(target: Target, everything: Sequence[Target]) -> Iterator[Case]:
         yield row_case(target, index, row)
     for several in EXTRA_CASES:
         yield from several(target)
-    yield from conditions(everything, target)
-    yield from zero_points(everything, target)
+    yield from shared_cases(everything, target)

@@ -1,9 +1,10 @@
-"""Extra cases run for every target, beyond spec examples and covering-array rows."""
+"""Cases beyond spec examples and covering-array rows: those of every target, and those that targets share."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+from quantizer.conformance.generation.conditions import conditions, every_condition
 from quantizer.conformance.generation.deep import cancelling_and_wide, deep
 from quantizer.conformance.generation.edge_numbers import edge_numbers
 from quantizer.conformance.generation.exhaustive import exhaustive_cases
@@ -18,6 +19,7 @@ from quantizer.conformance.generation.scaled import one_sided, scaled
 from quantizer.conformance.generation.twice_rounded import twice_rounded
 from quantizer.conformance.generation.usual_sizes import usual_sizes
 from quantizer.conformance.generation.usual_windows import usual_windows
+from quantizer.conformance.generation.zero_points import zero_points
 from quantizer.conformance.target import Target
 from quantizer.core.case import Case
 
@@ -39,3 +41,13 @@ EXTRA_CASES: tuple[Callable[[Target], list[Case]], ...] = (
     past_blocks,
     last_of_row,
 )
+"""What every target runs."""
+
+
+def shared_cases(everything: Sequence[Target], target: Target, *, strong: bool = False) -> list[Case]:
+    """Return the target's share of the cases that are distributed over its platform's targets among *everything*.
+
+    strong: with every combination of conditions, as nightly runs have.
+    """
+    met = every_condition if strong else conditions
+    return [*met(everything, target), *zero_points(everything, target)]

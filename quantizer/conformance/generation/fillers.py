@@ -196,6 +196,11 @@ def _last_row(site: Site) -> Array:
     return values
 
 
+def _last_alone(site: Site) -> Array:
+    """Return zeros with one value in the last place."""
+    return _lone(site, max(math.prod(site.shape) - 1, 0))
+
+
 def _steps(site: Site) -> Array:
     """Return values of at most one step of 8 bits."""
     return integers(site.seed, site.salt, site.shape, -1, 1) * (site.high - site.low) / 255.0
@@ -206,7 +211,7 @@ PATTERNS: tuple[Callable[[Site], Array], ...] = (
     _falling,
     _alternating,
     lambda site: _lone(site, 0),
-    lambda site: _lone(site, max(math.prod(site.shape) - 1, 0)),
+    _last_alone,
     lambda site: _with_row(site, site.low),
     lambda site: _with_row(site, 0.0),
     lambda site: _last_row(site) if site.shape else random(site),
@@ -214,8 +219,7 @@ PATTERNS: tuple[Callable[[Site], Array], ...] = (
     _steps,
 )
 """Patterns of an activation: sorted, alternating signs, one value at an end, constant rows, all values at an end."""
-LAST_ALONE = 4
-"""The place in PATTERNS of zeros with one value in the last place."""
+LAST_ALONE = PATTERNS.index(_last_alone)
 
 
 def patterns(site: Site) -> Array:

@@ -15,11 +15,9 @@ from quantizer.conformance.failures.shrink import shrink
 from quantizer.conformance.findings import Findings
 from quantizer.conformance.generation.builder import build_case, covering_rows_of, single_bin_choices, wanted_coverage
 from quantizer.conformance.generation.choice_sources import HypothesisChoices
-from quantizer.conformance.generation.conditions import conditions, every_condition
 from quantizer.conformance.generation.examples import example_case
-from quantizer.conformance.generation.extra_cases import EXTRA_CASES
+from quantizer.conformance.generation.extra_cases import EXTRA_CASES, shared_cases
 from quantizer.conformance.generation.stacks import row_case, seeded_case
-from quantizer.conformance.generation.zero_points import zero_points
 from quantizer.conformance.judging.canary import Witness, witness
 from quantizer.conformance.judging.judge import concerns, is_overruled, judge, judged
 from quantizer.conformance.judging.recorder import Recorder
@@ -125,9 +123,8 @@ class Runner:
             for case in self._built(functools.partial(several, self._target)):
                 self._later(case, figures=False)
         strong = PROFILES[self._state.options.profile].strong
-        dealing = every_condition if strong else conditions
         everything = self.session.all_targets(self._spec)
-        for case in self._built(lambda: [*dealing(everything, self._target), *zero_points(everything, self._target)]):
+        for case in self._built(lambda: shared_cases(everything, self._target, strong=strong)):
             self._later(case, figures=False)
         self._run_waiting()
         self._reach_the_rest()
