@@ -49,6 +49,7 @@ Variant = Literal[
     "f32_mean_inverse",
     "aligned_half_away",
     "half_up",
+    "quotient_first",
 ]
 """How an exact sum becomes codes.
 
@@ -63,6 +64,7 @@ f32_add_in_lanes: operands dequantized and added; in whole vectors fused and z_y
 and before. f32_dequantized_fused: x dequantized, times 1 / s_y plus z_y in one rounding, to a code. f32_mean_divided:
 sum / n + z, then one rounding to a code. f32_mean_zpin: sum * (1 / n) + z. f32_mean_raw: the sum of raw codes * (1 /
 n); of one channel as f32_mean_zpin. f32_mean_inverse: sum * (s / (s n)), z added after rounding. half_up: one quotient,
-rounded half up (softmax). aligned_half_away: two ratios as integers of 22 bits under one shift, rounded half away; else
-as f32_add_in_lanes.
+rounded half up (softmax). quotient_first: the integer quotient of exponential and sum, rounded half up, then multiplier
+and shift (softmax; under multiplier_shift the multiplier is divided by the sum first). aligned_half_away: two ratios as
+integers of 22 bits under one shift, rounded half away; else as f32_add_in_lanes.
 """

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from quantizer.conformance.checks import blocks, fast_exp, one_period
+from quantizer.conformance.checks import blocks, one_period
 from quantizer.conformance.checks.blocks import weight_in_blocks
 from quantizer.conformance.checks.fixed_point import number_findings_of_shifts
 from quantizer.conformance.checks.multiplier_rules import (
@@ -110,15 +110,14 @@ def number_findings(trial: Trial) -> Iterator[Finding]:
     A normalised operator's multiplier brings shares of 1 to output codes, as 1 / s_y does.
     """
     yield from _attribute_findings(trial)
-    yield from numbers_of_room(trial)
+    stated = numbers_of_room(trial)
+    yield from stated.values()
     yield from one_period.number_findings(trial)
     numbers, output = trial.parameters.numbers, trial.output
-    if trial.spec.error_model.kind not in ("softmax", "normalization") or not {"multiplier", "shift"} <= numbers.keys():
+    shares = trial.spec.error_model.kind in ("softmax", "normalization")
+    if not shares or ("multiplier", "shift") in stated or not {"multiplier", "shift"} <= numbers.keys():
         return
     mantissa, shift = numbers["multiplier"], numbers["shift"]
-    if "halves" in numbers:
-        yield from fast_exp.number_findings(trial)
-        return
     if is_replaced(trial) or output.steps is None:
         yield _integer_multiplier(trial, "multiplier", mantissa, shift, 1 / Fraction(float(output.scale)))
         return

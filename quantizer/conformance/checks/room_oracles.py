@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 from torch import Tensor
@@ -29,16 +29,18 @@ def entries_of_room(trial: Trial, name: str) -> Array | None:
     return None if oracle is None or not oracle.entries else loaded(oracle.entries)(asked(trial, {}), name)
 
 
-def numbers_of_room(trial: Trial) -> Iterator[Finding]:
-    """Yield a finding for each group of provided integers that the oracle of the platform's room states."""
+def numbers_of_room(trial: Trial) -> Mapping[tuple[str, ...], Finding]:
+    """Return the finding on each group of provided integers that the oracle of the platform's room states."""
     oracle, numbers = _oracle(trial), trial.parameters.numbers
     if oracle is None or not oracle.numbers or not numbers:
-        return
-    for names, wanted in loaded(oracle.numbers)(asked(trial, {})).items():
-        if set(names) <= numbers.keys():
-            yield equal(
-                ", ".join(names), wanted, tuple(numbers[name] for name in names), "the rule of the platform's room"
-            )
+        return {}
+    stated = loaded(oracle.numbers)(asked(trial, {}))
+    return {names: _stated(trial, names, wanted) for names, wanted in stated.items() if set(names) <= numbers.keys()}
+
+
+def _stated(trial: Trial, names: tuple[str, ...], wanted: tuple[int, ...]) -> Finding:
+    got = tuple(trial.parameters.numbers[name] for name in names)
+    return equal(", ".join(names), wanted, got, "the rule of the platform's room")
 
 
 def lost_of_room(trial: Trial) -> Array | None:

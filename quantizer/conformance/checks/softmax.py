@@ -11,25 +11,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantizer.conformance.bounds.rounding import code_interval
-from quantizer.conformance.checks import fast_exp, replayed_stages
 from quantizer.conformance.checks.multiplier_rules import is_replaced
 from quantizer.conformance.checks.requantized import FLOAT32_UNIT
 from quantizer.conformance.trials.elements import judge_codes
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.platforms import RoundingMode
+from quantizer.core.variants import Variant
 from quantizer.core.verdict import Verdict, failure, inconclusive
 from quantizer.numerics.qparams import Table
 
 Array = NDArray[Any]
 CHECK = "arithmetic"
+QUOTIENT_FIRST: Variant = "quotient_first"
 Exact = Callable[[tuple[int, ...]], Fraction]
 
 
 def softmax_arithmetic(trial: Trial) -> Verdict:
     """Judge the exponentials, then the reciprocal or quotient if there is one, then the output."""
     table = trial.parameters.tables.get("exp")
-    if "halves" in trial.parameters.numbers:
-        return replayed_stages.judged(trial, fast_exp.codes(trial), "the provided numbers, in powers of two")
     if table is None:
         return inconclusive(CHECK, "no exponentials were provided")
     stages = trial.outcome.stages
@@ -119,15 +118,13 @@ def _is_free(trial: Trial) -> bool:
 
 
 def _hidden_stages(trial: Trial, exponentials: Array) -> Verdict:
-    """Judge output codes without shown stages: replay the platform's stages on provided numbers, in either order."""
+    """Judge output codes without shown stages: replay the stages on provided numbers, in the platform's order."""
     total = exponentials.astype(np.int64).sum(axis=trial.axis, keepdims=True)
     if "multiplier" not in trial.parameters.numbers:
         return _from_sum(trial, exponentials, np.maximum(total, 1))
-    first = _from_reciprocal(trial, exponentials, total, _reciprocal(trial, total)[0])
-    second = (
-        _from_quotient(trial, exponentials, total, _quotient(trial, exponentials, total)[0]) if first.failing else first
-    )
-    return first if second.failing else second
+    if trial.variant == QUOTIENT_FIRST:
+        return _from_quotient(trial, exponentials, total, _quotient(trial, exponentials, total)[0])
+    return _from_reciprocal(trial, exponentials, total, _reciprocal(trial, total)[0])
 
 
 def _reciprocal(trial: Trial, total: Array) -> tuple[Array, int]:
@@ -206,8 +203,7 @@ def _without_stages(trial: Trial, table: Table) -> Verdict:
 def softmax_stage_error(trial: Trial, share: Array, total: Array) -> Array:
     """Return e in output codes of the stages after the table: interpolation, reciprocal or quotient, multiplier.
 
-    An engine that shows neither may take the one or the other. share: y = exp / sum; total: sum of exponentials in
-    units of the table.
+    share: y = exp / sum; total: sum of exponentials in units of the table.
     """
     numbers, scale = trial.parameters.numbers, float(trial.output.scale)
     table = trial.parameters.tables["exp"]
@@ -215,13 +211,13 @@ def softmax_stage_error(trial: Trial, share: Array, total: Array) -> Array:
     entry = 1.0 if abs(table.step) > 1 else 0.0
     error = (1 + terms * share) * entry / total / scale
     if "multiplier" in numbers:
-        enlarge = 31 - math.ceil(math.log2(max(numbers["multiplier"], 1)))
-        largest = max(int(table.entries.max()), 1)
-        places = (30 if largest == 1 else 31) - math.ceil(math.log2(largest))
-        reciprocal = share * total * 2.0 ** -(numbers["shift"] + enlarge)
-        quotient = np.full_like(reciprocal, 0.5 * numbers["multiplier"] * 2.0 ** -(numbers["shift"] + places))
-        shown = [e for name, e in (("reciprocal", reciprocal), ("quotient", quotient)) if name in trial.outcome.stages]
-        error = error + (shown[0] if shown else np.maximum(reciprocal, quotient))
+        if trial.variant == QUOTIENT_FIRST:
+            largest = max(int(table.entries.max()), 1)
+            places = (30 if largest == 1 else 31) - math.ceil(math.log2(largest))
+            error = error + 0.5 * numbers["multiplier"] * 2.0 ** -(numbers["shift"] + places)
+        else:
+            enlarge = 31 - math.ceil(math.log2(max(numbers["multiplier"], 1)))
+            error = error + share * total * 2.0 ** -(numbers["shift"] + enlarge)
         gain = numbers["multiplier"] * 2.0 ** -numbers["shift"]
         error = error + share * abs(gain - 1 / scale)
     return np.asarray(error)
