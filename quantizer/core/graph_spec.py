@@ -24,8 +24,8 @@ class GraphNode(Model):
     """ONNX's operator."""
     reads: list[Identifier]
     """Inputs, constants and nodes, in the operator's order."""
-    attrs: dict[str, int | float | list[Expr]] = {}
-    """Attributes; expressions over the dimensions in lists."""
+    attrs: dict[str, int | float | Expr | list[Expr]] = {}
+    """Attributes: numbers, integer expressions over the dimensions, or lists of these."""
 
 
 class GraphSpec(Model):

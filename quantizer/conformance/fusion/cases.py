@@ -124,8 +124,8 @@ def _needed(spec: GraphSpec, outputs: list[str]) -> dict[str, GraphNode]:
 
 def _value(value: Any, bound: Mapping[str, Any]) -> Any:
     if isinstance(value, list):
-        return [int(item(bound)) if isinstance(item, Expression) else item for item in value]
-    return value
+        return [_value(item, bound) for item in value]
+    return int(value(bound)) if isinstance(value, Expression) else value
 
 
 def _filled(case: GraphCase, name: str, shape: tuple[int, ...]) -> np.ndarray[Any, np.dtype[np.float32]]:
