@@ -47,7 +47,7 @@ def _reduction(name: str, function: Reduce, alone: Callable[[Tensor], Tensor], o
         if over is None:
             return alone(x)
         if x.dtype in UNSIGNED:
-            raise NoFunctionError(f"{name} of {x.dtype}.")
+            raise NoFunctionError(f"{name} of {x.dtype}: no kernel takes this format.")
         return function(x, over, bool(keepdims)) if over else alone(x)
 
 
