@@ -118,7 +118,7 @@ def _session(args: argparse.Namespace, engine: str, extra: tuple[Path, ...]) -> 
 def _judged(
     args: argparse.Namespace, graph: Any, feeds: Any, session: Session, platform: str, contents: dict[Path, Any]
 ) -> tuple[bool, list[str]]:
-    """Return whether a node fails, and the text to print; files are added to *contents*."""
+    """Return whether any node fails, and the lines to print; files to write are added to *contents*."""
     from quantizer.conformance.models.from_onnx import cuts_of, judged_cut
 
     cuts = cuts_of(graph, feeds, session, platform, args.node)

@@ -128,7 +128,7 @@ def _checked(args: argparse.Namespace, names: list[str]) -> tuple[ModelFindings,
 
 
 def _ready(args: argparse.Namespace, graph: Graph) -> tuple[Graph, dict[str, Tensor]]:
-    """Return the model ready to be checked, and its inputs."""
+    """Return the model and its inputs; a float model is quantized, unless `--float` or `--operands` is given."""
     from quantizer.runtime.qdq import with_qdq
     from quantizer.runtime.quantization import dispatch_graph, quantize_graph
     from quantizer.runtime.sample_data import read_batches, synthetic_batches

@@ -29,7 +29,7 @@ class Local:
 
 @dataclass(frozen=True)
 class PartFinding:
-    """One part of the model."""
+    """What two engines computed for one part of the model: an operator with its quantizations."""
 
     name: str
     op: str

@@ -39,9 +39,9 @@ LAST = ("adaquant_zy", "adaround", "gptq_zy")
 ZERO = ("auto_tune", "insert_norm")
 """Parameters for which only these values are implemented."""
 ALPHA = 1
-"""The place of mvn_correction's alpha, which is 1 from mode 1 on where it is left out."""
+"""The index of mvn_correction's alpha. If it is left out, it is 1 from mode 1 on."""
 RATES = 3
-"""How many numbers of adaquant_zy come before its rates, of which the original takes all or none: it raises on some."""
+"""Numbers of adaquant_zy before its rates. Give all rates or none: the original raises an error for some of them."""
 LARGEST = 10**6
 """The limit for every number of a method."""
 LEGAL = (

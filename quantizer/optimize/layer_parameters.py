@@ -76,7 +76,7 @@ class Own:
     """Changed constants of one layer, and the ends of its weights."""
 
     weights: torch.Tensor
-    """In the operator's order."""
+    """The weights, with their axes in the operator's order."""
     ends: Ends
     biases: torch.Tensor | None = None
 

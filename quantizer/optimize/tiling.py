@@ -102,7 +102,7 @@ def _asked(text: str) -> Iterator[tuple[int, ...]]:
 def _between(
     graph: Graph, specs: Mapping[str, Spec], keys: Mapping[str, LayerKey], ends: Span, options: Options
 ) -> list[Node]:
-    """Return the layers from one number to another; FormatError if they do not form a chain that can be cut."""
+    """Return the layers numbered *ends*, both included; FormatError unless they are one chain or one product."""
     chain = [node for node in graph.order if node.name in keys and ends[0] <= keys[node.name].number <= ends[1]]
     linked = all(_following(graph, specs, node) is other for node, other in pairwise(chain))
     alone = len(chain) == 1 and is_product(chain[0])

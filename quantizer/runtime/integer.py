@@ -267,7 +267,7 @@ class _Work:
 
 
 def _values(given: torch.Tensor, params: QParams | None) -> torch.Tensor:
-    """Return real numbers: those of codes where codes were given for a tensor that has parameters."""
+    """Return real numbers: *given*, dequantized if it holds integer codes and the tensor has parameters."""
     return given if params is None or given.is_floating_point() else dequantize(given.long(), params).float()
 
 
