@@ -18,10 +18,12 @@ NAME, VERSION, FORM, FLOATS = "mnn", MNN.version(), "npz", True
 Made = Mapping[str, Any]
 Values = Mapping[str, Any]
 Array = Any
-UNARY = (
-    "abs", "atan", "ceil", "cos", "erf", "exp", "floor", "log", "negative", "reciprocal", "relu", "rsqrt", "sigmoid",
-    "sin", "softplus", "softsign", "sqrt", "square", "tanh",
-)  # fmt: skip
+UNARY = tuple(
+    (
+        "abs atan ceil cos erf exp floor log negative reciprocal relu rsqrt sigmoid sin softplus softsign sqrt square "
+        "tanh"
+    ).split()
+)
 RENAMED = {"cosine": "cos", "sine": "sin"}
 BINARY = {
     "add": F.add,
