@@ -94,7 +94,7 @@ def read_arrays(path: Path) -> dict[str, Array]:
                 warnings.simplefilter("ignore")  # numpy warns about headers from Python 2
                 shape, _, dtype = np.lib.format.read_array_header_1_0(file)
             if not dtype.hasobject or shape != ():
-                raise RefusedError("holds no dict")
+                raise RefusedError("does not hold a dict of arrays")
             found = _followed(file.read())
     except (RefusedError, *BAD_HEADERS) as err:
         raise FormatError(
@@ -115,7 +115,7 @@ def _followed(raw: bytes) -> dict[str, Array]:
         step(machine, argument)
     outer = _content(machine.stack[-1])
     if not isinstance(outer, list) or len(outer) != 1 or not isinstance(outer[0], dict) or not outer[0]:
-        raise RefusedError("holds no dict")
+        raise RefusedError("does not hold a dict of arrays")
     return {_key(key): _array(value) for key, value in outer[0].items()}
 
 
@@ -196,7 +196,7 @@ def _set_items(machine: _Machine, _: object) -> None:
     items = machine.items()
     target = machine.stack[-1]
     if not isinstance(target, dict):
-        raise RefusedError("items of no dict")
+        raise RefusedError("items for something that is not a dict")
     for key, value in zip(items[::2], items[1::2], strict=True):
         target[_key(key)] = value
 
@@ -204,21 +204,21 @@ def _set_items(machine: _Machine, _: object) -> None:
 def _set_item(machine: _Machine, _: object) -> None:
     key, value = machine.pop(2)
     if not isinstance(machine.stack[-1], dict):
-        raise RefusedError("items of no dict")
+        raise RefusedError("items for something that is not a dict")
     machine.stack[-1][_key(key)] = value
 
 
 def _append(machine: _Machine, _: object) -> None:
     (value,) = machine.pop(1)
     if not isinstance(machine.stack[-1], list):
-        raise RefusedError("items of no list")
+        raise RefusedError("items for something that is not a list")
     machine.stack[-1].append(value)
 
 
 def _extend(machine: _Machine, _: object) -> None:
     values = machine.items()
     if not isinstance(machine.stack[-1], list):
-        raise RefusedError("items of no list")
+        raise RefusedError("items for something that is not a list")
     machine.stack[-1].extend(values)
 
 

@@ -298,7 +298,7 @@ class TorchExecutor:
         if not isinstance(inputs, Mapping):
             if len(inputs) != len(self.graph.inputs):
                 wanted = f"{len(self.graph.inputs)} inputs: {', '.join(self.graph.inputs)}"
-                raise GraphError(f"graph {self.graph.name!r}: {len(inputs)} tensors were fed, it has {wanted}.")
+                raise GraphError(f"graph {self.graph.name!r}: {len(inputs)} tensors were fed: must be {wanted}.")
             inputs = dict(zip(self.graph.inputs, inputs, strict=True))
         feeds: dict[str, Tensor] = {}
         for name, given in inputs.items():

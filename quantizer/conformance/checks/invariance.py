@@ -51,7 +51,7 @@ def tiled(trial: Trial) -> Verdict | None:
         return inconclusive("tiled", f"engine {trial.engine.name} shows no accumulators to split")
     if own := _uncut(trial, plan):
         return inconclusive(
-            "tiled", f"constant {own!r} is the plugin's own, of one number per channel: nothing says how to cut it"
+            "tiled", f"constant {own!r} is the plugin's own, with a number per channel: no rule cuts it for tiles"
         )
     try:
         codes = tiled_codes(trial, plan)

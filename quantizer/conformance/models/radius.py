@@ -90,7 +90,7 @@ def radius_of(
         return [lost(2 * OTHERS) * (slope * (x.abs() + mean.abs().reshape(along)) + bias.abs().reshape(along))]
     if node.op == "LayerNormalization":
         return [_layer_norm(node, operands, first), *(torch.full_like(v, float("inf")) for v in made[1:])]
-    return f"{node.op}: no error analysis says what float32 may lose"
+    return f"{node.op}: there is no analysis of its float32 error"
 
 
 def _terms(node: Node, operands: Sequence[Tensor | None], made: Tensor) -> int:

@@ -240,7 +240,7 @@ class Host:
 
 
 def _refuse(value: Any) -> NoReturn:
-    raise FunctionError(f"a {type(value).__name__} does not reach a plugin: functions of plugins take plain data.")
+    raise FunctionError(f"a {type(value).__name__} cannot be passed to a plugin: its functions must take plain data.")
 
 
 def _digest(function: int | str, body: Mapping[str, Any], writer: Writer) -> str:
