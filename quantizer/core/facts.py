@@ -31,7 +31,7 @@ class SpecFacts(Model):
 
 
 class PluginFacts(Model):
-    """A plugin and its origin."""
+    """A plugin that the run loaded, and the operators for which it has functions."""
 
     name: str
     origin: str

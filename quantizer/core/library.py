@@ -157,7 +157,7 @@ def load_schemes(path: Path) -> Schemes:
 
 
 def load_platform(path: Path) -> Platform:
-    """Read one platform."""
+    """Return the platform of a YAML file; SpecError lists everything that is wrong in it."""
     return read_platform(path)[0]
 
 

@@ -62,7 +62,7 @@ class PartFinding:
 
 @dataclass(frozen=True)
 class ModelFindings:
-    """The check of one model."""
+    """The result of `model check`: two engines compared on one model, part by part."""
 
     model: str
     platform: str

@@ -86,7 +86,7 @@ class WeightAxes(Model):
 
 
 class Input(Model):
-    """One operand."""
+    """One operand: its shape, its role (activation, weight, bias) and the kind of its elements."""
 
     axes: ExprOrList
     """Its axes by name, or an expression for the whole shape; a leading "*name" means any number of axes."""
@@ -123,7 +123,7 @@ class Pieces(Model):
 
 
 class Output(Model):
-    """One result."""
+    """One result of the operator: its axes and the kind of its elements."""
 
     axes: list[Expr] | None = None
     """Its axes by name, where tiling needs them; a leading "*name" means any number of axes."""

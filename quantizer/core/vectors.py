@@ -148,7 +148,7 @@ class VectorCase(Model):
 
 
 class Manifest(Model):
-    """The manifest of a bundle."""
+    """The manifest of a bundle: what wrote it, and its cases with the digests of their files."""
 
     version: Literal[1]
     """Version of this schema."""

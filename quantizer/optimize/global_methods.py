@@ -75,7 +75,7 @@ LEGAL = (
 
 @dataclass(frozen=True)
 class Method:
-    """One method."""
+    """A method of `global_calibration` with its numbers and the layers to which it applies."""
 
     name: str
     numbers: Mapping[str, float]

@@ -87,7 +87,7 @@ class Settings:
         return self.values[name]
 
     def number(self, name: str) -> int:
-        """Return a whole number."""
+        """Return the value of field *name*, which must be one of whole numbers."""
         value = self.values[name]
         assert isinstance(value, int)
         return value
@@ -98,12 +98,12 @@ class Settings:
 
     @property
     def strategy(self) -> Strategy:
-        """The strategy of activations."""
+        """The calibration strategy of activations."""
         return parse_strategy(str(self["calibration_strategy_for_activation"]))
 
     @property
     def weight_strategy(self) -> Strategy:
-        """The strategy of constants."""
+        """The calibration strategy of weights and biases."""
         return parse_strategy(str(self["calibration_strategy_for_weight"]))
 
     @property

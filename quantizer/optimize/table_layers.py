@@ -106,7 +106,7 @@ class OneInputLayer(LoneLayer):
 
     @property
     def outputs(self) -> list[QParams]:
-        """The parameters of its output."""
+        """The quantization parameters of its only output."""
         assert self.y is not None
         return [self.y]
 
@@ -168,7 +168,7 @@ class TableLayer(OneInputLayer):
 
     @property
     def what(self) -> Tabulated:
-        """The function."""
+        """The tabulated function of its kind of layer."""
         return TABULATED[self.kind]
 
     @property

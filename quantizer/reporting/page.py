@@ -82,7 +82,7 @@ class Operator:
     standing: Standing
     rows: tuple[Row, ...]
     targets: int
-    """How many it has; the page of a large run shows `rows` of them."""
+    """Number of its targets; the page of a large run shows only `rows` of them."""
     checks: tuple[str, ...]
     """The checks that gave a ratio on some target."""
     ratios: Mapping[str, Markup]

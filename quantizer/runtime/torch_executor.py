@@ -87,7 +87,7 @@ class TorchExecutor:
         self.load_graph(graph)
 
     def load_graph(self, graph: Graph) -> None:
-        """Replace the graph."""
+        """Run *graph* from now on; GraphError or UnsupportedError if it is not legal or a node has no kernel."""
         verify(graph)
         refuse_unsupported(graph, self.platform)
         self.graph = graph

@@ -287,7 +287,7 @@ class Related:
     high: Array
     """The lowest and the highest code that each element may have."""
     made_of: str
-    """What these codes follow from, in words."""
+    """The reason for these codes in words, for messages."""
 
 
 def related_runs(trial: Trial) -> Iterator[Related]:

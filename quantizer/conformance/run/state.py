@@ -151,7 +151,7 @@ class Run:
         self.deselected |= bool(items)
 
     def facts(self, config: pytest.Config, asked: Options, extra: list[Path], plugins: list[Plugin]) -> Facts:
-        """Return the facts of the run."""
+        """Return run.json's content as far as it is known before the end of the run."""
         from quantizer.conformance.run.facts import run_facts
 
         seed = str(config.getoption("hypothesis_seed", None))

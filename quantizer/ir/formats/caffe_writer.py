@@ -33,7 +33,7 @@ class Writer:
         """Caffe's blob -> the tensor that it is at present."""
 
     def add_input(self, name: str, shape: Sequence[int]) -> None:
-        """Declare an input."""
+        """Declare an input of fixed *shape*; GraphError if a blob of that name exists."""
         if not shape or not all(0 < size <= LARGEST_SIZE for size in shape):
             raise FormatError(f"input {name!r} has shape {list(shape)}: every size must lie in [1, {LARGEST_SIZE}].")
         if name in self._now:

@@ -175,7 +175,7 @@ def _parse_nested(text: str, leaf: Callable[[str], AttrValue]) -> AttrValue:
 
 
 class Entry(NamedTuple):
-    """One line."""
+    """One line `key=text` of a section, and its number in the file."""
 
     key: str
     text: str
@@ -223,7 +223,7 @@ class Section:
         return self.parsed(key, parse_names)
 
     def integer(self, key: str) -> int:
-        """Return a required integer."""
+        """Return the integer of *key*; FormatError if the section lacks it or it is not an integer."""
         value = self.value(key) if self.text(key) else None
         if isinstance(value, bool) or not isinstance(value, int):
             raise self.error(key, f"must be an integer, got {self.text(key)[:60]!r}")

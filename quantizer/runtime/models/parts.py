@@ -35,7 +35,7 @@ class Part:
 
     @cached_property
     def core(self) -> Node:
-        """The operator."""
+        """The node of the operator itself, without its quantizations."""
         return next(node for node in self.nodes if node.name == self.name)
 
 
