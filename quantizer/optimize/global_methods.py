@@ -68,7 +68,7 @@ RATES = 3
 LARGEST = 10**6
 """The limit for every number of a method."""
 LEGAL = (
-    f"none, or methods joined by &, such as gptq_zy[1,1,0.01,128], with numbers from 0 to {LARGEST}; built here:"
+    f"none, or methods joined by &, such as gptq_zy[1,1,0.01,128], with numbers from 0 to {LARGEST}; implemented here:"
     f" {', '.join(DEFAULTS)}"
 )
 

@@ -296,7 +296,7 @@ def _property(where: str, name: str, value: object) -> Value:
         raise FormatError(f"{where}: got {shown_value(value)}: must be {field.kind.legal}.") from None
     if field.status == "refused" and str(parsed).lower() != field.default.lower():
         raise FormatError(
-            f"{where}: {shown_value(value)}: not built here, and the IR would be another one: docs/compass.md says why."
+            f"{where}: {shown_value(value)}: not implemented here, and the IR would differ. docs/compass.md says why."
             " Remove the key."
         )
     return parsed

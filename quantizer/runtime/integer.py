@@ -169,7 +169,7 @@ class _Work:
             if spec.inputs[key].role != "bias" and key not in given:
                 raise UnsupportedError(f"its operand {held!r} is not quantized")
             if key in inputs and inputs[key].axis is not None:
-                raise UnsupportedError(f"{held!r} is an activation with several scales")
+                raise UnsupportedError(f"{held!r} is an activation with several scales, must have one")
         for key, params in given.items():
             if _is_across(spec.inputs[key], params, tensors[operands[key]]):
                 raise UnsupportedError(f"{operands[key]!r} has scales along another axis than the result's channels")

@@ -304,10 +304,10 @@ class TorchExecutor:
         for name, given in inputs.items():
             tensor, value = self.graph.tensor(name), given if isinstance(given, Tensor) else torch.as_tensor(given)
             if value.dtype != container(tensor.dtype):
-                raise GraphError(f"graph {self.graph.name!r}: {name!r} was fed {value.dtype}, it holds {tensor.dtype}.")
+                raise GraphError(f"graph {self.graph.name!r}: {name!r} was fed {value.dtype}: must be {tensor.dtype}.")
             if tensor.ranked and value.dim() != len(tensor.shape):
                 raise GraphError(
-                    f"graph {self.graph.name!r}: {name!r} was fed shape {list(value.shape)}, it has "
+                    f"graph {self.graph.name!r}: {name!r} was fed shape {list(value.shape)}: must have "
                     f"{len(tensor.shape)} axes."
                 )
             feeds[name] = value if value.device == self.device else value.to(self.device)

@@ -226,7 +226,7 @@ def parameter(x: Tensor, *, m: int = -1, n: int = -1) -> Tensor:
 
 @ppq_kernel("Scale")
 def scale(x: Tensor, factor: Tensor, bias: Tensor | None = None, *, axis: int = 1, bias_term: int = 0) -> Tensor:
-    """Factors along the axes from *axis* on, and optional constants."""
+    """x times factors along the axes from *axis* on, plus optional constants."""
     del bias_term
     first = axis_of("Scale", axis, x.dim())
     if first + factor.dim() > x.dim():

@@ -139,7 +139,7 @@ def linear_attention(
     chunk_size: int = 0,
     made: int,
 ) -> tuple[Tensor, ...]:
-    """Queries times a state that every step adds key times value to, in float32.
+    """Queries times a state, to which every step adds key times value; all in float32.
 
     Gated rules first shrink the state by exp(decay), delta rules write beta * (value - what the key finds) instead of
     the value. Shapes: [batch, time, heads * size]; state [batch, heads of keys, key size, value size]. `chunk_size` is
