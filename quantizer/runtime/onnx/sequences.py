@@ -123,6 +123,24 @@ def causal_conv(
     return (y, whole[:, :, whole.shape[2] - before :])[:made]
 
 
+def _check_rule(update_rule: str, decay: Tensor | None, beta: Tensor | None) -> None:
+    """Raise UnsupportedError for an unknown rule, or operands that do not go with it."""
+    one_of("LinearAttention", "update_rule", update_rule, RULES)
+    if ("gated" in update_rule) != (decay is not None) or ("delta" in update_rule) != (beta is not None):
+        raise UnsupportedError(
+            f"LinearAttention: update_rule={update_rule!r}: decay must come with a gated rule, beta with a delta rule."
+        )
+
+
+def _heads(x: Tensor, count: int) -> Tensor:
+    """Return [batch, time, heads, size] in float32; UnsupportedError if *count* heads do not divide the last axis."""
+    if x.shape[2] % count:
+        raise UnsupportedError(
+            f"LinearAttention: operand of shape {list(x.shape)}: {count} heads must divide the last axis."
+        )
+    return x.float().reshape(x.shape[0], x.shape[1], count, -1)
+
+
 @kernel("LinearAttention")
 def linear_attention(
     query: Tensor,
@@ -145,12 +163,7 @@ def linear_attention(
     the value. Shapes: [batch, time, heads * size]; state [batch, heads of keys, key size, value size]. `chunk_size` is
     a hint.
     """
-    gated, delta = "gated" in update_rule, "delta" in update_rule
-    one_of("LinearAttention", "update_rule", update_rule, RULES)
-    if gated != (decay is not None) or delta != (beta is not None):
-        raise UnsupportedError(
-            f"LinearAttention: update_rule={update_rule!r}: decay must come with a gated rule, beta with a delta rule."
-        )
+    _check_rule(update_rule, decay, beta)
     if (
         q_num_heads < 1
         or kv_num_heads < 1
@@ -161,21 +174,13 @@ def linear_attention(
             f"LinearAttention: {q_num_heads=}, {kv_num_heads=}, query {list(query.shape)}: operands must have 3 axes, "
             "and the query heads must be a multiple of the key heads."
         )
-
-    def heads(x: Tensor, count: int) -> Tensor:
-        if x.shape[2] % count:
-            raise UnsupportedError(
-                f"LinearAttention: operand of shape {list(x.shape)}: {count} heads must divide the last axis."
-            )
-        return x.float().reshape(x.shape[0], x.shape[1], count, -1)
-
-    q, k, v = heads(query, q_num_heads), heads(key, kv_num_heads), heads(value, kv_num_heads)
+    q, k, v = _heads(query, q_num_heads), _heads(key, kv_num_heads), _heads(value, kv_num_heads)
     batch, steps, _, size = k.shape
     shape = sized("LinearAttention", (batch, kv_num_heads, size, v.shape[3]), torch.float32)
     state = torch.zeros(shape) if past is None else past.float()
     if state.shape != shape:
         raise UnsupportedError(f"LinearAttention: past_state of shape {list(state.shape)}: must be {list(shape)}.")
-    shrink = None if decay is None else heads(decay, kv_num_heads).exp().unsqueeze(-1)
+    shrink = None if decay is None else _heads(decay, kv_num_heads).exp().unsqueeze(-1)
     gain = None if beta is None else beta.float().unsqueeze(-1)
     factor = scale or 1 / math.sqrt(size)
     found = []
