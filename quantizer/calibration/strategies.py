@@ -31,7 +31,7 @@ DEFAULTS = {"kld": (10.0,), "aciq_laplace": (1.0,), "aciq_gauss": (1.0,), "perce
 
 @dataclass(frozen=True)
 class Strategy:
-    """One strategy with its numbers."""
+    """A calibration strategy, such as kld or clip, and the numbers of its text form."""
 
     name: str
     numbers: tuple[float, ...] = ()
@@ -43,7 +43,7 @@ class Strategy:
 
     @property
     def histogram(self) -> bool:
-        """Whether it needs a histogram."""
+        """Whether it needs a histogram of each tensor: kld only."""
         return self.name == "kld"
 
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from tabulate import tabulate
 
+from quantizer.commands.requirements import require_onnx
 from quantizer.core.errors import UnsupportedError
-from quantizer.core.wording import to_install
 
 if TYPE_CHECKING:
     from quantizer.ir.graph import Graph
@@ -82,11 +82,7 @@ def seed_number(text: str) -> int:
 
 def run(args: argparse.Namespace) -> int:
     """Quantize, measure, and write tables or one JSON object; UnsupportedError if onnx is not installed."""
-    try:
-        import onnx
-    except ImportError:
-        raise UnsupportedError(f"onnx is not installed: {to_install('onnx')}.") from None
-    assert onnx
+    require_onnx()
     found = analysed(args)
     if args.json:
         sys.stdout.write(json.dumps(_plain(found), indent=2, sort_keys=True, allow_nan=False) + "\n")

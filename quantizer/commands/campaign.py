@@ -150,7 +150,7 @@ def _cluster(address: str) -> tuple[Callable[[], cf.Executor], int]:
 
 
 def _tree() -> str:
-    """Return the hash of the tree that is checked out, marked where files differ from it; empty outside of git."""
+    """Return git's hash of the tree of HEAD, with `+changes` if tracked files differ from it; empty outside of git."""
     here = Path(__file__).parent
     answers = []
     for words in (["rev-parse", "HEAD^{tree}"], ["status", "--porcelain", "--untracked-files=no"]):

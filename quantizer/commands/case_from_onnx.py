@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from quantizer.commands.model import operands
+from quantizer.commands.requirements import require_onnx
 from quantizer.core.errors import CaseError, UnsupportedError
-from quantizer.core.wording import to_install, unknown
+from quantizer.core.wording import unknown
 
 if TYPE_CHECKING:
     from quantizer.conformance.models.from_onnx import Cut
@@ -60,11 +61,7 @@ def run(args: argparse.Namespace) -> int:
     from quantizer.runtime.isolation.plugins import judged
     from quantizer.runtime.onnx_model import load_onnx_graph
 
-    try:
-        import onnx
-    except ImportError:
-        raise UnsupportedError(f"onnx is not installed: {to_install('onnx')}.") from None
-    assert onnx
+    require_onnx()
     if args.output is not None and args.output.exists():
         raise CaseError(f"{args.output}: exists already and is not written into. Name a new folder.")
     graph = load_onnx_graph(args.model).with_(name=args.model.stem)
@@ -118,7 +115,7 @@ def _session(args: argparse.Namespace, engine: str, extra: tuple[Path, ...]) -> 
 def _judged(
     args: argparse.Namespace, graph: Any, feeds: Any, session: Session, platform: str, contents: dict[Path, Any]
 ) -> tuple[bool, list[str]]:
-    """Return whether a node fails, and the text to print; files are added to *contents*."""
+    """Return whether any node fails, and the lines to print; files to write are added to *contents*."""
     from quantizer.conformance.models.from_onnx import cuts_of, judged_cut
 
     cuts = cuts_of(graph, feeds, session, platform, args.node)

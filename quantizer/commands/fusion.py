@@ -9,8 +9,9 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from quantizer.commands.analyse import LARGEST_SEED, seed_number, whole_number
+from quantizer.commands.requirements import require_onnx
 from quantizer.core.errors import UnsupportedError
-from quantizer.core.wording import to_install, unknown
+from quantizer.core.wording import unknown
 
 if TYPE_CHECKING:
     from quantizer.core.graph_spec import GraphSpec
@@ -48,11 +49,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> int:
     """Judge the cases; UnsupportedError for an unknown name, or where onnx is not installed."""
-    try:
-        import onnx
-    except ImportError:
-        raise UnsupportedError(f"onnx is not installed: {to_install('onnx')}.") from None
-    assert onnx
+    require_onnx()
     from quantizer.core.graph_spec import shipped_graphs
     from quantizer.core.library import load_library
     from quantizer.core.rooms import graph_platform

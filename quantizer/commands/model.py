@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from quantizer.commands.analyse import LARGEST_SEED, seed_number, whole_number
+from quantizer.commands.requirements import require_onnx
 from quantizer.core.errors import FormatError, GraphError, UnsupportedError
 from quantizer.core.files import replace_files
-from quantizer.core.wording import to_install
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -87,11 +87,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> int:
     """Check one model; UnsupportedError if onnx is not installed."""
-    try:
-        import onnx
-    except ImportError:
-        raise UnsupportedError(f"onnx is not installed: {to_install('onnx')}.") from None
-    assert onnx
+    require_onnx()
     from quantizer.reporting.model_page import model_lines
 
     names = args.engine or ["builtin", "onnxruntime"]
@@ -128,7 +124,7 @@ def _checked(args: argparse.Namespace, names: list[str]) -> tuple[ModelFindings,
 
 
 def _ready(args: argparse.Namespace, graph: Graph) -> tuple[Graph, dict[str, Tensor]]:
-    """Return the model ready to be checked, and its inputs."""
+    """Return the model and its inputs; a float model is quantized, unless `--float` or `--operands` is given."""
     from quantizer.runtime.qdq import with_qdq
     from quantizer.runtime.quantization import dispatch_graph, quantize_graph
     from quantizer.runtime.sample_data import read_batches, synthetic_batches

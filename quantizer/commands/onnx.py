@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 
 from tabulate import tabulate
 
+from quantizer.commands.requirements import require_onnx
 from quantizer.core.errors import UnsupportedError
 from quantizer.core.files import check_apart, exists, replace_files
-from quantizer.core.wording import to_install, unknown
+from quantizer.core.wording import unknown
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -59,11 +60,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> int:
     """Run one verb; UnsupportedError if onnx is not installed."""
-    try:
-        import onnx
-    except ImportError:
-        raise UnsupportedError(f"onnx is not installed: {to_install('onnx')}.") from None
-    assert onnx
+    require_onnx()
     verbs = {"backend-table": _table, "show": _show, "compass": _compass}
     return verbs[args.verb](args)
 

@@ -100,7 +100,7 @@ def _one_of(verbs: argparse._SubParsersAction[Any]) -> str:
 
 
 def _options(option: str, known: Sequence[str]) -> str:
-    """Return the nearest of the *known* long options, or all of them; names are compared without their dashes."""
+    """Return a sentence that suggests the nearest of the *known* long options, or lists all; names lack dashes."""
     near = suggestion(option.lstrip("-"), known, "Options")
     if "Did you mean" in near:
         return near.replace("mean '", "mean '--")

@@ -68,11 +68,11 @@ class Asked:
     bound: Mapping[str, Any]
     """Attributes and dimensions by name."""
     shape: tuple[int, ...]
-    """Of the output."""
+    """Shape of the output."""
     codes: Mapping[str, Array]
     """The codes of each operand, int64; empty while a rule's numbers are judged."""
     grids: Mapping[str, Grid]
-    """Of each operand."""
+    """The grid of each operand."""
     output: Grid
     rescale: Ratio | None
     tables: Mapping[str, Entries]

@@ -45,12 +45,12 @@ class Given:
     """The smallest and the largest code of the grid."""
     scale: tuple[float, ...]
     zero_point: tuple[int, ...]
-    """As many as scales."""
+    """One zero point for each scale."""
     axis: int | None
     """The axis of the scales; None for a single scale."""
     shape: tuple[int, ...]
     codes: tuple[int, ...]
-    """In row-major order; None for a result."""
+    """Codes in row-major order; None for a result."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the tensor as JSON values."""

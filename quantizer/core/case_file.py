@@ -112,7 +112,7 @@ class DataModel(Model):
 
 
 class CaseModel(Model):
-    """A stored case."""
+    """The content of a stored case, as JSON has it."""
 
     version: Literal[1]
     """Version of this form."""

@@ -26,11 +26,13 @@ roundings, each of which is defensible."""
 SEVERITIES: tuple[Severity, ...] = get_args(Severity)
 """The worst first."""
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
-CASE_NAMES = (
-    "activation_bits", "lut_bits", "weight_bits", "data", "activation", "input_spread", "spread", "largest_sum",
-    "largest_ratio", "largest_code", "input_zero_point", "output_zero_point", "weight_zero_point", "range_low", "terms",
-    "fast", "cut_axes", "largest_pair", "biased",
-)  # fmt: skip
+CASE_NAMES = tuple(
+    (
+        "activation_bits lut_bits weight_bits data activation input_spread spread largest_sum largest_ratio "
+        "largest_code input_zero_point output_zero_point weight_zero_point range_low terms fast cut_axes largest_pair "
+        "biased"
+    ).split()
+)
 """Names that the predicate of a defect may use besides dimensions and attributes.
 
 activation: the fused one; input_spread, spread: largest scale over smallest, of the inputs, and of inputs and output;

@@ -300,7 +300,7 @@ def _check_bin_value(value: object, domain: Domain, location: Location) -> Itera
 
 
 def ends(domain: Domain, bound: Mapping[str, Any], *, high: bool) -> AttrValue:
-    """Return the smallest (or largest) value of *domain* where the names it needs have the values *bound*.
+    """Return the smallest (or largest) value of *domain* for the values *bound* of the names that it uses.
 
     SpecError if a bound has no value, is not a number, or leaves the domain empty.
     """

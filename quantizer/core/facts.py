@@ -31,13 +31,13 @@ class SpecFacts(Model):
 
 
 class PluginFacts(Model):
-    """A plugin and its origin."""
+    """A plugin that the run loaded, and the operators for which it has functions."""
 
     name: str
     origin: str
     """Distribution, or file from the root of the run."""
     version: str = ""
-    """Of the distribution; empty for a file."""
+    """The distribution's version; empty for a file."""
     operators: list[str] = []
 
 
@@ -47,12 +47,12 @@ class FunctionFacts(Model):
     name: str
     """Operator, kind, platform where it has one, and version, as `relu.quantized on ideal 2`."""
     origin: str
-    """The plugin's."""
+    """The plugin that registered it."""
     standing: Literal["judged", "unjudged", "shadowed"]
     """judged: it ran in an item with a passed or failed check; shadowed: another version runs in its place
     everywhere."""
     by: str = ""
-    """For a shadowed function: the function that runs in its place."""
+    """The function that runs in place of a shadowed one; empty otherwise."""
 
 
 class ExceptionFacts(Model):

@@ -42,7 +42,7 @@ class FloatLayout:
 
     @property
     def largest(self) -> float:
-        """The largest value."""
+        """The largest finite value."""
         return self.magnitude(self.last)
 
     def magnitude(self, bits: int) -> float:

@@ -29,7 +29,7 @@ from quantizer.core.wording import meant, shown_path, suggestion
 from quantizer.core.yaml_source import Location, Positions, load_yaml
 
 MAX_LINES = 2000
-"""Of one file: a platform lists the known defects of every engine that computes it."""
+"""Lines of one file. A platform's file is long because it lists the known defects of each of its engines."""
 MOST_FILES = 16384
 """Files that are remembered, so that a run of as many specs reads each once."""
 SCHEMES_FILE = "schemes.yaml"
@@ -135,7 +135,7 @@ def read_spec(path: Path) -> tuple[Spec, Positions]:
 
 
 def _once(read: Callable[[Path], tuple[M, Positions]]) -> Callable[[Path], tuple[M, Positions]]:
-    """Return *read* with one model for each file, shared by all libraries, as long as the file does not change."""
+    """Return *read* with a cache that all libraries share; a file is read again after its time or size changed."""
 
     @functools.lru_cache(maxsize=MOST_FILES)
     def unchanged(path: Path, _modified: int, _size: int) -> tuple[M, Positions]:
@@ -157,7 +157,7 @@ def load_schemes(path: Path) -> Schemes:
 
 
 def load_platform(path: Path) -> Platform:
-    """Read one platform."""
+    """Return the platform of a YAML file; SpecError lists everything that is wrong in it."""
     return read_platform(path)[0]
 
 

@@ -29,7 +29,7 @@ class Local:
 
 @dataclass(frozen=True)
 class PartFinding:
-    """One part of the model."""
+    """What two engines computed for one part of the model: an operator with its quantizations."""
 
     name: str
     op: str
@@ -62,7 +62,7 @@ class PartFinding:
 
 @dataclass(frozen=True)
 class ModelFindings:
-    """The check of one model."""
+    """The result of `model check`: two engines compared on one model, part by part."""
 
     model: str
     platform: str

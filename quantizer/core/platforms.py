@@ -174,7 +174,7 @@ class FirstRounding(Model):
     fraction_bits: Annotated[int, Field(ge=1, le=24)]
     """Binary places that are left. A product that is shifted by no more places is exact there."""
     rounding: RoundingMode = "half_up"
-    """How it rounds."""
+    """How the sum is rounded to those places."""
 
 
 class Accumulator(Model):

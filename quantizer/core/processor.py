@@ -7,10 +7,12 @@ from functools import cache
 from pathlib import Path
 
 CPUINFO = Path("/proc/cpuinfo")
-INSTRUCTIONS = (
-    "sse4_1", "avx", "f16c", "fma", "avx2", "avx_vnni", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni",
-    "avx512_bf16", "avx512_fp16", "amx_int8", "amx_bf16", "asimd", "asimddp", "i8mm", "sve", "bf16",
-)  # fmt: skip
+INSTRUCTIONS = tuple(
+    (
+        "sse4_1 avx f16c fma avx2 avx_vnni avx512f avx512bw avx512dq avx512vl avx512_vnni avx512_bf16 avx512_fp16 "
+        "amx_int8 amx_bf16 asimd asimddp i8mm sve bf16"
+    ).split()
+)
 """Instruction sets that decide which kernels engines run, under Linux's names."""
 
 

@@ -27,7 +27,7 @@ class Readable:
     """A kind of file: its name, its largest size, and the error for an invalid one."""
 
     what: str
-    """With its article: `a cfg file`."""
+    """The kind of file with its article, such as `a cfg file`."""
     most: int
     error: type[QuantizerError]
     hint: str = ""

@@ -47,9 +47,9 @@ class Record(Struct, frozen=True, forbid_unknown_fields=True, gc=False, tag_fiel
     platform: str = ""
     engine: str = ""
     processor: str = ""
-    """Of records up to 0.1: a run says its processor in machine.json (ADR 0028)."""
+    """The processor, in records up to version 0.1 only. Later runs have it in machine.json (ADR 0028)."""
     isa: str = ""
-    """Of a real engine: the level of instructions that it was held to, or `unpinned`."""
+    """The instruction-set level to which a real engine was restricted, or `unpinned`."""
     cases: Count = 0
     data_sets: Count = 0
     """The data sets of all cases, where a stack holds several; 0 where each case has one."""

@@ -64,7 +64,7 @@ class Pins:
 
 
 NONE = Pins(())
-"""Of an engine without switches."""
+"""The pins of an engine without switches."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Engine:
     """
 
     name: str
-    """As `--op-engine` takes it."""
+    """The engine's name for `--op-engine`."""
     form: str
     """The form of models that it runs, one of `forms()`."""
     worker: str
@@ -147,7 +147,7 @@ class Room:
     """Declaration of a room: platforms, functions, oracles, engine and form of one system, by module and file name."""
 
     folder: Path
-    """Where its files are: a platform is `<name>.yaml` there, its schemes are `schemes.yaml`."""
+    """The folder of its files: `<name>.yaml` for each platform, and `schemes.yaml`."""
     platforms: tuple[str, ...]
     """The platforms that it declares."""
     functions: tuple[str, ...] = ()

@@ -18,7 +18,7 @@ class Blocks:
     size: int
     """Elements of a block along the axis."""
     start: int = 0
-    """Where the tensor begins in the blocks: elements along the axis that a cut left out before it."""
+    """Elements along the axis before this tensor, if it was cut from a larger one: its first block may begin inside."""
 
     def place(self, index: int) -> int:
         """Return the block of the element at *index* along the axis."""

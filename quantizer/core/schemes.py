@@ -105,7 +105,7 @@ class Scheme(Model):
 
 
 def combined(weight: str, activation: str) -> str | None:
-    """Return the name of two parts together, None if their suffixes differ: w8_pow2 and a8_pow2 are w8a8_pow2."""
+    """Return the scheme's name for two parts: w8a8_pow2 for w8_pow2 and a8_pow2. None if the suffixes differ."""
     stem, mark, suffix = weight.partition("_")
     return stem + activation if activation.partition("_")[1:] == (mark, suffix) else None
 

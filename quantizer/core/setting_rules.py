@@ -228,7 +228,7 @@ def _multiplier_bits(platform: Platform, scheme: Scheme, variant: Variant) -> in
 
 
 def _bits_of_sum(platform: Platform, spec: Spec, scheme: Scheme) -> int:
-    """Return the bits of 4,096 products of centred codes, and of as large a bias."""
+    """Return the bits that a signed sum of 4,096 products of centred codes needs, or the bias, if it is wider."""
     part, own = scheme.activation, scheme.weight
     centred = part.bits + (part.symmetry == "asymmetric")
     if own is None:

@@ -66,7 +66,7 @@ class Stage(Model):
     earlier stage NAME: NAME_scale, NAME_low and NAME_high (the real values of its smallest and largest code). The
     output has none."""
     rounding: RoundingMode | None = None
-    """How it is rounded. If absent: as the platform rounds."""
+    """The rounding of the stage; if absent, the platform's."""
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ class VectorGrid(Model):
     scale: Annotated[list[float], Field(min_length=1)]
     """One number, or one for each slice along `axis`."""
     zero_point: Annotated[list[int], Field(min_length=1)]
-    """As many numbers as scales."""
+    """One zero point for each scale."""
     lowest: int
     """The smallest code."""
     highest: int
@@ -73,11 +73,11 @@ class VectorMultiplier(Model):
     """The provided multiplier: `multiplier * 2**-shift / divisor`, times the factor of each operand of a sum."""
 
     variant: str
-    """How the platform requantizes: docs/reference/platforms.md."""
+    """The requantization, as docs/reference/platforms.md names it."""
     multiplier: list[float]
     """One number, or one for each output channel."""
     shift: list[int]
-    """As many as multipliers, or one."""
+    """One shift, or one for each multiplier."""
     divisor: float = 1.0
     """What the product is divided by."""
     factors: dict[Name, float] = {}
@@ -132,7 +132,7 @@ class VectorCase(Model):
     case: CaseModel
     """Operator, scheme, platform, attributes, shapes, ranges, fused activation and the recipe of the data."""
     operands: list[VectorOperand]
-    """In the order of the spec."""
+    """The operands, in the order of the spec."""
     output: VectorOutput
     """The output."""
     multiplier: VectorMultiplier | None = None
@@ -148,7 +148,7 @@ class VectorCase(Model):
 
 
 class Manifest(Model):
-    """The manifest of a bundle."""
+    """The manifest of a bundle: what wrote it, and its cases with the digests of their files."""
 
     version: Literal[1]
     """Version of this schema."""

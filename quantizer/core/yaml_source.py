@@ -52,7 +52,7 @@ class Positions:
     """The places of a file's keys and values, by location: the keys and indices that lead to them."""
 
     name: str
-    """How messages call the file."""
+    """The name of the file in messages."""
     lines: tuple[str, ...] = field(repr=False)
     keys: Mapping[Location, Mark] = field(repr=False)
     values: Mapping[Location, Mark] = field(repr=False)

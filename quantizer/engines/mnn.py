@@ -18,10 +18,12 @@ NAME, VERSION, FORM, FLOATS = "mnn", MNN.version(), "npz", True
 Made = Mapping[str, Any]
 Values = Mapping[str, Any]
 Array = Any
-UNARY = (
-    "abs", "atan", "ceil", "cos", "erf", "exp", "floor", "log", "negative", "reciprocal", "relu", "rsqrt", "sigmoid",
-    "sin", "softplus", "softsign", "sqrt", "square", "tanh",
-)  # fmt: skip
+UNARY = tuple(
+    (
+        "abs atan ceil cos erf exp floor log negative reciprocal relu rsqrt sigmoid sin softplus softsign sqrt square "
+        "tanh"
+    ).split()
+)
 RENAMED = {"cosine": "cos", "sine": "sin"}
 BINARY = {
     "add": F.add,
@@ -142,7 +144,7 @@ def load(model: bytes, options: dict[str, Any]) -> Any:  # noqa: ARG001 - the pr
 
 
 def run(session: Any, feeds: dict[str, Any]) -> list[Any]:
-    """Return the output."""
+    """Return the output codes of one case, computed in float32 between dequantized operands and quantization."""
     made = session
     names = [name for name in feeds if not name.startswith("table ")]
     values = {name: _operand(_real(feeds[name], made["inputs"].get(name))) for name in names}

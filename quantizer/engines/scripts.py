@@ -121,13 +121,19 @@ def tflite_micro(job: Job, known: Mapping[str, Array]) -> Source:
     )
 
 
+_BINARY = {"add": 0, "sub": 1, "mul": 2, "div": 3}
+_UNARY = {"abs": 0, "square": 4, "sqrt": 5, "rsqrt": 6, "exp": 7, "log": 8, "sine": 9, "cosine": 10, "atan": 14}
 NCNN = {
-    "add": "BinaryOp 0=0", "sub": "BinaryOp 0=1", "mul": "BinaryOp 0=2", "div": "BinaryOp 0=3", "abs": "UnaryOp 0=0",
-    "square": "UnaryOp 0=4", "sqrt": "UnaryOp 0=5", "rsqrt": "UnaryOp 0=6", "exp": "UnaryOp 0=7", "log": "UnaryOp 0=8",
-    "sine": "UnaryOp 0=9", "cosine": "UnaryOp 0=10", "atan": "UnaryOp 0=14",
-    "reciprocal": "UnaryOp 0=15", "sigmoid": "Sigmoid", "tanh": "TanH", "silu": "Swish", "mish": "Mish",
-    "erf": "Erf", "relu": "ReLU",
-}  # fmt: skip
+    **{op: f"BinaryOp 0={number}" for op, number in _BINARY.items()},
+    **{op: f"UnaryOp 0={number}" for op, number in _UNARY.items()},
+    "reciprocal": "UnaryOp 0=15",
+    "sigmoid": "Sigmoid",
+    "tanh": "TanH",
+    "silu": "Swish",
+    "mish": "Mish",
+    "erf": "Erf",
+    "relu": "ReLU",
+}
 """Operator -> its layer in a .param file: layers without weights."""
 
 

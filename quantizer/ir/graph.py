@@ -156,7 +156,7 @@ class Graph:
             return tuple(self.nodes[i] for i in graphlib.TopologicalSorter(before).static_order())
         except graphlib.CycleError as err:
             names = " -> ".join(self.nodes[i].name for i in err.args[1])
-            raise GraphError(f"graph {self.name!r}: cycle {names}: a node must not read what it makes.") from None
+            raise GraphError(f"graph {self.name!r}: cycle {names}: a node must not depend on its own output.") from None
 
     def node(self, name: str) -> Node:
         """Return the node called *name*; GraphError names the nearest."""

@@ -26,7 +26,7 @@ GROUPS = (
     "custom",
     "first TpuLang",
 )
-"""In the order of TpuLang's own list; the last is of its first version."""
+"""The groups of TpuLang's own list, in its order; the last holds functions of its first version."""
 
 
 def functions_document() -> str:

@@ -153,12 +153,12 @@ class Tensor:
 
     @property
     def scale(self) -> float | tuple[float, ...] | None:
-        """The scale, or None."""
+        """The scale, one for each channel if there are several; None for a tensor without parameters."""
         return self.parameters.scale
 
     @property
     def zero_point(self) -> int | tuple[int, ...] | None:
-        """The zero point, or None."""
+        """The zero point, one for each channel if there are several; None for a tensor without parameters."""
         return self.parameters.zero_point
 
     @property

@@ -34,11 +34,29 @@ if TYPE_CHECKING:
     from torch import nn
 
 __all__ = [
-    "FIX_AUTO", "FIX_FIXED", "FIX_NONE", "RANGE_3SIGMA", "RANGE_MAX", "RANGE_MAX_TENPERCENT", "RANGE_SWEEP",
-    "Activation_fix", "ConvBN_fix", "FixConfig", "FixTopModule", "Fixed", "LiveConfig", "QuantizeMethod", "RangeMethod",
-    "compass_layers", "default_fix_cfg", "quantize", "quantize_cfg", "register_fix_module", "run_graph",
+    "FIX_AUTO",
+    "FIX_FIXED",
+    "FIX_NONE",
+    "RANGE_3SIGMA",
+    "RANGE_MAX",
+    "RANGE_MAX_TENPERCENT",
+    "RANGE_SWEEP",
+    "Activation_fix",
+    "ConvBN_fix",
+    "FixConfig",
+    "FixTopModule",
+    "Fixed",
+    "LiveConfig",
+    "QuantizeMethod",
+    "RangeMethod",
+    "compass_layers",
+    "default_fix_cfg",
+    "quantize",
+    "quantize_cfg",
+    "register_fix_module",
+    "run_graph",
     "to_graph",
-]  # fmt: skip
+]
 
 
 def __getattr__(name: str) -> type[nn.Module]:

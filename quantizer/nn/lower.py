@@ -101,7 +101,7 @@ class Builder:
         return replace(value, after=(*value.after, step))
 
     def graph(self, name: str, outputs: list[Coded]) -> Graph:
-        """Return the verified graph."""
+        """Return the graph of all nodes so far; GraphError if it is not legal."""
         made = Graph(name, tuple(self.nodes), self.tensors, tuple(self.inputs), tuple(o.name for o in outputs))
         verify(made)
         return made

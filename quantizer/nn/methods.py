@@ -35,7 +35,7 @@ class RangeMethod(enum.IntEnum):
     RANGE_MAX_TENPERCENT = 2
     """The magnitude that a tenth of the elements reach."""
     RANGE_SWEEP = 3
-    """Of the range of RANGE_MAX, its half and its quarter the one of the smallest sum of absolute errors."""
+    """RANGE_MAX's range, its half or its quarter: the one with the smallest sum of absolute errors."""
 
 
 FIX_NONE, FIX_AUTO, FIX_FIXED = QuantizeMethod.NONE, QuantizeMethod.AUTO, QuantizeMethod.FIXED

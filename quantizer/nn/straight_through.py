@@ -61,7 +61,7 @@ class RoundedGradient(Function):
 
     @staticmethod
     def forward(ctx: Any, data: Tensor, rounding: Rounding) -> Tensor:
-        """Return *data*."""
+        """Return *data* unchanged, and keep *rounding* for the gradient."""
         ctx.rounding = rounding
         return data.view_as(data)
 

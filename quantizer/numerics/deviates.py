@@ -21,10 +21,10 @@ LN2_HIGH = float.fromhex("0x1.62e42feep-1")
 LN2_LOW = 1.9082149292705877e-10
 """The rest of it."""
 LOGARITHM = [1 / (2 * k + 1) for k in range(13)]
-"""Of log m = 2 f (1 + f^2 / 3 + f^4 / 5 + ...), f = (m - 1) / (m + 1), |f| < 0.172."""
+"""Coefficients of log m = 2 f (1 + f^2 / 3 + f^4 / 5 + ...), with f = (m - 1) / (m + 1) and |f| < 0.172."""
 COSINE = [(-1) ** k / math.factorial(2 * k) for k in range(9)]
 SINE = [(-1) ** k / math.factorial(2 * k + 1) for k in range(9)]
-"""Of Taylor's series up to a quarter of pi."""
+"""Coefficients of the Taylor series, which serve for angles up to a quarter of pi."""
 
 
 def deviates(shape: tuple[int, ...], seed: tuple[int, ...]) -> NDArray[Any]:

@@ -19,7 +19,7 @@ POLYNOMIAL = (
 )
 LEADING = 0.000198527617612853646278381
 LARGEST, SMALLEST = 100.0, -104.0
-"""Beyond these the result is infinite, or 0."""
+"""Arguments above the first give infinity, below the second 0."""
 
 
 def exp(x: Tensor) -> Tensor:

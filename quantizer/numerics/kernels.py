@@ -80,7 +80,7 @@ def choose(bound: int, *, int8: bool = False, work: int = 0, pieces: int = 0) ->
         return "float64"
     if bound < 1 << 63:
         return "int64"
-    raise GraphError(f"sum of products up to {bound}: leaves int64. Narrow the operands or shorten the reduction.")
+    raise GraphError(f"sum of products up to {bound}: must stay in int64. Narrow operands or shorten the sum.")
 
 
 def conv(

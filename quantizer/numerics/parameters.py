@@ -263,7 +263,7 @@ class Request:
         if family == "comparison" and bool((found.codes < 0).any()):
             raise UnsupportedError(
                 f"{self.spec.op}: a fused {self.activation} with a slope below 0 turns the order of operands around,"
-                " which is not built here. Write the activation as a layer of its own."
+                " which is not implemented here. Write the activation as a layer of its own."
             )
         return found
 

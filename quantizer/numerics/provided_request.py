@@ -17,7 +17,7 @@ class ProvidedRequest(Request):
     weights: Mapping[str, Constant] = field(default_factory=dict)
 
     def output(self, name: str = "y") -> QParams:  # noqa: ARG002 - one output
-        """Return the grid of the output."""
+        """Return the fixed parameters of the output instead of deriving them from a range."""
         assert self.output_params is not None
         return self.output_params
 

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from quantizer.numerics.qparams import Parameters
+from quantizer.numerics.reductions import place_of_extreme
 from quantizer.ops import operator
 
 
@@ -27,9 +28,4 @@ def quantized(
     select_last: bool,
 ) -> Tensor:
     """Compare codes: a positive scale keeps their order."""
-    smallest = x.amin(dim=axis, keepdim=True)
-    size = x.shape[axis]
-    position = torch.arange(size).reshape([-1 if i == axis % x.dim() else 1 for i in range(x.dim())])
-    if select_last:
-        return torch.where(x == smallest, position, -1).amax(dim=axis, keepdim=keepdims)
-    return torch.where(x == smallest, position, size).amin(dim=axis, keepdim=keepdims)
+    return place_of_extreme(torch.amin, x, axis, keepdims=keepdims, select_last=select_last)

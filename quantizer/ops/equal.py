@@ -1,4 +1,4 @@
-"""Where two tensors are the same."""
+"""Whether the elements of two tensors are equal, one by one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where one tensor is larger than another."""
+"""Whether each element of one tensor is larger than the other tensor's."""
 
 from __future__ import annotations
 

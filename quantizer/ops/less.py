@@ -1,4 +1,4 @@
-"""Where one tensor is smaller than another."""
+"""Whether each element of one tensor is smaller than the other tensor's."""
 
 from __future__ import annotations
 

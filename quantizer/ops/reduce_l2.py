@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from fractions import Fraction
 
+import torch
 from torch import Tensor
 
 from quantizer.numerics.kernels import limit
 from quantizer.numerics.qparams import Parameters
 from quantizer.numerics.quantize import centred
+from quantizer.numerics.reductions import folded
 from quantizer.numerics.roots import rounded_root
 from quantizer.ops import operator
 
@@ -22,10 +24,7 @@ def reference(x: Tensor, *, axes: tuple[int, ...], keepdims: bool) -> Tensor:
 @operator("reduce_l2")
 def accumulate(x: Tensor, *, parameters: Parameters, axes: tuple[int, ...], keepdims: bool) -> Tensor:
     """Sum squares of centred codes exactly, one axis after the other."""
-    total = centred(x, parameters.inputs["x"]) ** 2
-    for axis in sorted(axes, reverse=True):
-        total = total.sum(dim=axis, keepdim=keepdims)
-    return total
+    return folded(torch.sum, centred(x, parameters.inputs["x"]) ** 2, axes, keepdims=keepdims)
 
 
 @operator("reduce_l2")

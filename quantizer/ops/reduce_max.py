@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from quantizer.numerics.qparams import Parameters
+from quantizer.numerics.reductions import folded
 from quantizer.ops import operator
 
 
@@ -17,6 +19,4 @@ def reference(x: Tensor, *, axes: tuple[int, ...], keepdims: bool) -> Tensor:
 @operator("reduce_max")
 def quantized(x: Tensor, *, parameters: Parameters, axes: tuple[int, ...], keepdims: bool) -> Tensor:
     """Compare codes, one axis after the other: a positive scale keeps their order."""
-    for axis in sorted(axes, reverse=True):
-        x = x.max(dim=axis, keepdim=keepdims).values
-    return x
+    return folded(torch.amax, x, axes, keepdims=keepdims)

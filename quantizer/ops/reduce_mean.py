@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 
+import torch
 from torch import Tensor
 
 from quantizer.numerics.qparams import Parameters
 from quantizer.numerics.quantize import centred
+from quantizer.numerics.reductions import folded
 from quantizer.numerics.requantize_accumulator import requantize_mean
 from quantizer.ops import operator
 
@@ -21,10 +23,7 @@ def reference(x: Tensor, *, axes: tuple[int, ...], keepdims: bool) -> Tensor:
 @operator("reduce_mean")
 def accumulate(x: Tensor, *, parameters: Parameters, axes: tuple[int, ...], keepdims: bool) -> Tensor:
     """Sum centred codes exactly, one axis after the other."""
-    total = centred(x, parameters.inputs["x"])
-    for axis in sorted(axes, reverse=True):
-        total = total.sum(dim=axis, keepdim=keepdims)
-    return total
+    return folded(torch.sum, centred(x, parameters.inputs["x"]), axes, keepdims=keepdims)
 
 
 @operator("reduce_mean")

@@ -17,7 +17,7 @@ from quantizer.numerics.rules import Ends
 from quantizer.optimize.global_methods import Method
 from quantizer.optimize.layer_parameters import Own
 from quantizer.optimize.products import WEIGHTED, in_order, weights_of
-from quantizer.optimize.weight_codes import Trained, activated, as_it_calibrates, part_of, samples_of
+from quantizer.optimize.weight_codes import Grid, Trained, activated, as_it_calibrates, part_of, samples_of
 
 
 @dataclass(frozen=True)
@@ -28,28 +28,18 @@ class Learned:
     layers: Mapping[str, Own] = field(default_factory=dict)
 
 
-@dataclass
-class Grid:
-    """Codes of one tensor with a learned number of codes per unit."""
-
-    steps: Tensor
-    zero: Tensor
-    low: int
-    high: int
+class LearnedGrid(Grid):
+    """A grid whose number of codes per unit is learned."""
 
     @classmethod
-    def of(cls, params: QParams, rank: int) -> Grid:
-        """Return the grid of a tensor of *rank* axes."""
-        steps, zero = (params.along(values, rank).float() for values in (scale_of(params), params.zero_point))
-        return cls(steps.clone().requires_grad_(), zero, params.qmin, params.qmax)
+    def of(cls, params: QParams, rank: int) -> LearnedGrid:
+        """Return the grid of a tensor of *rank* axes, in float32."""
+        own = Grid.of(params, rank)
+        return cls(own.steps.float().clone().requires_grad_(), own.zero.float(), own.low, own.high)
 
     def codes(self, values: Tensor) -> Tensor:
         """Return the nearest codes; their gradient is 0."""
         return (self.steps * values.float() + self.zero).round().clamp(self.low, self.high)
-
-    def real(self, codes: Tensor) -> Tensor:
-        """Return the parameters of the codes."""
-        return (codes - self.zero) * (1.0 / self.steps)
 
     def ends(self) -> tuple[Tensor, Tensor]:
         """Return the real values of the smallest and the largest code, for each scale."""
@@ -103,15 +93,15 @@ class _Layer:
     ) -> None:
         self.trained, self.graph, self.node = trained, graph, node
         self.reads = {
-            str(name): Grid.of(provided.inputs[key], len(graph.tensor(str(name)).shape))
+            str(name): LearnedGrid.of(provided.inputs[key], len(graph.tensor(str(name)).shape))
             for key, name in operands.items()
             if key in provided.inputs
         }
-        self.weight: Grid | None = None
+        self.weight: LearnedGrid | None = None
         self.bias: Constant | None = None
         if node.op in WEIGHTED:
             self.weights, self.fixed = weights_of(trained.graph, node), provided.constants["weight"].params
-            self.weight = Grid.of(self.fixed, self.weights.dim())
+            self.weight = LearnedGrid.of(self.fixed, self.weights.dim())
             self.change = torch.zeros_like(self.weights, requires_grad=True)
             self.bias = provided.constants.get("bias")
             if self.bias is not None:

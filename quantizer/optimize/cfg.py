@@ -192,7 +192,7 @@ def _not_acted_on(field: Field, value: Value | PerLayer, path: Path, line: int) 
     if field.status == "refused":
         shown = value.general if isinstance(value, PerLayer) else value
         raise UnsupportedError(
-            f"{where}: {shown}: not built here, and the IR would be another one: docs/compass.md says why."
+            f"{where}: {shown}: not implemented here, and the IR would differ. docs/compass.md says why."
             " Remove the line."
         )
     return [f"{where}: read, but not acted on."] if field.status == "ignored" else []

@@ -34,8 +34,8 @@ def float_layers(graph: Graph, settings: Mapping[str, Settings]) -> dict[str, DT
         kind, _, what = trigger.partition("_")
         if what != "preferred":
             raise UnsupportedError(
-                f"layer {name!r}: trigger_float_op={trigger}: integer weights in a float layer are not built here, "
-                f"because no recorded run shows how the IR says them. Write {kind}_preferred!."
+                f"layer {name!r}: trigger_float_op={trigger}: integer weights in a float layer are not supported, "
+                f"because no recorded run shows how the IR expresses them. Write {kind}_preferred!."
             )
         found[name] = DTYPES[kind]
     return found

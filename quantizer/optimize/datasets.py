@@ -180,7 +180,7 @@ def read_columns(path: Path) -> list[Array]:
 def _zipped(path: Path) -> tuple[list[Array], list[Array]]:
     """Return the arrays and the shapes of an archive, in the order of the archive."""
     if not zipfile.is_zipfile(path):
-        raise FormatError(f"{shown_path(path)}: is no .npz file. Save the arrays with numpy.savez.")
+        raise FormatError(f"{shown_path(path)}: is not an .npz file. Save the arrays with numpy.savez.")
     found = read_npz(path, largest=LARGEST, texts=True)
     data = [values for name, values in found.items() if not name.startswith("shape")]
     return data, [values for name, values in found.items() if name.startswith("shape")]

@@ -75,7 +75,7 @@ def gather(
 def _with_ranges_of_the_ir(
     graph: Graph, settings: Mapping[str, Settings], sources: Mapping[str, Node], found: dict[str, Statistics]
 ) -> Gathered:
-    """Replace observed ends by the ranges of the IR if the strategy is in_ir."""
+    """Return *found* with the IR's ranges for layers of strategy in_ir, and the layers without a range in the IR."""
     missing = []
     for name, statistics in list(found.items()):
         layer = _layer(graph, sources, name)

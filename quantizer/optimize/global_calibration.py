@@ -43,7 +43,7 @@ def moved(
             graph = smoothed(graph, runner, batches(), concerns, method.numbers["alpha"])
         elif method.name in WITHOUT_EFFECT and (node := next(filter(concerns, _changed(graph, method)), None)):
             raise UnsupportedError(
-                f"layer {node.name!r}: {method.name} would change it, which is not built here: {REASONS[method.name]}."
+                f"layer {node.name!r}: {method.name} would change it, which is not supported: {REASONS[method.name]}."
                 f" Leave the layer out: {method.name}[...]<scope>, or take {OTHERS[method.name]}."
             )
     return graph

@@ -13,24 +13,47 @@ METHOD = re.compile(r"(?P<name>[a-z_]+)(?:\[(?P<numbers>[-+.e\d,]*)\])?(?P<scope
 DEFAULTS: Mapping[str, Mapping[str, float]] = {
     "equalization": {"rounds": 10},
     "smooth_quant_zy": {
-        "alpha": 0.5, "auto_tune": 0, "auto_least": 0, "auto_most": 1, "auto_points": 10, "insert_norm": 0,
+        "alpha": 0.5,
+        "auto_tune": 0,
+        "auto_least": 0,
+        "auto_most": 1,
+        "auto_points": 10,
+        "insert_norm": 0,
     },
     "adaround": {
-        "batches": 1, "epochs": 1, "batch_size": 1, "learning_rate": 0.001, "regularization": 0.01, "beta_first": 20,
-        "beta_last": 2, "warm_start": 0.2,
+        "batches": 1,
+        "epochs": 1,
+        "batch_size": 1,
+        "learning_rate": 0.001,
+        "regularization": 0.01,
+        "beta_first": 20,
+        "beta_last": 2,
+        "warm_start": 0.2,
     },
     "adaquant_zy": {
-        "batches": 1, "epochs": 1, "batch_size": 1, "weight_rate": 0.00001, "bias_rate": 0.001, "scale_rate": 0.001,
+        "batches": 1,
+        "epochs": 1,
+        "batch_size": 1,
+        "weight_rate": 0.00001,
+        "bias_rate": 0.001,
+        "scale_rate": 0.001,
         "input_rate": 0.1,
     },
     "gptq_zy": {"batches": 1, "act_order": 1, "damping": 0.01, "block": 128},
     "awq_zy": {"points": 20, "most_shrunk": 0, "insert_norm": 0},
     "mvn_correction": {
-        "mode": 0, "alpha": 0.5, "before": 0, "behind": 0, "activation_bits": 16, "weight_bits": 16, "bias_bits": 48,
-        "lut_bits": 10, "multiplier_bits": 16,
+        "mode": 0,
+        "alpha": 0.5,
+        "before": 0,
+        "behind": 0,
+        "activation_bits": 16,
+        "weight_bits": 16,
+        "bias_bits": 48,
+        "lut_bits": 10,
+        "multiplier_bits": 16,
     },
     "svd_quant": {"mode": 0, "smallest": 0.5, "largest": 2, "points": 10, "threshold": 0.09},
-}  # fmt: skip
+}
 """Method -> its numbers in order, each with its default; equalization is ours, the others are Compass's."""
 WITHOUT_EFFECT = ("awq_zy", "svd_quant")
 """Methods that are accepted only if they change nothing. A graph that they would change is refused."""
@@ -39,20 +62,20 @@ LAST = ("adaquant_zy", "adaround", "gptq_zy")
 ZERO = ("auto_tune", "insert_norm")
 """Parameters for which only these values are implemented."""
 ALPHA = 1
-"""The place of mvn_correction's alpha, which is 1 from mode 1 on where it is left out."""
+"""The index of mvn_correction's alpha. If it is left out, it is 1 from mode 1 on."""
 RATES = 3
-"""How many numbers of adaquant_zy come before its rates, of which the original takes all or none: it raises on some."""
+"""Numbers of adaquant_zy before its rates. Give all rates or none: the original raises an error for some of them."""
 LARGEST = 10**6
 """The limit for every number of a method."""
 LEGAL = (
-    f"none, or methods joined by &, such as gptq_zy[1,1,0.01,128], with numbers from 0 to {LARGEST}; built here:"
+    f"none, or methods joined by &, such as gptq_zy[1,1,0.01,128], with numbers from 0 to {LARGEST}; implemented here:"
     f" {', '.join(DEFAULTS)}"
 )
 
 
 @dataclass(frozen=True)
 class Method:
-    """One method."""
+    """A method of `global_calibration` with its numbers and the layers to which it applies."""
 
     name: str
     numbers: Mapping[str, float]

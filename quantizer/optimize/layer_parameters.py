@@ -76,7 +76,7 @@ class Own:
     """Changed constants of one layer, and the ends of its weights."""
 
     weights: torch.Tensor
-    """In the operator's order."""
+    """The weights, with their axes in the operator's order."""
     ends: Ends
     biases: torch.Tensor | None = None
 
@@ -194,7 +194,7 @@ def _parameters(graph: Graph, node: Node, tensors: Mapping[str, QParams], layers
     widest = max(params.bits for params in given.values())
     if family == "concatenation" and widest > WIDEST:
         raise UnsupportedError(
-            f"layer {node.name!r}: {spec.op} of codes of {widest} bits is not built here. Leave its inputs real values."
+            f"layer {node.name!r}: {spec.op} of codes of {widest} bits is not supported. Leave its inputs real values."
         )
     tabled = bool(settings.values.get(TWO_TABLES))
     scheme = settings.scheme(widest if family in AS_WIDE_AS_INPUTS and not tabled else None)
@@ -256,5 +256,5 @@ def _arranged(values: torch.Tensor, spec: Spec, key: str) -> torch.Tensor:
 def _constant(graph: Graph, spec: Spec, key: str, operands: Mapping[str, str]) -> torch.Tensor:
     data = graph.tensor(operands[key]).data
     if data is None:
-        raise GraphError(f"tensor {operands[key]!r}: {spec.op} takes {key!r} as a constant.")
+        raise GraphError(f"tensor {operands[key]!r}: must be a constant, as operand {key!r} of {spec.op}.")
     return _arranged(data.float(), spec, key)

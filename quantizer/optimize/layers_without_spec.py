@@ -85,7 +85,7 @@ def decided(
 
 
 def quantized_layer(graph: Graph, node: Node, layer: LoneLayer, *, perf_mode: bool) -> tuple[Node, list[GraphTensor]]:
-    """Return the layer in Compass vocabulary with what its quantize function left, its outputs and its constants."""
+    """Return the Compass node, with the attributes that its quantize function wrote, and its new tensors."""
     read = activations(node)
     made = [
         replace(graph.tensor(name), dtype=params.dtype, qparams=params)

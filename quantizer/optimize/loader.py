@@ -35,7 +35,7 @@ class Loader:
     size: int
     shuffled: bool = False
     source: str = ""
-    """Where the data come from, for errors."""
+    """The origin of the data, for error messages."""
 
     def batches(self) -> Iterator[tuple[dict[str, Tensor], Any]]:
         """Yield (input -> float32 values, labels) of each batch, the last one smaller."""

@@ -121,7 +121,7 @@ def moving_layer(graph: Graph, node: Node) -> MovingLayer | None:
     if node.op not in MOVES:
         return None
     if node.extra.get(CONSTANTS):
-        raise UnsupportedError(f"layer {node.name!r}: {node.op} with constants is not built here.")
+        raise UnsupportedError(f"layer {node.name!r}: {node.op} with constants is not implemented here.")
     if len(activations(node)) != 1:
         raise GraphError(f"layer {node.name!r}: {node.op} has {len(activations(node))} inputs, must have 1.")
     shape = graph.tensor(activations(node)[0]).shape

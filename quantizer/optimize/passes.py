@@ -95,7 +95,7 @@ def softmax_method(
             )
         if method != FAST_EXP and len(numbers) > 1 and int(numbers[1]) not in ENTRY_BITS:
             raise UnsupportedError(
-                f"layer {node.name!r}: a softmax table of {numbers[1]:g} bits is not built here: write one number from"
+                f"layer {node.name!r}: a softmax table of {numbers[1]:g} bits is not supported: write a number from"
                 f" {ENTRY_BITS[0]} to {ENTRY_BITS[-1]}."
             )
         if method != FAST_EXP and newest and _on_newest_unit(graph, node):
@@ -148,7 +148,7 @@ def factors_of_products(
 ) -> tuple[Graph, Mapping[str, Settings]]:
     """Look for one positive factor before or after a MatMul, which Compass folds into it.
 
-    UnsupportedError if there is one: that MatMul is not built here.
+    UnsupportedError if there is one: that MatMul is not implemented here.
     """
     if options["enable_pass_merge_matmul_mul"]:
         for node in graph.nodes:
@@ -156,7 +156,7 @@ def factors_of_products(
             if scaling is not None:
                 raise UnsupportedError(
                     f"layer {node.name!r}: Compass folds the factor of layer {scaling.name!r} into this MatMul, which "
-                    "is not built here. Write enable_pass_merge_matmul_mul = false to keep both layers."
+                    "is not implemented here. Write enable_pass_merge_matmul_mul = false to keep both layers."
                 )
     return graph, settings
 

@@ -21,7 +21,7 @@ class LayerKey:
     name: str
     type: str
     method: str = ""
-    """Of an Activation layer: which one."""
+    """The function of an Activation layer; empty for others."""
 
 
 @dataclass(frozen=True)

@@ -94,7 +94,7 @@ def read_arrays(path: Path) -> dict[str, Array]:
                 warnings.simplefilter("ignore")  # numpy warns about headers from Python 2
                 shape, _, dtype = np.lib.format.read_array_header_1_0(file)
             if not dtype.hasobject or shape != ():
-                raise RefusedError("holds no dict")
+                raise RefusedError("does not hold a dict of arrays")
             found = _followed(file.read())
     except (RefusedError, *BAD_HEADERS) as err:
         raise FormatError(
@@ -115,7 +115,7 @@ def _followed(raw: bytes) -> dict[str, Array]:
         step(machine, argument)
     outer = _content(machine.stack[-1])
     if not isinstance(outer, list) or len(outer) != 1 or not isinstance(outer[0], dict) or not outer[0]:
-        raise RefusedError("holds no dict")
+        raise RefusedError("does not hold a dict of arrays")
     return {_key(key): _array(value) for key, value in outer[0].items()}
 
 
@@ -196,7 +196,7 @@ def _set_items(machine: _Machine, _: object) -> None:
     items = machine.items()
     target = machine.stack[-1]
     if not isinstance(target, dict):
-        raise RefusedError("items of no dict")
+        raise RefusedError("items for something that is not a dict")
     for key, value in zip(items[::2], items[1::2], strict=True):
         target[_key(key)] = value
 
@@ -204,21 +204,21 @@ def _set_items(machine: _Machine, _: object) -> None:
 def _set_item(machine: _Machine, _: object) -> None:
     key, value = machine.pop(2)
     if not isinstance(machine.stack[-1], dict):
-        raise RefusedError("items of no dict")
+        raise RefusedError("items for something that is not a dict")
     machine.stack[-1][_key(key)] = value
 
 
 def _append(machine: _Machine, _: object) -> None:
     (value,) = machine.pop(1)
     if not isinstance(machine.stack[-1], list):
-        raise RefusedError("items of no list")
+        raise RefusedError("items for something that is not a list")
     machine.stack[-1].append(value)
 
 
 def _extend(machine: _Machine, _: object) -> None:
     values = machine.items()
     if not isinstance(machine.stack[-1], list):
-        raise RefusedError("items of no list")
+        raise RefusedError("items for something that is not a list")
     machine.stack[-1].extend(values)
 
 
@@ -256,14 +256,33 @@ _VALUES = (
     "BINFLOAT",
 )
 _STEPS: dict[str, Callable[[_Machine, Any], None]] = {
-    "PROTO": lambda *_: None, "FRAME": lambda *_: None, "STOP": lambda *_: None,
-    "MEMOIZE": _memoize, "BINPUT": _put, "LONG_BINPUT": _put, "BINGET": _get, "LONG_BINGET": _get,
-    "MARK": _push(lambda _: _Mark()), "NONE": _push(lambda _: None), "NEWTRUE": _push(lambda _: True),
-    "NEWFALSE": _push(lambda _: False), "EMPTY_TUPLE": _push(lambda _: ()), "EMPTY_LIST": _push(lambda _: []),
-    "EMPTY_DICT": _push(lambda _: {}), "TUPLE1": _tuple(1), "TUPLE2": _tuple(2), "TUPLE3": _tuple(3),
+    "PROTO": lambda *_: None,
+    "FRAME": lambda *_: None,
+    "STOP": lambda *_: None,
+    "MEMOIZE": _memoize,
+    "BINPUT": _put,
+    "LONG_BINPUT": _put,
+    "BINGET": _get,
+    "LONG_BINGET": _get,
+    "MARK": _push(lambda _: _Mark()),
+    "NONE": _push(lambda _: None),
+    "NEWTRUE": _push(lambda _: True),
+    "NEWFALSE": _push(lambda _: False),
+    "EMPTY_TUPLE": _push(lambda _: ()),
+    "EMPTY_LIST": _push(lambda _: []),
+    "EMPTY_DICT": _push(lambda _: {}),
+    "TUPLE1": _tuple(1),
+    "TUPLE2": _tuple(2),
+    "TUPLE3": _tuple(3),
     "TUPLE": lambda machine, _: machine.stack.append(tuple(machine.items())),
-    "GLOBAL": _global, "STACK_GLOBAL": _stack_global, "REDUCE": _reduce, "BUILD": _build,
-    "SETITEM": _set_item, "SETITEMS": _set_items, "APPEND": _append, "APPENDS": _extend,
+    "GLOBAL": _global,
+    "STACK_GLOBAL": _stack_global,
+    "REDUCE": _reduce,
+    "BUILD": _build,
+    "SETITEM": _set_item,
+    "SETITEMS": _set_items,
+    "APPEND": _append,
+    "APPENDS": _extend,
     "BYTEARRAY8": _push(bytes),
     **{name: _push(lambda value: value) for name in _VALUES},
-}  # fmt: skip
+}

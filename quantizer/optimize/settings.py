@@ -87,7 +87,7 @@ class Settings:
         return self.values[name]
 
     def number(self, name: str) -> int:
-        """Return a whole number."""
+        """Return the value of field *name*, which must be one of whole numbers."""
         value = self.values[name]
         assert isinstance(value, int)
         return value
@@ -98,12 +98,12 @@ class Settings:
 
     @property
     def strategy(self) -> Strategy:
-        """The strategy of activations."""
+        """The calibration strategy of activations."""
         return parse_strategy(str(self["calibration_strategy_for_activation"]))
 
     @property
     def weight_strategy(self) -> Strategy:
-        """The strategy of constants."""
+        """The calibration strategy of weights and biases."""
         return parse_strategy(str(self["calibration_strategy_for_weight"]))
 
     @property
@@ -296,7 +296,7 @@ def _property(where: str, name: str, value: object) -> Value:
         raise FormatError(f"{where}: got {shown_value(value)}: must be {field.kind.legal}.") from None
     if field.status == "refused" and str(parsed).lower() != field.default.lower():
         raise FormatError(
-            f"{where}: {shown_value(value)}: not built here, and the IR would be another one: docs/compass.md says why."
+            f"{where}: {shown_value(value)}: not implemented here, and the IR would differ. docs/compass.md says why."
             " Remove the key."
         )
     return parsed

@@ -40,9 +40,9 @@ class Tabulated:
     """A function that a layer has as a table."""
 
     function: Function
-    """Of float32 values, and of the parameters that *takes* names."""
+    """The function of float32 values; its further arguments are the parameters that *takes* names."""
     sign: Sign
-    """Of its output."""
+    """The sign of its output codes."""
     takes: tuple[str, ...] = ()
     consumed: bool = False
     """Whether a quantized layer leaves out the parameters of the function."""
@@ -106,7 +106,7 @@ class OneInputLayer(LoneLayer):
 
     @property
     def outputs(self) -> list[QParams]:
-        """The parameters of its output."""
+        """The quantization parameters of its only output."""
         assert self.y is not None
         return [self.y]
 
@@ -168,7 +168,7 @@ class TableLayer(OneInputLayer):
 
     @property
     def what(self) -> Tabulated:
-        """The function."""
+        """The tabulated function of its kind of layer."""
         return TABULATED[self.kind]
 
     @property

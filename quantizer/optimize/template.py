@@ -32,10 +32,12 @@ SHOWN = (
     "force_shift_positive",
     "trigger_float_op",
 )
-TUNED = (
-    "cosine", "sine", "atanh", "asinh", "atan", "asin", "acos", "acosh", "sinh", "tanh", "erf", "log", "shrink",
-    "softsign", "exp", "softplus", "cosh", "mish", "celu", "selu", "elu", "gelu", "silu", "swish", "sigmoid",
-)  # fmt: skip
+TUNED = tuple(
+    (
+        "cosine sine atanh asinh atan asin acos acosh sinh tanh erf log shrink softsign exp softplus cosh mish celu "
+        "selu elu gelu silu swish sigmoid"
+    ).split()
+)
 """Layer types and activation methods that have a choice of method."""
 FLOATS = {"float32": "FP32", "float16": "FP16", "bfloat16": "BFP16"}
 

@@ -102,7 +102,7 @@ def _asked(text: str) -> Iterator[tuple[int, ...]]:
 def _between(
     graph: Graph, specs: Mapping[str, Spec], keys: Mapping[str, LayerKey], ends: Span, options: Options
 ) -> list[Node]:
-    """Return the layers from one number to another; FormatError if they do not form a chain that can be cut."""
+    """Return the layers numbered *ends*, both included; FormatError unless they are one chain or one product."""
     chain = [node for node in graph.order if node.name in keys and ends[0] <= keys[node.name].number <= ends[1]]
     linked = all(_following(graph, specs, node) is other for node, other in pairwise(chain))
     alone = len(chain) == 1 and is_product(chain[0])
@@ -135,7 +135,7 @@ def _kind(graph: Graph, specs: Mapping[str, Spec], node: Node) -> str | None:
 
 
 def _begins(graph: Graph, specs: Mapping[str, Spec], node: Node) -> bool:
-    """Return whether tiles begin at a layer with windows. A transposed convolution needs more rows than its kernel."""
+    """Return whether a chain of tiles may begin here: windows, or a transposed convolution with more rows than taps."""
     return _kind(graph, specs, node) == "halo" and (node.op != SPREADING or _large_enough(graph, specs, node))
 
 
@@ -163,7 +163,10 @@ def _even(graph: Graph, last: Node, rows: int, columns: int) -> Cuts:
 
 
 def _fitting(graph: Graph, specs: Mapping[str, Spec], chain: Sequence[Node], size: int, joined: int) -> Cuts:
-    """Return cuts of as many rows as let every layer's input and output fit *size* bytes, within Compass's two ends."""
+    """Return the cuts with the most rows at which each layer's input and output together fit *size* bytes.
+
+    The number of rows stays within Compass's limits, FEWEST_ROWS and MOST_ROWS.
+    """
     _, height, width, _ = graph.tensor(chain[-1].outputs[0]).shape
 
     def cut_by(rows: int) -> tuple[Span, ...]:

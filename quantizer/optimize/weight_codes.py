@@ -172,7 +172,7 @@ class Grid:
         return cls(steps, zero, params.qmin, params.qmax)
 
     def real(self, codes: Tensor) -> Tensor:
-        """Return the parameters of the codes."""
+        """Return the real values of the codes."""
         return (codes - self.zero) * (1.0 / self.steps)
 
     def nearest(self, values: Tensor) -> Tensor:

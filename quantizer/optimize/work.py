@@ -65,7 +65,7 @@ class Work:
 
     @property
     def runs(self) -> Runner:
-        """How graphs are run, once one is read."""
+        """What runs the graphs; only after the IR is read."""
         assert self.runner is not None
         return self.runner
 

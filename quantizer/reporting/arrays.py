@@ -66,7 +66,7 @@ class Pair:
     relative: float = 0.0
     """The largest difference over the reference's magnitude; infinite where that is 0."""
     worst: tuple[int, ...] = ()
-    """Where the largest difference is."""
+    """The index of the largest difference."""
     step: float | None = None
     in_steps: float | None = None
     """The largest difference in steps, where a step is known: a correctly rounded value has 1/2 at most."""

@@ -21,7 +21,7 @@ class Since:
 
     @property
     def text(self) -> str:
-        """Return it as words."""
+        """The runs in a sentence: since when it fails, and when it last passed."""
         passed = f"passed in run {self.before}" if self.before else "no older run of it is in the history"
         return f"fails since run {self.first}; {passed}"
 

@@ -88,7 +88,7 @@ def _days(since: str, day: str) -> int | None:
 
 
 def exceptions_table(found: Iterable[Met], as_of: str = "") -> Section:
-    """Return the exceptions as a table."""
+    """Return a table of declared exceptions with their age in days at *as_of*, a date such as 2026-11-23."""
     columns = (
         Column("exception", code=True),
         Column("kind"),

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from tabulate import tabulate
 
 from quantizer.core.model_findings import Local, ModelFindings, PartFinding
 from quantizer.reporting.figures import printable
+from quantizer.reporting.templating import templates
 
 COLUMNS = ("part", "operator", "edge", "differ", "by", "alone differ")
 SHOWN = 12
@@ -85,13 +84,6 @@ def row(part: PartFinding) -> list[str]:
 
 def model_page(findings: ModelFindings) -> str:
     """Return the whole page."""
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent / "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     engines = [local.engine for local in findings.parts[0].locals] if findings.parts else []
     rows = [
         {
@@ -105,12 +97,16 @@ def model_page(findings: ModelFindings) -> str:
         }
         for part in findings.parts
     ]
-    return environment.get_template("model.html").render(
-        title=f"{findings.model}: {findings.engines[0]} and {findings.engines[1]}",
-        platform=findings.platform,
-        sentences=summary(findings),
-        columns=[*COLUMNS, *engines],
-        rows=rows,
+    return (
+        templates()
+        .get_template("model.html")
+        .render(
+            title=f"{findings.model}: {findings.engines[0]} and {findings.engines[1]}",
+            platform=findings.platform,
+            sentences=summary(findings),
+            columns=[*COLUMNS, *engines],
+            rows=rows,
+        )
     )
 
 

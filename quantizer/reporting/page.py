@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
+from jinja2 import Template
 from markupsafe import Markup
 
 from quantizer.core.case import Case
@@ -43,6 +43,7 @@ from quantizer.reporting.tally import (
     value_rows,
     worst_ratio,
 )
+from quantizer.reporting.templating import templates
 from quantizer.reporting.terminal import worst_items
 
 WHOLE = 5_000
@@ -81,7 +82,7 @@ class Operator:
     standing: Standing
     rows: tuple[Row, ...]
     targets: int
-    """How many it has; the page of a large run shows `rows` of them."""
+    """Number of its targets; the page of a large run shows only `rows` of them."""
     checks: tuple[str, ...]
     """The checks that gave a ratio on some target."""
     ratios: Mapping[str, Markup]
@@ -151,13 +152,7 @@ def render(
 
 def _template() -> Template:
     """Return the page's template, with the filters and functions that every page has."""
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent / "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = templates()
     environment.filters |= {
         "printable": printable,
         "ratio": ratio_text,

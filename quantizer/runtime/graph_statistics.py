@@ -154,13 +154,15 @@ def parameter_analyse(graph: Graph) -> list[ParameterRange]:
     return found
 
 
+def _moments(row: TensorStatistics) -> tuple[float, ...]:
+    values, noise = row.float_values, row.noise
+    ends = (values.low, values.high, values.mean, values.deviation)
+    return (*ends, noise.mean, noise.deviation, noise.low, noise.high)
+
+
 def statistics_table(rows: Sequence[TensorStatistics]) -> str:
     """Return a table of tensors in the graph's order."""
-    cells = [
-        [s.operation, s.tensor, f"{s.sqnr:.2f}", *(f"{v:.4g}" for v in (s.float_values.low, s.float_values.high,
-         s.float_values.mean, s.float_values.deviation, s.noise.mean, s.noise.deviation, s.noise.low, s.noise.high))]
-        for s in rows
-    ]  # fmt: skip
+    cells = [[s.operation, s.tensor, f"{s.sqnr:.2f}", *(f"{value:.4g}" for value in _moments(s))] for s in rows]
     headers = [
         "operation",
         "tensor",

@@ -47,5 +47,5 @@ class QuantOPRuntimeHook(RuntimeHook):
 
 
 def is_quantable(operation: Node) -> bool:
-    """Return whether the node has a configuration for each operand and result."""
+    """Return whether the node is quantized: it has quantization configurations for its operands and results."""
     return hasattr(operation.parameters, "input_quantization_config")

@@ -169,7 +169,7 @@ class _Work:
             if spec.inputs[key].role != "bias" and key not in given:
                 raise UnsupportedError(f"its operand {held!r} is not quantized")
             if key in inputs and inputs[key].axis is not None:
-                raise UnsupportedError(f"{held!r} is an activation with several scales")
+                raise UnsupportedError(f"{held!r} is an activation with several scales, must have one")
         for key, params in given.items():
             if _is_across(spec.inputs[key], params, tensors[operands[key]]):
                 raise UnsupportedError(f"{operands[key]!r} has scales along another axis than the result's channels")
@@ -198,26 +198,18 @@ class _Work:
         output: QParams,
         tensors: dict[str, Tensor],
     ) -> Node:
+        """Return *node* with the parameters of the platform's rule; *tensors* gets the codes of its biases.
+
+        UnsupportedError if the rule gives other parameters than the file has.
+        """
         source = self.grids.graph
-        weights = {
+        constants = {
             key: Constant(cast("torch.Tensor", tensors[name].data).long(), given[key])
             for key, name in operands.items()
             if key in given and key not in spec.activations and tensors[name].data is not None
         }
-        units = {key: c for key, c in weights.items() if spec.inputs[key].role == "weight"}
-        for key, constant in weights.items():
-            if spec.inputs[key].role == "bias" and not _is_sum(constant, inputs, units):
-                _check_unit(operands[key], constant, inputs, units)
-        weights = {
-            key: c for key, c in weights.items() if spec.inputs[key].role == "weight" or _is_sum(c, inputs, units)
-        }
-        floats: dict[str, torch.Tensor] = {}
-        for key, name in operands.items():
-            if key not in spec.activations:
-                data = source.tensor(name).data
-                if data is None:
-                    raise UnsupportedError(f"its operand {name!r} is computed, must be a constant")
-                floats[key] = data
+        weights = _usable_constants(spec, operands, constants, inputs)
+        floats = self._float_constants(spec, operands)
         shapes = {key: tuple(source.tensor(name).shape) for key, name in operands.items()}
         attrs = cast("Mapping[str, AttrValue]", node.attrs)
         scheme = declared_scheme(_as_provided(node, source, inputs, output, weights), self.platform)
@@ -233,16 +225,25 @@ class _Work:
         provided = BuiltinEngine().quantize(request)
         self._check_answer(provided, inputs, output, node)
         check_declared(replace(node, parameters=provided), source)
-        for key, constant in provided.constants.items():
-            if spec.inputs[key].role == "bias" and key not in weights and _saturates(constant, floats[key]):
+        made = {key: constant for key, constant in provided.constants.items() if key not in weights}
+        for key, constant in made.items():
+            if spec.inputs[key].role == "bias" and _saturates(constant, floats[key]):
                 raise UnsupportedError(
                     f"{operands[key]!r} is a bias that does not fit {constant.params.dtype} at its sums' scale"
                 )
-        for key, constant in provided.constants.items():
-            held = operands.get(key)
-            if held is not None and key not in weights:
-                tensors[held] = _constant(held, constant)
+        tensors.update({operands[key]: _constant(operands[key], c) for key, c in made.items() if key in operands})
         return replace(node, parameters=provided)
+
+    def _float_constants(self, spec: Spec, operands: Mapping[str, str]) -> dict[str, torch.Tensor]:
+        """Return the real values of weights and biases; UnsupportedError if one is computed by the graph."""
+        found = {}
+        for key, name in operands.items():
+            if key not in spec.activations:
+                data = self.grids.graph.tensor(name).data
+                if data is None:
+                    raise UnsupportedError(f"its operand {name!r} is computed, must be a constant")
+                found[key] = data
+        return found
 
     def _check_answer(self, provided: Parameters, inputs: Mapping[str, QParams], output: QParams, node: Node) -> None:
         """Raise UnsupportedError if the platform's rule answers with other parameters than the file's."""
@@ -267,7 +268,7 @@ class _Work:
 
 
 def _values(given: torch.Tensor, params: QParams | None) -> torch.Tensor:
-    """Return real numbers: those of codes where codes were given for a tensor that has parameters."""
+    """Return real numbers: *given*, dequantized if it holds integer codes and the tensor has parameters."""
     return given if params is None or given.is_floating_point() else dequantize(given.long(), params).float()
 
 
@@ -339,6 +340,20 @@ def _unit(inputs: Mapping[str, QParams], weights: Mapping[str, Constant], count:
     return scale
 
 
+def _usable_constants(
+    spec: Spec, operands: Mapping[str, str], constants: Mapping[str, Constant], inputs: Mapping[str, QParams]
+) -> dict[str, Constant]:
+    """Return the file's weights, and its biases whose codes are in the unit of the sums.
+
+    UnsupportedError for another bias whose unit does not allow it to be quantized anew.
+    """
+    weights = {key: c for key, c in constants.items() if spec.inputs[key].role == "weight"}
+    for key, constant in constants.items():
+        if spec.inputs[key].role == "bias" and not _is_sum(constant, inputs, weights):
+            _check_unit(operands[key], constant, inputs, weights)
+    return {key: c for key, c in constants.items() if key in weights or _is_sum(c, inputs, weights)}
+
+
 def _is_sum(bias: Constant, inputs: Mapping[str, QParams], weights: Mapping[str, Constant]) -> bool:
     """Return whether a bias has the scale of the sums to which it is added, compared in float32."""
     scale = _unit(inputs, weights, bias.codes.numel()).float()
@@ -346,16 +361,16 @@ def _is_sum(bias: Constant, inputs: Mapping[str, QParams], weights: Mapping[str,
 
 
 def _check_unit(name: str, bias: Constant, inputs: Mapping[str, QParams], weights: Mapping[str, Constant]) -> None:
-    """Raise UnsupportedError if a quantized bias has values that no whole number of the sums' steps is.
+    """Raise UnsupportedError if a quantized bias has values that are not multiples of the sums' step.
 
     A float bias is rounded to these steps, as the platform quantizes it; the values of a quantized one are fixed.
     """
     steps = dequantize(bias.codes, bias.params) / _unit(inputs, weights, bias.codes.numel())
     if not torch.equal(steps, steps.round()):
         raise UnsupportedError(
-            f"{name!r} is a bias at scale {float(bias.params.scale.reshape(-1)[0]):.9g}, which its sums' steps of "
-            f"{float(_unit(inputs, weights, 1).reshape(-1)[0]):.9g} cannot say: "
-            "give it the product of the scales of input and weight"
+            f"{name!r} is a bias at scale {float(bias.params.scale.reshape(-1)[0]):.9g}: its values must be multiples "
+            f"of {float(_unit(inputs, weights, 1).reshape(-1)[0]):.9g}, the product of the scales of input and weight. "
+            "Give it this scale"
         )
 
 

@@ -39,7 +39,7 @@ class IntegerExecutor:
         integers = [node for node in graph.order if isinstance(node.parameters, Parameters)]
         platform = graph.extra.get(PLATFORM)
         if not isinstance(platform, str):
-            raise GraphError(f"graph {graph.name!r}: says no platform: use integer_graph.")
+            raise GraphError(f"graph {graph.name!r}: has no platform. Build it with integer_graph.")
         self._outputs = cast("Sequence[str]", graph.extra.get(OUTPUTS, graph.outputs))
         self._platform = load_library().platforms[platform]
         self._kept: dict[str, TorchExecutor] = {}
@@ -147,7 +147,7 @@ class IntegerExecutor:
         if not isinstance(inputs, Mapping):
             if len(inputs) != len(graph.inputs):
                 raise GraphError(
-                    f"graph {graph.name!r}: {len(inputs)} tensors were fed, it has {len(graph.inputs)} inputs."
+                    f"graph {graph.name!r}: {len(inputs)} tensors were fed: must be {len(graph.inputs)} inputs."
                 )
             inputs = dict(zip(graph.inputs, inputs, strict=True))
         if set(inputs) != set(graph.inputs):

@@ -54,7 +54,7 @@ class _Step(Function):
 
     @staticmethod
     def forward(ctx: Any, values: Tensor, scale: Tensor, config: TensorQuantizationConfig) -> Tensor:
-        """Quantize; the ends of the codes clip."""
+        """Return *values* quantized and dequantized again; codes outside [quant_min, quant_max] saturate."""
         assert config.offset is not None
         shape = [-1 if i == config.channel_axis else 1 for i in range(values.dim())] if scale.dim() else []
         step, zero = scale.abs().reshape(shape), config.offset.reshape(shape).to(values.dtype)

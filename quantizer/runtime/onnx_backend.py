@@ -40,7 +40,7 @@ class QuantizerBackend(Backend):  # type: ignore[misc]
 
     @classmethod
     def is_compatible(cls, model: onnx.ModelProto, device: str = "CPU", **_: Any) -> bool:
-        """Return whether the model loads and everything in it runs."""
+        """Return whether the model loads and each of its operators has a kernel."""
         try:
             cls.prepare(model, device)
         except QuantizerError:

@@ -96,7 +96,7 @@ def _pair(
 
 
 def _checked_opset(graph: Graph, name: str, config: TensorQuantizationConfig) -> int:
-    """Return the graph's opset; UnsupportedError if its QuantizeLinear cannot say what *config* does."""
+    """Return the graph's opset; UnsupportedError if its QuantizeLinear cannot express *config*."""
     opset = graph.extra.get("opset", PER_CHANNEL)
     if config.num_of_bits == 16:
         what, first = "16 bits", WIDE

@@ -27,12 +27,13 @@ COMPUTING = ("Conv", "ConvTranspose", "Gemm", "MatMul", "Attention")
 MOVING = ("Flatten", "Identity", "MaxPool", "Pad", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze")
 """Operations whose results have the scale of their operand."""
 QUANTIZED = (
-    *COMPUTING, *MOVING, "Add", "AveragePool", "Clip", "Concat", "Div", "Elu", "Gelu", "GlobalAveragePool",
-    "GlobalMaxPool",
-    "HardSigmoid", "HardSwish", "LayerNormalization", "LeakyRelu", "Max", "Min", "Mul", "PRelu", "ReduceMean",
-    "ReduceSum", "Relu",
-    "Resize", "Sigmoid", "Softmax", "Sub", "Tanh",
-)  # fmt: skip
+    *COMPUTING,
+    *MOVING,
+    *(
+        "Add AveragePool Clip Concat Div Elu Gelu GlobalAveragePool GlobalMaxPool HardSigmoid HardSwish "
+        "LayerNormalization LeakyRelu Max Min Mul PRelu ReduceMean ReduceSum Relu Resize Sigmoid Softmax Sub Tanh"
+    ).split(),
+)
 """Operations that are quantized. Source: the union of PPQ's quantizers, and Elu, Gelu,
 Min, ReduceSum and Tanh."""
 DISPATCHERS = ("conservative", "allin")

@@ -19,7 +19,7 @@ class Setting:
     """Per channel where the operation has an axis of output channels; per tensor elsewhere."""
     num_of_bits: int = 8
     observer: str = "minmax"
-    """Of activations: minmax, percentile, kl, mse, isotone, constant, floating, or a strategy of `optimize`."""
+    """For activations: minmax, percentile, kl, mse, isotone, constant, floating, or a strategy of `optimize`."""
     weight_observer: str = "minmax"
     bias: bool = False
     """Whether a constant bias is quantized too: 32 bits, at the product of the scales of operand and weight."""

@@ -87,7 +87,7 @@ class TorchExecutor:
         self.load_graph(graph)
 
     def load_graph(self, graph: Graph) -> None:
-        """Replace the graph."""
+        """Run *graph* from now on; GraphError or UnsupportedError if it is not legal or a node has no kernel."""
         verify(graph)
         refuse_unsupported(graph, self.platform)
         self.graph = graph
@@ -298,16 +298,16 @@ class TorchExecutor:
         if not isinstance(inputs, Mapping):
             if len(inputs) != len(self.graph.inputs):
                 wanted = f"{len(self.graph.inputs)} inputs: {', '.join(self.graph.inputs)}"
-                raise GraphError(f"graph {self.graph.name!r}: {len(inputs)} tensors were fed, it has {wanted}.")
+                raise GraphError(f"graph {self.graph.name!r}: {len(inputs)} tensors were fed: must be {wanted}.")
             inputs = dict(zip(self.graph.inputs, inputs, strict=True))
         feeds: dict[str, Tensor] = {}
         for name, given in inputs.items():
             tensor, value = self.graph.tensor(name), given if isinstance(given, Tensor) else torch.as_tensor(given)
             if value.dtype != container(tensor.dtype):
-                raise GraphError(f"graph {self.graph.name!r}: {name!r} was fed {value.dtype}, it holds {tensor.dtype}.")
+                raise GraphError(f"graph {self.graph.name!r}: {name!r} was fed {value.dtype}: must be {tensor.dtype}.")
             if tensor.ranked and value.dim() != len(tensor.shape):
                 raise GraphError(
-                    f"graph {self.graph.name!r}: {name!r} was fed shape {list(value.shape)}, it has "
+                    f"graph {self.graph.name!r}: {name!r} was fed shape {list(value.shape)}: must have "
                     f"{len(tensor.shape)} axes."
                 )
             feeds[name] = value if value.device == self.device else value.to(self.device)

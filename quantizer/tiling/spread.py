@@ -20,9 +20,10 @@ class Spread:
     """Places that the padding crops at the start."""
 
     def tile(self, output: Span) -> tuple[Span, Span, int]:
-        """Return the elements that contribute to *output*, places cropped before and after it, and places added after.
+        """Return the input elements that a tile of *output* needs, places to crop at both ends, and zeros to append.
 
-        An element more is read where a gap between elements would lie at an end. Empty for places after all elements.
+        If a gap between two elements lies at an end of the tile, the element beyond the gap is read too. The span of
+        elements is empty if the tile lies behind the last tap of the last element.
         """
         first, end = output[0] + self.before, output[1] + self.before
         low = min(-((self.reach - 1 - first) // self.stride), first // self.stride)

@@ -113,7 +113,7 @@ def parts(spec: Spec, case: Case) -> Iterator[Part]:
 
 
 def part_at(spec: Spec, case: Case, place: int) -> Part:
-    """Return one part of a stack."""
+    """Return the part at *place* of a stack as a case of its own, with its place in the operands and the output."""
     stack = _stack_of(case)
     shapes, output, inputs = _boxes_of(spec, case)[place]
     kept = TilePlan({name: tile for name, tile in case.tiles.sizes.items() if name != stack.axis})

@@ -311,7 +311,7 @@ REFUSED = {
     "no text": (INPUT + "layer {", {}, FormatError, "net.prototxt: "),
     "no layer": (INPUT, {}, FormatError, "no layer that computes"),
     "no bottom": (INPUT + layer("ReLU", bottom="z"), {}, GraphError, r"layer 'l' \(ReLU\): bottom 'z'"),
-    "made twice": (INPUT + layer("ReLU") + layer("ReLU", name="m"), {}, GraphError, "'y' is made twice"),
+    "made twice": (INPUT + layer("ReLU") + layer("ReLU", name="m"), {}, GraphError, "'y': two outputs or inputs have this name"),
     "no blobs": (INPUT + CASES["convolution"][0], {}, FormatError, "has 0 blobs for it: must have 2"),
     "other weights": (INPUT + CASES["convolution"][0], {"l": [W[:5], B]}, FormatError, "weights of shape"),
     "other constants": (INPUT + CASES["scale"][0], {"l": [FOUR[0], FOUR[1][:1]]}, UnsupportedError, "they must fit"),

@@ -276,7 +276,7 @@ def test_a_list_without_elements_of_which_no_schema_speaks_is_refused():
     given = model([with_empty("Own", ["x"], "sizes", AttributeProto.INTS, domain="elsewhere")])
     given.opset_import.append(helper.make_opsetid("elsewhere", 1))
     with pytest.raises(
-        UnsupportedError, match=r"Own\): attribute 'sizes' is an empty list, and no schema says its type"
+        UnsupportedError, match=r"Own\): attribute 'sizes' is an empty list, and no schema gives its type"
     ):
         to_model(from_model(given))
 

@@ -200,7 +200,7 @@ X = np.array([[[[1.0, 2.5], [-1.0, 0.0]]]], np.float32)
     [
         (0.25, [3, -5], [], ""),
         (0.5, [3, -5], [], ""),
-        (2.0**-4, [3, -5], ["conv2d"], "is a bias at scale 0.0625, which its sums' steps of 0.25 cannot say"),
+        (2.0**-4, [3, -5], ["conv2d"], "is a bias at scale 0.0625: its values must be multiples of 0.25"),
         (0.25, [2**31 - 1, -5], ["conv2d"], "declares an accumulator of 32 bits"),
     ],
 )

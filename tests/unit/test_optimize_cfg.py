@@ -135,7 +135,7 @@ def test_what_is_not_acted_on_says_so() -> None:
     ],
 )
 def test_what_would_change_the_ir_and_is_not_built_is_refused(line: str) -> None:
-    with pytest.raises(UnsupportedError, match=r"opt.cfg:4: .*not built here.*says why.*Remove the line"):
+    with pytest.raises(UnsupportedError, match=r"opt.cfg:4: .*not implemented here.*says why.*Remove the line"):
         parsed(line)
 
 

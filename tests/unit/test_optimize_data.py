@@ -258,8 +258,8 @@ def test_bad_files(run: Any, capsys: pytest.CaptureFixture[str]) -> None:
     for lines, words in (
         (("bin = cut.bin",), "do not lie in cut.bin"),
         (("graph = none.txt",), "none.txt: no such file"),
-        (("calibration_data = empty.npy",), "no .npy file"),
-        (("calibration_data = float.bin",), "no .npy file"),
+        (("calibration_data = empty.npy",), "not a .npy file"),
+        (("calibration_data = float.bin",), "not a .npy file"),
         (("dataset = NumpyDatasets",), "Did you mean 'NumpyDataset'?"),
         (("metric = CosMetric", "data = val.npy", "label = val.npy"), "no such metric"),
         (("metric = TopKMetric(a)", "data = val.npy", "label = val.npy"), "must be a whole number"),
@@ -370,10 +370,10 @@ def declaring(shape: str) -> bytes:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (declaring("(1 << 40,)"), "is no .npy file of one numeric array"),
+        (declaring("(1 << 40,)"), "is not a .npy file of one numeric array"),
         (declaring("(1099511627776,)"), "needs 8796093022208 bytes"),
-        (declaring("(4,"), "is no .npy file of one numeric array"),
-        (declaring("None"), "is no .npy file of one numeric array"),
+        (declaring("(4,"), "is not a .npy file of one numeric array"),
+        (declaring("None"), "is not a .npy file of one numeric array"),
     ],
     ids=["expression", "huge", "open", "none"],
 )

@@ -394,7 +394,7 @@ ARCHIVES = {
     "is not a valid .npz archive": b"PK nothing",
     "pickled objects are refused": _archive(w_npy=_npy(np.array([None, 1], object)), b_npy=_npy(B)),
     "needs 864 bytes, the archive holds 863": _archive(w_npy=_npy(W)[:-1], b_npy=_npy(B)),
-    "entry 'w.txt' is no .npy array": _archive(w_txt=b"1"),
+    "entry 'w.txt' is not a .npy array": _archive(w_txt=b"1"),
     "needs 4000000000000 bytes": _archive(w_npy=_npy(W).replace(b"(8, 3, 3, 3), }  ", b"(1000000000000,), }")),
 }
 

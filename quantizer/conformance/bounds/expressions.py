@@ -23,7 +23,7 @@ from quantizer.core.real_expressions import Algebra, RealExpression, evaluate
 
 SILU_TURNS = -1.2784645427610738  # the minimum of x / (1 + exp(-x)), where 1 + exp(-x) + x * exp(-x) is 0
 GELU_TURNS = -0.7517915246935645
-"""Where silu and gelu have their smallest value."""
+"""The inputs at which silu and gelu have their minimum."""
 
 
 def enclosed(expression: RealExpression, operands: Mapping[str, Interval], numbers: Mapping[str, float]) -> Interval:

@@ -54,7 +54,7 @@ class Interval:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of the ends."""
+        """Shape of both ends, which is that of the tensor."""
         return self.lo.shape
 
     @property

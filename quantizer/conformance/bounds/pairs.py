@@ -23,7 +23,7 @@ SPLITTER = 2.0**27 + 1
 LARGEST, SMALLEST = 2.0**500, 2.0**-400
 """Between these in magnitude products have no overflow, and their errors are float64."""
 WHOLE = 2.0**51
-"""Beyond it float64 has no ties; rationals decide."""
+"""Rationals decide about larger numbers, because float64 leaves no bit for a tie."""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ CodeArray = npt.NDArray[np.int64]
 RESOLUTION = 2.0**-40
 """Error of v/s in float64, relative to the sum of the magnitudes of its terms."""
 UNREACHABLE = 2.0**62
-"""Beyond every code; still an int64."""
+"""A number beyond every code that still fits int64."""
 HALF = Fraction(1, 2)
 
 

@@ -51,7 +51,7 @@ def tiled(trial: Trial) -> Verdict | None:
         return inconclusive("tiled", f"engine {trial.engine.name} shows no accumulators to split")
     if own := _uncut(trial, plan):
         return inconclusive(
-            "tiled", f"constant {own!r} is the plugin's own, of one number per channel: nothing says how to cut it"
+            "tiled", f"constant {own!r} is the plugin's own, with a number per channel: no rule cuts it for tiles"
         )
     try:
         codes = tiled_codes(trial, plan)
@@ -287,7 +287,7 @@ class Related:
     high: Array
     """The lowest and the highest code that each element may have."""
     made_of: str
-    """What these codes follow from, in words."""
+    """The reason for these codes in words, for messages."""
 
 
 def related_runs(trial: Trial) -> Iterator[Related]:

@@ -33,9 +33,9 @@ DIVIDES = (
 
 
 WHOLE = ("multiplier_shift", "integer_multiplier_shift", "area_multiplier", "area_reciprocal")
-"""Variants whose multipliers are whole numbers, beside those of a fixed point (`q31_single`, `q15_half_up`, ...)."""
+"""Variants with integer multipliers, besides the fixed-point ones (`q31_single`, `q15_half_up`, ...)."""
 FIXED_POINT = re.compile("q[0-9]+_")
-"""How the names of variants of a fixed point begin."""
+"""The start of the names of fixed-point variants."""
 
 
 def has_whole_multipliers(variant: str) -> bool:

@@ -26,7 +26,7 @@ CHECK = "arithmetic"
 WIDEST = 2
 """An element is inconclusive if its interval has more codes."""
 INCONCLUSIVE_SHARE = 0.05
-"""Where more of the elements are inconclusive, the case does not pass."""
+"""A case with a larger share of inconclusive elements does not pass."""
 
 
 @dataclass(frozen=True)

@@ -104,7 +104,7 @@ def files(session: Session, root: Path) -> dict[Path, str]:
 
 
 def page(known: Sequence[Entry], outcomes: Mapping[str, Mapping[str, str]]) -> str:
-    """Return the page in markdown."""
+    """Return the gallery in markdown: defects by severity, each with its script and its output (*outcomes*)."""
     shown = [entry for entry in known if entry.script]
     roots = {severity: _grouped(e for e in shown if e.defect.severity == severity) for severity in SEVERITIES}
     count = {severity: len(groups) for severity, groups in roots.items()}

@@ -56,7 +56,7 @@ def output_codes(change: Callable[[Tensor, Parameters], Tensor]) -> Wrap:
 
 
 def rounding_mode(mode: RoundingMode) -> Wrap:
-    """Round in another mode."""
+    """Plant a kernel that rounds in *mode* instead of the platform's mode."""
     return kernel(lambda p: replace(p, platform=p.platform.model_copy(update={"rounding": mode})))
 
 
@@ -88,7 +88,7 @@ def with_output(p: Parameters, change: Callable[[QParams], QParams]) -> Paramete
 
 
 def scaled_output(factor: float) -> Callable[[Parameters], Parameters]:
-    """Multiply the output scale."""
+    """Return a change of parameters that multiplies the output scale by *factor*."""
 
     def change(q: QParams) -> QParams:
         return replace(q, scale=q.scale * factor, steps=None if q.steps is None else q.steps / factor)
@@ -149,7 +149,7 @@ def without_bias(original: Function) -> Function:
 
 
 def attribute_change(name: str, change: Callable[[Any], Any]) -> Wrap:
-    """Use a changed attribute."""
+    """Plant a function that computes with attribute *name* after *change*."""
 
     def wrap(original: Function) -> Function:
         return lambda *operands, **named: original(*operands, **{**named, name: change(named[name])})

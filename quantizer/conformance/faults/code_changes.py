@@ -182,7 +182,7 @@ def fill_unclamped(original: Function) -> Function:
 
 
 def bfloat16(original: Function) -> Function:
-    """Compute in bfloat16."""
+    """Plant a float function that computes in bfloat16 and returns float32."""
     return lambda **named: original(
         **{k: v.bfloat16() if isinstance(v, Tensor) else v for k, v in named.items()}
     ).float()

@@ -33,8 +33,9 @@ class OnJoinedOutputs:
 
     def _whole(self, *operands: Tensor, **named: Any) -> Tensor:
         made, shapes = self._original(*operands, **named), self._shapes(operands, named)
-        if tuple(tuple(piece.shape) for piece in made) != tensor_shapes(self._spec, shapes, self._attrs):
-            raise GraphError(f"{self._spec.op}: the pieces have other shapes than the spec says.")
+        got, wanted = tuple(tuple(piece.shape) for piece in made), tensor_shapes(self._spec, shapes, self._attrs)
+        if got != wanted:
+            raise GraphError(f"{self._spec.op}: outputs of shapes {got}: must be {wanted}.")
         return concatenate_outputs(self._spec, made, shapes, self._attrs)
 
     def _shapes(self, operands: tuple[Tensor, ...], named: Mapping[str, Any]) -> dict[str, Shape]:

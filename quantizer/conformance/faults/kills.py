@@ -45,9 +45,10 @@ _SEEN_BY: Mapping[Kind, tuple[str, ...]] = {
 STATE = "state"
 """The place of faults that keep state or damage it: whether a check finds them depends on the checks before it."""
 FURTHER = 3
-"""Cases that a fault changes which all checks judge after the first that found it: so that a row names every check."""
+"""After the first case in which a check finds a fault, all checks judge this many more cases that it changes, so that
+a row names every check that finds it."""
 WITHIN = 12
-"""How many cases after that one they may be."""
+"""Those cases are among this many after the first one."""
 _DATA = ("bound", "output_shape", "tensors", "doubles", "centre", "y", "built_in")
 _HANDED = (*_DATA, "parameters", "_provided", "codes", "values", "y_hat", "centred", "sums", "sum_magnitudes")
 _KEPT: Mapping[Kind, tuple[str, ...]] = {"quantize": _DATA, "quantized": _HANDED, "accumulate": _HANDED}

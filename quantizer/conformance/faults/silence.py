@@ -11,6 +11,7 @@ from quantizer.conformance.faults.fault import Fault
 from quantizer.conformance.kinds import LIMITS, MULTIPLIERS, SLOPES, looked_up
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.platforms import RoundingMode
+from quantizer.core.rounding_modes import DETERMINISTIC
 from quantizer.core.variants import Variant
 from quantizer.numerics.bitwise import bitwise_equal
 
@@ -100,15 +101,7 @@ def _integers(trial: Trial) -> bool:
     return trial.target.scheme.activation.format == "integer"
 
 
-_MODES: tuple[RoundingMode, ...] = (
-    "half_up",
-    "half_down",
-    "half_away",
-    "half_toward_zero",
-    "up",
-    "down",
-    "toward_zero",
-)
+_MODES = tuple(mode for mode in DETERMINISTIC if mode != "half_even")
 _VARIANTS: tuple[Variant, ...] = ("f32_even", "q31_single", "q31_double", "q31_half_up", "half_away", "q15_half_up")
 _KERNEL = ("rounding_", "input_zero_point", "output_zero_point", "clip_range", "multiplier_", "shift_")
 RULES = (

@@ -176,7 +176,7 @@ def _values(target: Target, case: Case) -> list[str]:
 
 
 def _calibrated(target: Target) -> list[str]:
-    """Return the outputs whose range is free."""
+    """Return the outputs with a calibrated range, which a case may choose."""
     spec = target.spec
     return [n for n in spec.outputs if spec.quantization.outputs.get(n, "calibrated") == "calibrated"]
 

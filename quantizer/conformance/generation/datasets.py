@@ -43,7 +43,7 @@ def materialise(target: Target, case: Case) -> dict[str, Tensor]:
 
 
 def check_sets(case: Case) -> None:
-    """Raise CaseError for a data set that is not known."""
+    """Raise CaseError for an unknown data set, or for given tensors that are missing or contradict themselves."""
     if case.data.given or case.data.set == GIVEN:
         check_given(case)
         return

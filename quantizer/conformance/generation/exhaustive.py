@@ -26,10 +26,11 @@ MOST_BITS = 16
 
 
 def exhaustive_cases(target: Target) -> list[Case]:
-    """Return cases with every combination of operand codes once; no case if the operator is not element-wise.
+    """Return cases that hold every combination of operand codes once, under narrow and wide scales.
 
-    An operator is pointwise if its one or two activations and its output have one shape, and each output element
-    depends only on the operand elements at the same place. It can be cut along every axis.
+    There are none if the operator is not element-wise, only moves codes, or has operands of more than MOST_BITS bits
+    together. It is element-wise if its one or two activations and its output have one shape, and each output element
+    depends only on the operand elements at the same place: it can be cut along every axis.
     """
     spec, bits = target.spec, target.scheme.activation.bits
     operands = list(spec.inputs.values())

@@ -41,7 +41,7 @@ EXTRA_CASES: tuple[Callable[[Target], list[Case]], ...] = (
     past_blocks,
     last_of_row,
 )
-"""What every target runs."""
+"""Functions whose cases every target runs."""
 
 
 def shared_cases(everything: Sequence[Target], target: Target, *, strong: bool = False) -> list[Case]:

@@ -30,7 +30,10 @@ BESIDE = (-1, 0, 1, 2)
 
 
 def is_near_sum(target: Target) -> bool:
-    """Return whether a bias decides the operator's sums, and the platform brings sums to codes as usual."""
+    """Return whether a bias can place the operator's sums next to a tie: products with weights and a bias on one grid.
+
+    Not where the platform has its own integer function, because its sums may have another unit.
+    """
     roles = [item.role for item in target.spec.inputs.values()]
     own = REGISTRY.built_in(target.spec.op, "quantized", target.platform.places)
     if own is not None and own.platform is not None:  # the platform has its own forward, with its own numbers

@@ -18,7 +18,7 @@ from quantizer.numerics.qparams import QParams
 from quantizer.numerics.rules import activation_params
 
 REACH = 2.0**16
-"""Where a range of ties ends if its limits are infinite."""
+"""The end of a range of ties whose limits are infinite."""
 SPREAD_BITS = 18
 WIDE_STEP = 17
 """Binary places from an accumulator unit to an output code, so that ties lie beyond the 24 bits of float32."""

@@ -38,8 +38,9 @@ FOLDS = frozenset({"sum", "mean", "greatest"})
 def tied_ranges(target: Target, case: Case, chooser: ChoiceSource) -> dict[str, Range]:
     """Return ranges with short scales, so that the last rounding has ties; no ranges if that is impossible.
 
-    A short scale is a binary fraction of few bits. `gate_high / 32767` is one if the step of gate is a multiple of the
-    factors of 32767 that the code of its end lacks. The zero point is chosen so that this multiple is small.
+    A short scale is a binary fraction of few bits. A stage whose scale is `gate_high / 32767` gets one if the numerator
+    cancels all factors of 32767. The end code of gate supplies some of them, its step the others as an integer factor.
+    Among several zero points, the one with the smallest such factor is chosen.
     """
     if not _is_searched(target, case):
         return {}

@@ -71,9 +71,9 @@ def ties(target: Target, case: Case) -> dict[str, Array]:
 
 
 def _halves(target: Target, case: Case, name: str) -> Array:
-    """Return real numbers half way between two codes of the output, from below the first to beyond the last.
+    """Return real numbers half way between two output codes, including some below the first and above the last code.
 
-    As long as the output has no range, whole numbers that give it one.
+    While the output has no range yet, return whole numbers, from which a range is calibrated.
     """
     if "y" not in case.ranges:
         return integers(case.data.seed, name, case.shapes[name], -SMALL_CODES, SMALL_CODES).astype(np.float64)
@@ -273,10 +273,10 @@ def _set_ends(channels: Array, unit: float, steps: int, seed: int) -> None:
 
 
 def _solved_bias(target: Target, case: Case, name: str, tensors: Mapping[str, Array]) -> Array:
-    """Return the bias under which one element of each channel is a tie; zeros where the output range is not set yet.
+    """Return the bias that makes one element of each channel a tie; zeros while the output has no range yet.
 
-    Some channels lie one accumulator unit away from the tie. A code that four divides is given half a step more: it
-    rounds back to that code, if ties go to even.
+    Without weights or sums of products, return random values. Some channels lie one accumulator unit beside the tie.
+    A bias code that is a multiple of 4 gets half a step more: half-even rounding returns it to that code.
     """
     shape = case.shapes[name]
     if "y" not in case.ranges:

@@ -15,9 +15,9 @@ from quantizer.core.case import Case
 from quantizer.runtime.engines.builtin import BuiltinEngine
 
 CASES = 3
-"""Of one target."""
+"""Cases per target."""
 SEARCHED = 160
-"""Drawn cases that are looked through. At 8 binary places one rounding changes one sum in 512."""
+"""Drawn cases that are searched. At 8 fractional bits, one rounding changes one sum in 512."""
 KINDS = ("linear", "selection", "mean", "bilinear")
 """Error models whose sums a multiplier brings to codes."""
 

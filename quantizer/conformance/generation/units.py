@@ -237,12 +237,12 @@ def batch_of(spec: Spec) -> str:
 
 
 class _Lean:
-    """The choices of another source, with sizes close to their smallest values.
+    """The choices of another source, but with sizes at most *spread* above their smallest values.
 
-    Half of the cases have one value for all entries of a list, and for all sizes that have one domain: as networks have
-    them. Half have the defaults of real attributes to the last bit. Half have as many axes as a shape may have, so that
-    a size meets them: a shape that is the only dimension of an operator has no second unit. Half of the cases have a
-    batch, even if a large size leaves room only for minimal sizes.
+    Four properties hold for half of the cases each, drawn independently. All entries of a list, and all sizes of one
+    domain, are equal, as in networks. Real attributes keep their exact defaults. A shape has its largest rank, because
+    otherwise no large size would ever meet several axes if the operator has one shape as its only dimension. There is
+    a batch, even if a large size leaves room only for minimal sizes elsewhere.
     """
 
     def __init__(self, chooser: ChoiceSource, spec: Spec, spread: int) -> None:

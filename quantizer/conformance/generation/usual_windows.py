@@ -59,7 +59,7 @@ OF_VECTORS = WHOLE + 1
 POINT = (1, 1, 0, 0, 1)
 """The kernel of one place, as in WINDOWS."""
 PLACES = (4, 5)
-"""By how many a size is larger than the least: outputs of several places, of an odd and of an even number of rows."""
+"""Added to the smallest size, so that outputs have several places, and an odd or an even number of rows."""
 DILATION = "dilation"
 
 

@@ -39,7 +39,7 @@ class Witness:
     case: Case
     checks: tuple[str, ...]
     step: int
-    """How far codes are moved: an interval of the case is no wider."""
+    """Codes by which a planted fault moves results; no interval of the case is wider."""
 
 
 def witness(trial: Trial, verdicts: Sequence[Verdict]) -> Witness | None:
@@ -65,7 +65,7 @@ class Planted:
     checks: tuple[str, ...]
     """At least one of these must fail."""
     block: Callable[[], AbstractContextManager[None]]
-    """Within it the fault is there."""
+    """A context in which the fault is active."""
     engine: Callable[[Engine], Engine]
     """Replaces a real engine in the canary's run."""
 

@@ -278,7 +278,7 @@ def _largest_ratio(trial: Trial) -> float:
 
 
 def _largest_code(trial: Trial) -> float:
-    """Return the largest |code| of the exact result of a sum, product or real numbers, before saturation; else 0."""
+    """Return a bound on the largest |output code| before saturation; 0 except for sums and real inputs."""
     reads_reals = any(item.kind == "real" for item in trial.spec.inputs.values())
     if trial.spec.error_model.kind not in ("linear", "bilinear") and not reads_reals:
         return 0.0

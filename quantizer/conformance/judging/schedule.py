@@ -22,13 +22,13 @@ structure that follow each other; tiles: a case with a class of tiles that the c
 
 @dataclass(frozen=True)
 class Sample:
-    """Where a check runs that need not run on every case."""
+    """The cases on which an expensive check runs."""
 
     one_in: int
-    """Of the cases that `always` does not select, one in this many runs the check."""
+    """The check runs on one in this many of the cases that `always` does not select."""
     always: tuple[Where, ...] = ("first", "examples")
     once: bool = False
-    """Of cases with equal shapes, attributes and activation, one per target runs the check, which depends on these."""
+    """The check runs once per target on cases with equal shapes, attributes and activation, as only these matter."""
 
 
 SCHEDULE: Mapping[str, Sample] = {

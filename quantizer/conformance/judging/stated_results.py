@@ -118,7 +118,7 @@ def _repeats(trial: Trial, restated: Sequence[Trial]) -> bool:
 
 
 def stated_platform(platform: Platform, stated: Computes) -> Platform:
-    """Return *platform* with the requantizations and ratios of *stated*."""
+    """Return *platform* with its requantizations and ratios replaced by those that *stated* declares."""
     variants = {family: choices for family, choices in platform.variants.items() if family not in stated.requantize}
     ratio = {**platform.multiplier.ratio, **stated.ratio}
     return platform.model_copy(
@@ -190,7 +190,7 @@ def _changed(stated: Computes, trial: Trial, result: Array) -> Iterator[Trial]:
 
 
 def _cut(value: float, trial: Trial) -> float:
-    """Return the real value of *value* as a code of the first input, cut toward zero."""
+    """Return *value* rounded to the grid of the first input; the code is truncated toward zero."""
     params = next(iter(trial.parameters.inputs.values()))
     scale, zero = float(params.scale), int(params.zero_point)
     return scale * (math.trunc(value / scale + zero) - zero)

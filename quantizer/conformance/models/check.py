@@ -41,7 +41,7 @@ def model_findings(
     """
     parts = parts_of(with_constant_codes(graph))
     if not parts.edges:
-        raise GraphError(f"graph {graph.name!r}: has no operators.")
+        raise GraphError(f"graph {graph.name!r}: must have at least one operator.")
     given = dict(feeds)
     whole = [engine.whole(parts, given) for engine in engines]
     first = next((values for engine, values in zip(engines, whole, strict=True) if engine.name != FLOAT), {})

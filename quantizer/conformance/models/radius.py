@@ -17,16 +17,14 @@ from quantizer.runtime.onnx.kernels import Context
 SMALLEST = float(torch.finfo(torch.float32).smallest_normal)
 OTHERS = 8
 """Roundings in addition to those of a sum's terms: of dequantized operands, products, a bias, a requantization."""
-MOVED = frozenset([
-    "ArgMax", "ArgMin", "Cast", "Concat", "ConstantOfShape", "DepthToSpace", "Equal", "Expand", "Flatten", "Gather",
-    "GatherElements", "GatherND",
-    "Greater", "GreaterOrEqual", "Identity", "Less", "LessOrEqual", "Max", "MaxPool", "Min", "Neg", "Not", "And",
-    "Or", "OneHot", "Pad", "Range",
-    "ReduceMax", "ReduceMin", "Relu", "Clip", "Abs", "Reshape", "Shape", "Sign", "Size", "Slice", "SpaceToDepth",
-    "Split", "Squeeze", "Tile", "TopK",
-    "Transpose", "Unsqueeze", "Where", "GlobalMaxPool", "Dropout", "Floor", "Ceil", "Round", "ScatterElements",
-    "ScatterND", "NonZero",
-])  # fmt: skip
+MOVED = frozenset(
+    (
+        "ArgMax ArgMin Cast Concat ConstantOfShape DepthToSpace Equal Expand Flatten Gather GatherElements GatherND "
+        "Greater GreaterOrEqual Identity Less LessOrEqual Max MaxPool Min Neg Not And Or OneHot Pad Range ReduceMax "
+        "ReduceMin Relu Clip Abs Reshape Shape Sign Size Slice SpaceToDepth Split Squeeze Tile TopK Transpose "
+        "Unsqueeze Where GlobalMaxPool Dropout Floor Ceil Round ScatterElements ScatterND NonZero"
+    ).split()
+)
 """Operators without rounding: their results are elements of operands, or integers."""
 SUMS = frozenset(
     [
@@ -46,12 +44,12 @@ SUMS = frozenset(
 )
 """Operators whose error is gamma_n times their result on the magnitudes of their operands."""
 PRODUCTS = frozenset(["Mul", "Div", "Reciprocal", "Sqrt"])
-FUNCTIONS = frozenset([
-    "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Celu", "Cos", "Cosh", "Elu", "Erf", "Exp", "Gelu",
-    "HardSigmoid", "HardSwish", "LeakyRelu", "Log",
-    "Mish", "PRelu", "Pow", "Selu", "Sigmoid", "Silu", "Sin", "Sinh", "Softplus", "Softsign", "Swish", "Tan", "Tanh",
-    "ThresholdedRelu",
-])  # fmt: skip
+FUNCTIONS = frozenset(
+    (
+        "Acos Acosh Asin Asinh Atan Atanh Celu Cos Cosh Elu Erf Exp Gelu HardSigmoid HardSwish LeakyRelu Log Mish "
+        "PRelu Pow Selu Sigmoid Silu Sin Sinh Softplus Softsign Swish Tan Tanh ThresholdedRelu"
+    ).split()
+)
 """Functions of a library, element by element."""
 
 
@@ -92,7 +90,7 @@ def radius_of(
         return [lost(2 * OTHERS) * (slope * (x.abs() + mean.abs().reshape(along)) + bias.abs().reshape(along))]
     if node.op == "LayerNormalization":
         return [_layer_norm(node, operands, first), *(torch.full_like(v, float("inf")) for v in made[1:])]
-    return f"{node.op}: no error analysis says what float32 may lose"
+    return f"{node.op}: there is no analysis of its float32 error"
 
 
 def _terms(node: Node, operands: Sequence[Tensor | None], made: Tensor) -> int:

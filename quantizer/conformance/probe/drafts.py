@@ -137,7 +137,7 @@ def means(target: Target, draws: Draws, wanted: Wanted) -> Draft:
 
 
 def rows(target: Target, draws: Draws, wanted: Wanted) -> Draft:
-    """Return rows of a softmax."""
+    """Return a softmax of random rows, 2 to 12 codes long."""
     n, width = max(wanted.items // 16, 1), draws.integer(2, 12)
     attrs: dict[str, AttrValue] = {"axis": -1}
     grids = Grids(target, attrs, {"x": (n, width)})

@@ -12,21 +12,12 @@ from quantizer.conformance.probe.question import Array, Question
 from quantizer.core.arithmetics import form_of
 from quantizer.core.errors import QuantizerError
 from quantizer.core.library import Library
-from quantizer.core.platforms import Platform, RoundingMode
+from quantizer.core.platforms import Platform
+from quantizer.core.rounding_modes import DETERMINISTIC
 from quantizer.core.spec import Spec
 from quantizer.core.variants import RatioArithmetic, Variant
 
 NAME = "probed"
-MODES: tuple[RoundingMode, ...] = (
-    "half_even",
-    "half_up",
-    "half_down",
-    "half_away",
-    "half_toward_zero",
-    "up",
-    "down",
-    "toward_zero",
-)
 RATIOS: tuple[RatioArithmetic, ...] = get_args(RatioArithmetic)
 OF_ONE = "float32_product_of_one"
 """A ratio that differs only if weights have one scale. half_away takes it for float64."""
@@ -189,18 +180,18 @@ def _settings(spec: Spec, *, steps: bool) -> Iterator[dict[str, Any]]:
     form = form_of(spec)
     if spec.op == "quantize":
         operations = ("exact", "divide_float32", "inverse_float32", *(("multiply_float32",) if steps else ()))
-        for key in itertools.product(operations, MODES, ("before", "after")):
+        for key in itertools.product(operations, DETERMINISTIC, ("before", "after")):
             yield {"quantizer": key}
     elif form is not None:
         for variant in get_args(Variant):
             yield from _of_variant(variant, form, weights=spec.has_weights)
     if form is None and spec.op not in ("softmax", "quantize"):
-        for arithmetic, mode in itertools.product(("float64", "float32"), MODES):
+        for arithmetic, mode in itertools.product(("float64", "float32"), DETERMINISTIC):
             yield {"tables": arithmetic, "rounding": mode}
 
 
 def _of_variant(variant: Variant, form: str, *, weights: bool) -> Iterator[dict[str, Any]]:
-    modes: list[dict[str, Any]] = [{"rounding": mode} for mode in MODES] if variant in ROUNDED else [{}]
+    modes: list[dict[str, Any]] = [{"rounding": mode} for mode in DETERMINISTIC] if variant in ROUNDED else [{}]
     widths: list[dict[str, Any]] = [{"bits": bits} for bits in WIDTHS.get(variant, ())] or [{}]
     shifts: list[dict[str, Any]] = [{}]
     if form == "sum" and variant in ("q31_double", "q31_single"):

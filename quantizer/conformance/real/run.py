@@ -120,7 +120,7 @@ class _Open:
         self.met, self.changed, self.check, self.target, self.alarm = 0, 0, "", "", ""
 
     def outcome(self, op: str) -> Outcome:
-        """Return its outcome."""
+        """Return how often the bug was met and changed codes, and which check found it, if any."""
         return Outcome(self.report.ref, op, self.met, self.changed, self.check, self.target, self.alarm)
 
     def judged(self, trial: Trial, checks: Sequence[str]) -> None:

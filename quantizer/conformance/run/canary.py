@@ -66,7 +66,7 @@ class _CanaryRunner(Runner):
 
     # the runner's arguments
     def smallest(self, case: Case, verdicts: list[Verdict], *, died: bool) -> tuple[Trial, list[Verdict]]:  # noqa: ARG002
-        """Return the case as it is."""
+        """Return the case unshrunk: a planted fault needs no small example."""
         return Trial(self._target, case, self.session.engine), verdicts
 
     def explained(self, trial: Trial, verdicts: list[Verdict], *, ran: bool) -> str:  # noqa: ARG002

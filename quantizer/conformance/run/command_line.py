@@ -130,7 +130,6 @@ def _with_engine(config: pytest.Config, asked: Options) -> Options:
 
 def _read_options(config: pytest.Config) -> Options:
     from quantizer.conformance.setup.options import Options
-    from quantizer.core.errors import UnsupportedError
     from quantizer.core.verdict import CHECKS
     from quantizer.reporting.shards import read_shard
 
@@ -139,6 +138,38 @@ def _read_options(config: pytest.Config) -> Options:
     def paths(name: str) -> tuple[Path, ...]:
         base = here if config.getoption(name) else root
         return tuple(resolved(base / item) for item in _value(config, name))
+
+    def file(name: str) -> Path | None:
+        base, given = here if config.getoption(name) else root, _value(config, name)
+        return base / given if given else None
+
+    _check_combinations(config)
+    shard = _value(config, "op_shard")
+    return Options(
+        root=root,
+        specs=paths("op_specs"),
+        plugins=paths("op_plugins"),
+        isa=_value(config, "op_isa"),
+        platforms=tuple(_value(config, "op_platform")),
+        schemes=tuple(_value(config, "op_scheme")),
+        checks=tuple(_value(config, "op_check")) or CHECKS,
+        profile=_value(config, "op_profile"),
+        reports=root / _value(config, "op_report"),
+        cases=root / _value(config, "op_cases"),
+        baseline=file("op_baseline"),
+        xfails=file("op_xfails"),
+        golden_update=config.getoption("op_golden_update"),
+        readings=tuple(_value(config, "op_reading")),
+        in_process=config.getoption("op_in_process"),
+        plugin_python=_interpreter(config),
+        plugin_limits=(_number(config, "op_plugin_timeout"), _number(config, "op_plugin_memory")),
+        shard=read_shard(shard, "--op-shard") if shard else None,
+    )
+
+
+def _check_combinations(config: pytest.Config) -> None:
+    """Raise UnsupportedError for options that exclude each other, or goldens that may not be written."""
+    from quantizer.core.errors import UnsupportedError
 
     update = config.getoption("op_golden_update")
     if update is not None and not update.strip():
@@ -154,37 +185,15 @@ def _read_options(config: pytest.Config) -> Options:
     if _value(config, "op_profile") == "gate" and config.getoption("hypothesis_seed", None) is not None:
         raise UnsupportedError("--hypothesis-seed: the gate profile has no seed. Add --op-profile nightly.")
 
-    shard = _value(config, "op_shard")
 
-    def file(name: str) -> Path | None:
-        base, given = here if config.getoption(name) else root, _value(config, name)
-        return base / given if given else None
+def _interpreter(config: pytest.Config) -> str:
+    """Return the path of the interpreter for plugins, "" for this one.
 
+    It is not resolved: in a virtual environment it is a link, and its target has other packages.
+    """
     python = _value(config, "op_plugin_python")
-    # not resolved: in a virtual environment the interpreter is a link, and its target has other packages
-    interpreter = (
-        str((here if config.getoption("op_plugin_python") else root) / Path(python).expanduser()) if python else ""
-    )
-    return Options(
-        root=root,
-        specs=paths("op_specs"),
-        plugins=paths("op_plugins"),
-        isa=_value(config, "op_isa"),
-        platforms=tuple(_value(config, "op_platform")),
-        schemes=tuple(_value(config, "op_scheme")),
-        checks=tuple(_value(config, "op_check")) or CHECKS,
-        profile=_value(config, "op_profile"),
-        reports=root / _value(config, "op_report"),
-        cases=root / _value(config, "op_cases"),
-        baseline=file("op_baseline"),
-        xfails=file("op_xfails"),
-        golden_update=update,
-        readings=tuple(_value(config, "op_reading")),
-        in_process=config.getoption("op_in_process"),
-        plugin_python=interpreter,
-        plugin_limits=(_number(config, "op_plugin_timeout"), _number(config, "op_plugin_memory")),
-        shard=read_shard(shard, "--op-shard") if shard else None,
-    )
+    base = config.invocation_params.dir if config.getoption("op_plugin_python") else config.rootpath
+    return str(base / Path(python).expanduser()) if python else ""
 
 
 def _number(config: pytest.Config, name: str) -> float:

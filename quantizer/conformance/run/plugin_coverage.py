@@ -83,7 +83,7 @@ def line(one: FunctionFacts, ran: Collection[str], replacing: Collection[str]) -
     if one.standing == "shadowed":
         return f"not judged: {said} never runs: {one.by} runs in its place. Raise its version."
     if op in ran:
-        return f"not judged: {said}: no check that ran says anything of it."
+        return f"not judged: {said}: no check that ran covers it."
     if op in replacing:
         return f"not judged: {said} replaces a built-in, and no item of it ran. Add --op-shipped={op}."
     return f"not judged: {said}: no item of {op} ran."

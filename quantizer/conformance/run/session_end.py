@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -15,6 +16,10 @@ from quantizer.conformance.run.stash_keys import CANARY, EXTRA, INPUTS, MADE, PL
 from quantizer.conformance.run.state import ENDED, Run, selection
 from quantizer.conformance.run.under_test import end, registered
 from quantizer.core.wording import obeyed_by_none
+
+if TYPE_CHECKING:
+    from quantizer.conformance.setup.options import Options
+    from quantizer.reporting.folder import RunFolder
 
 NOTHING = "quantizer: no spec is here. Name a file or folder of specs, or a shipped operator: --op-shipped=conv2d."
 NOT_COMPUTED = (
@@ -72,61 +77,82 @@ def _canary_ran(config: pytest.Config) -> tuple[int, str] | None:
 
 def _finish(config: pytest.Config, run: Run, status: int) -> int:
     """Write the run, or say why it is not whole; return the exit status."""
-    from quantizer.conformance.run.finish import close_run, complete, functions, status_of
     from quantizer.core.errors import QuantizerError
 
     assert run.folder is not None
-    asked, extra = options(config), config.stash[EXTRA]
     empty = status == pytest.ExitCode.NO_TESTS_COLLECTED
-    if not run.items and not (asked.shard and empty):
-        _account(config, run)
-        try:
-            if status in ENDED and not named(config):
-                run.folder.restore()
-            else:
-                why = f"pytest ended with exit status {int(status)}, and no item of an operator was collected."
-                run.folder.fail(why)
-        except QuantizerError as err:
-            run.unwritten = str(err)
-            return pytest.ExitCode.USAGE_ERROR
-        return status
+    if not run.items and not (options(config).shard and empty):
+        return _finish_without_items(config, run, run.folder, status)
     try:
-        records = complete(run, asked, extra, status)
-        if problem := run.folder.damage():
-            run.lacks.append(problem)
-        if (inputs := config.stash.get(INPUTS, None)) is not None:
-            if changed := inputs.changed():
-                run.lacks.append(f"{changed}: changed while the run was under way.")
-            inputs.sweep()
-        if problem := selects_nothing(config, run):
-            run.lacks.append(problem)
-            status = pytest.ExitCode.USAGE_ERROR
-        status = status_of(pytest.ExitCode.OK if asked.shard and empty else status, records, run)
-        functions(run, records, asked.library(extra).platforms, asked)
-        facts = run.facts(config, asked, extra, config.stash[PLUGINS])
-        judged = {f"{record.op}/{record.platform}" for record in records if record.platform}
-        run.readings = [name for name in facts.readings if name.partition(":")[0] in judged]
-        run.unread = sorted({*facts.readings, *asked.readings} - {*run.readings})
-        items = sorted(name.rpartition("::")[2] for name in run.items)
-        told = {
-            "items": items,
-            "readings": run.readings,
-            "exit": int(status),
-            "lacks": run.lacks,
-            "functions": run.functions,
-        }
-        told["left_out"] = sorted(
-            name for name in run.made.difference(items) if not asked.shard or asked.shard.holds(name)
-        )
-        filtered = run.deselected or bool(selection(config))
-        facts = facts.model_copy(update=told)
-        run.problems = close_run(run, records, facts, asked, filtered=filtered)
+        status = _write(config, run, run.folder, status)
     except QuantizerError as err:
         run.unwritten = str(err)
         with contextlib.suppress(QuantizerError):
             run.folder.fail(f"its records could not be written: {run.unwritten.splitlines()[0]}")
         return pytest.ExitCode.USAGE_ERROR
     return pytest.ExitCode.TESTS_FAILED if run.problems and status == 0 else status
+
+
+def _finish_without_items(config: pytest.Config, run: Run, folder: RunFolder, status: int) -> int:
+    """Restore what the folder held before, unless the session was stopped or was to run items; return the status."""
+    from quantizer.core.errors import QuantizerError
+
+    _account(config, run)
+    try:
+        if status in ENDED and not named(config):
+            folder.restore()
+        else:
+            folder.fail(f"pytest ended with exit status {int(status)}, and no item of an operator was collected.")
+    except QuantizerError as err:
+        run.unwritten = str(err)
+        return pytest.ExitCode.USAGE_ERROR
+    return status
+
+
+def _write(config: pytest.Config, run: Run, folder: RunFolder, status: int) -> int:
+    """Write records and facts of a run with items; return the exit status that they give it."""
+    from quantizer.conformance.run.finish import close_run, complete, functions, status_of
+
+    asked, extra = options(config), config.stash[EXTRA]
+    empty = status == pytest.ExitCode.NO_TESTS_COLLECTED
+    records = complete(run, asked, extra, status)
+    run.lacks += _damages(config, folder)
+    if problem := selects_nothing(config, run):
+        run.lacks.append(problem)
+        status = pytest.ExitCode.USAGE_ERROR
+    status = status_of(pytest.ExitCode.OK if asked.shard and empty else status, records, run)
+    functions(run, records, asked.library(extra).platforms, asked)
+    facts = run.facts(config, asked, extra, config.stash[PLUGINS])
+    judged = {f"{record.op}/{record.platform}" for record in records if record.platform}
+    run.readings = [name for name in facts.readings if name.partition(":")[0] in judged]
+    run.unread = sorted({*facts.readings, *asked.readings} - {*run.readings})
+    facts = facts.model_copy(update=_told(run, asked, status))
+    run.problems = close_run(run, records, facts, asked, filtered=run.deselected or bool(selection(config)))
+    return status
+
+
+def _damages(config: pytest.Config, folder: RunFolder) -> Iterator[str]:
+    """Yield what changed in the run's folder or its inputs during the run; copies of the inputs are deleted."""
+    if problem := folder.damage():
+        yield problem
+    if (inputs := config.stash.get(INPUTS, None)) is not None:
+        if changed := inputs.changed():
+            yield f"{changed}: changed while the run was under way."
+        inputs.sweep()
+
+
+def _told(run: Run, asked: Options, status: int) -> dict[str, Any]:
+    """Return the facts that are known only at the end of the run."""
+    items = sorted(name.rpartition("::")[2] for name in run.items)
+    unselected = run.made.difference(items)
+    return {
+        "items": items,
+        "readings": run.readings,
+        "exit": int(status),
+        "lacks": run.lacks,
+        "functions": run.functions,
+        "left_out": sorted(name for name in unselected if not asked.shard or asked.shard.holds(name)),
+    }
 
 
 def _account(config: pytest.Config, run: Run) -> None:

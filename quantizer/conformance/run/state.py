@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from quantizer.reporting.folder import RunFolder
 
 ENDED = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
-"""How a session ends that ran to its end."""
+"""Exit codes of a session that was not interrupted."""
 
 
 class Run:
@@ -29,7 +29,7 @@ class Run:
         self.made: set[str] = set()
         """Names of all items of the specs, before any selection."""
         self.records: dict[str, str] = {}
-        """Of each item the last: a plugin of pytest's may run one again."""
+        """Item id -> its last record: a plugin of pytest may run an item again."""
         self.seconds: dict[str, float] = {}
         self.deselected = False
         self.replaced: set[str] = set()
@@ -49,7 +49,7 @@ class Run:
         self.crashed: dict[str, str] = {}
         """Item that ended its worker -> the message of xdist."""
         self.left = 0
-        """How many processes plugins or an engine left behind."""
+        """Processes that plugins or an engine started and did not end."""
         self._unkept = False
         """Whether a record could not be written when its item ended."""
         self._judging: set[str] = set()
@@ -151,7 +151,7 @@ class Run:
         self.deselected |= bool(items)
 
     def facts(self, config: pytest.Config, asked: Options, extra: list[Path], plugins: list[Plugin]) -> Facts:
-        """Return the facts of the run."""
+        """Return run.json's content as far as it is known before the end of the run."""
         from quantizer.conformance.run.facts import run_facts
 
         seed = str(config.getoption("hypothesis_seed", None))

@@ -74,7 +74,7 @@ class Golden:
     """The changes of each update, the oldest first."""
 
     def to_line(self) -> str:
-        """Return the golden as one line."""
+        """Return the golden as one line of JSON, as the file of an operator's goldens stores it."""
         content = {"case": self.case.to_dict(), "codes": list(self.codes), "engine": self.engine, "reason": self.reason}
         if self.history:
             content["history"] = [change.to_dict() for change in self.history]

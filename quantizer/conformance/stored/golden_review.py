@@ -37,7 +37,7 @@ class Change:
     lsb: int | None = None
     """The largest difference of two codes."""
     sqnr_before: Decibel = None
-    """Of the old codes against the reference, in dB, under the output's scale of today."""
+    """SQNR of the old codes against the reference, in dB, dequantized with today's output scale."""
     sqnr_after: Decibel = None
 
     def to_dict(self) -> dict[str, Any]:

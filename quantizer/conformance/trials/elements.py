@@ -48,11 +48,7 @@ def judge_codes(
     if value is None:
         ratio = np.where(inside, 0.0, np.maximum(low - codes, codes - high) + 1.0)
     else:
-        with np.errstate(invalid="ignore"):  # an infinite value, for which every code is right
-            away = np.abs(codes - zero - value) / allowance
-        away = np.where(np.isnan(away), 0.0, away)
-        at_end = (codes <= trial.output.qmin) | (codes >= trial.output.qmax)
-        ratio = np.where(inside, np.where(at_end, 0.0, np.minimum(away, 1.0)), np.maximum(away, JUST_ABOVE_ONE))
+        ratio = _ratio(trial, codes, inside, codes - zero - value, allowance)
     width = float((high - low).max() + 1) if codes.size else 0.0
     worst = None
     if codes.size:
@@ -75,6 +71,15 @@ def judge_codes(
         width=width,
         worst=worst,
     )
+
+
+def _ratio(trial: Trial, codes: Array, inside: Array, away: Array, allowance: Array | float) -> Array:
+    """Return |away| / allowance: at most 1 inside the interval, above 1 outside; 0 for a right code that saturates."""
+    with np.errstate(invalid="ignore"):  # an infinite value, for which every code is right
+        ratio = np.abs(away) / allowance
+    ratio = np.where(np.isnan(ratio), 0.0, ratio)
+    at_end = (codes <= trial.output.qmin) | (codes >= trial.output.qmax)
+    return np.where(inside, np.where(at_end, 0.0, np.minimum(ratio, 1.0)), np.maximum(ratio, JUST_ABOVE_ONE))
 
 
 def _real(trial: Trial, low: Any, high: Any, tensor: str) -> str:

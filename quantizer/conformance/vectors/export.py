@@ -55,7 +55,7 @@ class Files:
     size: int = 0
 
     def add(self, name: str, content: bytes) -> None:
-        """Add one file."""
+        """Add the content of file *name*; CaseError if the bundle grows beyond its budget."""
         self.size += len(content)
         if self.size > self.most:
             raise CaseError(

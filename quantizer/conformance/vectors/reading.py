@@ -27,7 +27,7 @@ ARCHIVE = Readable("a bundle of vectors", 1 << 32, CaseError, "Name a bundle fro
 
 @dataclass(frozen=True)
 class Bundle:
-    """A bundle that is open."""
+    """An open bundle of vectors; its arrays are read, and compared with their digests, one at a time."""
 
     where: str
     manifest: Manifest

@@ -33,11 +33,11 @@ class Writer:
         """Caffe's blob -> the tensor that it is at present."""
 
     def add_input(self, name: str, shape: Sequence[int]) -> None:
-        """Declare an input."""
+        """Declare an input of fixed *shape*; GraphError if a blob of that name exists."""
         if not shape or not all(0 < size <= LARGEST_SIZE for size in shape):
             raise FormatError(f"input {name!r} has shape {list(shape)}: every size must lie in [1, {LARGEST_SIZE}].")
         if name in self._now:
-            raise GraphError(f"blob {name!r} is made twice: rename one.")
+            raise GraphError(f"blob {name!r}: two outputs or inputs have this name. Rename one.")
         self.inputs[name], self._now[name], self.ranks[name] = tuple(int(size) for size in shape), name, len(shape)
 
     def read(self, layer: Any, count: int | None = 1) -> list[str]:
@@ -46,7 +46,7 @@ class Writer:
             raise GraphError(f"{len(layer.bottom)} bottoms: must be {'at least 1' if count is None else count}.")
         for name in layer.bottom:
             if name not in self._now:
-                raise GraphError(f"bottom {name!r}: no layer before it makes it.")
+                raise GraphError(f"bottom {name!r}: must be an output of an earlier layer.")
         return [self._now[name] for name in layer.bottom]
 
     def free(self, name: str) -> str:
@@ -102,7 +102,7 @@ class Writer:
 
     def _named(self, layer: Any, name: str) -> str:
         if name in self._now and name not in layer.bottom:
-            raise GraphError(f"blob {name!r} is made twice: rename one.")
+            raise GraphError(f"blob {name!r}: two outputs or inputs have this name. Rename one.")
         return name
 
     def _node(self, name: str, op: str, inputs: Sequence[str], made: str, rank: int, attrs: dict[str, Any]) -> str:

@@ -13,7 +13,7 @@ LEAST_FRACTION = 8
 FRACTION_BITS = 15
 """Bits after the point of an entry in [1, 2)."""
 SEGMENTS = 512
-"""Of the table of powers in floating point."""
+"""Segments of the floating-point table of powers."""
 LARGEST = 1 << 20
 """The largest exponential of a LogSoftmax: 2**12 of them add up within 32 bits."""
 

@@ -29,10 +29,12 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _PIECES = re.compile(r"[\[\],]|[^\[\],]+")
 _T = TypeVar("_T")
 
-_PLAIN = (
-    "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "bfloat16", "float32",
-    "float64", "bool", "float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn", "float8_e4m3fn", "float8_e5m2",
-)  # fmt: skip
+_PLAIN = tuple(
+    (
+        "int8 uint8 int16 uint16 int32 uint32 int64 uint64 float16 bfloat16 float32 float64 bool float4_e2m1fn "
+        "float6_e2m3fn float6_e3m2fn float8_e4m3fn float8_e5m2"
+    ).split()
+)
 COMPASS_DTYPES: dict[str, DType] = {name: DTYPES[name] for name in _PLAIN} | {
     f"aligned_{name}": DTYPES[name] for name in ("int4", "uint4", "int12", "uint12")
 }
@@ -173,7 +175,7 @@ def _parse_nested(text: str, leaf: Callable[[str], AttrValue]) -> AttrValue:
 
 
 class Entry(NamedTuple):
-    """One line."""
+    """One line `key=text` of a section, and its number in the file."""
 
     key: str
     text: str
@@ -221,7 +223,7 @@ class Section:
         return self.parsed(key, parse_names)
 
     def integer(self, key: str) -> int:
-        """Return a required integer."""
+        """Return the integer of *key*; FormatError if the section lacks it or it is not an integer."""
         value = self.value(key) if self.text(key) else None
         if isinstance(value, bool) or not isinstance(value, int):
             raise self.error(key, f"must be an integer, got {self.text(key)[:60]!r}")

@@ -219,7 +219,7 @@ def _same_types(module: Module, what: str, values: Sequence[str], types: Sequenc
 
 
 def spelled(type_: Type) -> str:
-    """Return the one spelling of a type."""
+    """Return a type as this package writes it; `none` for an absent operand."""
     return "none" if type_ is None else type_.text
 
 

@@ -153,7 +153,7 @@ def read_npy(path: str | os.PathLike[str], *, texts: bool = False) -> Array:
     except FormatError:
         raise
     except (OSError, *DAMAGED) as err:
-        raise FormatError(f"{where}: is no .npy file of one numeric array: {_line(err)}.") from None
+        raise FormatError(f"{where}: is not a .npy file of one numeric array: {_line(err)}.") from None
 
 
 def _entries(where: str, archive: zipfile.ZipFile, largest: int, held: int) -> Iterator[zipfile.ZipInfo]:
@@ -170,7 +170,7 @@ def _entries(where: str, archive: zipfile.ZipFile, largest: int, held: int) -> I
         )
     for entry in entries:
         if not entry.filename.endswith(".npy"):
-            raise FormatError(f"{where}: entry {entry.filename!r} is no .npy array: save the arrays with numpy.savez.")
+            raise FormatError(f"{where}: entry {entry.filename!r} is not a .npy array: save with numpy.savez.")
         if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise FormatError(
                 f"{where}: entry {entry.filename!r} is packed in a way that numpy.savez does not: use that."
@@ -200,7 +200,7 @@ def _header(place: str, file: IO[bytes], *, texts: bool) -> tuple[tuple[int, ...
             warnings.simplefilter("ignore")  # numpy warns about headers from Python 2
             shape, fortran, dtype = _HEADERS[version](cast("BinaryIO", file))
     except BAD_HEADERS as err:
-        raise FormatError(f"{place}: is no .npy file of one numeric array: {_line(err)}.") from None
+        raise FormatError(f"{place}: is not a .npy file of one numeric array: {_line(err)}.") from None
     if dtype.hasobject:
         raise PickledError(f"{place}: elements of type {dtype}: pickled objects are refused. Save numeric arrays.")
     if dtype.kind not in (NUMBERS + TEXTS if texts else NUMBERS):

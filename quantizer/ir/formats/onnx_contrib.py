@@ -71,7 +71,7 @@ Rule = Callable[[_Work, onnx.NodeProto], Nodes]
 def without_contrib(model: onnx.ModelProto, where: str) -> onnx.ModelProto:
     """Replace operators of DOMAIN that compute on codes by standard operators; keep other operators.
 
-    UnsupportedError for a form that the standard cannot say: channels last, computed scales of a bias, opsets before
+    UnsupportedError for a form that the standard cannot express: channels last, computed bias scales, opsets before
     13.
     """
     if not any(node.domain == DOMAIN and _rule(node) for node in model.graph.node):

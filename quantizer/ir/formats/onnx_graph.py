@@ -91,7 +91,7 @@ def _constants(file: File, proto: onnx.GraphProto, place: str) -> dict[str, Tens
         found[tensor.name] = file.constants[key]
     for made in (_constant(file, node) for node in proto.node if _is_constant(node)):
         if made.name in found:
-            raise FormatError(f"{file.where}: tensor {made.name!r} is made twice: rename one.")
+            raise FormatError(f"{file.where}: two constants are called {made.name!r}: rename one.")
         found[made.name] = made
     return found
 

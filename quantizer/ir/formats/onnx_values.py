@@ -22,15 +22,32 @@ EXTERNAL = Readable("a file of external data", 1 << 40, FormatError)
 ONNX_DTYPES: dict[int, DType] = {
     int(getattr(TensorProto, theirs)): DTYPES[ours]
     for theirs, ours in {
-        "FLOAT": "float32", "DOUBLE": "float64", "FLOAT16": "float16", "BFLOAT16": "bfloat16", "BOOL": "bool",
-        "INT2": "int2", "INT4": "int4", "INT8": "int8", "INT16": "int16", "INT32": "int32", "INT64": "int64",
-        "UINT2": "uint2", "UINT4": "uint4", "UINT8": "uint8", "UINT16": "uint16", "UINT32": "uint32",
-        "UINT64": "uint64", "FLOAT8E4M3FN": "float8_e4m3fn", "FLOAT8E5M2": "float8_e5m2",
-        "FLOAT8E4M3FNUZ": "float8_e4m3fnuz", "FLOAT8E5M2FNUZ": "float8_e5m2fnuz", "FLOAT8E8M0": "float8_e8m0fnu",
+        "FLOAT": "float32",
+        "DOUBLE": "float64",
+        "FLOAT16": "float16",
+        "BFLOAT16": "bfloat16",
+        "BOOL": "bool",
+        "INT2": "int2",
+        "INT4": "int4",
+        "INT8": "int8",
+        "INT16": "int16",
+        "INT32": "int32",
+        "INT64": "int64",
+        "UINT2": "uint2",
+        "UINT4": "uint4",
+        "UINT8": "uint8",
+        "UINT16": "uint16",
+        "UINT32": "uint32",
+        "UINT64": "uint64",
+        "FLOAT8E4M3FN": "float8_e4m3fn",
+        "FLOAT8E5M2": "float8_e5m2",
+        "FLOAT8E4M3FNUZ": "float8_e4m3fnuz",
+        "FLOAT8E5M2FNUZ": "float8_e5m2fnuz",
+        "FLOAT8E8M0": "float8_e8m0fnu",
         "FLOAT4E2M1": "float4_e2m1fn",
     }.items()
     if hasattr(TensorProto, theirs)
-}  # fmt: skip
+}
 """ONNX's number format -> ours; strings and complex numbers are not among them."""
 CODES: dict[DType, int] = {ours: theirs for theirs, ours in ONNX_DTYPES.items()}
 _FIELDS = {"float32": "float_data", "float64": "double_data", "int64": "int64_data"}

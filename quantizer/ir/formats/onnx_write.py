@@ -85,7 +85,7 @@ def _empty(graph: Graph, node: Node, key: str) -> onnx.AttributeProto:
     known = defs.get_schema(op, opset, domain).attributes if defs.has(op, opset, domain) else {}
     if key not in known:
         raise UnsupportedError(
-            f"node {node.name!r} ({node.op}): attribute {key!r} is an empty list, and no schema says its type: "
+            f"node {node.name!r} ({node.op}): attribute {key!r} is an empty list, and no schema gives its type: "
             "leave it out."
         )
     return helper.make_attribute(key, (), attr_type=int(known[key].type))

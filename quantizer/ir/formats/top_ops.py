@@ -42,7 +42,7 @@ class Attribute:
     choices: tuple[str, ...] = ()
 
     def defaulted(self, value: AttrValue) -> Attribute:
-        """Return this attribute with a default."""
+        """Return this attribute as an optional one with the default *value*."""
         return replace(self, required=False, default=value)
 
     @property

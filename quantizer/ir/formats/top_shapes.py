@@ -79,26 +79,40 @@ def _broadcast(call: Call) -> list[Known]:
 
 
 _SAME = (
-    "AddConst SubConst MulConst MinConst MaxConst BinaryConstShift Pow Clip CompareConst Abs Ceil Floor Round Sin Cos "
-    "Tan Sinh "
-    "Cosh Arccos Arctanh Exp Log Sqrt Rsqrt Erf Sign SiLU Mish HardSwish Relu PRelu LeakyRelu Elu Tanh Sigmoid "
-    "HardSigmoid "
-    "Swish GELU Lut Cast RequantInt DequantInt RequantFp MeanStdScale Copy ScatterElements ScatterND BatchNorm "
-    "GroupNorm "
-    "RMSNorm Rope Input"
+    "AddConst SubConst MulConst MinConst MaxConst BinaryConstShift Pow Clip CompareConst Abs Ceil Floor Round Sin "
+    "Cos Tan Sinh Cosh Arccos Arctanh Exp Log Sqrt Rsqrt Erf Sign SiLU Mish HardSwish Relu PRelu LeakyRelu Elu "
+    "Tanh Sigmoid HardSigmoid Swish GELU Lut Cast RequantInt DequantInt RequantFp MeanStdScale Copy "
+    "ScatterElements ScatterND BatchNorm GroupNorm RMSNorm Rope Input"
 )
 _BROADCAST = "Add Sub Mul Div Min Max BinaryShift Compare Where"
 _OTHERS: dict[str, Rule] = {
-    "Conv": windows.conv, "Deconv": windows.deconv, "MatMul": windows.matmul, "MaxPool": windows.pool,
+    "Conv": windows.conv,
+    "Deconv": windows.deconv,
+    "MatMul": windows.matmul,
+    "MaxPool": windows.pool,
     "AvgPool": windows.pool,
-    "MaxPoolWithMask": lambda call: windows.pool(call) * 2, "Permute": moves.permute, "Reshape": moves.reshape,
+    "MaxPoolWithMask": lambda call: windows.pool(call) * 2,
+    "Permute": moves.permute,
+    "Reshape": moves.reshape,
     "Flatten": moves.flatten,
-    "Squeeze": moves.squeeze, "Unsqueeze": moves.unsqueeze, "Expand": moves.expand, "Tile": moves.tile,
-    "Concat": moves.concat, "Split": moves.split,
-    "Slice": moves.cut, "Pad": moves.pad, "Shape": moves.shape, "Gather": moves.gather, "Reduce": moves.reduce,
-    "Arg": moves.arg, "Sort": moves.sort,
-    "TopK": moves.topk, "Upsample": moves.upsample, "Softmax": moves.on_axis, "LayerNorm": moves.on_axis,
-}  # fmt: skip
+    "Squeeze": moves.squeeze,
+    "Unsqueeze": moves.unsqueeze,
+    "Expand": moves.expand,
+    "Tile": moves.tile,
+    "Concat": moves.concat,
+    "Split": moves.split,
+    "Slice": moves.cut,
+    "Pad": moves.pad,
+    "Shape": moves.shape,
+    "Gather": moves.gather,
+    "Reduce": moves.reduce,
+    "Arg": moves.arg,
+    "Sort": moves.sort,
+    "TopK": moves.topk,
+    "Upsample": moves.upsample,
+    "Softmax": moves.on_axis,
+    "LayerNorm": moves.on_axis,
+}
 _RULES: dict[str, Rule] = (
     {f"top.{name}": _operand_shape for name in _SAME.split()}
     | {f"top.{name}": _broadcast for name in _BROADCAST.split()}

@@ -17,12 +17,15 @@ from quantizer.runtime.onnx.kernels import KERNELS, Context
 
 OPSET = 21
 """The opset of every emitted graph: the first one whose DequantizeLinear reads 16-bit codes."""
-READ_WHOLE = {
-    "Reshape": (1,), "Expand": (1,), "Tile": (1,), "Slice": (1, 2, 3, 4), "Pad": (1, 2, 3), "Squeeze": (1,),
-    "Unsqueeze": (1,), "Split": (1,), "TopK": (1,), "Resize": (1, 2, 3), "Clip": (1, 2), "CumSum": (1,),
-    "ReduceSum": (1,), "ReduceMean": (1,), "ReduceMax": (1,), "ReduceMin": (1,), "ReduceProd": (1,), "ReduceL1": (1,),
-    "ReduceL2": (1,),
-}  # fmt: skip
+SHAPED = ("Reshape", "Expand", "Tile", "Squeeze", "Unsqueeze", "Split", "TopK", "CumSum")
+REDUCED = ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2")
+READ_WHOLE: dict[str, tuple[int, ...]] = {
+    **dict.fromkeys((*SHAPED, *REDUCED), (1,)),
+    "Clip": (1, 2),
+    "Pad": (1, 2, 3),
+    "Resize": (1, 2, 3),
+    "Slice": (1, 2, 3, 4),
+}
 """Operands whose values, not only shapes, decide the shape of the result."""
 ELEMENTWISE = frozenset(
     [

@@ -35,7 +35,7 @@ def custom(
         raise LangError("tensors_in, out_dtypes: must hold at least one each.")
     names = list(out_names or [])
     if len(names) > len(kinds):
-        raise LangError(f"out_names={names}: more than {len(kinds)} out_dtypes.")
+        raise LangError(f"out_names={names}: must not be more than the {len(kinds)} out_dtypes.")
     graph = get_default_graph()
     base = graph.fresh_name()
     results = [

@@ -13,7 +13,7 @@ from quantizer.lang.graph import Result
 from quantizer.lang.tensor import QUANTIZED, Numbers, Tensor
 
 MODES = ("TFLite_LShift", "TFLite", "MultiplierShift")
-"""Of requant_int, by number."""
+"""The rounding modes of requant_int, in the order of their numbers."""
 DEQUANT_MODES = ("Normal", "TFLite")
 INT32 = (-(1 << 31), (1 << 31) - 1)
 FURTHEST = 1 << 30

@@ -56,5 +56,5 @@ def shape_fetch(
     if end_axis is not None:
         bounds["end"] = a.integer("end_axis", end_axis, -rank, rank)
     if not range(rank)[begin_axis:end_axis:step]:
-        raise LangError(f"begin_axis={begin_axis}, end_axis={end_axis} of {rank} axes: leaves none.")
+        raise LangError(f"begin_axis={begin_axis}, end_axis={end_axis} of {rank} axes: must leave at least one axis.")
     return get_default_graph().add("top.Shape", [tensor_i], bounds, Result("int32"), out_name=out_name)[0]

@@ -99,7 +99,7 @@ def _range(trial: Trial, name: str) -> tuple[float, float]:
 def cfg_of(name: str, scheme: Scheme, calibrated: bool) -> str:  # noqa: FBT001
     """Return a cfg that quantizes as *scheme* says."""
     if scheme.grid != "uniform":
-        raise UnsupportedError(f"scheme {scheme.name} has {scheme.grid_words}: a cfg cannot say so")
+        raise UnsupportedError(f"scheme {scheme.name} has {scheme.grid_words}, which a cfg cannot express")
     activation, weight = scheme.activation, scheme.weight
     fields = {
         "graph": GRAPH,

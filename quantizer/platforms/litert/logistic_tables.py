@@ -28,7 +28,7 @@ LARGEST_MULTIPLIER = 32767.0
 NEAR_POWER = 1e-3
 """Distance of log2 of a scale from a whole number within which LiteRT treats it as a power of two."""
 INTEGER_BITS = 3
-"""Of gemmlowp's functions: 16 bits are in units of 2**-12."""
+"""Integer bits of the fixed-point inputs of gemmlowp's functions: 16-bit codes are in units of 2**-12."""
 
 
 def tabulated_float32(request: Request, f: Function, rounding: RoundingMode) -> Parameters:

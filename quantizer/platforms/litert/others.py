@@ -61,7 +61,7 @@ def function(call: Call, codes: Codes, parameters: Parameters | None, variant: s
 
 
 def leaky_rectifier(call: Call, codes: Codes, parameters: Parameters | None, variant: str) -> Lowered:
-    """Return LEAKY_RELU."""
+    """Lower leaky_relu to LEAKY_RELU."""
     options = {"alpha": call.attrs["slope"]}
     return _plain("LEAKY_RELU", "LeakyReluOptions", options, call, codes, parameters, variant)
 
@@ -151,7 +151,7 @@ def concatenation(call: Call, codes: Codes, parameters: Parameters | None, varia
 
 
 def transposition(call: Call, codes: Codes, parameters: Parameters | None, variant: str) -> Lowered:
-    """Return TRANSPOSE."""
+    """Lower transpose to TRANSPOSE, with perm as a constant operand."""
     perm: Any = call.attrs["perm"]
     return _plain("TRANSPOSE", "TransposeOptions", {}, call, codes, parameters, variant, _numbers("perm", perm))
 

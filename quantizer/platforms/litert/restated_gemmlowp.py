@@ -28,7 +28,7 @@ class Numbers:
         return wide if self.bits == 32 else (wide + 2**15) >> 16
 
     def cut(self, x: Array) -> Array:
-        """Saturate."""
+        """Return *x* saturated to the bits of this format."""
         return np.clip(x, -self.top, self.top - 1)
 
     def times(self, a: Array, b: Array | int) -> Array:

@@ -36,7 +36,7 @@ EVEN = (
 )
 """Coefficients of v**2, highest power first: v * ODD / EVEN is the logistic function of v less 1/2."""
 BEYOND = 18.0
-"""Where the function is taken to be flat."""
+"""The kernel clamps inputs to [-18, 18] first."""
 
 
 @operator("sigmoid", kind="quantize", platform="ort")

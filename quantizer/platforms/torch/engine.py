@@ -22,11 +22,12 @@ from quantizer.runtime.engines.protocol import Call
 CHECKS = ("arithmetic", "accuracy", "tiled", "properties", "repeat", "engine")
 CONVOLUTIONS = ("conv1d", "conv2d", "conv3d", "depthwise_conv2d")
 POOLS = ("max_pool2d", "avg_pool2d")
-PLAIN = (
-    "fully_connected", "matmul", "add", "mul", "relu", "clip", "leaky_relu", "sigmoid", "tanh", "softmax",
-    "global_avg_pool2d", "reduce_mean", "concat", "batch_norm", "transpose", "pad", "reshape", "gather",
-    "quantize",
-)  # fmt: skip
+PLAIN = tuple(
+    (
+        "fully_connected matmul add mul relu clip leaky_relu sigmoid tanh softmax global_avg_pool2d reduce_mean "
+        "concat batch_norm transpose pad reshape gather quantize"
+    ).split()
+)
 BATCH_NORM_AXES = 5
 """Batch, channel and three more: torch has nothing beyond batch_norm3d."""
 KNOWN = (*CONVOLUTIONS, *POOLS, *PLAIN, "conv_transpose2d")

@@ -26,7 +26,7 @@ COEFFICIENTS = (
     0.16666667,
     0.5,
 )
-"""Of the powers 7 to 2, in float32."""
+"""Coefficients of the powers 7 to 2, in float32."""
 LEAST, MOST = -104.0, 100.0
 """The float32 exponential is 0 below the first number, and infinite above the second."""
 

@@ -137,7 +137,7 @@ class OptBaseMetric:
         raise NotImplementedError
 
     def compute(self) -> Any:
-        """Return the score."""
+        """Return the score over all batches so far."""
         raise NotImplementedError
 
     def report(self) -> str:

@@ -13,7 +13,7 @@ from quantizer.plugins.aipu.dtypes import Dtype, nptype2dtype, torch_type2dtype,
 
 
 class TensorShape(tuple[int, ...]):
-    """The shape of a tensor in IR."""
+    """A tensor's shape as layers of AIPUBuilder read it: a tuple with `dim` and `size`."""
 
     __slots__ = ()
 
@@ -22,7 +22,7 @@ class TensorShape(tuple[int, ...]):
         return TensorShape(self)
 
     def dim(self) -> int:
-        """Return the rank."""
+        """Return the number of axes."""
         return len(self)
 
     def size(self) -> int:
@@ -101,7 +101,7 @@ class PyTensor:
 
     @property
     def device(self) -> torch.device:
-        """Where the values are."""
+        """The torch device of the values."""
         return self.betensor.device
 
     @property

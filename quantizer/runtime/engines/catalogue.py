@@ -67,7 +67,7 @@ class Chosen:
 
     @cached_property
     def command(self) -> tuple[str, ...]:
-        """The command that serves it."""
+        """The command that starts its worker process: the given one, or an interpreter with the worker's file."""
         if self.given:
             return self.given
         return serving(

@@ -50,7 +50,7 @@ class StoppedError(DiedError):
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits of a process."""
+    """Limits of time and memory of a process that runs foreign code."""
 
     patience: float = 60.0
     """Seconds for one answer."""

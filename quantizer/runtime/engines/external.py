@@ -34,9 +34,10 @@ operator."""
 
 
 class ExternalEngine:
-    """Runs the engine *chosen*. Quantize rules are the platform's, as an importer of its files would apply them.
+    """Runs the engine *chosen* in a process of its own. The platform's rules provide the parameters.
 
-    level: of instructions (quantizer.core.levels), to which its libraries are held where they have a switch.
+    *level* is the instruction-set level (quantizer.core.levels) to which its libraries are restricted, if they have a
+    switch for it.
     """
 
     def __init__(self, chosen: Chosen, level: str = HOST) -> None:

@@ -106,7 +106,7 @@ def _listing(outputs: Sequence[tuple[str, tuple[int, ...]]]) -> str:
 
 
 class Source(Protocol):
-    """A source of bytes."""
+    """A stream that messages are read from."""
 
     def read(self, size: int, /) -> bytes:
         """Return *size* bytes; fewer at the end."""
@@ -114,7 +114,7 @@ class Source(Protocol):
 
 
 class Sink(Protocol):
-    """Where bytes go."""
+    """A stream that messages are written to."""
 
     def write(self, data: bytes, /) -> int:
         """Take bytes."""

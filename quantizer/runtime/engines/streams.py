@@ -60,19 +60,19 @@ class Answers:
 
 
 class Questions:
-    """The input of a process."""
+    """Standard input of a process. A thread writes it, so that `write` never blocks."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._parts: SimpleQueue[bytes | None] = SimpleQueue()
         threading.Thread(target=_give, args=(process.stdin, self._parts), daemon=True).start()
 
     def write(self, data: bytes) -> int:
-        """Pass *data* on. A process that does not read it cannot answer it, which the reader notices."""
+        """Queue *data* for the process. If it never reads the data, its answer times out."""
         self._parts.put(data)
         return len(data)
 
     def flush(self) -> None:
-        """Do nothing: written data is sent at once."""
+        """Do nothing: the thread sends queued data at once."""
 
     def close(self) -> None:
         """End the pipe once all of it is written."""

@@ -68,7 +68,7 @@ class Host:
         self.ended = 0
         """The number of processes that ended during a question."""
         self.left = 0
-        """How many processes they left behind."""
+        """Processes that they started and did not end."""
 
     def load(self) -> Mapping[str, Any]:
         """Return the plugins and their functions; PluginError if one cannot be loaded."""
@@ -240,7 +240,7 @@ class Host:
 
 
 def _refuse(value: Any) -> NoReturn:
-    raise FunctionError(f"a {type(value).__name__} does not reach a plugin: functions of plugins take plain data.")
+    raise FunctionError(f"a {type(value).__name__} cannot be passed to a plugin: its functions must take plain data.")
 
 
 def _digest(function: int | str, body: Mapping[str, Any], writer: Writer) -> str:

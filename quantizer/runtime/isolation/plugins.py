@@ -47,7 +47,7 @@ class Isolated:
     entries: list[Registration]
     """Registrations in the judge's process; each forwards calls to the process of plugins."""
     sources: tuple[str, ...] = ()
-    """Where a command found them."""
+    """The places in which a command found them."""
 
     def register(self) -> None:
         """Register the stand-ins; those that are already registered stay."""

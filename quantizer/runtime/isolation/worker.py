@@ -68,7 +68,7 @@ class Served:
         self._failed: set[int] = set()
 
     def answer(self, frame: Frame) -> Frame:
-        """Return the answer to one message."""
+        """Return the answer to one message of the judge: to load plugins, or to run a function or a layer."""
         header = frame.header
         kinds = {
             "load": self._load,

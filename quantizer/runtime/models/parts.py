@@ -27,7 +27,7 @@ class Part:
     name: str
     op: str
     nodes: tuple[Node, ...]
-    """In order, the dequantizations that it needs among them."""
+    """Its nodes in execution order, including the dequantizations of its operands."""
     operands: tuple[str, ...]
     """Edges that it reads; constants are not among them."""
     results: tuple[str, ...]
@@ -35,7 +35,7 @@ class Part:
 
     @cached_property
     def core(self) -> Node:
-        """The operator."""
+        """The node of the operator itself, without its quantizations."""
         return next(node for node in self.nodes if node.name == self.name)
 
 

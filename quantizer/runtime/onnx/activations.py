@@ -11,7 +11,7 @@ from torch import Tensor
 from quantizer.core.errors import UnsupportedError
 from quantizer.ir.graph import Node
 from quantizer.runtime.onnx.elementwise import UNSIGNED, by_numpy
-from quantizer.runtime.onnx.kernels import HALVES, NoFunctionError, Ours, axis_of, kernel, mapped, scalar
+from quantizer.runtime.onnx.kernels import HALVES, NoFunctionError, Ours, axis_of, kernel, mapped, one_of, scalar
 
 COERCED_UNTIL = 13
 """Softmax and its logarithm of earlier versions flatten from the axis on."""
@@ -91,7 +91,7 @@ def prelu(x: Tensor, slope: Tensor) -> Ours | None:
 def prelu_of_any_slopes(x: Tensor, slope: Tensor) -> Tensor:
     """Multiply what is below zero by a slope that broadcasts to x in one direction."""
     if torch.broadcast_shapes(x.shape, slope.shape) != x.shape:
-        raise UnsupportedError(f"PRelu: slope of shape {list(slope.shape)} does not broadcast to {list(x.shape)}.")
+        raise UnsupportedError(f"PRelu: slope of shape {list(slope.shape)}: must broadcast to {list(x.shape)}.")
     return torch.where(x < 0, x * slope, x)
 
 
@@ -192,8 +192,7 @@ def gelu(x: Tensor, *, approximate: str) -> Ours | None:
 @kernel("Gelu")
 def gelu_any(x: Tensor, *, approximate: str) -> Tensor:
     """x times the normal distribution's integral, by erf or by its approximation with tanh."""
-    if approximate not in ("none", "tanh"):
-        raise UnsupportedError(f"Gelu: approximate={approximate!r}: must be none or tanh.")
+    one_of("Gelu", "approximate", approximate, ("none", "tanh"))
     return torch.where(x > torch.finfo(x.dtype).max / 4, x, F.gelu(x, approximate=approximate))
 
 
@@ -213,7 +212,7 @@ def thresholded_relu_of_any_alpha(x: Tensor, *, alpha: float) -> Tensor:
 def shrink(x: Tensor, *, lambd: float, bias: float) -> Tensor:
     """x + bias below -lambd, x - bias above lambd, zero between."""
     if x.dtype in UNSIGNED:
-        raise NoFunctionError(f"Shrink of {x.dtype}.")
+        raise NoFunctionError(f"Shrink of {x.dtype}: no kernel takes this format.")
     wide = x if x.is_floating_point() else x.double()
     found = torch.where(wide < -lambd, wide + bias, torch.where(wide > lambd, wide - bias, torch.zeros_like(wide)))
     return found.to(x.dtype)

@@ -19,7 +19,10 @@ def _heads(x: Tensor, count: int | None) -> Tensor:
     if x.dim() == 4:
         return x
     if x.dim() != 3 or not count or x.shape[2] % count:
-        raise UnsupportedError(f"Attention: operand of shape {list(x.shape)} with {count} heads.")
+        raise UnsupportedError(
+            f"Attention: operand of shape {list(x.shape)} with {count} heads: must have 4 axes, or 3 and a last "
+            "size that is a multiple of the heads."
+        )
     return x.reshape(x.shape[0], x.shape[1], count, -1).transpose(1, 2)
 
 
@@ -96,7 +99,9 @@ def attention(
         allowed = allowed & (torch.arange(length) < known)
     bias = _bias(attn_mask, length, allowed, queries.dtype)
     if queries.shape[1] % keys.shape[1]:
-        raise UnsupportedError(f"Attention: {queries.shape[1]} query heads for {keys.shape[1]} key heads: must divide.")
+        raise UnsupportedError(
+            f"Attention: {queries.shape[1]} query heads: must be a multiple of the {keys.shape[1]} key heads."
+        )
     repeats = queries.shape[1] // keys.shape[1]
     keys, values = keys.repeat_interleave(repeats, dim=1), values.repeat_interleave(repeats, dim=1)
     root = torch.tensor(math.sqrt(1 / math.sqrt(queries.shape[3]) if scale is None else scale), dtype=queries.dtype)
@@ -128,7 +133,9 @@ def flex_attention(
     if {len(shape) for shape in shapes} != {4} or k.shape[1:3] != v.shape[1:3] or q.shape[3] != k.shape[3]:
         raise UnsupportedError(f"FlexAttention of {shapes}: must be [batch, heads, sequence, size].")
     if not k.shape[1] or q.shape[1] % k.shape[1]:
-        raise UnsupportedError(f"FlexAttention: {q.shape[1]} query heads for {k.shape[1]} key heads: must divide.")
+        raise UnsupportedError(
+            f"FlexAttention: {q.shape[1]} query heads: must be a multiple of the {k.shape[1]} key heads."
+        )
     kind = torch.float64 if q.dtype == torch.float64 else torch.float32
     kind = container(softmax_precision) if isinstance(softmax_precision, DType) else kind
     keys, values = (x.repeat_interleave(q.shape[1] // k.shape[1], dim=1) for x in (k, v))

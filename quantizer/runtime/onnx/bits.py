@@ -13,7 +13,7 @@ from quantizer.core.dtypes import DType
 from quantizer.core.errors import UnsupportedError
 from quantizer.ir.graph import container
 from quantizer.runtime.onnx.elementwise import by_numpy
-from quantizer.runtime.onnx.kernels import kernel
+from quantizer.runtime.onnx.kernels import kernel, one_of
 from quantizer.runtime.onnx.layout import SIGNED
 
 
@@ -44,8 +44,7 @@ def bit_shift(x: Tensor, y: Tensor, *, direction: str) -> Tensor:
     gives -1.
     """
     _integers("BitShift", x, y)
-    if direction not in ("LEFT", "RIGHT"):
-        raise UnsupportedError(f"BitShift: direction={direction!r}: must be LEFT or RIGHT.")
+    one_of("BitShift", "direction", direction, ("LEFT", "RIGHT"))
 
     def shifted(a: Any, b: Any) -> Any:
         width = np.iinfo(a.dtype).bits

@@ -11,7 +11,7 @@ from torch import Tensor
 from quantizer.core.dtypes import DTYPES, DType
 from quantizer.core.errors import UnsupportedError
 from quantizer.ir.graph import Node, container
-from quantizer.runtime.onnx.kernels import Context, axis_of, kernel
+from quantizer.runtime.onnx.kernels import Context, axis_of, kernel, one_of
 
 FLOAT4 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 """The magnitudes of float4_e2m1fn, by code; the fourth bit is the sign."""
@@ -84,14 +84,13 @@ def _float4(x: Tensor) -> Tensor:
 
 def _powers(x: Tensor, *, saturate: bool, round_mode: str) -> Tensor:
     """Return powers of two: the exponent rounded up, down or to the nearest."""
-    if round_mode not in ("up", "down", "nearest"):
-        raise UnsupportedError(f"round_mode={round_mode!r}: must be up, down or nearest.")
+    one_of("Cast", "round_mode", round_mode, ("up", "down", "nearest"))
     mantissa, exponent = torch.frexp(x.abs())
     below = exponent - 1
     up = {"up": mantissa > 0.5, "down": torch.zeros_like(x, dtype=torch.bool), "nearest": mantissa >= 0.75}[round_mode]
     code = below + up + 127
     if not saturate and bool(((code < 0) | (code > 254)).any()):
-        raise UnsupportedError("Cast to float8_e8m0fnu without saturation: a number is outside of its range.")
+        raise UnsupportedError("Cast to float8_e8m0fnu with saturate=0: every number must lie in [2**-127, 2**127].")
     code = torch.where(x == 0, 0, code)
     code = torch.where(torch.isfinite(x), code.clamp(0, 254), torch.where(torch.isnan(x), 255, 254))
     return code.to(torch.uint8).view(torch.float8_e8m0fnu)
@@ -118,10 +117,10 @@ def _along(values: Tensor, x: Tensor, axis: int, block: int) -> Tensor:
     if block:
         wanted = [-(-size // block) if i == dim else size for i, size in enumerate(x.shape)]
         if list(values.shape) != wanted:
-            raise UnsupportedError(f"scales of shape {list(values.shape)}: blocks of {block} need {wanted}.")
+            raise UnsupportedError(f"scales of shape {list(values.shape)}: must be {wanted} for blocks of {block}.")
         return values.repeat_interleave(block, dim=dim).narrow(dim, 0, x.shape[dim])
     if values.dim() != 1 or values.shape[0] != x.shape[dim]:
-        raise UnsupportedError(f"scales of shape {list(values.shape)}: axis {dim} has {x.shape[dim]} slices.")
+        raise UnsupportedError(f"scales of shape {list(values.shape)}: must be [{x.shape[dim]}], as axis {dim}.")
     return values.reshape([-1 if i == dim else 1 for i in range(x.dim())])
 
 
@@ -157,7 +156,7 @@ def quantize_linear(
         )
         return (codes + offset).clamp(target.min, target.max).to(container(target))
     if zero is not None and bool((decoded(zero, target) != 0).any()):
-        raise UnsupportedError(f"QuantizeLinear to {target}: a zero point that is not zero.")
+        raise UnsupportedError(f"QuantizeLinear to {target}: zero_point must be 0.")
     return encoded(quotient, target, saturate=bool(saturate))
 
 

@@ -36,7 +36,7 @@ def cast(_: Run, x: Tensor, *, op: Any, ctx: Any, **_attrs: Any) -> Tensor | Non
 
 @composed("Unsqueeze")
 def unsqueeze(run: Run, x: Tensor, given: Tensor | None = None, *, axes: Sequence[int] = ()) -> Tensor | None:
-    """A reshape."""
+    """Unsqueeze as the registry's reshape."""
     return reshaped(run, x, unsqueezed(x, given, axes)) if floats(x) and x.dim() else None
 
 

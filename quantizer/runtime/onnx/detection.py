@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from quantizer.core.errors import UnsupportedError
-from quantizer.runtime.onnx.kernels import kernel, scalar, sized
+from quantizer.runtime.onnx.kernels import kernel, one_of, scalar, sized
 
 
 def _corners(boxes: Tensor, *, centred: bool) -> Tensor:
@@ -88,10 +88,9 @@ def roi_align(
     coordinate_transformation_mode: str = "output_half_pixel",
 ) -> Tensor:
     """Mean, or largest weighted neighbour, of samples in each bin of each region."""
-    if mode not in ("avg", "max") or coordinate_transformation_mode not in ("half_pixel", "output_half_pixel"):
-        raise UnsupportedError(
-            f"RoiAlign: mode={mode!r}, coordinate_transformation_mode={coordinate_transformation_mode!r}."
-        )
+    one_of("RoiAlign", "mode", mode, ("avg", "max"))
+    centres = ("half_pixel", "output_half_pixel")
+    one_of("RoiAlign", "coordinate_transformation_mode", coordinate_transformation_mode, centres)
     half = coordinate_transformation_mode == "half_pixel"
     bins = (output_height, output_width)
     found = []
@@ -137,7 +136,10 @@ def max_roi_pool(x: Tensor, rois: Tensor, *, pooled_shape: Sequence[int], spatia
 
 
 def _bin(place: int, first: int, last: int, count: int, size: int) -> tuple[int, int]:
-    """Return where a bin of a region of elements *first* to *last* begins and ends (exclusive), inside the image."""
+    """Return the first element of bin *place* and the one after its last, clamped to an axis of *size* elements.
+
+    A region from *first* to *last* is cut into *count* bins of one real width; a bin takes every element it touches.
+    """
     width = max(last - first + 1, 1) / count
     begin, end = math.floor(place * width), math.ceil((place + 1) * width)
     return min(max(begin + first, 0), size), min(max(end + first, 0), size)

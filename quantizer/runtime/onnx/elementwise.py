@@ -201,7 +201,7 @@ def _unary(
     def compute(x: Tensor) -> Tensor:
         if x.dtype in UNSIGNED:
             if in_numpy is None:
-                raise UnsupportedError(f"{name} of {x.dtype}.")
+                raise UnsupportedError(f"{name} of {x.dtype}: no kernel takes this format.")
             return by_numpy(in_numpy, x)
         return function(x)
 

@@ -12,7 +12,18 @@ from torch import Tensor
 from quantizer.core.errors import UnsupportedError
 from quantizer.ir.graph import Node
 from quantizer.ir.graph import Tensor as Value
-from quantizer.runtime.onnx.kernels import WIDENED, NoFunctionError, Ours, axis_of, kernel, mapped, scalar, sized, whole
+from quantizer.runtime.onnx.kernels import (
+    WIDENED,
+    NoFunctionError,
+    Ours,
+    axis_of,
+    kernel,
+    mapped,
+    one_of,
+    scalar,
+    sized,
+    whole,
+)
 from quantizer.runtime.onnx.layout import PLAIN, is_plain, moves
 
 REDUCTIONS = {"add": "sum", "mul": "prod", "max": "amax", "min": "amin"}
@@ -23,7 +34,7 @@ def _from_zero(op: str, indices: Tensor, size: int) -> Tensor:
     """Return indices from 0 on; one outside of [-size, size - 1] is refused."""
     indices = indices.to(torch.int64)
     if indices.numel() and not -size <= int(indices.min()) <= int(indices.max()) < size:
-        raise UnsupportedError(f"{op}: an index outside of [{-size}, {size - 1}].")
+        raise UnsupportedError(f"{op}: every index must lie in [{-size}, {size - 1}].")
     return torch.where(indices < 0, indices + size, indices)
 
 
@@ -73,7 +84,10 @@ def gather_nd(x: Tensor, indices: Tensor, *, batch_dims: int = 0) -> Tensor:
     """The last axis of indices names a place, or a slice, after *batch_dims* axes that both share."""
     depth = indices.shape[-1]
     if x.shape[:batch_dims] != indices.shape[:batch_dims] or batch_dims + depth > x.dim():
-        raise UnsupportedError(f"GatherND of {list(x.shape)} by {list(indices.shape)}: shapes do not fit.")
+        raise UnsupportedError(
+            f"GatherND of {list(x.shape)} by {list(indices.shape)}, {batch_dims=}: both must begin with the same "
+            f"{batch_dims} axes, and indices of {depth} numbers must not exceed the other axes."
+        )
     places = [_from_zero("GatherND", indices[..., i], x.shape[batch_dims + i]) for i in range(depth)]
     rank = indices.dim() - 1
     batches = [
@@ -98,9 +112,10 @@ def scatter_elements(x: Tensor, indices: Tensor, updates: Tensor, *, axis: int, 
 
 def _computes(op: str, x: Tensor, reduction: str) -> None:
     if x.dtype in WIDENED:
-        raise NoFunctionError(f"{op} of {x.dtype}.")
-    if reduction not in (*REDUCTIONS, "none") or x.dtype not in PLAIN:
-        raise UnsupportedError(f"{op} of {x.dtype} with reduction={reduction!r}.")
+        raise NoFunctionError(f"{op} of {x.dtype}: no kernel takes this format.")
+    one_of(op, "reduction", reduction, (*REDUCTIONS, "none"))
+    if x.dtype not in PLAIN:
+        raise UnsupportedError(f"{op} of {x.dtype}: no kernel takes this format.")
 
 
 @kernel("ScatterND")
@@ -109,7 +124,10 @@ def scatter_nd(x: Tensor, indices: Tensor, updates: Tensor, *, reduction: str = 
     depth = indices.shape[-1]
     _computes("ScatterND", x, reduction)
     if depth > x.dim() or updates.shape != (*indices.shape[:-1], *x.shape[depth:]):
-        raise UnsupportedError(f"ScatterND of {list(updates.shape)} into {list(x.shape)} by {list(indices.shape)}.")
+        raise UnsupportedError(
+            f"ScatterND of {list(updates.shape)} into {list(x.shape)} by {list(indices.shape)}: updates must have "
+            f"shape {[*indices.shape[:-1], *x.shape[depth:]]}, and an index at most {x.dim()} numbers."
+        )
     places = torch.zeros(indices.shape[:-1], dtype=torch.int64)
     for i in range(depth):
         places = places * x.shape[i] + _from_zero("ScatterND", indices[..., i], x.shape[i])

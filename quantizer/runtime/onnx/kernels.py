@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from types import MappingProxyType
@@ -209,12 +209,21 @@ def _allowed(
         sized(op, shape, dtype)
 
 
+def one_of(op: str, name: str, value: str, legal: Collection[str]) -> str:
+    """Return *value*, an attribute of a node; UnsupportedError if it is not one of *legal*."""
+    if value not in legal:
+        raise UnsupportedError(f"{op}: {name}={value!r}: must be one of {', '.join(legal)}.")
+    return value
+
+
 def sized(op: str, shape: Sequence[int], dtype: torch.dtype) -> tuple[int, ...]:
     """Return *shape*; UnsupportedError if its tensor would need more than 2 GiB."""
     if any(size < 0 for size in shape):
         raise UnsupportedError(f"{op}: makes shape {list(shape)}: no size may be negative.")
     if math.prod(shape) * dtype.itemsize > LARGEST:
-        raise UnsupportedError(f"{op}: makes shape {list(shape)} of {dtype}: more than {LARGEST} bytes.")
+        raise UnsupportedError(
+            f"{op}: makes shape {list(shape)} of {dtype}: more than {LARGEST} bytes, which no tensor may have."
+        )
     return tuple(int(size) for size in shape)
 
 

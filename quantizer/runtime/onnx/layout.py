@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from quantizer.core.errors import UnsupportedError
-from quantizer.runtime.onnx.kernels import Ours, Outcome, axis_of, kernel, mapped, scalar, sized, whole
+from quantizer.runtime.onnx.kernels import Ours, Outcome, axis_of, kernel, mapped, one_of, scalar, sized, whole
 
 SIGNED = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 PLAIN = (
@@ -27,6 +27,9 @@ PLAIN = (
     torch.float32,
     torch.float64,
 )
+
+ORDERS = ("DCR", "CRD")
+"""How the channels of DepthToSpace and SpaceToDepth hold a block: depth, column, row or column, row, depth."""
 
 
 def moves(function: Callable[..., Outcome]) -> Callable[..., Outcome]:
@@ -113,7 +116,7 @@ def squeeze(x: Tensor, given: Tensor | None = None, *, axes: Sequence[int] | Non
 
 @kernel("Squeeze")
 def squeeze_any(x: Tensor, given: Tensor | None = None, *, axes: Sequence[int] | None = None) -> Tensor:
-    """Without some axes of size 1, or all of them."""
+    """x without the named axes of size 1, or without all of them if none is named."""
     chosen = _squeezed(x, given, axes)
     return x.reshape([size for i, size in enumerate(x.shape) if i not in chosen])
 
@@ -131,7 +134,7 @@ def unsqueezed(x: Tensor, given: Tensor | None, axes: Sequence[int]) -> list[int
 
 @kernel("Unsqueeze")
 def unsqueeze(x: Tensor, given: Tensor | None = None, *, axes: Sequence[int] = ()) -> Tensor:
-    """With axes of size 1, at their places in the result."""
+    """x with axes of size 1 inserted; *axes* counts in the result."""
     return x.reshape(unsqueezed(x, given, axes))
 
 
@@ -194,7 +197,7 @@ def expand(x: Tensor, shape: Tensor) -> Tensor:
     try:
         both = torch.broadcast_shapes(x.shape, wanted)
     except RuntimeError:
-        raise UnsupportedError(f"Expand of {list(x.shape)} to {list(wanted)}: shapes do not broadcast.") from None
+        raise UnsupportedError(f"Expand of {list(x.shape)} to {list(wanted)}: must broadcast.") from None
     return x.expand(sized("Expand", both, x.dtype)).clone()
 
 
@@ -265,18 +268,19 @@ def _blocks(op: str, x: Tensor, block: int) -> None:
 def depth_to_space(x: Tensor, *, blocksize: int, mode: str = "DCR") -> Ours | None:
     """The registry's depth_to_space."""
     _blocks("DepthToSpace", x, blocksize)
-    fits = is_plain(x) and mode in ("DCR", "CRD")
+    fits = is_plain(x) and mode in ORDERS
     return Ours("depth_to_space", {"x": x}, {"block": blocksize, "mode": mode}) if fits else None
 
 
 @kernel("DepthToSpace")
 @moves
 def depth_to_space_any(x: Tensor, *, blocksize: int, mode: str = "DCR") -> Tensor:
-    """Channels become blocks of pixels: depth, column, row or column, row, depth."""
+    """Channels become blocks of pixels. DCR: a channel is (row, column, rest); CRD: (rest, row, column)."""
     _blocks("DepthToSpace", x, blocksize)
     n, c, h, w = x.shape
-    if c % (blocksize * blocksize) or mode not in ("DCR", "CRD"):
-        raise UnsupportedError(f"DepthToSpace of {c} channels, blocksize={blocksize}, mode={mode!r}.")
+    one_of("DepthToSpace", "mode", mode, ORDERS)
+    if c % (blocksize * blocksize):
+        raise UnsupportedError(f"DepthToSpace of {c} channels: must be a multiple of blocksize={blocksize} squared.")
     rest = c // (blocksize * blocksize)
     if mode == "DCR":
         y = x.reshape(n, blocksize, blocksize, rest, h, w).permute(0, 3, 4, 1, 5, 2)
@@ -295,11 +299,12 @@ def space_to_depth(x: Tensor, *, blocksize: int, mode: str = "DCR") -> Ours | No
 @kernel("SpaceToDepth")
 @moves
 def space_to_depth_any(x: Tensor, *, blocksize: int, mode: str = "DCR") -> Tensor:
-    """Blocks of pixels become channels: depth, column, row or column, row, depth."""
+    """Blocks of pixels become channels. DCR: a new channel is (row, column, old channel); CRD: (old, row, column)."""
     _blocks("SpaceToDepth", x, blocksize)
     n, c, h, w = x.shape
-    if h % blocksize or w % blocksize or mode not in ("DCR", "CRD"):
-        raise UnsupportedError(f"SpaceToDepth of {h} x {w} in blocks of {blocksize}, mode={mode!r}: must divide.")
+    one_of("SpaceToDepth", "mode", mode, ORDERS)
+    if h % blocksize or w % blocksize:
+        raise UnsupportedError(f"SpaceToDepth of {h} x {w}: must be multiples of blocksize={blocksize}.")
     order = (0, 3, 5, 1, 2, 4) if mode == "DCR" else (0, 1, 3, 5, 2, 4)
     y = x.reshape(n, c, h // blocksize, blocksize, w // blocksize, blocksize).permute(order)
     return y.reshape(n, c * blocksize * blocksize, h // blocksize, w // blocksize)

@@ -80,7 +80,9 @@ def _count(size: int, window: int, step: int, before: int, after: int, *, ceil: 
     """Return the number of windows, at least one."""
     count = shape_functions.windows(size, window, step, before, after, ceil)
     if count < 1:
-        raise UnsupportedError(f"a window of {window} does not fit into {size} + {before} + {after}.")
+        raise UnsupportedError(
+            f"a window of {window} does not fit: must be {size + before + after} or less, the padded size."
+        )
     return count
 
 
@@ -242,7 +244,10 @@ def max_unpool(
     rank = x.dim() - 2
     around, steps = list(pads or [0] * (2 * rank)), list(strides or [1] * rank)
     if places.shape != x.shape or not {len(kernel_shape), len(around) // 2, len(steps)} == {rank}:
-        raise UnsupportedError(f"MaxUnpool of {list(x.shape)} at {list(places.shape)}, kernel_shape={kernel_shape}.")
+        raise UnsupportedError(
+            f"MaxUnpool of {list(x.shape)} at {list(places.shape)}, {kernel_shape=}, {pads=}, {strides=}: the shapes "
+            f"must be equal, with {rank} numbers in kernel_shape and strides and {2 * rank} in pads."
+        )
     sizes = [
         (n - 1) * step - around[i] - around[i + rank] + k
         for i, (n, step, k) in enumerate(zip(x.shape[2:], steps, kernel_shape, strict=True))
@@ -255,7 +260,7 @@ def max_unpool(
         )
     where = places.reshape(-1)
     if where.numel() and not 0 <= int(where.min()) <= int(where.max()) < math.prod(made):
-        raise UnsupportedError(f"MaxUnpool: a place outside of {list(made)}.")
+        raise UnsupportedError(f"MaxUnpool: every index must lie in [0, {math.prod(made) - 1}].")
     y = x.new_zeros(math.prod(made))
     y[where] = x.reshape(-1)
     return y.reshape(made)

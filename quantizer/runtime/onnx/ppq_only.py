@@ -15,7 +15,7 @@ from torch import Tensor
 
 from quantizer.core.errors import UnsupportedError
 from quantizer.runtime.onnx.detection import roi_align
-from quantizer.runtime.onnx.kernels import Kernel, Ours, axis_of, sized, whole
+from quantizer.runtime.onnx.kernels import Kernel, Ours, axis_of, one_of, sized, whole
 
 DOMAINS = ("mmcv", "ppl", "ppq")
 PPQ_KERNELS: dict[str, Kernel] = {}
@@ -84,7 +84,7 @@ def caffe_arg_max(
 def channel_shuffle_of_any_rank(x: Tensor, *, groups: int) -> Tensor:
     """Interleaves the channels of all groups."""
     if x.dim() < 2 or groups < 1 or x.shape[1] % groups:
-        raise UnsupportedError(f"ChannelShuffle of {list(x.shape)} in {groups} groups: must divide the channels.")
+        raise UnsupportedError(f"ChannelShuffle of {list(x.shape)}: groups={groups} must divide the channels.")
     return x.reshape(x.shape[0], groups, -1, *x.shape[2:]).transpose(1, 2).flatten(1, 2)
 
 
@@ -111,8 +111,7 @@ def interp(
     """Caffe's Interp: crop images by negative pads, then resize them; corners are aligned by default."""
     if x.dim() != 4 or max(pad_beg, pad_end) > 0 or min(zoom_factor, shrink_factor) < 1:
         raise UnsupportedError(f"Interp of {list(x.shape)}: must be images, pads 0 or less, factors 1 or more.")
-    if mode not in ("linear", "bilinear", "nearest"):
-        raise UnsupportedError(f"Interp: mode={mode!r}: must be linear or nearest.")
+    one_of("Interp", "mode", mode, ("linear", "bilinear", "nearest"))
     part = x[:, :, -pad_beg : x.shape[2] + pad_end, -pad_beg : x.shape[3] + pad_end]
     size = list(part.shape[2:])
     if height or width:
@@ -227,7 +226,7 @@ def parameter(x: Tensor, *, m: int = -1, n: int = -1) -> Tensor:
 
 @ppq_kernel("Scale")
 def scale(x: Tensor, factor: Tensor, bias: Tensor | None = None, *, axis: int = 1, bias_term: int = 0) -> Tensor:
-    """Factors along the axes from *axis* on, and optional constants."""
+    """x times factors along the axes from *axis* on, plus optional constants."""
     del bias_term
     first = axis_of("Scale", axis, x.dim())
     if first + factor.dim() > x.dim():
@@ -245,7 +244,9 @@ def grid_sampler(
 ) -> Tensor:
     """Values at positions from -1 to 1, as torch's grid_sample counts its modes."""
     if not 0 <= interpolation_mode < len(INTERPOLATIONS) or not 0 <= padding_mode < len(PADDINGS):
-        raise UnsupportedError(f"grid_sampler: interpolation_mode={interpolation_mode}, padding_mode={padding_mode}.")
+        raise UnsupportedError(
+            f"grid_sampler: interpolation_mode={interpolation_mode}, padding_mode={padding_mode}: must be 0, 1 or 2."
+        )
     return F.grid_sample(
         x, grid, INTERPOLATIONS[interpolation_mode], PADDINGS[padding_mode], align_corners=bool(align_corners)
     )

@@ -93,7 +93,7 @@ def conv(
 
 def _kernel_is(kernel_shape: Sizes | None, weight: Tensor) -> None:
     if kernel_shape is not None and tuple(kernel_shape) != tuple(weight.shape[2:]):
-        raise UnsupportedError(f"kernel_shape={list(kernel_shape)}: the weight's is {list(weight.shape[2:])}.")
+        raise UnsupportedError(f"kernel_shape={list(kernel_shape)}: must be the weight's, {list(weight.shape[2:])}.")
 
 
 @mapped("ConvTranspose")

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from quantizer.core.errors import UnsupportedError
-from quantizer.runtime.onnx.kernels import kernel
+from quantizer.runtime.onnx.kernels import kernel, one_of
 
 Scaled = Callable[[Tensor, float, float], Tensor]
 ACTIVATIONS: dict[str, tuple[Scaled, tuple[float | None, ...]]] = {
@@ -53,7 +53,10 @@ def _activations(given: Sequence[str] | None, default: Sequence[str], count: int
         first, second = (*known, 0.0, 0.0)[:2]
         found.append(partial(_with, function, first, second))
     if alphas or betas:
-        raise UnsupportedError(f"activation_alpha={alpha}, activation_beta={beta}: more than {', '.join(names)} take.")
+        raise UnsupportedError(
+            f"activation_alpha={alpha}, activation_beta={beta}: must not hold more numbers than "
+            f"{', '.join(names)} take."
+        )
     return found
 
 
@@ -105,15 +108,14 @@ def _layer(
 
 
 def _checked(op: str, direction: str, clip: float | None, hidden_size: int | None, recurrence: Tensor) -> int:
-    if direction not in DIRECTIONS or (clip is not None and not clip >= 0):
-        raise UnsupportedError(
-            f"{op}: direction={direction!r}, clip={clip}: must be a known direction, clip not negative."
-        )
+    count = len(DIRECTIONS[one_of(op, "direction", direction, DIRECTIONS)])
+    if clip is not None and not clip >= 0:
+        raise UnsupportedError(f"{op}: clip={clip}: must not be negative.")
     hidden = recurrence.shape[2]
-    if len(DIRECTIONS[direction]) != recurrence.shape[0] or hidden_size not in (None, hidden):
-        raise UnsupportedError(
-            f"{op}: weights of shape {list(recurrence.shape)} for hidden_size={hidden_size}, {direction}."
-        )
+    if recurrence.shape[0] != count:
+        raise UnsupportedError(f"{op}: R has shape {list(recurrence.shape)}: {direction} must have {count} first.")
+    if hidden_size not in (None, hidden):
+        raise UnsupportedError(f"{op}: hidden_size={hidden_size}: must be the {hidden} columns of R.")
     return hidden
 
 

@@ -47,7 +47,7 @@ def _reduction(name: str, function: Reduce, alone: Callable[[Tensor], Tensor], o
         if over is None:
             return alone(x)
         if x.dtype in UNSIGNED:
-            raise NoFunctionError(f"{name} of {x.dtype}.")
+            raise NoFunctionError(f"{name} of {x.dtype}: no kernel takes this format.")
         return function(x, over, bool(keepdims)) if over else alone(x)
 
 
@@ -137,13 +137,13 @@ def argmin(x: Tensor, *, axis: int, keepdims: int, select_last_index: int = 0) -
 
 @kernel("ArgMax")
 def argmax_of_integers(x: Tensor, *, axis: int, keepdims: int, select_last_index: int = 0) -> Tensor:
-    """Where the maximum lies, the first or the last of equals."""
+    """Index of the maximum, the first or the last one of equals."""
     return _place(torch.argmax, x, axis, keepdims, select_last_index)
 
 
 @kernel("ArgMin")
 def argmin_of_integers(x: Tensor, *, axis: int, keepdims: int, select_last_index: int = 0) -> Tensor:
-    """Where the minimum lies, the first or the last of equals."""
+    """Index of the minimum, the first or the last one of equals."""
     return _place(torch.argmin, x, axis, keepdims, select_last_index)
 
 

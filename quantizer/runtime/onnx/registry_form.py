@@ -77,7 +77,7 @@ def _fed(graph: Graph, name: str, inputs: Mapping[str, Tensor]) -> Tensor:
         given = inputs[name]
         sizes = zip(given.shape, tensor.shape, strict=False)
         if tensor.ranked and (given.dim() != len(tensor.shape) or any(b not in (FREE, a) for a, b in sizes)):
-            raise GraphError(f"input {name!r} was fed shape {list(given.shape)}, it has {list(tensor.shape)}.")
+            raise GraphError(f"input {name!r} was fed shape {list(given.shape)}: must be {list(tensor.shape)}.")
         return given
     if not tensor.ranked or FREE in tensor.shape:
         shown = ["?" if size == FREE else size for size in tensor.shape]

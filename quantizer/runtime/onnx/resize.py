@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from quantizer.core.errors import UnsupportedError
-from quantizer.runtime.onnx.kernels import Ours, axis_of, kernel, mapped, sized, whole
+from quantizer.runtime.onnx.kernels import Ours, axis_of, kernel, mapped, one_of, sized, whole
 from quantizer.runtime.onnx.layout import moves
 
 ROUNDED = {
@@ -25,6 +25,8 @@ ROUNDED = {
     "ceil": math.ceil,
 }
 POLICIES = ("stretch", "not_larger", "not_smaller")
+INTEGER_COORDINATES = ("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel", "tf_half_pixel_for_nn")
+"""The coordinate_transformation_modes of a linear Resize of integers."""
 
 
 def _coordinate(mode: str, place: int, scale: float, size: int, count: int, roi: tuple[float, float]) -> float:
@@ -47,7 +49,7 @@ def _coordinate(mode: str, place: int, scale: float, size: int, count: int, roi:
             if count == 1:
                 return (roi[0] + roi[1]) * (size - 1) / 2
             return roi[0] * (size - 1) + place * (roi[1] - roi[0]) * (size - 1) / (exact - 1)
-    raise UnsupportedError(f"Resize: coordinate_transformation_mode={mode!r}.")
+    raise UnsupportedError(f"Resize: coordinate_transformation_mode={mode!r}: must be a mode of ONNX.")
 
 
 def _cubic(distance: float, a: float) -> float:
@@ -143,7 +145,9 @@ def _resized_axes(scales: Sequence[float]) -> list[int]:
         return [1, 2]
     if count in (3, 5) and all(scale == 1 for scale in scales[:-3]):
         return [count - 3, count - 2, count - 1]
-    raise UnsupportedError(f"Resize of integers by {list(scales)}: takes two axes of an image, or three of a volume.")
+    raise UnsupportedError(
+        f"Resize of integers by {list(scales)}: must change two axes of an image, or three of a volume."
+    )
 
 
 def _neighbours(
@@ -152,8 +156,7 @@ def _neighbours(
     """Return the two neighbours of each coordinate of an axis, and their weights; all arithmetic is in float32."""
     place, half = torch.arange(count, dtype=torch.float32), 0.5
     step = torch.tensor(scale, dtype=torch.float32)
-    if mode not in ("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel", "tf_half_pixel_for_nn"):
-        raise UnsupportedError(f"Resize of integers: coordinate_transformation_mode={mode!r}.")
+    one_of("Resize of integers", "coordinate_transformation_mode", mode, INTEGER_COORDINATES)
     if step == 1:
         point = place
     elif mode == "asymmetric":
@@ -178,8 +181,7 @@ def _neighbours(
 
 @moves
 def _nearest(x: Tensor, *, axis: int, points: Sequence[float], nearest_mode: str) -> Tensor:
-    if nearest_mode not in ROUNDED:
-        raise UnsupportedError(f"Resize: nearest_mode={nearest_mode!r}: must be one of {', '.join(ROUNDED)}.")
+    one_of("Resize", "nearest_mode", nearest_mode, ROUNDED)
     rounded = [min(max(ROUNDED[nearest_mode](point), 0), x.shape[axis] - 1) for point in points]
     return x.index_select(axis, torch.tensor(rounded, dtype=torch.int64))
 
@@ -235,11 +237,15 @@ def resize_any(
     nearest_mode: str = "floor",
     since: int,
 ) -> Tensor:
-    """x at evenly spaced coordinates, to given sizes or by given scales, for some axes or all."""
+    """Return x sampled at evenly spaced coordinates; *sizes* or *scales* give the result's shape along *axes*."""
     roi, scales, sizes = (None, *operands, None)[:3] if since < 11 else (*operands, None, None, None)[:3]
     integers = mode == "linear" and x.dtype in INTEGERS and not antialias and not exclude_outside
-    if mode not in ("nearest", "linear", "cubic") or (mode != "nearest" and not x.is_floating_point() and not integers):
-        raise UnsupportedError(f"Resize of {x.dtype} with mode={mode!r}, antialias={antialias}.")
+    one_of("Resize", "mode", mode, ("nearest", "linear", "cubic"))
+    if mode != "nearest" and not x.is_floating_point() and not integers:
+        raise UnsupportedError(
+            f"Resize of {x.dtype} with mode={mode!r}, {antialias=}, {exclude_outside=}: must be nearest, or linear "
+            "without the two."
+        )
     chosen = [axis_of("Resize", axis, x.dim()) for axis in (range(x.dim()) if axes is None else axes)]
     factors, wanted = _target(x, chosen, scales, sizes, keep_aspect_ratio_policy)
     target = [dict(zip(chosen, wanted, strict=True)).get(i, n) for i, n in enumerate(x.shape)]
@@ -281,8 +287,9 @@ def _target(
 ) -> tuple[list[float], list[int]]:
     """Return the scale and the size of each axis. A policy gives all axes one scale: the smallest, or the largest."""
     given = [size for size in (sizes, scales) if size is not None and size.numel()]
-    if len(given) != 1 or given[0].numel() != len(axes) or policy not in POLICIES:
-        raise UnsupportedError(f"Resize: scales or sizes, one for each of {len(axes)} axes; policy={policy!r}.")
+    one_of("Resize", "keep_aspect_ratio_policy", policy, POLICIES)
+    if len(given) != 1 or given[0].numel() != len(axes):
+        raise UnsupportedError(f"Resize: must have scales or sizes, not both, with one for each of {len(axes)} axes.")
     if sizes is None or not sizes.numel():
         assert scales is not None
         factors = [float(value) for value in scales.double().tolist()]

@@ -12,7 +12,7 @@ from torch import Tensor
 from quantizer.core.dtypes import DType
 from quantizer.core.errors import UnsupportedError
 from quantizer.ir.graph import container
-from quantizer.runtime.onnx.kernels import axis_of, kernel, sized, whole
+from quantizer.runtime.onnx.kernels import axis_of, kernel, one_of, sized, whole
 
 MODES = {"bilinear": "bilinear", "linear": "bilinear", "nearest": "nearest", "bicubic": "bicubic", "cubic": "bicubic"}
 """ONNX's names of opset 16 and 20 -> torch's."""
@@ -21,11 +21,15 @@ MODES = {"bilinear": "bilinear", "linear": "bilinear", "nearest": "nearest", "bi
 @kernel("GridSample", widens=True)
 def grid_sample(x: Tensor, grid: Tensor, *, align_corners: int, mode: str, padding_mode: str) -> Tensor:
     """Values at the places that a grid names, from -1 to 1 along each axis, the last axis first."""
-    known = mode in MODES and padding_mode in ("zeros", "border", "reflection")
-    if not known or x.dim() not in (4, 5) or (x.dim() == 5 and MODES[mode] == "bicubic"):
-        raise UnsupportedError(f"GridSample of {x.dim()} axes, mode={mode!r}, padding_mode={padding_mode!r}.")
+    one_of("GridSample", "mode", mode, MODES)
+    one_of("GridSample", "padding_mode", padding_mode, ("zeros", "border", "reflection"))
+    if x.dim() not in (4, 5) or (x.dim() == 5 and MODES[mode] == "bicubic"):
+        raise UnsupportedError(f"GridSample of {x.dim()} axes with mode={mode!r}: must be 4, or 5 unless cubic.")
     if grid.dim() != x.dim() or grid.shape[-1] != x.dim() - 2 or grid.shape[0] != x.shape[0]:
-        raise UnsupportedError(f"GridSample of {list(x.shape)} at {list(grid.shape)}.")
+        raise UnsupportedError(
+            f"GridSample of {list(x.shape)} at {list(grid.shape)}: grid must be [{x.shape[0]}, ..., {x.dim() - 2}] "
+            f"with {x.dim()} axes."
+        )
     if grid.dtype != x.dtype:
         wider = torch.promote_types(x.dtype, grid.dtype)
         found = grid_sample(
@@ -63,10 +67,13 @@ def affine_grid(theta: Tensor, lengths: Tensor, *, align_corners: int) -> Tensor
     sizes = whole(lengths)
     rank = len(sizes) - 2
     if rank not in (2, 3) or theta.shape != (sizes[0], rank, rank + 1):
-        raise UnsupportedError(f"AffineGrid of {list(theta.shape)} for an image of {sizes}.")
+        raise UnsupportedError(
+            f"AffineGrid of {list(theta.shape)} for an image of {sizes}: must be [n, 2, 3] for [n, c, h, w], or "
+            "[n, 3, 4] for [n, c, d, h, w]."
+        )
     if align_corners and 1 in sizes[-2:]:
         raise UnsupportedError(
-            f"AffineGrid: align_corners=1 for an image of {sizes}: one row or column has no corners."
+            f"AffineGrid: align_corners=1 for an image of {sizes}: must have two rows and columns or more."
         )
     sized("AffineGrid", (sizes[0], *sizes[2:], rank), theta.dtype)
     axes = []
@@ -98,7 +105,10 @@ def deform_conv(
     window = tuple(w.shape[2:])
     (sy, sx), (dy, dx), (top, left, bottom, right) = strides or (1, 1), dilations or (1, 1), pads or (0,) * 4
     if x.dim() != 4 or w.dim() != 4 or tuple(kernel_shape or window) != window or x.shape[1] % offset_group:
-        raise UnsupportedError(f"DeformConv of {list(x.shape)} with weights {list(w.shape)}: images are built alone.")
+        raise UnsupportedError(
+            f"DeformConv of {list(x.shape)} with weights {list(w.shape)}, {kernel_shape=}, {offset_group=}: both must "
+            "have 4 axes, kernel_shape must be the weights', and offset_group must divide the channels."
+        )
     rows = (x.shape[2] + top + bottom - dy * (window[0] - 1) - 1) // sy + 1
     columns = (x.shape[3] + left + right - dx * (window[1] - 1) - 1) // sx + 1
     places = math.prod(window)
@@ -149,11 +159,16 @@ def col2im(
     around = list(pads or [0] * (2 * rank))
     places = math.prod(window)
     if x.dim() != 3 or not {len(window), len(steps), len(holes), len(around) // 2} == {rank} or min(window) < 1:
-        raise UnsupportedError(f"Col2Im of {list(x.shape)} in blocks of {window}.")
+        raise UnsupportedError(
+            f"Col2Im of {list(x.shape)} in blocks of {window}: must have 3 axes, and {rank} positive sizes a block, "
+            f"with {rank} strides and dilations and {2 * rank} pads."
+        )
     wide = [size + around[i] + around[i + rank] for i, size in enumerate(sizes)]
     counts = [(w - h * (k - 1) - 1) // s + 1 for w, h, k, s in zip(wide, holes, window, steps, strict=True)]
     if x.shape[1] % places or min(counts) < 1 or math.prod(counts) != x.shape[2]:
-        raise UnsupportedError(f"Col2Im of {list(x.shape)} in blocks of {window}: {counts} windows do not fit.")
+        raise UnsupportedError(
+            f"Col2Im of {list(x.shape)} in blocks of {window}: must be [n, a multiple of {places}, {counts} windows]."
+        )
     y = x.new_zeros(sized("Col2Im", (x.shape[0], x.shape[1] // places, *wide), x.dtype))
     parts = x.reshape(x.shape[0], x.shape[1] // places, places, *counts)
     for place in range(places):
@@ -172,7 +187,7 @@ def center_crop_pad(x: Tensor, shape: Tensor, *, axes: Sequence[int] | None = No
     wanted = whole(shape)
     along = [axis_of("CenterCropPad", axis, x.dim()) for axis in (range(x.dim()) if axes is None else axes)]
     if len(wanted) != len(along):
-        raise UnsupportedError(f"CenterCropPad: {len(wanted)} sizes for axes {along}.")
+        raise UnsupportedError(f"CenterCropPad: {len(wanted)} sizes: must be one for each of axes {along}.")
     sizes = {**dict(enumerate(x.shape)), **dict(zip(along, wanted, strict=True))}
     y = x.new_zeros(sized("CenterCropPad", [sizes[i] for i in range(x.dim())], x.dtype))
     into, out = [], []

@@ -9,7 +9,7 @@ import torch.nn.functional as F  # noqa: N812 - the name that torch users know
 from torch import Tensor
 
 from quantizer.core.errors import UnsupportedError
-from quantizer.runtime.onnx.kernels import axis_of, kernel, sized
+from quantizer.runtime.onnx.kernels import axis_of, kernel, one_of, sized
 
 RULES = ("linear", "gated", "delta", "gated_delta")
 
@@ -41,13 +41,16 @@ def rotary_embedding(
     [batch, sequence, heads * size].
     """
     if x.dim() == 3 and (num_heads < 1 or x.shape[2] % num_heads):
-        raise UnsupportedError(f"RotaryEmbedding: num_heads={num_heads} of shape {list(x.shape)}: must divide.")
+        raise UnsupportedError(f"RotaryEmbedding of {list(x.shape)}: num_heads={num_heads} must divide the last axis.")
     heads = x.transpose(1, 2) if x.dim() == 4 else x.reshape(x.shape[0], x.shape[1], num_heads, -1)
     turned = rotary_embedding_dim or heads.shape[3]
     if position_ids is not None:
         cos_cache, sin_cache = (cache[position_ids.long()] for cache in (cos_cache, sin_cache))
     if turned % 2 or turned > heads.shape[3] or {cos_cache.shape[-1], sin_cache.shape[-1]} != {turned // 2}:
-        raise UnsupportedError(f"RotaryEmbedding: {turned} elements by caches of {list(cos_cache.shape)}.")
+        raise UnsupportedError(
+            f"RotaryEmbedding: {turned} elements with caches of {list(cos_cache.shape)} and {list(sin_cache.shape)}: "
+            f"must be even, at most {heads.shape[3]}, and twice the last size of the caches."
+        )
     cos, sin = cos_cache.unsqueeze(2), sin_cache.unsqueeze(2)
     part, rest = heads[..., :turned], heads[..., turned:]
     a, b = (part[..., 0::2], part[..., 1::2]) if interleaved else part.chunk(2, dim=-1)
@@ -65,8 +68,12 @@ def tensor_scatter(
     along = axis_of("TensorScatter", axis, cache.dim())
     length, count = cache.shape[along], update.shape[along]
     alike = all(i == along or a == b for i, (a, b) in enumerate(zip(cache.shape, update.shape, strict=False)))
-    if not along or cache.dim() != update.dim() or not alike or count > length or mode not in ("linear", "circular"):
-        raise UnsupportedError(f"TensorScatter of {list(update.shape)} into {list(cache.shape)}, {axis=}, {mode=}.")
+    one_of("TensorScatter", "mode", mode, ("linear", "circular"))
+    if not along or cache.dim() != update.dim() or not alike or count > length:
+        raise UnsupportedError(
+            f"TensorScatter of {list(update.shape)} into {list(cache.shape)}, {axis=}: axis must not be 0, and the "
+            "update must have the cache's shape, or less along axis."
+        )
     start = torch.zeros(cache.shape[0], dtype=torch.int64) if write_indices is None else write_indices.long()
     places = start.reshape(-1, 1) + torch.arange(count)
     places = places % length if mode == "circular" else places
@@ -86,7 +93,10 @@ def reverse_sequence(x: Tensor, lengths: Tensor, *, batch_axis: int, time_axis: 
         or known.shape[0] != x.shape[batch]
         or bool(((known < 0) | (known > x.shape[time])).any())
     ):
-        raise UnsupportedError(f"ReverseSequence of {list(x.shape)}, {batch_axis=}, {time_axis=}, {lengths.tolist()}.")
+        raise UnsupportedError(
+            f"ReverseSequence of {list(x.shape)}, {batch_axis=}, {time_axis=}, lengths {lengths.tolist()}: the axes "
+            "must be 0 and 1, with one length in [0, size of time_axis] for each example."
+        )
     step = torch.arange(x.shape[time])
     places = torch.where(step < known, known - 1 - step, step)
     places = (places.T if time == 0 else places).reshape(*x.shape[:2], *[1] * (x.dim() - 2))
@@ -99,8 +109,11 @@ def causal_conv(
 ) -> tuple[Tensor, ...]:
     """Convolve each channel along its current and earlier inputs; the last inputs are the next call's state."""
     before = weight.shape[-1] - 1
-    if x.dim() != 3 or weight.shape[:2] != (x.shape[1], 1) or activation not in ("none", "silu", "swish"):
-        raise UnsupportedError(f"CausalConvWithState of {list(x.shape)} by {list(weight.shape)}, {activation=}.")
+    one_of("CausalConvWithState", "activation", activation, ("none", "silu", "swish"))
+    if x.dim() != 3 or weight.shape[:2] != (x.shape[1], 1):
+        raise UnsupportedError(
+            f"CausalConvWithState of {list(x.shape)} by {list(weight.shape)}: must be [n, c, length] by [c, 1, size]."
+        )
     start = x.new_zeros(*x.shape[:2], before) if past is None else past
     if start.shape != (*x.shape[:2], before):
         raise UnsupportedError(f"CausalConvWithState: past_state of {list(start.shape)}: must hold {before} inputs.")
@@ -108,6 +121,24 @@ def causal_conv(
     y = F.conv1d(whole.float(), weight.float(), None if bias is None else bias.float(), groups=x.shape[1]).to(x.dtype)
     y = y if activation == "none" else (y.float() * torch.sigmoid(y.float())).to(x.dtype)
     return (y, whole[:, :, whole.shape[2] - before :])[:made]
+
+
+def _check_rule(update_rule: str, decay: Tensor | None, beta: Tensor | None) -> None:
+    """Raise UnsupportedError for an unknown rule, or operands that do not go with it."""
+    one_of("LinearAttention", "update_rule", update_rule, RULES)
+    if ("gated" in update_rule) != (decay is not None) or ("delta" in update_rule) != (beta is not None):
+        raise UnsupportedError(
+            f"LinearAttention: update_rule={update_rule!r}: decay must come with a gated rule, beta with a delta rule."
+        )
+
+
+def _heads(x: Tensor, count: int) -> Tensor:
+    """Return [batch, time, heads, size] in float32; UnsupportedError if *count* heads do not divide the last axis."""
+    if x.shape[2] % count:
+        raise UnsupportedError(
+            f"LinearAttention: operand of shape {list(x.shape)}: {count} heads must divide the last axis."
+        )
+    return x.float().reshape(x.shape[0], x.shape[1], count, -1)
 
 
 @kernel("LinearAttention")
@@ -126,35 +157,30 @@ def linear_attention(
     chunk_size: int = 0,
     made: int,
 ) -> tuple[Tensor, ...]:
-    """Queries times a state that every step adds key times value to, in float32.
+    """Queries times a state, to which every step adds key times value; all in float32.
 
     Gated rules first shrink the state by exp(decay), delta rules write beta * (value - what the key finds) instead of
     the value. Shapes: [batch, time, heads * size]; state [batch, heads of keys, key size, value size]. `chunk_size` is
     a hint.
     """
-    gated, delta = "gated" in update_rule, "delta" in update_rule
-    if update_rule not in RULES or gated != (decay is not None) or delta != (beta is not None):
-        raise UnsupportedError(f"LinearAttention: update_rule={update_rule!r}, decay or beta missing or too many.")
+    _check_rule(update_rule, decay, beta)
     if (
         q_num_heads < 1
         or kv_num_heads < 1
         or q_num_heads % kv_num_heads
         or {query.dim(), key.dim(), value.dim()} != {3}
     ):
-        raise UnsupportedError(f"LinearAttention: {q_num_heads} query heads of {list(query.shape)} for {kv_num_heads}.")
-
-    def heads(x: Tensor, count: int) -> Tensor:
-        if x.shape[2] % count:
-            raise UnsupportedError(f"LinearAttention: operand of shape {list(x.shape)} with {count} heads.")
-        return x.float().reshape(x.shape[0], x.shape[1], count, -1)
-
-    q, k, v = heads(query, q_num_heads), heads(key, kv_num_heads), heads(value, kv_num_heads)
+        raise UnsupportedError(
+            f"LinearAttention: {q_num_heads=}, {kv_num_heads=}, query {list(query.shape)}: operands must have 3 axes, "
+            "and the query heads must be a multiple of the key heads."
+        )
+    q, k, v = _heads(query, q_num_heads), _heads(key, kv_num_heads), _heads(value, kv_num_heads)
     batch, steps, _, size = k.shape
     shape = sized("LinearAttention", (batch, kv_num_heads, size, v.shape[3]), torch.float32)
     state = torch.zeros(shape) if past is None else past.float()
     if state.shape != shape:
         raise UnsupportedError(f"LinearAttention: past_state of shape {list(state.shape)}: must be {list(shape)}.")
-    shrink = None if decay is None else heads(decay, kv_num_heads).exp().unsqueeze(-1)
+    shrink = None if decay is None else _heads(decay, kv_num_heads).exp().unsqueeze(-1)
     gain = None if beta is None else beta.float().unsqueeze(-1)
     factor = scale or 1 / math.sqrt(size)
     found = []

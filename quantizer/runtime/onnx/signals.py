@@ -33,7 +33,10 @@ def dft(
     default = 1 if since < 20 else -2
     along = axis_of("DFT", int(scalar(place, default if axis is None else axis)), x.dim())
     if x.shape[-1] not in (1, 2) or along == x.dim() - 1 or (onesided and not inverse and x.shape[-1] != 1):
-        raise UnsupportedError(f"DFT of shape {list(x.shape)} along axis {along}, onesided={onesided}.")
+        raise UnsupportedError(
+            f"DFT of shape {list(x.shape)} along axis {along}, {onesided=}, {inverse=}: the last axis must have 1 or 2 "
+            "elements and not be transformed; 1 for a one-sided transform."
+        )
     count = int(scalar(length, 2 * (x.shape[along] - 1) if inverse and onesided else x.shape[along]))
     sized("DFT", (*x.shape[:along], count, *x.shape[along + 1 :]), torch.complex64)
     wide = x if x.dtype in (torch.float32, torch.float64) else x.float()
@@ -73,7 +76,10 @@ def stft(
     length = int(scalar(frame, x.shape[1] if given is None and x.dim() > 1 else given))
     hop = int(scalar(step, 0))
     if x.dim() != 3 or not 0 < length <= x.shape[1] or hop < 1 or given not in (None, length):
-        raise UnsupportedError(f"STFT of {list(x.shape)} in frames of {length} every {hop}, a window of {given}.")
+        raise UnsupportedError(
+            f"STFT of {list(x.shape)} in frames of {length} every {hop}, a window of {given}: must have 3 axes, and "
+            "frames no longer than the signal, one element apart or more, as long as the window."
+        )
     frames = x.unfold(1, length, hop).movedim(-1, 2)
     weighted = frames if window is None else frames * window.reshape(-1, 1)
     return dft(weighted.to(x.dtype), axis=2, onesided=onesided, since=17)

@@ -37,9 +37,9 @@ def split_sizes(
     if not sizes:
         count = made if num_outputs is None else num_outputs
         if count != made:
-            raise UnsupportedError(f"Split: num_outputs={count}: has {made} outputs.")
+            raise UnsupportedError(f"Split: num_outputs={count}: must be {made}, the outputs of the node.")
         if total % count and num_outputs is None:
-            raise UnsupportedError(f"Split of {total} into {count}: must divide, or name the sizes.")
+            raise UnsupportedError(f"Split of {total} into {count} parts: must be a multiple, or name the sizes.")
         part = -(-total // count)
         sizes = [min(part, max(0, total - part * i)) for i in range(count)]
     if sum(sizes) != total or min(sizes) < 0 or len(sizes) != made:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from quantizer.core.errors import UnsupportedError
 from quantizer.runtime.onnx.activations import softmax_along
-from quantizer.runtime.onnx.kernels import kernel, scalar
+from quantizer.runtime.onnx.kernels import kernel, one_of, scalar
 
 REDUCTIONS = ("none", "sum", "mean")
 
@@ -24,7 +24,7 @@ def dropout(
 ) -> Tensor | tuple[Tensor, ...]:
     """Return the operand unchanged and a mask of ones; refused for a model that asks for dropout at inference."""
     if scalar(training, 0) and scalar(chance, 0.5) != 0:
-        raise UnsupportedError("Dropout: training_mode: its random numbers are not part of the standard.")
+        raise UnsupportedError("Dropout: training_mode must be false: the standard does not define its random numbers.")
     return x if made == 1 else (x, torch.ones(x.shape, dtype=torch.bool))
 
 
@@ -32,14 +32,15 @@ def _loss(
     op: str, logs: Tensor, labels: Tensor, weight: Tensor | None, ignore_index: int | None, reduction: str
 ) -> Tensor:
     """Return minus the logarithm at each label, weighted, and its sum or weighted mean."""
-    if logs.dim() < 2 or labels.shape != (logs.shape[0], *logs.shape[2:]) or reduction not in REDUCTIONS:
+    one_of(op, "reduction", reduction, REDUCTIONS)
+    if logs.dim() < 2 or labels.shape != (logs.shape[0], *logs.shape[2:]):
         raise UnsupportedError(
-            f"{op}: scores {list(logs.shape)}, labels {list(labels.shape)}, reduction={reduction!r}."
+            f"{op}: scores {list(logs.shape)}, labels {list(labels.shape)}: must be the scores' without axis 1."
         )
     known = torch.ones(labels.shape, dtype=torch.bool) if ignore_index is None else labels != ignore_index
     places = torch.where(known, labels, 0).long()
     if places.numel() and not (int(places.min()) >= 0 and int(places.max()) < logs.shape[1]):
-        raise UnsupportedError(f"{op}: a label beyond the {logs.shape[1]} classes: must be one, or ignore_index.")
+        raise UnsupportedError(f"{op}: every label must lie in [0, {logs.shape[1] - 1}], or be {ignore_index=}.")
     share = (torch.ones(logs.shape[1], dtype=logs.dtype) if weight is None else weight)[places] * known
     losses = -torch.gather(logs, 1, places.unsqueeze(1)).squeeze(1)
     losses = torch.where(known, losses, 0) * share

@@ -18,14 +18,14 @@ from quantizer.runtime.onnx.kernels import KERNELS, Context
 
 FLOAT = DTYPES["float32"]
 WIDE = DTYPES["float64"]
-"""Of the scales of a bias that QLinearConv adds up in integers."""
+"""The format of a bias scale where QLinearConv adds the bias to its integer sums."""
 MOVED = ("Flatten", "MaxPool", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
 """Operators that may lie between the codes themselves."""
 DEFAULT_AXIS = 1
 EXACT_BITS = 16
 """Codes of at most this many bits are recovered exactly from their float32 values."""
 LINEAR = Quantizer(operation="divide_float32", rounding="half_even", zero_point="after", nan="lowest")
-"""How QuantizeLinear has it."""
+"""The arithmetic of QuantizeLinear."""
 
 
 @dataclass(frozen=True)

@@ -83,7 +83,7 @@ def refuse_inexpressible(spec: Spec, attrs: Mapping[str, AttrValue], shapes: Map
     if any(
         more >= step for more, step in zip(values.get("output_padding", ()), values.get("stride", ()), strict=False)
     ):
-        raise RefusedError("an output padding of ONNX is less than the stride")
+        raise RefusedError("ONNX requires an output padding below the stride")
     if attrs.get("ceil_mode") and "x" in shapes and adds_window(spec, attrs, shapes["x"]):
         raise RefusedError(
             "pools of ONNX before opset 22 do not say whether a window that begins in the padding counts"

@@ -41,7 +41,7 @@ NODES: Mapping[str, str] = {
 OPSETS = {"hard_swish": 14, "mish": 18, "gelu": 20}
 """The first opsets of operators that the usual one lacks."""
 OPSET, WIDE = 13, 21
-"""Of models with codes of 8 bits, and of more."""
+"""Opsets of models with 8-bit codes, and with wider ones."""
 IR_VERSION, WIDE_IR = 8, 10
 CODES = ("int8", "uint8", "int16", "uint16")
 BIAS = "int32"
