@@ -197,6 +197,44 @@ if first:
 """
 
 
+HELPS = """
+def pytest_sessionstart():
+    import quantizer.runtime.isolation.host as host
+
+    called = host.Host.call
+
+    def call(self, number, args, named):
+        made = called(self, number, args, named)
+        return made - 1 if self._known[number]["kind"] == "quantized" else made
+
+    host.Host.call = call
+"""
+PLANTS = f"""import importlib.util, marshal
+from _pytest.assertion import rewrite
+from pathlib import Path
+source = Path('my_specs/conftest.py').resolve()
+found = source.stat()
+times = b''.join(int(one).to_bytes(4, 'little') for one in (found.st_mtime, found.st_size))
+hashed = importlib.util.source_hash(source.read_bytes())
+code = marshal.dumps(compile({HELPS!r}, str(source), 'exec'))
+kept = Path(importlib.util.cache_from_source(str(source))).with_name('conftest' + rewrite.PYC_TAIL)
+kept.parent.mkdir(exist_ok=True)
+head = b'\\3' + bytes(3) + hashed if 'source_hash' in Path(rewrite.__file__).read_text() else bytes(4) + times
+kept.write_bytes(importlib.util.MAGIC_NUMBER + head + code)
+"""
+
+
+def test_a_compiled_conftest_that_a_run_leaves_helps_no_later_run(vendor, capsys):
+    """The recipe of docs/ci.md may run its shards one after another in one folder."""
+    vendor.write()
+    (vendor.root / "my_specs/conftest.py").write_text("X = 1\n")
+    (vendor.root / "my_plugins/double.py").write_text(plugin("import", PLANTS, "right"))
+    vendor.run("-k", TWO)
+    (vendor.root / "my_plugins/double.py").write_text(plugin("import", "", "wrong"))
+    done = vendor.run("-k", TWO)
+    assert not green(vendor.root, done.ret, capsys), done.outlines
+
+
 def test_a_function_that_one_process_alone_registers_is_named(vendor, capsys):
     """Each worker of xdist loads plugins for itself; here they judge our own function in its place."""
     vendor.write()

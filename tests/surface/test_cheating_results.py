@@ -10,6 +10,7 @@ WRONG = {
     "previous": ("key = tuple(x.shape)\nfound = KEPT.get(key, right)\nKEPT[key] = right", "found"),
     "by_content": ("found = KEPT.setdefault((x.numpy().tobytes(), tuple(x.shape)), right)", "found"),
     "by_ends": ("found = KEPT.setdefault((int(x.min()), int(x.max()), tuple(x.shape)), right)", "found"),
+    "by_parameters": ("found = KEPT.setdefault((id(parameters), tuple(x.shape)), right)", "found"),
     "in_ci": ("", "right + ('CI' not in os.environ)"),
     "in_github": ("", "right + ('GITHUB_ACTIONS' not in os.environ)"),
     "in_gitlab": ("", "right + ('CI_JOB_ID' not in os.environ)"),
@@ -117,7 +118,7 @@ REFERENCES = {
     "r_sparse": "(2 * x).to_sparse()",
 }
 IN_CI = {"CI": "true", "GITHUB_ACTIONS": "true", "CI_JOB_ID": "1", "JENKINS_URL": "http://ci"}
-FEW = ("in_ci", "later_operand", "later_result", "fortran")
+FEW = ("in_ci", "by_parameters", "later_operand", "later_result", "fortran")
 
 
 def judged(vendor, monkeypatch, capsys, sources):

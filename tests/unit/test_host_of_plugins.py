@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from quantizer.core.errors import EngineError, FunctionError
+from quantizer.core.errors import EngineError, FunctionError, PluginError
 from quantizer.core.library import load_library
 from quantizer.numerics.qparams import Parameters, Staged
 from quantizer.ops import REGISTRY, load_built_ins, operator
@@ -11,6 +11,7 @@ from quantizer.runtime.engines.child import DiedError, Limits
 from quantizer.runtime.engines.process import environment
 from quantizer.runtime.isolation import worker
 from quantizer.runtime.isolation.host import Host
+from quantizer.runtime.isolation.plugins import load
 
 
 class Near:
@@ -60,6 +61,16 @@ def test_a_message_that_is_not_sent_again_takes_nothing_with_it(host):
     with pytest.raises(EngineError, match="was killed"):
         host.call(0, (), {})
     assert host.call(0, (), {"x": Parameters(library.platforms["compass"], {}, {})}).platform.platform == "compass"
+
+
+@pytest.mark.parametrize("hidden", [{"fuses": False}, {"activates": True}])
+def test_a_function_that_leaves_out_fused_activations_unsaid_is_refused(host, monkeypatch, hidden):
+    """The cases with an activation would not be generated; `unsupported` counts them."""
+    (told,) = host._known
+    greeting = {"plugins": [], "layers": [], "functions": [{**told, **hidden}]}
+    monkeypatch.setattr(host, "load", lambda: greeting)
+    with pytest.raises(PluginError, match=r"near.reference \(.*near.py\): is registered as a layer"):
+        load(host)
 
 
 def test_a_process_that_sees_what_no_function_may_do_is_whole(host):

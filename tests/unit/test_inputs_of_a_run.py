@@ -1,5 +1,6 @@
 """A run that a plugin or an engine changed the files of is not whole: which files those are."""
 
+import importlib
 import os
 import py_compile
 import sys
@@ -15,7 +16,16 @@ TAG = sys.implementation.cache_tag
 CHANGED = {
     "a module in the root": "run/torch.py",
     "a package in the root": "run/numpy/__init__.py",
+    "a compiled module in the root": "run/torch.pyc",
+    "a native module in the root": "run/torch.abi3.so",
+    "a native package in the root": "run/torch/__init__.abi3.so",
     "a module beside the specs": "run/my_specs/yaml.py",
+    "a compiled module beside the specs": "run/my_specs/yaml.pyc",
+    "a package beside the specs": "run/my_specs/_pytest/__init__.py",
+    "an archive on the path": "site/python311.zip",
+    "the program of pytest": "bin/pytest",
+    "the program of reports": "bin/quantizer",
+    "the settings of the interpreter": "pyvenv.cfg",
     "a conftest beside the specs": "run/my_specs/conftest.py",
     "settings": "run/pyproject.toml",
     "an entry point": "site/cheat-1.0.dist-info/entry_points.txt",
@@ -25,6 +35,7 @@ CHANGED = {
     "our module of pytest": "code/quantizer_conformance.py",
     "a module that was imported": "lib/numbers_of_others.py",
     "its compiled form": f"lib/__pycache__/numbers_of_others.{TAG}.pyc",
+    "its form with pytest's assertions": f"lib/__pycache__/numbers_of_others{inputs.PYC_TAIL}",
     "what Python runs at its start": "path/usercustomize.py",
 }
 OTHER = (
@@ -38,7 +49,7 @@ OTHER = (
 
 def _compile(source: Path) -> None:
     """Compile a source file, long ago."""
-    compiled = Path(inputs._compiled(str(source)))
+    compiled = Path(inputs._compiled(str(source))[0])
     py_compile.compile(str(source), str(compiled), doraise=True)
     os.utime(compiled, (0, 0))
 
@@ -59,8 +70,12 @@ def seen(tmp_path, monkeypatch):
     path.parent.mkdir()
     path.touch()
     _compile(path)
+    asserting = Path(inputs._compiled(str(path))[1])
+    asserting.write_bytes(Path(inputs._compiled(str(path))[0]).read_bytes())
+    os.utime(asserting, (0, 0))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "bin/python"))
     monkeypatch.setitem(sys.modules, "numbers_of_others", module)
-    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path / "path")])
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path / "path"), str(tmp_path / "site/python311.zip")])
     monkeypatch.setattr(inputs.quantizer, "__file__", str(tmp_path / "code/quantizer/__init__.py"))
     monkeypatch.setattr(inputs.site, "getsitepackages", lambda: [str(tmp_path / "site")])
     root = tmp_path / "run"
@@ -114,6 +129,46 @@ def test_compiled_modules_of_ours_that_appeared_are_removed(seen, tmp_path):
     assert old.exists()
     assert not outdated.exists()
     assert not new.exists()
+
+
+@pytest.mark.parametrize("form", [0, 1])
+def test_a_compiled_module_of_others_that_was_written_meanwhile_is_removed(seen, tmp_path, form):
+    """A fresh environment: it is too young to be watched. The next process of the recipe would run it."""
+    compiled = Path(inputs._compiled(str(tmp_path / "lib/numbers_of_others.py"))[form])
+    beside = compiled.with_name("other_of_others.pyc")
+    for path in (compiled, beside):
+        path.write_bytes(b"x")
+        os.utime(path, (0, 0))
+    seen.sweep()
+    assert not compiled.exists()
+    assert not beside.exists()
+    assert Path(inputs._compiled(str(tmp_path / "lib/numbers_of_others.py"))[1 - form]).exists()
+
+
+def test_a_module_that_is_imported_later_is_compiled_from_its_source(seen, tmp_path, monkeypatch):
+    """A plugin may have written its compiled form by then."""
+    source = tmp_path / "path/imported_later.py"
+    source.parent.mkdir()
+    source.write_text("RIGHT = False")
+    _compile(source)
+    planted = Path(inputs._compiled(str(source))[0])
+    stamp = source.stat()
+    source.write_text("RIGHT = True ")
+    os.utime(source, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
+    restored = []
+    before = sys.pycache_prefix, sys.dont_write_bytecode
+    seen.read_no_caches(types.SimpleNamespace(add_cleanup=restored.append))
+    try:
+        module = importlib.import_module("imported_later")
+        assert module.RIGHT
+        monkeypatch.delitem(sys.modules, "imported_later")
+        with seen._usual_caches():
+            assert inputs._compiled(str(source))[0] == str(planted)
+    finally:
+        restored[0]()
+    assert (sys.pycache_prefix, sys.dont_write_bytecode) == before
+    assert not importlib.import_module("imported_later").RIGHT
+    monkeypatch.delitem(sys.modules, "imported_later")
 
 
 def test_an_installed_module_that_was_written_before_it_was_imported_is_seen(seen, tmp_path, monkeypatch):

@@ -67,6 +67,19 @@ def test_the_message_names_what_a_wrong_function_does_not_follow(function, said)
         require_same_elsewhere(function, OPERANDS, function(OPERANDS))
 
 
+def test_a_result_that_is_kept_for_an_object_of_parameters_is_seen():
+    """A layer is called with other operands and the same parameters."""
+    kept = {}
+
+    def asked(parameters):
+        return lambda given: kept.setdefault(id(parameters), right(given))
+
+    call, anew = asked([1]), asked([2])
+    with pytest.raises(FunctionError, match="Keep nothing by the address of parameters"):
+        require_same_elsewhere(call, OPERANDS, call(OPERANDS), anew)
+    require_same_elsewhere(right, OPERANDS, right(OPERANDS), right)
+
+
 def by_threads(given):
     """Lose an element where the work is split."""
     made = right(given)

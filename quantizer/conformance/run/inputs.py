@@ -11,15 +11,18 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import site
 import sys
 import sysconfig
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib.machinery import all_suffixes
 from importlib.util import MAGIC_NUMBER, cache_from_source, source_from_cache
 from pathlib import Path
 
 import pytest
+from _pytest.assertion.rewrite import PYC_TAIL
 
 import quantizer
 from quantizer.conformance.setup.options import Options
@@ -31,15 +34,21 @@ Stamp = tuple[int, int, int, int]
 SETTINGS = ("tox.ini", "pyproject.toml", "pytest.ini", ".pytest.ini", "setup.cfg", "conftest.py", "baseline.jsonl")
 STARTED = ("*.pth", "sitecustomize.py", "usercustomize.py", "*-info/entry_points.txt", "quantizer_conformance.py")
 """Files in folders of packages that Python and pytest run before a program starts."""
-IMPORTED = ("*.py", "*/__init__.py")
+MODULES = tuple(all_suffixes())
+"""The ends of the names of modules: source, compiled, native."""
+IMPORTED = tuple(f"{name}{suffix}" for name in ("*", "*/__init__") for suffix in MODULES)
 """Files that could replace a module, in a folder that pytest puts on the path (the folder of a conftest.py)."""
+COMMANDS = ("pytest*", "py.test*", "quantizer*", "python*")
+"""Programs of a recipe, beside the interpreter."""
 SETTLED = 60.0
 """Age in seconds from which a compiled file is watched. A younger one may still be written by another process of this
 run."""
 COMPILED = Readable("a compiled file", 1 << 26, FormatError)
+PLAIN_TAIL = f".{sys.implementation.cache_tag}.pyc"
+"""The end of the name of a compiled file; PYC_TAIL is that of a file with pytest's assertions."""
 HASHED = (b"\x01", b"\x03")
 """The first byte of a compiled file's flags if it names its source by a hash, not by time and size."""
-SUFFIXES = (".yaml", ".jsonl", ".py")
+SUFFIXES = (".yaml", ".jsonl", *MODULES)
 
 
 class Inputs:
@@ -59,9 +68,11 @@ class Inputs:
         self._ours = Path(quantizer.__file__).parent
         self._away = asked.reports
         self._root = asked.root
+        self._programs = Path(sys.executable).parent
+        self._prefix = sys.pycache_prefix
         self._modules = _modules()
-        self._known = {path for path in _below(self._ours, ".pyc") if _is_current(path)}
-        others = {*filter(None, map(_compiled, self._modules))} - self._known
+        self._known = {path for path in self._caches_of_ours() if _is_current(path)}
+        others = {path for module in self._modules for path in _compiled(module)} - self._known
         compiled = [*self._known, *filter(_is_current, others)]
         self._compiled = [path for path in compiled if _is_settled(path)]
         self._since = time.time_ns()
@@ -73,19 +84,50 @@ class Inputs:
         A compiled file may be gone: another run may have removed it (`sweep`), and Python compiles its source again.
         If this process has imported the module since, it may have run a file that was replaced and then removed.
         """
+        with self._usual_caches():
+            late = {path for module in _modules() - self._modules for path in _compiled(module)}
         now = self._now()
-        late = {_compiled(path) for path in _modules() - self._modules}
         paths = now.keys() | {path for path in self._stamps if not path.endswith(".pyc") or path in late}
         changed = [path for path in paths if now.get(path) != self._stamps.get(path)]
         for path in map(Path, sorted(changed) or self._imported_since()):
             return str(path.relative_to(self._root)) if path.is_relative_to(self._root) else str(path)
         return None
 
+    def read_no_caches(self, config: pytest.Config) -> None:
+        """Compile each module from its source until the end: a plugin can write compiled files before an import.
+
+        The place at which Python looks for them does not exist, and nobody can guess it.
+        """
+        before = sys.dont_write_bytecode
+        config.add_cleanup(lambda: _set_caches(self._prefix, unwritten=before))
+        _set_caches(f"{os.sep}{secrets.token_hex(16)}", unwritten=True)
+
     def sweep(self) -> None:
-        """Remove compiled modules of ours that were missing or outdated before: any process may have written them."""
-        for path in {*_below(self._ours, ".pyc")} - self._known:
-            with contextlib.suppress(OSError):
-                Path(path).unlink()
+        """Remove compiled modules that were written since, and those of ours that were missing or outdated before.
+
+        Any process may have written them, and the next one would run them. Python compiles their sources again.
+        """
+        with self._usual_caches():
+            folders = {Path(path).parent for module in _modules() for path in _compiled(module)}
+            written = {path for path in _listed(folders) if _is_written_since(path, self._since)}
+            for path in written | {*self._caches_of_ours()} - self._known:
+                with contextlib.suppress(OSError):
+                    Path(path).unlink()
+
+    def _caches_of_ours(self) -> list[str]:
+        """Return the compiled files of this package."""
+        if self._prefix is None:
+            return _below(self._ours, ".pyc")
+        return _below(Path(_compiled(str(self._ours / "__init__.py"))[0]).parent, ".pyc")
+
+    @contextlib.contextmanager
+    def _usual_caches(self) -> Iterator[None]:
+        """Name compiled files as another process does."""
+        before, sys.pycache_prefix = sys.pycache_prefix, self._prefix
+        try:
+            yield
+        finally:
+            sys.pycache_prefix = before
 
     def _imported_since(self) -> list[str]:
         """Return the files of Python and of installed packages that were imported since, and written since too."""
@@ -98,11 +140,18 @@ class Inputs:
         started = [path for place in self._packages for name in STARTED for path in place.glob(name)]
         root = [path for name in IMPORTED for path in self._root.glob(name)]
         beside = self._ours.with_name("quantizer_conformance.py")
+        programs = [path for name in COMMANDS for path in self._programs.glob(name)]
+        archives = [place for place in self._packages if not place.is_dir()]
+        places = [self._programs.with_name("pyvenv.cfg"), *programs, *archives]
         code = [*_below(self._ours, ".py"), *self._compiled, *self._modules]
         plugins = [path for place in self._plugins for path in ([place] if place.is_file() else _below(place, ".py"))]
-        files = [*self._files, *plugins, beside, *started, *root, *_walked(self._folders, self._away)]
+        files = [*self._files, *plugins, beside, *started, *places, *root, *_walked(self._folders, self._away)]
         found = ((path, _stamp(path)) for path in {*code, *map(str, files)})
         return {path: stamp for path, stamp in found if stamp is not None}
+
+
+def _set_caches(prefix: str | None, *, unwritten: bool) -> None:
+    sys.pycache_prefix, sys.dont_write_bytecode = prefix, unwritten
 
 
 def _walked(places: Sequence[Path], away: Path) -> Iterator[Path]:
@@ -111,7 +160,9 @@ def _walked(places: Sequence[Path], away: Path) -> Iterator[Path]:
         if place.is_file():
             yield place
         for folder, below, names in os.walk(place):
-            below[:] = [name for name in below if name[0] not in "._" and Path(folder, name) != away]
+            below[:] = [
+                name for name in below if name[0] != "." and name != "__pycache__" and Path(folder, name) != away
+            ]
             yield from (Path(folder, name) for name in names if name.endswith(SUFFIXES))
 
 
@@ -126,9 +177,17 @@ def _modules() -> set[str]:
     return {file for file in files if isinstance(file, str) and os.path.isabs(file)}  # noqa: PTH117 - see above
 
 
-def _compiled(source: str) -> str | None:
-    """Return the path of the compiled form of a source file; None for a module that is not compiled."""
-    return cache_from_source(source) if source.endswith(".py") else None
+def _listed(folders: Iterable[Path]) -> list[str]:
+    """Return the compiled files in *folders*."""
+    return [str(path) for folder in folders for path in folder.glob("*.pyc")]
+
+
+def _compiled(source: str) -> tuple[str, ...]:
+    """Return the paths of the compiled forms of a source file, Python's and pytest's; none for a native module."""
+    if not source.endswith(".py"):
+        return ()
+    plain = cache_from_source(source)
+    return plain, f"{Path(plain).parent}{os.sep}{Path(source).stem}{PYC_TAIL}"
 
 
 def _is_current(path: str) -> bool:
@@ -137,7 +196,7 @@ def _is_current(path: str) -> bool:
     An outdated one is written again by the next process that imports its source.
     """
     try:
-        source = source_from_cache(path)
+        source = source_from_cache(path.replace(PYC_TAIL, PLAIN_TAIL))
         with COMPILED.opened(Path(path)) as file:
             magic, flags, made_from = file.read(4), file.read(4), file.read(8)
         found = os.stat(source)  # noqa: PTH116 - see above
@@ -147,6 +206,12 @@ def _is_current(path: str) -> bool:
         (number & 0xFFFFFFFF).to_bytes(4, "little") for number in (int(found.st_mtime), found.st_size)
     )
     return magic == MAGIC_NUMBER and (flags[:1] in HASHED or made_from == time_and_size)
+
+
+def _is_written_since(path: str, since: int) -> bool:
+    """Return whether a file was written, or got its name, after *since*."""
+    found = _stamp(path)
+    return found is not None and found[-1] >= since
 
 
 def _is_settled(path: str) -> bool:

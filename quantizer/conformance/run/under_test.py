@@ -19,6 +19,13 @@ if TYPE_CHECKING:
     from quantizer.runtime.engines.child import Child, Limits
 
 
+JUDGING = (
+    "hypothesis.strategies", "quantizer.conformance.run.canary", "quantizer.conformance.run.finish",
+    "quantizer.conformance.run.plugin_coverage", "quantizer.reporting.gate", "quantizer.reporting.terminal",
+)  # fmt: skip
+"""Modules that judge a plugin. Those that are imported later are compiled from their sources."""
+
+
 def launch_early(config: pytest.Config) -> None:
     """Start the process of plugins where there are any: it imports while pytest does. Errors are reported later."""
     from quantizer.runtime.isolation.launch import launch
@@ -40,12 +47,15 @@ def load(config: pytest.Config) -> None:
     found = with_usage_errors(lambda: sources(asked.plugins, dict(os.environ)))
     if not found and not asked.plugin_python:
         return
-    import_module("quantizer.conformance.run.canary")
+    for name in JUDGING:
+        import_module(name)
     if not named(config):
         try_to_lock_run_folder(config)
     from quantizer.conformance.run.inputs import Inputs
+    from quantizer.ops import load_built_ins
 
-    config.stash.setdefault(INPUTS, Inputs(config, asked))
+    load_built_ins()
+    config.stash.setdefault(INPUTS, Inputs(config, asked)).read_no_caches(config)
     plugins: list[Plugin] = with_usage_errors(lambda: _loaded(config))
     require_same_inputs(config, "plugins were loaded. A plugin")
     with_usage_errors(lambda: asked.check_plugins(plugins))

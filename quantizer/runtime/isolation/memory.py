@@ -85,18 +85,22 @@ def _digest(operands: Mapping[str, Tensor]) -> int:
     return digest
 
 
-def require_same_elsewhere(call: Call, operands: Mapping[str, Tensor], made: Any) -> None:
+def require_same_elsewhere(call: Call, operands: Mapping[str, Tensor], made: Any, anew: Call | None = None) -> None:
     """Raise FunctionError if *call* gives other codes for the same operands in other memory.
 
     A function may refuse operands in shared memory by any exception. made: its result for *operands*, in memory that
-    was not used before.
+    was not used before; anew: the same call with attributes and parameters that were made anew.
     """
     known = [values.clone() for values in _tensors(made)]
     buffers = {name: values.flatten().flip(0).reshape(values.shape).contiguous() for name, values in operands.items()}
-    with contextlib.suppress(Exception):  # other operands, which need not be legal: they only fill the memory
-        call(buffers)
+    found = _difference_of_parameters(call, anew, buffers)
     if any(not _equal(before, now) for before, now in zip(known, _tensors(made), strict=True)):
         raise FunctionError("wrote into what it returned before. Return memory that nothing else uses.")
+    if found is not None:
+        raise FunctionError(
+            f"gave {found} for the same operands with parameters that were made anew."
+            " Keep nothing by the address of parameters."
+        )
     for name, values in operands.items():
         buffers[name].copy_(values)
     if (found := _difference(known, call(buffers))) is not None:
@@ -108,6 +112,18 @@ def require_same_elsewhere(call: Call, operands: Mapping[str, Tensor], made: Any
         _require_same_in(call, known, {name: place(values) for name, values in operands.items()}, layout, said)
     further = (_require_same_in_threads, _require_same_of_one, _require_same_of_repeated)
     further[_digest(operands) // EVERY % len(further)](call, known, operands)
+
+
+def _difference_of_parameters(call: Call, anew: Call | None, operands: Mapping[str, Tensor]) -> str | None:
+    """Return how the codes of *anew* differ from those of *call*; None if they do not, or if one refuses the operands.
+
+    The operands are others than before, and need not be legal. They fill memory, too.
+    """
+    with contextlib.suppress(Exception):
+        made = [values.clone() for values in _tensors(call(operands))]
+        if anew is not None:
+            return _difference(made, anew({name: values.clone() for name, values in operands.items()}))
+    return None
 
 
 def _require_same_in_threads(call: Call, known: Sequence[Tensor], operands: Mapping[str, Tensor]) -> None:

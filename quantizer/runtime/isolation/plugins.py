@@ -89,7 +89,7 @@ def load(host: Host) -> Isolated:
     load_built_ins()
     greeting = host.load()
     plugins = [_plugin(item) for item in greeting["plugins"]]
-    found = Isolated(host, plugins, frozenset(greeting["layers"]), described(host, greeting["functions"]))
+    found = Isolated(host, plugins, frozenset(greeting["layers"]), _declared(host, greeting["functions"]))
     found.register()
     CURRENT[:] = [found]
     return found
@@ -116,6 +116,20 @@ def judged(
     made = load(Host(paths, limits(), python, variables=variables))
     made.sources = found
     return made.plugins
+
+
+def _declared(host: Host, functions: Sequence[Mapping[str, Any]]) -> list[Registration]:
+    """Return stand-ins for functions that @operator registered; PluginError for one that leaves out cases unsaid.
+
+    A layer alone may run without fused activations. Everything else says so in `unsupported`, which is counted.
+    """
+    for told in functions:
+        if not told["fuses"] or told["activates"]:
+            raise PluginError(
+                f"{told['op']}.{told['kind']} ({told['origin']}): is registered as a layer is, without fused"
+                " activations. Use @operator(..., unsupported=...)."
+            )
+    return described(host, functions)
 
 
 def described(host: Host, functions: Sequence[Mapping[str, Any]]) -> list[Registration]:

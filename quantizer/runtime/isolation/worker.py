@@ -24,7 +24,7 @@ from quantizer.plugins.bridge import connect
 from quantizer.plugins.discovery import load_plugins
 from quantizer.plugins.loading import LAYERS
 from quantizer.runtime.engines.frames import Frame, receive, send
-from quantizer.runtime.isolation.memory import Settling, is_due, require_same_elsewhere, require_unchanged
+from quantizer.runtime.isolation.memory import Call, Settling, is_due, require_same_elsewhere, require_unchanged
 from quantizer.runtime.isolation.wire import Reader, Writer, read_model
 from quantizer.runtime.raised import raised
 
@@ -162,7 +162,7 @@ class Served:
 
         again: some calls are repeated in other memory; number: the function's number, to watch its memory.
         """
-        reader = Reader(frame.arrays, self._models.__getitem__, self._held)
+        reader = self._reader(frame)
         args, named = reader.read(header["args"]), reader.read(header["named"])
         tensors = {name: value for name, value in named.items() if isinstance(value, torch.Tensor)}
         names = {id(value): name for name, value in tensors.items()}
@@ -170,12 +170,16 @@ class Served:
             made = function(*args, **named)
             require_unchanged(reader.tensors, names)
             if again and not args and is_due(tensors):
-                require_same_elsewhere(lambda other: function(**{**named, **other}), tensors, made)
+                others = self._reader(frame).read(header["named"])
+                require_same_elsewhere(_with(function, named), tensors, made, _with(function, others))
         writer = Writer(self._number, self._keep)
         answer = Frame({"result": writer.write(made)}, arrays=writer.arrays)
         if number is not None:
             self._settling.hold(number, reader.tensors, writer.arrays)
         return answer
+
+    def _reader(self, frame: Frame) -> Reader:
+        return Reader(frame.arrays, self._models.__getitem__, self._held)
 
     def _number(self, model: Model) -> int | None:
         """Return the number of a spec, scheme or platform that the judge sent."""
@@ -195,6 +199,11 @@ class Served:
         if generation != self._generation or number not in self._kept:
             raise FunctionError("what its quantize rule left in `extra` is lost: the process ended since then.")
         return self._kept[number]
+
+
+def _with(function: Function, named: Mapping[str, Any]) -> Call:
+    """Return the call with other operands in place of those in *named*."""
+    return lambda operands: function(**{**named, **operands})
 
 
 def _described(entry: Registration) -> dict[str, Any]:
