@@ -164,6 +164,8 @@ class _Work:
         output = self._output(node, spec)
         if output is None:
             raise UnsupportedError(f"its result {node.outputs[0]!r} is not quantized")
+        if output.axis is not None:
+            raise UnsupportedError(f"its result {node.outputs[0]!r} has several scales")
         output = self._with_steps(output)
         for key, held in operands.items():
             if spec.inputs[key].role != "bias" and key not in given:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -275,15 +276,23 @@ class _Work:
 
 
 def _without_qlinear(graph: Graph) -> Graph:
-    """Return *graph* with QLinearConv and QLinearMatMul as float operators between quantizations."""
+    """Return *graph* with QLinearConv and QLinearMatMul as float operators between quantizations.
+
+    A product with scales along several axes stays as it is: no quantization has such scales.
+    """
     nodes: list[Node] = []
     added: dict[str, Tensor] = {}
     for node in graph.order:
-        if node.op in ("QLinearConv", "QLinearMatMul"):
+        if node.op in ("QLinearConv", "QLinearMatMul") and not _has_scales_along_axes(graph, node):
             nodes += _as_qdq(graph, node, added)
         else:
             nodes.append(node)
     return graph.with_(nodes=tuple(nodes)).with_tensors(*added.values())
+
+
+def _has_scales_along_axes(graph: Graph, node: Node) -> bool:
+    scales = (graph.tensor(str(node.inputs[place])) for place in (1, 4))
+    return any(len(scale.shape) > 1 and math.prod(scale.shape) > 1 for scale in scales)
 
 
 def _as_qdq(graph: Graph, node: Node, added: dict[str, Tensor]) -> list[Node]:
