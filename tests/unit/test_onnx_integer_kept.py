@@ -242,3 +242,18 @@ def test_each_row_of_each_batch_of_a_product_has_its_own_parameters():
     executor = IntegerExecutor(integer_graph(from_model(made)))
     np.testing.assert_array_equal(executor.forward(torch.from_numpy(codes), ["y"])[0].numpy(), expected)
     assert list(executor.reasons) == executor.floats == [made.graph.node[0].name or "QLinearMatMul_0"]
+
+
+@pytest.mark.parametrize("move", ["Transpose", "Unsqueeze", "Flatten"])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_codes_of_several_scales_that_are_moved_have_the_scales_of_their_reader(move, axis):
+    """The scales moved along with transposed codes, although their reader has them along the axis of its own operand."""
+    first = node("QuantizeLinear", "x t o", "q", axis=axis)
+    last = node("DequantizeLinear", "m t o", "y", axis=axis + (move == "Unsqueeze"))
+    constants = {"t": SCALES, "o": OFFSETS, "e": np.array([0])}
+    made = model([first, node(move, "q e" if move == "Unsqueeze" else "q", "m"), last], constants)
+    made.graph.input[0].CopyFrom(helper.make_tensor_value_info("x", TensorProto.FLOAT, [3, 3]))
+    square = (np.arange(9, dtype=np.float32).reshape(3, 3) - 4) * np.float32(0.25)
+    executor = IntegerExecutor(integer_graph(from_model(made)))
+    (expected,) = runtime(made, {"x": square}, ["y"])
+    np.testing.assert_array_equal(executor.forward(torch.from_numpy(square))[0].numpy(), expected)

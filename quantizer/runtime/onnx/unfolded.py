@@ -84,7 +84,7 @@ class _Work:
             self._take_plain(node)
         elif node.op == "DequantizeLinear" and self._has_parameters(node) and self._reads_own_codes(node):
             self._dequantize(node)
-        elif node.op in MOVED and node.inputs[0] in self.codes and len(node.outputs) == 1:
+        elif self._moves(node):
             self._move(node)
         else:
             self.nodes.append(self._renamed(node))
@@ -228,6 +228,11 @@ class _Work:
         else:
             self.tensors[codes] = replace(tensor, dtype=FLOAT, qparams=None)
             self.codes[codes], self.params[codes], self.values[made] = (codes, params), params, codes
+
+    def _moves(self, node: Node) -> bool:
+        """Return whether a node moves codes of one scale; a reader has several scales along its own operand's axis."""
+        moved = self.codes.get(str(node.inputs[0])) if node.op in MOVED and len(node.outputs) == 1 else None
+        return moved is not None and moved[1].axis is None
 
     def _move(self, node: Node) -> None:
         source, params = self.codes[str(node.inputs[0])]
