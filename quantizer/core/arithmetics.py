@@ -24,6 +24,7 @@ NAMING = frozenset(
         "target",
         "schemes",
         "graph_schemes",
+        "graph_requantize",
         "ops",
         "ops_named_for",
         "functions",
@@ -178,6 +179,8 @@ def refusals(
             (("variants", family, index), choice.variant)
             for index, choice in enumerate(platform.variants.get(family, ()))
         ]
+        if family in platform.graph_requantize:
+            chosen.append((("graph_requantize", family), platform.graph_requantize[family]))
         for place, variant in chosen:
             if generic and variant not in COMPOSING:
                 continue

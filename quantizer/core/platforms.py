@@ -259,6 +259,9 @@ class Platform(Model):
     """multiplier_shift rounds twice: to these binary places after its shift, then to a code as `rounding` says."""
     requantize: dict[str, Variant]
     """Operator family -> requantization variant; 'default' for all other families."""
+    graph_requantize: dict[str, Variant] = {}
+    """Operator family -> variant of an operator that a graph has in float between its quantizations, if the runtime
+    does not fuse it. An operator on codes keeps `requantize`."""
     variants: dict[str, list[Choice]] = {}
     """Operator family -> variants for some of its cases. The first variant whose condition holds is used."""
     multiplier: Multiplier = Multiplier()
@@ -337,6 +340,13 @@ class Platform(Model):
     def runtime_quantizer(self) -> Quantizer:
         """How a real value becomes a code while a graph runs: the kernel's way, or the platform's only way."""
         return self.kernel_quantizer or self.quantizer
+
+    @property
+    def in_graphs(self) -> Platform:
+        """The platform as it computes what a graph has in float between its quantizations."""
+        if not self.graph_requantize:
+            return self
+        return self.model_copy(update={"requantize": {**self.requantize, **self.graph_requantize}})
 
     def limit(self, variant: Variant | None) -> Quantizer | None:
         """Return how the limit of an activation becomes a code that is fused after *variant*."""

@@ -28,6 +28,8 @@ _TORCH = {
     "float8_e5m2fnuz": torch.float8_e5m2fnuz,
     "float8_e8m0fnu": torch.float8_e8m0fnu,
 }
+ON_CODES = "on_codes"
+"""Node.extra: whether the file has the node and the quantizations around it as one operator on codes."""
 FREE = -1
 """A size that is known only when the graph runs."""
 LARGEST = 1 << 31

@@ -89,7 +89,7 @@ def _moves(spec: Spec | None) -> bool:
 
 
 def _through_movements(grids: Grids) -> None:
-    """Spread parameters forwards, then backwards to operands without another reader."""
+    """Spread parameters of one scale forwards, then backwards to operands without another reader."""
     graph = grids.graph
     moves = [node for node in graph.order if _moves(specs().get(node.op))]
     for node in moves:
@@ -100,9 +100,9 @@ def _through_movements(grids: Grids) -> None:
     for node in reversed(moves):
         source, made = str(node.inputs[0]), node.outputs[0]
         alone = len(graph.consumers[source]) == 1 and source not in (*graph.outputs, *graph.inputs)
-        pads = node.op == "pad" and made in grids.params
-        if made in grids.params and source not in grids.params and alone and not pads:
-            grids.params[source] = grids.params[made]
+        own = grids.params.get(made)
+        if own is not None and own.axis is None and source not in grids.params and alone and node.op != "pad":
+            grids.params[source] = own
 
 
 def _keeps_to(grid: QParams, node: Node) -> bool:

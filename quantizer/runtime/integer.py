@@ -22,7 +22,7 @@ from quantizer.core.rooms import graph_platform
 from quantizer.core.schemes import Scheme
 from quantizer.core.shapes import variables
 from quantizer.core.spec import Input, Spec
-from quantizer.ir.graph import Graph, Node, Tensor, container, nearest
+from quantizer.ir.graph import ON_CODES, Graph, Node, Tensor, container, nearest
 from quantizer.ir.verify import verify
 from quantizer.numerics.parameters import Request
 from quantizer.numerics.provided_request import ProvidedRequest
@@ -164,6 +164,8 @@ class _Work:
         output = self._output(node, spec)
         if output is None:
             raise UnsupportedError(f"its result {node.outputs[0]!r} is not quantized")
+        if output.axis is not None:
+            raise UnsupportedError(f"its result {node.outputs[0]!r} has several scales")
         output = self._with_steps(output)
         for key, held in operands.items():
             if spec.inputs[key].role != "bias" and key not in given:
@@ -212,10 +214,11 @@ class _Work:
         floats = self._float_constants(spec, operands)
         shapes = {key: tuple(source.tensor(name).shape) for key, name in operands.items()}
         attrs = cast("Mapping[str, AttrValue]", node.attrs)
-        scheme = declared_scheme(_as_provided(node, source, inputs, output, weights), self.platform)
-        plain = Request(spec, scheme, self.platform, shapes, attrs, _ranges(inputs, output), floats, inputs)
+        platform = self.platform if node.extra.get(ON_CODES) else self.platform.in_graphs
+        scheme = declared_scheme(_as_provided(node, source, inputs, output, weights), platform)
+        plain = Request(spec, scheme, platform, shapes, attrs, _ranges(inputs, output), floats, inputs)
         request = ProvidedRequest(
-            spec, scheme, self.platform, shapes, attrs, {}, floats, inputs, output_params=output, weights=weights
+            spec, scheme, platform, shapes, attrs, {}, floats, inputs, output_params=output, weights=weights
         )
         if not _allowed(plain, output):
             raise UnsupportedError(

@@ -197,3 +197,63 @@ def test_each_row_of_a_product_has_its_own_parameters(shape, columns):
     feeds = {"x": torch.from_numpy(codes)}
     (found,) = IntegerExecutor(integer_graph(graph, inputs=feeds)).forward(feeds)
     np.testing.assert_array_equal(found.numpy(), expected)
+
+
+SCALES, OFFSETS = np.array([0.0625, 0.125, 0.5], np.float32), np.array([10, 20, 30], np.uint8)
+
+
+@pytest.mark.parametrize("axis", [0, -1])
+@pytest.mark.parametrize("op", ["Sub", "MatMul", "Transpose"])
+def test_a_result_with_several_scales_stays_float(op, axis):
+    """A product raised a ValueError; a transposed result took its scales along the axis that they had before."""
+    square = (np.arange(9, dtype=np.float32).reshape(3, 3) - 4) * np.float32(0.25)
+    first = [node(op, "d d", "f")] if op != "Transpose" else [node("Abs", "d", "a"), node(op, "a", "f", perm=[1, 0])]
+    last = [
+        node("QuantizeLinear", "f t o", "q", axis=axis),
+        node("DequantizeLinear", "q t o", "y", axis=axis),
+    ]
+    constants = {"t": SCALES, "o": OFFSETS, "s": np.float32(0.03125), "z": np.uint8(128)}
+    made = model(qdq("x", "d") + first + last, constants)
+    made.graph.input[0].CopyFrom(helper.make_tensor_value_info("x", TensorProto.FLOAT, [3, 3]))
+    executor = IntegerExecutor(integer_graph(from_model(made)))
+    (expected,) = runtime(made, {"x": square}, ["y"])
+    np.testing.assert_array_equal(executor.forward(torch.from_numpy(square))[0].numpy(), expected)
+
+
+def rows_of_a_batch(scale, zero):
+    """Return the codes of a batch of QLinearMatMul by the standard: each row of the left operand has its parameters."""
+    codes = (np.arange(24, dtype=np.uint8) * 9 % 91).reshape(2, 4, 3)
+    constants = {"b": np.array([[1, -2], [4, 5], [-7, 8]], np.int8), "bs": np.float32(0.5), "bz": np.int8(0)}
+    sums = (codes.astype(np.int64) - zero) @ constants["b"] * (scale * 0.5 / 2)
+    return codes, constants, np.clip(np.rint(sums) + int(ZERO), 0, 255).astype(np.uint8)
+
+
+def test_each_row_of_each_batch_of_a_product_has_its_own_parameters():
+    """The standard allows scales [D, M, 1]; they were refused under the name of a node that the file does not have."""
+    scale = 2.0 ** -(np.arange(8, dtype=np.float32).reshape(2, 4, 1) % 5)
+    zero = (np.arange(8, dtype=np.uint8) * 7).reshape(2, 4, 1)
+    codes, constants, expected = rows_of_a_batch(scale, zero)
+    made = model(
+        [node("QLinearMatMul", "x as az b bs bz s z", "y")],
+        {**constants, "as": scale, "az": zero, "s": np.float32(2)},
+        types=(TensorProto.UINT8,),
+    )
+    made.graph.input[0].CopyFrom(helper.make_tensor_value_info("x", TensorProto.UINT8, codes.shape))
+    executor = IntegerExecutor(integer_graph(from_model(made)))
+    np.testing.assert_array_equal(executor.forward(torch.from_numpy(codes), ["y"])[0].numpy(), expected)
+    assert list(executor.reasons) == executor.floats == [made.graph.node[0].name or "QLinearMatMul_0"]
+
+
+@pytest.mark.parametrize("move", ["Transpose", "Unsqueeze", "Flatten"])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_codes_of_several_scales_that_are_moved_have_the_scales_of_their_reader(move, axis):
+    """The scales moved along with transposed codes, although their reader has them along the axis of its own operand."""
+    first = node("QuantizeLinear", "x t o", "q", axis=axis)
+    last = node("DequantizeLinear", "m t o", "y", axis=axis + (move == "Unsqueeze"))
+    constants = {"t": SCALES, "o": OFFSETS, "e": np.array([0])}
+    made = model([first, node(move, "q e" if move == "Unsqueeze" else "q", "m"), last], constants)
+    made.graph.input[0].CopyFrom(helper.make_tensor_value_info("x", TensorProto.FLOAT, [3, 3]))
+    square = (np.arange(9, dtype=np.float32).reshape(3, 3) - 4) * np.float32(0.25)
+    executor = IntegerExecutor(integer_graph(from_model(made)))
+    (expected,) = runtime(made, {"x": square}, ["y"])
+    np.testing.assert_array_equal(executor.forward(torch.from_numpy(square))[0].numpy(), expected)

@@ -182,3 +182,21 @@ def test_recurrent_layers_clip_before_their_activations(op, gates, direction):
         direction=direction,
         clip=0.7,
     )
+
+
+@pytest.mark.parametrize("op", ["ReduceL2", "ReduceMean"])
+def test_reductions_of_integers_whose_sums_leave_their_range(op):
+    """Squares from 46341 on wrapped in int32: the length of (50000, 3) was 0."""
+    agrees(op, np.array([[50000, 3, -1], [2**30, 2**30, 2**30 - 7]], np.int32), np.array([1]), keepdims=0)
+
+
+def test_slices_without_elements_are_scattered():
+    x = np.zeros((5, 0, 2), np.float32)
+    agrees("ScatterND", x, np.array([[1]], np.int64), x[:1])
+    agrees("ScatterND", x, np.array([[1], [3]], np.int64), x[:2])
+
+
+def test_more_conditions_than_slices_are_refused():
+    model, fed = one_node("Compress", [np.zeros((2, 1), np.float32), np.array([True, False, True])], axis=1)
+    with pytest.raises(QuantizerError, match="Compress of 1 slices by 3 conditions"):
+        TorchExecutor(from_model(model), platform="fp32").forward({k: torch.from_numpy(v) for k, v in fed.items()})

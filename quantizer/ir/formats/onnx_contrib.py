@@ -15,6 +15,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from quantizer.core.errors import FormatError, QuantizerError, UnsupportedError
+from quantizer.ir.graph import ON_CODES
 
 DOMAIN = "com.microsoft"
 UNARY = {
@@ -95,12 +96,19 @@ def without_contrib(model: onnx.ModelProto, where: str) -> onnx.ModelProto:
 def _applied(rule: Rule, work: _Work, node: onnx.NodeProto) -> Nodes:
     """Return the replacement of a node; FormatError if it lacks operands or attributes of its operator."""
     try:
-        return rule(work, node)
+        return [_on_codes(made) for made in rule(work, node)]
     except QuantizerError:
         raise
     except Exception as err:  # noqa: BLE001 - the library raises what its conversions do
         line = next((text.strip() for text in str(err).splitlines() if text.strip()), type(err).__name__)
         raise FormatError(f"{work.where}: node {_label(node)!r} ({node.op_type}): {line}.") from None
+
+
+def _on_codes(made: onnx.NodeProto) -> onnx.NodeProto:
+    """Note that the file has one operator on codes: its kernel may round in another way."""
+    if made.op_type not in SAME:
+        made.metadata_props.add(key=ON_CODES, value="1")
+    return made
 
 
 def _rule(node: onnx.NodeProto) -> Rule | None:

@@ -16,7 +16,7 @@ from onnx import AttributeProto, defs, helper
 from quantizer.core.dtypes import DTYPES, DType
 from quantizer.core.errors import FormatError, UnsupportedError
 from quantizer.ir.formats.onnx_values import dtype_of, read_tensor
-from quantizer.ir.graph import FREE, LARGEST, AttrValue, Graph, Node, Tensor
+from quantizer.ir.graph import FREE, LARGEST, ON_CODES, AttrValue, Graph, Node, Tensor
 
 OLDEST = 7
 """The oldest opset that is read."""
@@ -194,6 +194,8 @@ def _node(file: File, proto: onnx.NodeProto, name: str, seen: Mapping[str, Tenso
             read += _captured(body, seen)
         else:
             attrs[key] = _attribute(where, key, item)
+    if any(item.key == ON_CODES for item in proto.metadata_props):
+        extra[ON_CODES] = True
     inputs, outputs = _trimmed(proto.input), _trimmed(proto.output)
     made = tuple(item or f"{name}#{i}" for i, item in enumerate(outputs))
     return Node(

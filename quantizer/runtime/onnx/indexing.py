@@ -132,9 +132,9 @@ def scatter_nd(x: Tensor, indices: Tensor, updates: Tensor, *, reduction: str = 
     for i in range(depth):
         places = places * x.shape[i] + _from_zero("ScatterND", indices[..., i], x.shape[i])
     slices = math.prod(x.shape[depth:])
-    flat = x.reshape(-1, slices)
+    flat = x.reshape(math.prod(x.shape[:depth]), slices)
     rows = places.reshape(-1, 1).expand(-1, slices)
-    parts = updates.reshape(-1, slices)
+    parts = updates.reshape(places.numel(), slices)
     if reduction == "none":
         return flat.scatter(0, rows, parts).reshape(x.shape)
     return flat.scatter_reduce(0, rows, parts, REDUCTIONS[reduction], include_self=True).reshape(x.shape)
@@ -220,4 +220,6 @@ def compress(x: Tensor, condition: Tensor, *, axis: int | None = None) -> Tensor
     """The slices along one axis, or the elements, for which the condition holds."""
     flat = x.reshape(-1) if axis is None else x
     along = 0 if axis is None else axis_of("Compress", axis, x.dim())
+    if condition.numel() > flat.shape[along]:
+        raise UnsupportedError(f"Compress of {flat.shape[along]} slices by {condition.numel()} conditions.")
     return flat.index_select(along, torch.nonzero(condition).reshape(-1))

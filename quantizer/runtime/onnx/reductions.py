@@ -61,7 +61,7 @@ def _mean(x: Tensor, axes: tuple[int, ...], keep: bool) -> Tensor:  # noqa: FBT0
     count = math.prod(x.shape[axis] for axis in axes)
     if not count:
         raise UnsupportedError("a mean of no integers: must have elements.")
-    return torch.div(_sum(x, axes, keep), count, rounding_mode="trunc")
+    return torch.div(_sum(x.long(), axes, keep), count, rounding_mode="trunc").to(x.dtype)
 
 
 def _product(x: Tensor, axes: tuple[int, ...], keep: bool) -> Tensor:  # noqa: FBT001 - torch's order
@@ -99,6 +99,12 @@ def _squares(x: Tensor, axes: tuple[int, ...], keep: bool) -> Tensor:  # noqa: F
     return _sum(wide * wide, axes, keep)
 
 
+def _length(x: Tensor, axes: tuple[int, ...], keep: bool) -> Tensor:  # noqa: FBT001 - torch's order
+    """Return the root of the sum of squares. Squares of integers exceed their range, so they are added in float64."""
+    wide = x if x.is_floating_point() else x.double()
+    return torch.sqrt(_squares(wide, axes, keep)).to(x.dtype)
+
+
 def _log_sum_exp(x: Tensor, axes: tuple[int, ...], keep: bool) -> Tensor:  # noqa: FBT001 - torch's order
     return _in_float(lambda v: torch.logsumexp(v, dim=axes, keepdim=keep), x)
 
@@ -109,9 +115,7 @@ _reduction("ReduceMax", _extreme(largest=True), lambda x: x, "reduce_max")
 _reduction("ReduceMin", _extreme(largest=False), lambda x: x, "reduce_min")
 _reduction("ReduceProd", _product, lambda x: x, "reduce_prod")
 _reduction("ReduceL1", lambda x, axes, keep: _sum(x.abs(), axes, keep), torch.abs)
-_reduction(
-    "ReduceL2", lambda x, axes, keep: _in_float(torch.sqrt, _squares(x, axes, keep)).to(x.dtype), torch.abs, "reduce_l2"
-)
+_reduction("ReduceL2", _length, torch.abs, "reduce_l2")
 _reduction("ReduceSumSquare", lambda x, axes, keep: _squares(x, axes, keep).to(x.dtype), torch.square)
 _reduction(
     "ReduceLogSum", lambda x, axes, keep: _in_float(torch.log, _sum(x, axes, keep)), lambda x: _in_float(torch.log, x)

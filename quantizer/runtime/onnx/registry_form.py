@@ -12,7 +12,7 @@ from torch import Tensor
 
 from quantizer.core.dtypes import DTYPES, DType
 from quantizer.core.errors import GraphError, UnsupportedError
-from quantizer.ir.graph import FREE, Graph, Node, container
+from quantizer.ir.graph import FREE, ON_CODES, Graph, Node, container
 from quantizer.ir.graph import Tensor as Named
 from quantizer.ir.verify import verify
 from quantizer.numerics.qparams import QParams
@@ -331,6 +331,7 @@ class _Tape:
                 tuple(to.get(i, i) if i is not None else None for i in n.inputs),
                 tuple(to.get(o, o) for o in n.outputs),
                 n.attrs,
+                extra={key: value for key, value in self.node.extra.items() if key == ON_CODES},
             )
             for n in self.nodes
         ]

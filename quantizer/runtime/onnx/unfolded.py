@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -83,7 +84,7 @@ class _Work:
             self._take_plain(node)
         elif node.op == "DequantizeLinear" and self._has_parameters(node) and self._reads_own_codes(node):
             self._dequantize(node)
-        elif node.op in MOVED and node.inputs[0] in self.codes and len(node.outputs) == 1:
+        elif self._moves(node):
             self._move(node)
         else:
             self.nodes.append(self._renamed(node))
@@ -228,6 +229,11 @@ class _Work:
             self.tensors[codes] = replace(tensor, dtype=FLOAT, qparams=None)
             self.codes[codes], self.params[codes], self.values[made] = (codes, params), params, codes
 
+    def _moves(self, node: Node) -> bool:
+        """Return whether a node moves codes of one scale; a reader has several scales along its own operand's axis."""
+        moved = self.codes.get(str(node.inputs[0])) if node.op in MOVED and len(node.outputs) == 1 else None
+        return moved is not None and moved[1].axis is None
+
     def _move(self, node: Node) -> None:
         source, params = self.codes[str(node.inputs[0])]
         made = node.outputs[0]
@@ -275,15 +281,23 @@ class _Work:
 
 
 def _without_qlinear(graph: Graph) -> Graph:
-    """Return *graph* with QLinearConv and QLinearMatMul as float operators between quantizations."""
+    """Return *graph* with QLinearConv and QLinearMatMul as float operators between quantizations.
+
+    A product with scales along several axes stays as it is: no quantization has such scales.
+    """
     nodes: list[Node] = []
     added: dict[str, Tensor] = {}
     for node in graph.order:
-        if node.op in ("QLinearConv", "QLinearMatMul"):
+        if node.op in ("QLinearConv", "QLinearMatMul") and not _has_scales_along_axes(graph, node):
             nodes += _as_qdq(graph, node, added)
         else:
             nodes.append(node)
     return graph.with_(nodes=tuple(nodes)).with_tensors(*added.values())
+
+
+def _has_scales_along_axes(graph: Graph, node: Node) -> bool:
+    scales = (graph.tensor(str(node.inputs[place])) for place in (1, 4))
+    return any(len(scale.shape) > 1 and math.prod(scale.shape) > 1 for scale in scales)
 
 
 def _as_qdq(graph: Graph, node: Node, added: dict[str, Tensor]) -> list[Node]:
