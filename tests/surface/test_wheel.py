@@ -1,5 +1,6 @@
 """A vendor installs the wheel: specs are inside, plugins are found, a wrong code is red."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -71,6 +72,18 @@ def test_a_vendor_project_is_collected_and_green_and_one_lsb_is_red(site, tmp_pa
     shutil.copytree(EXAMPLE, vendor)
     with Warmed(site) as programs:
         judged(vendor, programs)
+
+
+@pytest.mark.nightly  # a run of its own under xdist
+def test_workers_and_the_process_that_writes_files_know_the_same_layer_functions(site, tmp_path):
+    """A layer function is registered once specs are known; under xdist the writing process collects none."""
+    vendor = tmp_path / "vendor"
+    shutil.copytree(EXAMPLE, vendor)
+    done = _run(site, vendor, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "1", "-k", "dummy_plus-a8-compass")
+    assert done.returncode == 0 and "not whole" not in done.stdout, done.stdout + done.stderr
+    told = json.loads((vendor / "reports/out/run.json").read_text())["functions"]
+    standing = {one["name"]: one["standing"] for one in told if one["name"].startswith("dummy_plus")}
+    assert standing["dummy_plus.quantized on compass 1"] == standing["dummy_plus.quantize on compass 1"] == "judged"
 
 
 def judged(vendor: Path, programs: Warmed) -> None:
