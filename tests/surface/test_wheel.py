@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -87,23 +88,26 @@ def test_workers_and_the_process_that_writes_files_know_the_same_layer_functions
 
 
 def judged(vendor: Path, programs: Warmed) -> None:
-    def run(items: str) -> Done:
+    def run(*options: str) -> Done:
         inherited = {k: v for k, v in os.environ.items() if k not in LEFT_OUT}
-        return programs.run("pytest", "-p", "no:cacheprovider", "-k", items, cwd=vendor, env=inherited)
+        return programs.run("pytest", "-p", "no:cacheprovider", *options, cwd=vendor, env=inherited)
 
-    green = run("a8-compass or golden or roll-a8-ideal")
-    assert green.returncode == 0, green.stdout
+    green = run("-k", "a8-compass or golden or roll-a8-ideal", "--op-baseline=baseline.jsonl")
+    assert green.returncode == 0, f"{green.stdout}\nRenew the example's baseline as its README says."
     for name in ("dummy_plus", "log_sigmoid", "relu", "roll", "vec_dot", "weighted_sum"):
         assert f"{name}.yaml" in green.stdout
     assert "replaced: relu.quantized on compass 1 (vendor-ops)" in green.stdout
     stored = {record.id for record in read_run(vendor / "baseline.jsonl")}
     assert {record.id for record in read_run(vendor / "reports" / "out")} < stored
+    assert set(re.findall(r"::(\S+)$", run("--collect-only", "-q").stdout, re.MULTILINE)) == stored
+    page = (ROOT / "docs/tutorials/ci_owner.md").read_text("utf-8")
+    assert f"with {len(stored)} items" in page and f"{len(stored)} passed in" in page
     plugin = vendor / "plugin" / "aipubt_opt_op_dummyplus.py"
     text = plugin.read_text()
     broken = text.replace("out.zerop, out.qmin, out.qmax)\n\n\n", "out.zerop - 1, out.qmin, out.qmax)\n\n\n")
     assert broken != text
     plugin.write_text(broken)
-    red = run("dummy_plus-a8-compass")
+    red = run("-k", "dummy_plus-a8-compass")
     assert red.returncode == 1
     assert "dummy_plus-a8-compass: arithmetic:" in red.stdout
     assert "  got         " in red.stdout
