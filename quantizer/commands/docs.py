@@ -16,7 +16,7 @@ from quantizer.core.reference import reference_document
 from quantizer.core.schemes import Schemes
 from quantizer.core.spec import Spec
 from quantizer.core.variants import Variant
-from quantizer.core.wording import shown_path
+from quantizer.core.wording import shown_path, wrote
 
 STALE = 1
 ONE_SYSTEM = "one system"
@@ -82,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
         sys.stderr.writelines(f"{shown_path(path)}: is stale. Run `quantizer docs`.\n" for path in stale)
         return STALE if stale else 0
     replace_files(stale)
-    sys.stdout.writelines(f"wrote {shown_path(path)}\n" for path in stale)
+    sys.stdout.write(wrote(*stale))
     return 0
 
 

@@ -33,7 +33,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         "probe",
         help="infer what an engine does, and write a platform file; exit 1 if an operator remains unexplained",
         description="Infer what an engine does: rounding, place of the zero point, multiplier, accumulator, order of "
-        "float sums. Inputs are solved so that the arithmetics that a platform can declare give different outputs.",
+        "float sums.\nInputs are solved so that the arithmetics that a platform can declare give different outputs.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -20,7 +20,7 @@ from quantizer.core.linting import lint, linted_platforms
 from quantizer.core.schema import stale_schemas, write_schemas
 from quantizer.core.spec import NoTiling, Spec
 from quantizer.core.streams import write_commands
-from quantizer.core.wording import shown_path
+from quantizer.core.wording import shown_path, wrote
 
 STALE = 1
 WRONG = 2
@@ -112,7 +112,7 @@ def _schema(args: argparse.Namespace) -> int:
         for path in stale:
             sys.stderr.write(f"{shown_path(path)}: is stale. Run `quantizer spec schema`.\n")
         return STALE if stale else 0
-    sys.stdout.writelines(f"wrote {shown_path(path)}\n" for path in write_schemas(folder))
+    sys.stdout.write(wrote(*write_schemas(folder)))
     return 0
 
 
@@ -150,7 +150,7 @@ def _row(spec: Spec, library: Library) -> dict[str, Any]:
 
 def _new(args: argparse.Namespace) -> int:
     spec, module, plugins = write_operator(args.name, args.kind, args.dir, args.plugins)
-    sys.stdout.writelines(f"wrote {shown_path(path)}\n" for path in (spec, module))
+    sys.stdout.write(wrote(spec, module))
     words = ["pytest", shown_path(spec), *(["--op-plugins", shown_path(plugins)] if plugins else [])]
     sys.stdout.write(f"next: {shlex.join(words)}\n")
     return 0

@@ -36,7 +36,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="write test vectors as files, judge results from files",
         epilog=_EPILOG,
         description="Test vectors for a simulator, a board or a test suite in another language: cases with the right "
-        "codes. Using them needs no Python.",
+        "codes.\nUsing them needs no Python.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     verbs = vectors.add_subparsers(title="verbs", metavar="VERB", dest="verb", required=True)

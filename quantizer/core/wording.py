@@ -85,6 +85,11 @@ def shown_path(path: Path) -> str:
     return absolute.relative_to(here).as_posix() if absolute.is_relative_to(here) else str(absolute)
 
 
+def wrote(*paths: Path) -> str:
+    """Return the lines that name the files that a command wrote."""
+    return "".join(f"wrote {shown_path(path)}\n" for path in paths)
+
+
 def visible(text: str) -> str:
     """Return *text* with characters escaped that control a terminal, break XML or hide others; lines and tabs stay."""
     return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
+
+from quantizer.core.wording import wrote
 
 _MERGE = """\
 example, three jobs and a fourth:
@@ -95,6 +98,7 @@ def _junit(args: argparse.Namespace) -> int:
 
     check_apart(run_files(args.candidate), [args.output])
     replace_files({args.output: render(*read_either(args.candidate))})
+    sys.stdout.write(wrote(args.output))
     return 0
 
 
@@ -113,6 +117,7 @@ def _statement(args: argparse.Namespace) -> int:
         raise CaseError(f"{args.candidate}: is shard {facts.shard} of a run. Merge the shards: quantizer report merge.")
     stated = state(records, facts)
     replace_files({data: stated.to_json(), text: render(stated)})
+    sys.stdout.write(wrote(data, text))
     return 0
 
 
@@ -138,6 +143,7 @@ def _merge(args: argparse.Namespace) -> int:
         write_run(args.output, whole.records, summary_of(whole.records), whole.facts)
     finally:
         folder.release()
+    sys.stdout.write(wrote(args.output))
     return 0
 
 

@@ -200,7 +200,7 @@ def _run_to_show(path: Path, *, check: bool) -> tuple[list[Record], Facts | None
 def _html(args: argparse.Namespace) -> int:
     from quantizer.core.errors import UnsupportedError
     from quantizer.core.files import check_apart, is_folder, replace_files
-    from quantizer.core.wording import suggestion
+    from quantizer.core.wording import suggestion, wrote
     from quantizer.reporting.blame import since
     from quantizer.reporting.complete_run import read_either
     from quantizer.reporting.history import ratios, trend
@@ -230,6 +230,7 @@ def _html(args: argparse.Namespace) -> int:
         as_of=args.as_of or "",
     )
     replace_files({args.output: page})
+    sys.stdout.write(wrote(args.output))
     return 0
 
 

@@ -24,7 +24,7 @@ from quantizer.reporting.coverage import coverage_table, gap_table, heading
 from quantizer.reporting.diff import Diff
 from quantizer.reporting.diff_views import diff_headline, diff_sections
 from quantizer.reporting.exceptions import exceptions, exceptions_table
-from quantizer.reporting.figures import NOTHING, count_text, lsb_text, printable, ratio_text, share_text
+from quantizer.reporting.figures import NOTHING, count_text, counted, lsb_text, printable, ratio_text, share_text
 from quantizer.reporting.items import replay_arguments, rerun
 from quantizer.reporting.markdown import items_table, reasons_table
 from quantizer.reporting.store import REPLAY
@@ -131,6 +131,7 @@ def render(
         title=title,
         made_by=_made_by(facts),
         broken=[(r.id, _cause(r, drawn.get(r.id))) for r in broken],
+        extent=_extent(everything),
         against=against(diff),
         notes=notes(dict.fromkeys(r.op for r in broken[:FIRST]), sinces or {}, facts),
         tiles=_tiles(everything, kills),
@@ -148,6 +149,18 @@ def render(
         cases={case.item for op in operators for case in op.failing},
     )
     return visible(page)
+
+
+def _extent(records: Sequence[Record]) -> str:
+    """Return how many items failed, and of how many operators."""
+    failing = [record for record in records if is_failing(record)]
+    ops = {record.op for record in failing}
+    where = (
+        f"all of {printable(failing[0].op)}"
+        if len(ops) == 1
+        else f"in {len(ops):,} of {len({r.op for r in records}):,} operators"
+    )
+    return f"{len(failing):,} of {counted(len(records), 'item')} failed, {where}."
 
 
 def _template() -> Template:

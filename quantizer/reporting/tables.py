@@ -17,6 +17,8 @@ MAX_BYTES = 1_000_000
 """Size of markdown: below what GitHub accepts as a job summary (1 MiB)."""
 
 _NARROWEST = 8
+_READABLE = 24
+"""Characters that a name keeps where no cut makes the row fit."""
 _GAP = 2
 _LONGEST = 300
 """Characters of a cell in markdown."""
@@ -140,11 +142,16 @@ def _filled(
 
 
 def _fitted(columns: Sequence[Column], rows: Sequence[tuple[str, ...]], width: int) -> list[tuple[str, ...]]:
-    """Cut the widest names and texts, a character at a time, until the row is no wider than *width*."""
+    """Cut the widest names and texts, a character at a time, until the row is no wider than *width*.
+
+    Where the other columns alone leave no room, the row is wrapped in any case, and names stay readable.
+    """
     widths = [max(len(column.name), *(len(row[i]) for row in rows)) for i, column in enumerate(columns)]
     widths = [size if column.cut == "never" else min(size, width) for column, size in zip(columns, widths, strict=True)]
+    least = sum(size if c.cut == "never" else min(size, _NARROWEST) for c, size in zip(columns, widths, strict=True))
+    narrowest = _NARROWEST if least + _GAP * (len(widths) - 1) <= width else _READABLE
     while sum(widths) + _GAP * (len(widths) - 1) > width:
-        room = [i for i, column in enumerate(columns) if column.cut != "never" and widths[i] > _NARROWEST]
+        room = [i for i, column in enumerate(columns) if column.cut != "never" and widths[i] > narrowest]
         if not room:
             break
         widths[max(room, key=lambda i: widths[i])] -= 1

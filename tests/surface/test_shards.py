@@ -43,6 +43,7 @@ def test_shards_part_a_run_without_overlap_and_merge_to_its_bytes(whole, capsys)
     assert all(parts)
     assert sum(map(len, parts)) == len(set().union(*parts))
     assert call("merge", *reversed(shards(whole)), "-o", whole / "merged") == 0
+    assert capsys.readouterr().out == "wrote merged\n"
     for name in FILES:
         assert (whole / "merged" / name).read_bytes() == (whole / "one" / name).read_bytes(), name
     replays = {path.name: path.read_bytes() for path in (whole / "one/failures").iterdir()}

@@ -90,3 +90,26 @@ def test_the_page_says_what_happens(tmp_path: Path, warmed: Warmed, page: str, l
 
 def test_the_page_on_debugging_finds_the_cause(tmp_path: Path, warmed: Warmed) -> None:
     assert follow(ROOT / "docs" / "debugging.md", tmp_path, warmed) >= 4
+
+
+def test_the_commands_that_judge_a_network_s_operators_find_items_in_any_folder(tmp_path: Path, warmed: Warmed) -> None:
+    pytest.importorskip("onnxruntime")
+    page = (TUTORIALS / "model_engineer.md").read_text(encoding="utf-8")
+    judging = re.findall(r"^\$ (pytest .*)$", page, re.MULTILINE)
+    found = [run(f"{command} --collect-only -q", tmp_path, warmed) for command in judging]
+    assert [re.search(r"(\d+)/\d+ tests collected", said)[1] for said in found] == ["2", "1"], found  # type: ignore[index]
+
+
+@pytest.mark.nightly  # plants every fault
+def test_the_page_of_the_operator_says_what_planted_faults_are_found(tmp_path: Path, warmed: Warmed) -> None:
+    page = TUTORIALS / "operator_author.md"
+    follow(page, tmp_path, warmed)
+    command, said = re.findall(
+        r"^\$ (quantizer faults .*)\n((?:.+\n)+?)```", page.read_text(encoding="utf-8"), re.MULTILINE
+    )[0]
+
+    def cells(text: str) -> list[str]:
+        return [re.sub(r" \(\d+\)|-{2,}| {2,}", " ", line).strip() for line in text.splitlines()]
+
+    printed = cells(run(command, tmp_path, warmed))
+    assert [line for line in cells(said) if line != "..." and line not in printed] == []

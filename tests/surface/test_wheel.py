@@ -1,6 +1,8 @@
 """A vendor installs the wheel: specs are inside, plugins are found, a wrong code is red."""
 
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -73,24 +75,39 @@ def test_a_vendor_project_is_collected_and_green_and_one_lsb_is_red(site, tmp_pa
         judged(vendor, programs)
 
 
-def judged(vendor: Path, programs: Warmed) -> None:
-    def run(items: str) -> Done:
-        inherited = {k: v for k, v in os.environ.items() if k not in LEFT_OUT}
-        return programs.run("pytest", "-p", "no:cacheprovider", "-k", items, cwd=vendor, env=inherited)
+@pytest.mark.nightly  # a run of its own under xdist
+def test_workers_and_the_process_that_writes_files_know_the_same_layer_functions(site, tmp_path):
+    """A layer function is registered once specs are known; under xdist the writing process collects none."""
+    vendor = tmp_path / "vendor"
+    shutil.copytree(EXAMPLE, vendor)
+    done = _run(site, vendor, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "1", "-k", "dummy_plus-a8-compass")
+    assert done.returncode == 0 and "not whole" not in done.stdout, done.stdout + done.stderr
+    told = json.loads((vendor / "reports/out/run.json").read_text())["functions"]
+    standing = {one["name"]: one["standing"] for one in told if one["name"].startswith("dummy_plus")}
+    assert standing["dummy_plus.quantized on compass 1"] == standing["dummy_plus.quantize on compass 1"] == "judged"
 
-    green = run("a8-compass or golden or roll-a8-ideal")
-    assert green.returncode == 0, green.stdout
+
+def judged(vendor: Path, programs: Warmed) -> None:
+    def run(*options: str) -> Done:
+        inherited = {k: v for k, v in os.environ.items() if k not in LEFT_OUT}
+        return programs.run("pytest", "-p", "no:cacheprovider", *options, cwd=vendor, env=inherited)
+
+    green = run("-k", "a8-compass or golden or roll-a8-ideal", "--op-baseline=baseline.jsonl")
+    assert green.returncode == 0, f"{green.stdout}\nRenew the example's baseline as its README says."
     for name in ("dummy_plus", "log_sigmoid", "relu", "roll", "vec_dot", "weighted_sum"):
         assert f"{name}.yaml" in green.stdout
     assert "replaced: relu.quantized on compass 1 (vendor-ops)" in green.stdout
     stored = {record.id for record in read_run(vendor / "baseline.jsonl")}
     assert {record.id for record in read_run(vendor / "reports" / "out")} < stored
+    assert set(re.findall(r"::(\S+)$", run("--collect-only", "-q").stdout, re.MULTILINE)) == stored
+    page = (ROOT / "docs/tutorials/ci_owner.md").read_text("utf-8")
+    assert f"with {len(stored)} items" in page and f"{len(stored)} passed in" in page
     plugin = vendor / "plugin" / "aipubt_opt_op_dummyplus.py"
     text = plugin.read_text()
     broken = text.replace("out.zerop, out.qmin, out.qmax)\n\n\n", "out.zerop - 1, out.qmin, out.qmax)\n\n\n")
     assert broken != text
     plugin.write_text(broken)
-    red = run("dummy_plus-a8-compass")
+    red = run("-k", "dummy_plus-a8-compass")
     assert red.returncode == 1
     assert "dummy_plus-a8-compass: arithmetic:" in red.stdout
     assert "  got         " in red.stdout

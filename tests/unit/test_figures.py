@@ -35,6 +35,12 @@ def test_operators_and_platforms() -> None:
     assert stated("N of the platforms are compared with the running engine") == [len(own)]
 
 
+def test_the_page_of_tasks_lists_every_platform() -> None:
+    table = (ROOT / "docs" / "use.md").read_text(encoding="utf-8").split("## Which platforms there are")[1]
+    rows = [row for row in table.splitlines() if row.startswith("| `")]
+    assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} == set(load_library().platforms)
+
+
 def test_faults() -> None:
     faults, pairs, found, _, without = numbers(
         "faults.md", r"(\d+) faults in \d+ operators: (\d+) pairs, (\d+) found, (\d+) survivors, (\d+) without effect"

@@ -27,3 +27,4 @@ def test_every_help_is_printed(command):
     for parser in parsers(top):
         assert parser.prog in parser.format_help()
         assert "%%" not in parser.format_help()
+        assert max(map(len, parser.format_help().splitlines())) <= 125, f"{parser.prog}: a line is not wrapped"

@@ -184,6 +184,13 @@ def test_the_first_screen_says_since_when_and_whose_functions_broke():
     )
     assert "accuracy: 1 of 90 <small>(passed in the baseline)</small></li>" in text
     assert text.index("What broke") < text.index('<div class="tiles">')
+    assert text.index("1 of 1 item failed, all of add.") < text.index("fails since run") < text.index('<li><a href="#')
+
+
+def test_the_first_screen_counts_failing_items_and_operators():
+    failing = [record(f"{op}-a8-ideal", outcome="failed", op=op, checks=BROKEN) for op in ("add", "sub")]
+    text = render([*failing, record("mul-a8-ideal", op="mul")], title="a run")
+    assert "<p><b>2 of 3 items failed, in 2 of 3 operators.</b></p>" in text
 
 
 def test_the_commands_of_a_failure_name_the_run_and_what_it_loaded(tmp_path):

@@ -178,3 +178,12 @@ def test_a_cut_text_is_as_wide_as_asked(width: int) -> None:
 def test_the_name_of_the_worst_check_is_never_cut():
     found = [item("a_rather_long_operator", "tflite_builtin", parameters=CheckRecord(passed=1, ratio=1.0, elements=9))]
     assert "parameters 1.00" in "\n".join(render(found, width=50))
+
+
+def test_names_stay_whole_where_no_cut_makes_the_table_fit() -> None:
+    """Eleven platforms are wider than a narrow terminal whatever is cut."""
+    platforms = [f"platform_number_{number}" for number in range(11)]
+    gap = CheckRecord(passed=1, inconclusive=9)
+    lines = "\n".join(render([item("depthwise_conv2d", name, arithmetic=gap) for name in platforms], width=80))
+    assert "\ndepthwise_conv2d  " in lines.split("coverage:")[1]
+    assert "arithmetic 99" in lines

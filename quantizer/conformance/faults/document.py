@@ -11,6 +11,7 @@ from quantizer.conformance.faults.catalogue import catalogue
 from quantizer.conformance.faults.matrix import Result, Row
 from quantizer.conformance.faults.places import KILLED, SURVIVES, WITHOUT
 from quantizer.conformance.faults.policies import policies
+from quantizer.core.wording import counted
 
 _INTRO = """# What the gate finds
 
@@ -55,10 +56,11 @@ def summary(results: Sequence[Result]) -> str:
     found = {name: sum(row.outcome == name for row in rows) for name in (KILLED, SURVIVES, WITHOUT)}
     other = len(rows) - sum(found.values())
     return (
-        f"{len({row.fault for row in rows})} faults in {len(results)} operators: {len(rows)} pairs, "
-        f"{found[KILLED]} found, {found[SURVIVES]} survivors, {found[WITHOUT]} without effect"
+        f"{counted(len({row.fault for row in rows}), 'fault')} in {counted(len(results), 'operator')}: "
+        f"{counted(len(rows), 'pair')}, {found[KILLED]} found, {counted(found[SURVIVES], 'survivor')}, "
+        f"{found[WITHOUT]} without effect"
         + (f", {other} not settled" if other else "")
-        + f"; {alarms} alarms on unchanged operators."
+        + f"; {counted(alarms, 'alarm')} on unchanged operators."
     )
 
 

@@ -120,14 +120,20 @@ def collect(
 
     extra: spec files met so far that are not shipped; this one is added where it is new.
     """
+    library, op = meet(path, options, extra)
+    spec = library.spec(op)
+    facts = spec_facts(path, library.paths[op], options, spec, library.positions[op])
+    yield from _states(spec, library, node_id, options, session, facts)
+
+
+def meet(path: Path, options: Options, extra: list[Path]) -> tuple[Library, str]:
+    """Return the library with one more spec file and the file's operator; a file that is new is added to *extra*."""
     library = options.met(extra)
     op = spec_once(path.resolve())[0].op
     if not _is_known(path, library.paths.get(op)):
         extra.append(path)
         library = options.met(extra)
-    spec = library.spec(op)
-    facts = spec_facts(path, library.paths[op], options, spec, library.positions[op])
-    yield from _states(spec, library, node_id, options, session, facts)
+    return library, op
 
 
 def _is_known(path: Path, known: Path | None) -> bool:

@@ -14,7 +14,7 @@ from quantizer.conformance.run.folder_lock import lock_run_folder
 from quantizer.conformance.run.shipped import KEY as SHIPPED
 from quantizer.conformance.run.stash_keys import CANARY, EXTRA, INPUTS, MADE, PLUGINS, RUN, STATE
 from quantizer.conformance.run.state import ENDED, Run, selection
-from quantizer.conformance.run.under_test import end, registered
+from quantizer.conformance.run.under_test import connect_layers, end, registered
 from quantizer.core.wording import obeyed_by_none
 
 if TYPE_CHECKING:
@@ -43,9 +43,11 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     """Plant a fault in a judged function; then the writing process writes the run and reads the baseline."""
     config = session.config
     said = _canary_ran(config) if exitstatus in ENDED else None
+    run = config.stash.get(RUN, None)
+    if config.stash[PLUGINS]:
+        connect_layers(config, () if run is None else run.spec_files())
     left = end(config)
     made: set[str] = config.stash[MADE]
-    run = config.stash.get(RUN, None)
     if run is None:
         if said is not None:
             config.workeroutput["op_canary"] = said  # type: ignore[attr-defined]

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from quantizer.conformance.run.command_line import options
+
 KEY = "op_shipped"
 Collecting = Callable[[pytest.Session, Path, set[str] | None], pytest.Collector]
 """Makes the collector of a spec file, of the items of some platforms or of all."""
@@ -70,10 +72,14 @@ class ShippedSpecs:
     def pytest_collection_modifyitems(self, session: pytest.Session, items: list[pytest.Item]) -> None:
         """Add the items of the requested shipped specs that the command line does not name.
 
-        Where a plugin replaces functions on some platforms, only their cases are added. The spec itself and its goldens
-        are judged where they are shipped; goldens that the run itself stores are judged here.
+        Where a plugin replaces functions on some platforms, only their cases are added, unless the run names an engine
+        or platforms. The spec itself and its goldens are judged where they are shipped; goldens that the run itself
+        stores are judged here.
         """
+        asked = options(self._config)
+        names_what_runs = asked.real is not None or bool(asked.platforms)
         there = {path.resolve() for path in {item.path for item in items}}
         for path in self._paths():
             if path.resolve() not in there:
-                items += session.genitems(self._collector(session, path, _replaced_on(path.stem)))
+                only = None if names_what_runs else _replaced_on(path.stem)
+                items += session.genitems(self._collector(session, path, only))

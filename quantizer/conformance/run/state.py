@@ -117,6 +117,10 @@ class Run:
         if (known := getattr(node, "workeroutput", {}).get("op_functions")) is not None:
             self.has_functions(node.gateway.id, known)
 
+    def spec_files(self) -> list[str]:
+        """Return the spec files of the items, from the root of the run."""
+        return [*dict.fromkeys(name.partition("::")[0] for name in self.items)]
+
     def has_functions(self, worker: str, known: list[str]) -> None:
         """Record the plugin functions that a process has registered. All processes must have registered the same."""
         self._known[worker] = known

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterable
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 import pytest
 
-from quantizer.conformance.run.command_line import named, options, with_usage_errors
+from quantizer.conformance.run.collection import meet
+from quantizer.conformance.run.command_line import named, opened, options, with_usage_errors
 from quantizer.conformance.run.folder_lock import try_to_lock_run_folder
-from quantizer.conformance.run.stash_keys import EXTRA, HOST, INPUTS, PLUGINS
+from quantizer.conformance.run.stash_keys import EXTRA, HOST, INPUTS, PLUGINS, SESSION
 from quantizer.core.errors import QuantizerError
 from quantizer.plugins.discovery import Plugin, load_plugins, sources
 
@@ -90,9 +92,27 @@ def _loaded(config: pytest.Config) -> list[Plugin]:
     host = Host(asked.plugins, _limits(config), asked.plugin_python, config.stash.get(HOST, None))
     found = plugins.load(host)
     config.add_cleanup(host.close)
-    if not hasattr(config, "workerinput") and getattr(config.option, "dist", "no") != "no":
+    distributes = not hasattr(config, "workerinput") and getattr(config.option, "dist", "no") != "no"
+    if distributes and not found.layers:  # layers are asked for their functions at the end (`connect_layers`)
         host.close()  # the workers of xdist call functions, each in its own process
     return found.plugins
+
+
+def connect_layers(config: pytest.Config, files: Iterable[str]) -> None:
+    """Register layer functions of plugins, which need the specs, in a process that opened no session.
+
+    The process that writes files collects nothing under xdist, and a worker may run no item. Both account for the same
+    functions as the others. files: the spec files of the run, from its root.
+    """
+    from quantizer.plugins.loading import LAYERS
+    from quantizer.runtime.isolation.plugins import CURRENT
+
+    if SESSION in config.stash or not (LAYERS or any(one.layers for one in CURRENT)):
+        return
+    with contextlib.suppress(pytest.fail.Exception, QuantizerError):
+        for file in files:
+            meet(config.rootpath / file, options(config), config.stash[EXTRA])
+        opened(config)
 
 
 def registered(config: pytest.Config) -> list[str]:
