@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from quantizer.conformance.checks.invariance import properties
 from quantizer.conformance.checks.pipeline import pipeline
 from quantizer.conformance.failures.exported import exported
 from quantizer.conformance.faults import catalogue
@@ -15,6 +16,7 @@ from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.setup.options import Options
 from quantizer.conformance.setup.session import open_session
 from quantizer.conformance.stored.folders import Stores
+from quantizer.conformance.target import Target
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core import rooms as module
 from quantizer.core.errors import PluginError
@@ -23,6 +25,7 @@ from quantizer.core.linting import lint
 from quantizer.core.rooms import GROUP, Room, graph_platform, layer_formats, oracle_of, room_of, rooms
 from quantizer.ir.formats.layer_files import systems
 from quantizer.ops import REGISTRY, _load_room, load_built_ins
+from quantizer.runtime.engines.builtin import BuiltinEngine
 from quantizer.runtime.engines.skeletons import skeleton
 
 ROOT = Path(__file__).parents[2]
@@ -374,3 +377,44 @@ def test_two_file_formats_of_one_name_are_an_error(monkeypatch):
     with pytest.raises(PluginError, match="^file format compass .*: another is called so too"):
         layer_formats()
     layer_formats.cache_clear()
+
+
+NUMBERS_OF_EACH_OPERAND = """
+from dataclasses import replace
+
+from quantizer.numerics import default_parameters
+from quantizer.ops import operator
+
+
+@operator("add", kind="quantize", platform="chip")
+def numbers(request):
+    found = default_parameters(request)
+    own = {f"multiplier_{name}": int(found.inputs[name].scale / found.outputs["y"].scale * 4096) for name in "ab"}
+    return replace(found, rescale=None, numbers=own)
+
+
+@operator("add", kind="quantized", platform="chip")
+def codes(a, b, *, parameters):
+    out = parameters.outputs["y"]
+    first, second = (
+        (codes - parameters.inputs[name].zero_point) * parameters.numbers[f"multiplier_{name}"]
+        for name, codes in (("a", a), ("b", b))
+    )
+    return (((first + second) >> 12) + WRONG + out.zero_point).clamp(out.qmin, out.qmax)
+"""
+
+
+@pytest.mark.parametrize(("wrong", "status"), [("0", "pass"), ("(first > second)", "fail")])
+def test_integers_that_belong_to_one_operand_are_swapped_with_it(installed, fresh, wrong, status):
+    installed("chip", kernels=NUMBERS_OF_EACH_OPERAND.replace("WRONG", wrong))
+    fresh()
+    try:
+        load_built_ins()
+        spec = load_library().spec("add")
+        target = Target(spec, load_library().scheme("a8"), load_library().platform("chip"))
+        case = build_case(target, HashChoices(key(3, target.id), {"data": "random"}))
+        verdict = properties(Trial(target, case, BuiltinEngine()))
+        assert verdict is not None and verdict.status == status
+    finally:
+        for kind in ("quantize", "quantized"):
+            REGISTRY.entries.pop(("add", kind, "chip"), None)

@@ -27,6 +27,7 @@ from quantizer.numerics.activations import activate, activate_codes
 from quantizer.numerics.bitwise import bitwise_equal
 from quantizer.numerics.qparams import Constant, Parameters, QParams
 from quantizer.numerics.requantize_accumulator import requantize_accumulator
+from quantizer.numerics.rules import same_numbers
 from quantizer.ops import REGISTRY
 from quantizer.plugins.layer_multipliers import SCALE, SHIFT
 from quantizer.runtime.engines.protocol import Asked
@@ -342,14 +343,38 @@ def _commutes(trial: Trial, relation: Property) -> Related | None:
         return None
     first, second = relation.operands or ("", "")
     swap = {first: second, second: first}
-    inputs = {name: trial.parameters.inputs[swap.get(name, name)] for name in trial.parameters.inputs}
-    rescale = trial.parameters.rescale
-    if rescale is not None:
-        factors = {name: rescale.factors[swap.get(name, name)] for name in rescale.factors}
-        rescale = replace(rescale, factors=factors)
-    parameters: Parameters = replace(trial.parameters, inputs=inputs, rescale=rescale)
+    own = trial.parameters
+    parameters = _swapped_by_rule(trial, swap) if own.numbers or own.tables else _swapped(own, swap)
+    if parameters is None:
+        return None
     codes = {name: trial.codes[swap.get(name, name)] for name in trial.codes}
     return Related(codes, parameters, *owed(trial), f"{first} and {second} swapped")
+
+
+def _swapped(own: Parameters, swap: Mapping[str, str]) -> Parameters:
+    inputs = {name: own.inputs[swap.get(name, name)] for name in own.inputs}
+    if own.rescale is None:
+        return replace(own, inputs=inputs)
+    factors = {name: own.rescale.factors[swap.get(name, name)] for name in own.rescale.factors}
+    return replace(own, inputs=inputs, rescale=replace(own.rescale, factors=factors))
+
+
+def _swapped_by_rule(trial: Trial, swap: Mapping[str, str]) -> Parameters | None:
+    """Return what the rule provides for the swapped operands: a number may belong to one of them, whatever its name.
+
+    None if the rule then chooses other scales: the output of the first run is no answer to this one.
+    """
+    case, own = trial.case, trial.parameters
+    if case.data.given:
+        return None
+    shapes, ranges = (
+        {name: held[swap.get(name, name)] for name in held} for held in (dict(case.shapes), dict(case.ranges))
+    )
+    other = Trial(trial.target, case.but(shapes=shapes, ranges=ranges), trial.engine)
+    other.tensors = {name: trial.tensors[swap.get(name, name)] for name in trial.tensors}
+    found = other.parameters
+    same = all(same_numbers(found.inputs[name], own.inputs[swap.get(name, name)]) for name in own.inputs)
+    return found if same and same_numbers(found.outputs["y"], own.outputs["y"]) else None
 
 
 def _shifted(trial: Trial, relation: Property) -> Related | None:

@@ -56,10 +56,9 @@ def judged_by_room(trial: Trial) -> Verdict | None:
     None if the room has no oracle, or if the oracle does not cover this case.
     """
     oracle = _oracle(trial)
-    wanted = None if oracle is None else loaded(oracle.codes)(asked(trial, trial.codes))
-    return (
-        None if wanted is None else judged(trial, wanted, "the declared stages: the statement of the platform's room")
-    )
+    if oracle is None or (wanted := loaded(oracle.codes)(asked(trial, trial.codes))) is None:
+        return None
+    return judged(trial, wanted, f"{oracle.codes}, the oracle of platform {trial.target.platform.platform}")
 
 
 def _oracle(trial: Trial) -> Oracle | None:
