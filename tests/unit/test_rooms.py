@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from quantizer.conformance.checks.invariance import properties
+from quantizer.conformance.checks.invariance import properties, tiled
 from quantizer.conformance.checks.pipeline import pipeline
 from quantizer.conformance.failures.exported import exported
 from quantizer.conformance.faults import catalogue
@@ -19,6 +19,7 @@ from quantizer.conformance.stored.folders import Stores
 from quantizer.conformance.target import Target
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core import rooms as module
+from quantizer.core.case import TilePlan
 from quantizer.core.errors import PluginError
 from quantizer.core.library import _load_library, load_library
 from quantizer.core.linting import lint
@@ -418,3 +419,37 @@ def test_integers_that_belong_to_one_operand_are_swapped_with_it(installed, fres
     finally:
         for kind in ("quantize", "quantized"):
             REGISTRY.entries.pop(("add", kind, "chip"), None)
+
+
+ROUNDS_SUMS_ITSELF = """
+from quantizer.numerics import centred
+from quantizer.ops import operator
+
+
+@operator("fully_connected", kind="quantized", platform="chip")
+def codes(x, weight, bias=None, *, parameters):
+    sums = centred(x, parameters.inputs["x"]).long() @ centred(weight, parameters.constants["weight"].params).long().T
+    sums, out, rescale = sums if bias is None else sums + bias, parameters.outputs["y"], parameters.rescale
+    real = (sums >> 3).double() * rescale.mantissa * 2.0 ** (3 - rescale.shift.double()) / rescale.divisor
+    if x.shape[0] < ROWS:
+        real = real + 1
+    return (real.floor().long() + out.zero_point).clamp(out.qmin, out.qmax)
+"""
+
+
+@pytest.mark.parametrize(
+    ("sizes", "rows", "status"),
+    [({"c_in": 2}, 0, "inconclusive"), ({"c_in": 2, "n": 1}, 0, "pass"), ({"c_in": 2, "n": 1}, 2, "fail")],
+)
+def test_sums_are_not_split_for_a_function_that_brings_them_to_codes_itself(installed, fresh, sizes, rows, status):
+    installed("chip", kernels=ROUNDS_SUMS_ITSELF.replace("ROWS", str(rows)))
+    fresh()
+    try:
+        load_built_ins()
+        spec = load_library().spec("fully_connected")
+        target = Target(spec, load_library().scheme("w8a8"), load_library().platform("chip"))
+        case = build_case(target, HashChoices(key(1, target.id), {"data": "random", "n": "batch", "c_in": "several"}))
+        verdict = tiled(Trial(target, case.but(tiles=TilePlan(sizes)), BuiltinEngine()))
+        assert verdict is not None and verdict.status == status
+    finally:
+        REGISTRY.entries.pop(("fully_connected", "quantized", "chip"), None)

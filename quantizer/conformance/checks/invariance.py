@@ -28,7 +28,7 @@ from quantizer.numerics.bitwise import bitwise_equal
 from quantizer.numerics.qparams import Constant, Parameters, QParams
 from quantizer.numerics.requantize_accumulator import requantize_accumulator
 from quantizer.numerics.rules import same_numbers
-from quantizer.ops import REGISTRY
+from quantizer.ops import BUILT_IN, REGISTRY
 from quantizer.plugins.layer_multipliers import SCALE, SHIFT
 from quantizer.runtime.engines.protocol import Asked
 from quantizer.tiling.operands import UnfitError, cut, cut_parameters, padded_with, stitch
@@ -50,6 +50,10 @@ def tiled(trial: Trial) -> Verdict | None:
     plan = planned(trial, trial.case.tiles)
     if any(tile.parts > 1 for tile in plan) and trial.accumulate(trial.call, trial.codes, trial.parameters) is None:
         return inconclusive("tiled", f"engine {trial.engine.name} shows no accumulators to split")
+    if any(tile.parts > 1 for tile in plan) and _brings_sums_to_codes_itself(trial):
+        plan = planned(trial, _unsplit(trial))
+        if len(plan) == 1:
+            return inconclusive("tiled", "the platform's own function takes no sums: nothing says how to split them")
     if own := _uncut(trial, plan):
         return inconclusive(
             "tiled", f"constant {own!r} is the plugin's own, of one number per channel: nothing says how to cut it"
@@ -77,6 +81,24 @@ def owed(trial: Trial) -> tuple[Array, Array]:
         enclosed(trial)
     low, high = (trial.shared.get(name, trial.got) for name in ALLOWED)
     return low, high
+
+
+def _brings_sums_to_codes_itself(trial: Trial) -> bool:
+    """Return whether the forward that a platform registered requantizes otherwise than the generic arithmetic does."""
+    forward = REGISTRY.find(trial.spec.op, "quantized", trial.target.platform.places)
+    if forward is None or forward.platform is None or forward.origin != BUILT_IN:
+        return False
+    if trial.parameters.rescale is None:
+        return True
+    sums = trial.accumulate(trial.call, trial.codes, trial.parameters)
+    return sums is not None and not np.array_equal(_finished(trial, sums, trial.parameters).numpy(), trial.got)
+
+
+def _unsplit(trial: Trial) -> TilePlan:
+    rules = trial.spec.tiling
+    assert not isinstance(rules, NoTiling), "it has tiles"
+    sizes = trial.case.tiles.sizes.items()
+    return TilePlan({name: size for name, size in sizes if name not in rules or rules[name].rule != "accumulate"})
 
 
 def _uncut(trial: Trial, plan: list[Tile]) -> str | None:
@@ -135,11 +157,16 @@ def _tile_codes(trial: Trial, plan: list[Tile]) -> Iterator[tuple[Tile, Tensor]]
         total = sums.get(tile.output)
         sums[tile.output] = part if total is None else total + part
         if tile.part == tile.parts - 1:
-            codes = requantize_accumulator(sums[tile.output], parameters)
-            if (name := trial.case.activation) != "none":
-                name = parameters.platform.activations[name]  # type: ignore[index]
-                codes = activate_codes(codes, trial.output, name, parameters)
-            yield tile, codes
+            yield tile, _finished(trial, sums[tile.output], parameters)
+
+
+def _finished(trial: Trial, sums: Tensor, parameters: Parameters) -> Tensor:
+    """Return the codes of complete sums under the generic arithmetic, after the fused activation."""
+    codes = requantize_accumulator(sums, parameters)
+    if (name := trial.case.activation) == "none":
+        return codes
+    name = parameters.platform.activations[name]  # type: ignore[index]
+    return activate_codes(codes, trial.output, name, parameters)
 
 
 def _of_tile(trial: Trial, tile: Tile) -> tuple[Tile, Asked]:
