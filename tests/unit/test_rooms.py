@@ -3,8 +3,10 @@
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from quantizer.conformance.checks import room_oracles
 from quantizer.conformance.checks.invariance import properties, tiled
 from quantizer.conformance.checks.pipeline import pipeline
 from quantizer.conformance.failures.exported import exported
@@ -20,7 +22,7 @@ from quantizer.conformance.target import Target
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core import rooms as module
 from quantizer.core.case import TilePlan
-from quantizer.core.errors import PluginError
+from quantizer.core.errors import GraphError, PluginError
 from quantizer.core.library import _load_library, load_library
 from quantizer.core.linting import lint
 from quantizer.core.rooms import GROUP, Room, graph_platform, layer_formats, oracle_of, room_of, rooms
@@ -453,3 +455,11 @@ def test_sums_are_not_split_for_a_function_that_brings_them_to_codes_itself(inst
         assert verdict is not None and verdict.status == status
     finally:
         REGISTRY.entries.pop(("fully_connected", "quantized", "chip"), None)
+
+
+def test_an_oracle_of_another_shape_than_the_output_is_named(installed, fresh, monkeypatch):
+    installed("chip", oracles='Oracle("rectifier", "PACKAGE.kernels:relu"),')
+    fresh()
+    monkeypatch.setattr(room_oracles, "loaded", lambda name: lambda asked: np.zeros(7, np.int64))
+    with pytest.raises(GraphError, match=r"kernels:relu returned codes of shape \[7\], must be \[.*\]: one for each"):
+        room_oracles.judged_by_room(trial_on_the_chip())
