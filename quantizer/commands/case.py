@@ -129,7 +129,7 @@ def _replay(trial: Trial, replay: Replay, options: Options, spec: Path) -> int:
         folder = shipped_folder().resolve()
         elsewhere = spec.resolve().is_relative_to(folder) and options.root.resolve() != folder.parent
         own = f" --op-shipped={trial.spec.op}" if elsewhere else ""
-        rerun = f"pytest -k {item}{own}{options.arguments}"
+        rerun = f"pytest -k {item}{own}{options.naming(trial.target.platform.platform)}{options.arguments}"
         again = f"quantizer case replay {shown}{options.arguments}"
         print_lines(describe(item, replay.case, trial, verdicts, rerun=rerun, replay=again))
         return FAILED

@@ -52,6 +52,9 @@ def rerun(record: Record, facts: Facts | None = None) -> str:
     shipped = f"-k {shlex.quote(record.id)} --op-shipped={record.op}" if spec is not None and spec.shipped else None
     selection = shipped or _quoted(f"{spec_path(record, facts)}::{record.id}")
     words = f" {facts.arguments}" if facts and facts.arguments else ""
+    named = f"--op-platform={record.platform}"
+    if facts and named in facts.selection and record.engine != "builtin":
+        words = f" {named}{words}"  # an engine is judged only where it is named on a platform that is not its own
     engine = record.engine.split()[:1]  # the name, without the levels of instructions after it
     if facts is None and engine and record.engine != "builtin":
         words = f" --op-engine={engine[0]}"

@@ -4,7 +4,9 @@ import dataclasses
 from pathlib import Path
 
 import pytest
+import torch
 
+from quantizer.conformance.expected.parameters import activation_codes
 from quantizer.conformance.generation.builder import build_case
 from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.hashing import key
@@ -12,7 +14,10 @@ from quantizer.conformance.judging.judge import judge
 from quantizer.conformance.setup.options import Options
 from quantizer.conformance.setup.session import open_session
 from quantizer.conformance.trials.trial import Trial
+from quantizer.core.dtypes import dtype
 from quantizer.core.platform_rules import check_platform
+from quantizer.numerics.activations import activate_codes
+from quantizer.numerics.qparams import Parameters, QParams
 from quantizer.ops import REGISTRY
 
 SESSION = open_session(Options(root=Path.cwd()))
@@ -88,3 +93,13 @@ def test_a_platform_that_rounds_at_random_is_refused(part):
     (found,) = check_platform(ideal.model_copy(update={part: value}), "ideal")
     assert found.location[0] == part
     assert "stochastic" in found.text
+
+
+@pytest.mark.parametrize("scale", [0.75, 2.4000000953674316, 4.0, 12.0])
+@pytest.mark.parametrize("mode", [*DIRECTED, "half_even", "half_up", "half_down", "half_away", "half_toward_zero"])
+def test_the_judge_of_a_room_brings_the_limit_of_relu6_to_a_code_as_the_platform_rounds(mode, scale):
+    platform = SESSION.library.platform("ideal").model_copy(update={"rounding": mode})
+    output = QParams(dtype("uint8"), torch.tensor(scale), torch.tensor(3), 0, 255)
+    held = Parameters(platform, {}, {"y": output})
+    low, high = activation_codes(platform, "exact", "relu6", (0, 255), float(output.scale), 3)
+    assert activate_codes(torch.tensor([0, 255]), output, "relu6", held).tolist() == [low, high]

@@ -157,3 +157,18 @@ def test_a_long_sum_of_such_a_reference_is_not_taken_apart(monkeypatch):
     monkeypatch.setattr(element, "MAX_CALLS", 1)
     (line,) = (line for line in element_lines(trial, middle(trial)) if "accumulator" in line)
     assert line.endswith("not shown: the plugin's reference would be called more than 1 times")
+
+
+ONE_ROW = (
+    ("concat", "compass", "  multipliers a "),
+    ("avg_pool2d", "compass", "  multiplier  that of the number of terms, area_multiplier"),
+    ("softmax", "compass", "  numbers     "),
+)
+"""Operator and platform whose numbers are no multiplier of the sum -> the row of a failure that shows them."""
+
+
+@pytest.mark.parametrize(("op", "platform", "row"), ONE_ROW)
+def test_a_failure_shows_the_numbers_of_each_operand_and_of_the_rule(op, platform, row):
+    (right, *_) = trials(op, platform)
+    shown = element_lines(right, (0,) * len(right.output_shape))
+    assert any(line.startswith(row) for line in shown), shown

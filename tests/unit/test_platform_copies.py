@@ -1,9 +1,11 @@
 """A platform file copied under another name computes and is judged as the original, or lint refuses it."""
 
+import re
 from pathlib import Path
 
 import pytest
 import torch
+import yaml
 
 from quantizer.conformance.generation.builder import build_case
 from quantizer.conformance.generation.choice_sources import HashChoices
@@ -141,3 +143,13 @@ def test_a_function_for_the_copy_itself_precedes_that_of_its_home():
         assert REGISTRY.built_in("leaky_relu", "quantized", places) is REGISTRY.find(
             "leaky_relu", "quantized", "compass"
         )
+
+
+def test_a_copy_without_the_defects_of_its_original_is_told_which_it_lacks(tmp_path):
+    file = copied(tmp_path, "compass")
+    content = yaml.safe_load(file.read_text(encoding="utf-8"))
+    del content["defects"], content["ops_named_for"]
+    file.write_text(yaml.safe_dump({**content, "functions": "compass", "ops": ["sigmoid"]}), encoding="utf-8")
+    (problem,) = platform_problems(["my_compass"], [tmp_path])
+    assert "my_compass.yaml: sigmoid-a16-my_compass: parameters: " in problem
+    assert re.search(r"\. compass declares defects of it: \w+(, \w+)*\. Keep its `defects`\.$", problem), problem

@@ -148,3 +148,24 @@ def test_a_blank_engine_of_a_record_gives_the_plain_command() -> None:
 
     assert "--op-engine" not in rerun(Record("relu-a8-ideal", "relu", "cases", "passed", engine=" "))
     assert rerun(Record("relu-a8-ort", "relu", "cases", "passed", engine="ort x86")).endswith(" --op-engine=ort")
+
+
+def test_the_command_of_an_item_names_the_platform_that_its_engine_is_a_guest_on() -> None:
+    from quantizer.reporting.items import rerun
+
+    run = facts(selection=["--op-platform=chip"], arguments="--op-engine=python:sim.py")
+    item, own = (
+        Record("conv2d-a8-chip", "conv2d", "cases", "failed", platform="chip", engine=engine)
+        for engine in ("python:sim.py", "builtin")
+    )
+    assert rerun(item, run).endswith(" --op-platform=chip --op-engine=python:sim.py")
+    assert "--op-platform" not in rerun(own, run)
+
+
+def test_a_failure_of_an_engine_names_the_platform_that_it_is_a_guest_on(tmp_path) -> None:
+    from quantizer.conformance.setup.options import Options
+
+    (tmp_path / "sim.py").write_text('NAME, VERSION, FORM = "sim", "0.1", "npz"\n')
+    guest = Options(root=tmp_path, engine=f"python:{tmp_path / 'sim.py'}")
+    assert guest.naming("ort") == " --op-platform=ort"
+    assert guest.naming("float32_any_order") == Options(root=tmp_path).naming("ort") == guest.naming("") == ""

@@ -3,8 +3,11 @@
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from quantizer.conformance.checks import room_oracles
+from quantizer.conformance.checks.invariance import properties, tiled
 from quantizer.conformance.checks.pipeline import pipeline
 from quantizer.conformance.failures.exported import exported
 from quantizer.conformance.faults import catalogue
@@ -15,14 +18,17 @@ from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.setup.options import Options
 from quantizer.conformance.setup.session import open_session
 from quantizer.conformance.stored.folders import Stores
+from quantizer.conformance.target import Target
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core import rooms as module
-from quantizer.core.errors import PluginError
+from quantizer.core.case import TilePlan
+from quantizer.core.errors import GraphError, PluginError
 from quantizer.core.library import _load_library, load_library
 from quantizer.core.linting import lint
 from quantizer.core.rooms import GROUP, Room, graph_platform, layer_formats, oracle_of, room_of, rooms
 from quantizer.ir.formats.layer_files import systems
 from quantizer.ops import REGISTRY, _load_room, load_built_ins
+from quantizer.runtime.engines.builtin import BuiltinEngine
 from quantizer.runtime.engines.skeletons import skeleton
 
 ROOT = Path(__file__).parents[2]
@@ -374,3 +380,86 @@ def test_two_file_formats_of_one_name_are_an_error(monkeypatch):
     with pytest.raises(PluginError, match="^file format compass .*: another is called so too"):
         layer_formats()
     layer_formats.cache_clear()
+
+
+NUMBERS_OF_EACH_OPERAND = """
+from dataclasses import replace
+
+from quantizer.numerics import default_parameters
+from quantizer.ops import operator
+
+
+@operator("add", kind="quantize", platform="chip")
+def numbers(request):
+    found = default_parameters(request)
+    own = {f"multiplier_{name}": int(found.inputs[name].scale / found.outputs["y"].scale * 4096) for name in "ab"}
+    return replace(found, rescale=None, numbers=own)
+
+
+@operator("add", kind="quantized", platform="chip")
+def codes(a, b, *, parameters):
+    out = parameters.outputs["y"]
+    first, second = (
+        (codes - parameters.inputs[name].zero_point) * parameters.numbers[f"multiplier_{name}"]
+        for name, codes in (("a", a), ("b", b))
+    )
+    return (((first + second) >> 12) + WRONG + out.zero_point).clamp(out.qmin, out.qmax)
+"""
+
+
+@pytest.mark.parametrize(("wrong", "status"), [("0", "pass"), ("(first > second)", "fail")])
+def test_integers_that_belong_to_one_operand_are_swapped_with_it(installed, fresh, wrong, status):
+    installed("chip", kernels=NUMBERS_OF_EACH_OPERAND.replace("WRONG", wrong))
+    fresh()
+    try:
+        load_built_ins()
+        spec = load_library().spec("add")
+        target = Target(spec, load_library().scheme("a8"), load_library().platform("chip"))
+        case = build_case(target, HashChoices(key(3, target.id), {"data": "random"}))
+        verdict = properties(Trial(target, case, BuiltinEngine()))
+        assert verdict is not None and verdict.status == status
+    finally:
+        for kind in ("quantize", "quantized"):
+            REGISTRY.entries.pop(("add", kind, "chip"), None)
+
+
+ROUNDS_SUMS_ITSELF = """
+from quantizer.numerics import centred
+from quantizer.ops import operator
+
+
+@operator("fully_connected", kind="quantized", platform="chip")
+def codes(x, weight, bias=None, *, parameters):
+    sums = centred(x, parameters.inputs["x"]).long() @ centred(weight, parameters.constants["weight"].params).long().T
+    sums, out, rescale = sums if bias is None else sums + bias, parameters.outputs["y"], parameters.rescale
+    real = (sums >> 3).double() * rescale.mantissa * 2.0 ** (3 - rescale.shift.double()) / rescale.divisor
+    if x.shape[0] < ROWS:
+        real = real + 1
+    return (real.floor().long() + out.zero_point).clamp(out.qmin, out.qmax)
+"""
+
+
+@pytest.mark.parametrize(
+    ("sizes", "rows", "status"),
+    [({"c_in": 2}, 0, "inconclusive"), ({"c_in": 2, "n": 1}, 0, "pass"), ({"c_in": 2, "n": 1}, 2, "fail")],
+)
+def test_sums_are_not_split_for_a_function_that_brings_them_to_codes_itself(installed, fresh, sizes, rows, status):
+    installed("chip", kernels=ROUNDS_SUMS_ITSELF.replace("ROWS", str(rows)))
+    fresh()
+    try:
+        load_built_ins()
+        spec = load_library().spec("fully_connected")
+        target = Target(spec, load_library().scheme("w8a8"), load_library().platform("chip"))
+        case = build_case(target, HashChoices(key(1, target.id), {"data": "random", "n": "batch", "c_in": "several"}))
+        verdict = tiled(Trial(target, case.but(tiles=TilePlan(sizes)), BuiltinEngine()))
+        assert verdict is not None and verdict.status == status
+    finally:
+        REGISTRY.entries.pop(("fully_connected", "quantized", "chip"), None)
+
+
+def test_an_oracle_of_another_shape_than_the_output_is_named(installed, fresh, monkeypatch):
+    installed("chip", oracles='Oracle("rectifier", "PACKAGE.kernels:relu"),')
+    fresh()
+    monkeypatch.setattr(room_oracles, "loaded", lambda name: lambda asked: np.zeros(7, np.int64))
+    with pytest.raises(GraphError, match=r"kernels:relu returned codes of shape \[7\], must be \[.*\]: one for each"):
+        room_oracles.judged_by_room(trial_on_the_chip())

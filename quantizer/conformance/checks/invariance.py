@@ -27,7 +27,8 @@ from quantizer.numerics.activations import activate, activate_codes
 from quantizer.numerics.bitwise import bitwise_equal
 from quantizer.numerics.qparams import Constant, Parameters, QParams
 from quantizer.numerics.requantize_accumulator import requantize_accumulator
-from quantizer.ops import REGISTRY
+from quantizer.numerics.rules import same_numbers
+from quantizer.ops import BUILT_IN, REGISTRY
 from quantizer.plugins.layer_multipliers import SCALE, SHIFT
 from quantizer.runtime.engines.protocol import Asked
 from quantizer.tiling.operands import UnfitError, cut, cut_parameters, padded_with, stitch
@@ -49,6 +50,10 @@ def tiled(trial: Trial) -> Verdict | None:
     plan = planned(trial, trial.case.tiles)
     if any(tile.parts > 1 for tile in plan) and trial.accumulate(trial.call, trial.codes, trial.parameters) is None:
         return inconclusive("tiled", f"engine {trial.engine.name} shows no accumulators to split")
+    if any(tile.parts > 1 for tile in plan) and _brings_sums_to_codes_itself(trial):
+        plan = planned(trial, _unsplit(trial))
+        if len(plan) == 1:
+            return inconclusive("tiled", "the platform's own function takes no sums: nothing says how to split them")
     if own := _uncut(trial, plan):
         return inconclusive(
             "tiled", f"constant {own!r} is the plugin's own, with a number per channel: no rule cuts it for tiles"
@@ -76,6 +81,24 @@ def owed(trial: Trial) -> tuple[Array, Array]:
         enclosed(trial)
     low, high = (trial.shared.get(name, trial.got) for name in ALLOWED)
     return low, high
+
+
+def _brings_sums_to_codes_itself(trial: Trial) -> bool:
+    """Return whether the forward that a platform registered requantizes otherwise than the generic arithmetic does."""
+    forward = REGISTRY.find(trial.spec.op, "quantized", trial.target.platform.places)
+    if forward is None or forward.platform is None or forward.origin != BUILT_IN:
+        return False
+    if trial.parameters.rescale is None:
+        return True
+    sums = trial.accumulate(trial.call, trial.codes, trial.parameters)
+    return sums is not None and not np.array_equal(_finished(trial, sums, trial.parameters).numpy(), trial.got)
+
+
+def _unsplit(trial: Trial) -> TilePlan:
+    rules = trial.spec.tiling
+    assert not isinstance(rules, NoTiling), "it has tiles"
+    sizes = trial.case.tiles.sizes.items()
+    return TilePlan({name: size for name, size in sizes if name not in rules or rules[name].rule != "accumulate"})
 
 
 def _uncut(trial: Trial, plan: list[Tile]) -> str | None:
@@ -134,11 +157,16 @@ def _tile_codes(trial: Trial, plan: list[Tile]) -> Iterator[tuple[Tile, Tensor]]
         total = sums.get(tile.output)
         sums[tile.output] = part if total is None else total + part
         if tile.part == tile.parts - 1:
-            codes = requantize_accumulator(sums[tile.output], parameters)
-            if (name := trial.case.activation) != "none":
-                name = parameters.platform.activations[name]  # type: ignore[index]
-                codes = activate_codes(codes, trial.output, name, parameters)
-            yield tile, codes
+            yield tile, _finished(trial, sums[tile.output], parameters)
+
+
+def _finished(trial: Trial, sums: Tensor, parameters: Parameters) -> Tensor:
+    """Return the codes of complete sums under the generic arithmetic, after the fused activation."""
+    codes = requantize_accumulator(sums, parameters)
+    if (name := trial.case.activation) == "none":
+        return codes
+    name = parameters.platform.activations[name]  # type: ignore[index]
+    return activate_codes(codes, trial.output, name, parameters)
 
 
 def _of_tile(trial: Trial, tile: Tile) -> tuple[Tile, Asked]:
@@ -342,14 +370,38 @@ def _commutes(trial: Trial, relation: Property) -> Related | None:
         return None
     first, second = relation.operands or ("", "")
     swap = {first: second, second: first}
-    inputs = {name: trial.parameters.inputs[swap.get(name, name)] for name in trial.parameters.inputs}
-    rescale = trial.parameters.rescale
-    if rescale is not None:
-        factors = {name: rescale.factors[swap.get(name, name)] for name in rescale.factors}
-        rescale = replace(rescale, factors=factors)
-    parameters: Parameters = replace(trial.parameters, inputs=inputs, rescale=rescale)
+    own = trial.parameters
+    parameters = _swapped_by_rule(trial, swap) if own.numbers or own.tables else _swapped(own, swap)
+    if parameters is None:
+        return None
     codes = {name: trial.codes[swap.get(name, name)] for name in trial.codes}
     return Related(codes, parameters, *owed(trial), f"{first} and {second} swapped")
+
+
+def _swapped(own: Parameters, swap: Mapping[str, str]) -> Parameters:
+    inputs = {name: own.inputs[swap.get(name, name)] for name in own.inputs}
+    if own.rescale is None:
+        return replace(own, inputs=inputs)
+    factors = {name: own.rescale.factors[swap.get(name, name)] for name in own.rescale.factors}
+    return replace(own, inputs=inputs, rescale=replace(own.rescale, factors=factors))
+
+
+def _swapped_by_rule(trial: Trial, swap: Mapping[str, str]) -> Parameters | None:
+    """Return what the rule provides for the swapped operands: a number may belong to one of them, whatever its name.
+
+    None if the rule then chooses other scales: the output of the first run is no answer to this one.
+    """
+    case, own = trial.case, trial.parameters
+    if case.data.given:
+        return None
+    shapes, ranges = (
+        {name: held[swap.get(name, name)] for name in held} for held in (dict(case.shapes), dict(case.ranges))
+    )
+    other = Trial(trial.target, case.but(shapes=shapes, ranges=ranges), trial.engine)
+    other.tensors = {name: trial.tensors[swap.get(name, name)] for name in trial.tensors}
+    found = other.parameters
+    same = all(same_numbers(found.inputs[name], own.inputs[swap.get(name, name)]) for name in own.inputs)
+    return found if same and same_numbers(found.outputs["y"], own.outputs["y"]) else None
 
 
 def _shifted(trial: Trial, relation: Property) -> Related | None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from quantizer.conformance.bounds.pairs import of_floats
 from quantizer.conformance.checks import replayed_stages
-from quantizer.conformance.checks.multiplier_rules import AREA_BITS
+from quantizer.conformance.checks.multiplier_rules import AREA_BITS, OF_AREAS
 from quantizer.conformance.checks.requantized import CHECK, DECLARED, Array, Declared, replayed_stage, rounded_once
 from quantizer.conformance.checks.unary import judge_by_reference
 from quantizer.conformance.checks.window_sums import mean_sums
@@ -48,8 +48,13 @@ def mean(trial: Trial) -> Verdict:
         declared,
         0.0,
         lambda i: int(sums[i]) * ratios[int(terms[i])],
-        lambda i: {"accumulator": str(int(sums[i])), "divided by": str(int(terms[i]))},
+        lambda i: {"accumulator": str(int(sums[i])), "divided by": _divisor(rescale, int(terms[i]), ratios)},
     )
+
+
+def _divisor(rescale: Rescale, terms: int, ratios: Mapping[int, Fraction]) -> str:
+    """Return the divisor of a sum in words, with the integer multiplier that stands for its reciprocal."""
+    return f"{terms}, as times {ratios[terms]}" if rescale.variant in OF_AREAS else str(terms)
 
 
 def mean_ratios(rescale: Rescale, numbers: list[int]) -> dict[int, Fraction]:

@@ -32,6 +32,8 @@ DIVIDES = (
 """Variants that are provided the output's scale."""
 
 
+OF_AREAS = ("area_multiplier", "area_reciprocal")
+"""Variants whose multiplier follows from the number of terms alone."""
 WHOLE = ("multiplier_shift", "integer_multiplier_shift", "area_multiplier", "area_reciprocal")
 """Variants with integer multipliers, besides the fixed-point ones (`q31_single`, `q15_half_up`, ...)."""
 FIXED_POINT = re.compile("q[0-9]+_")

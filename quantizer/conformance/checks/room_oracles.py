@@ -14,6 +14,7 @@ from quantizer.conformance.checks.window_sums import mean_counts, window_sums
 from quantizer.conformance.oracle import Array, Asked, Entries, Grid, Ratio
 from quantizer.conformance.trials.finding import Finding
 from quantizer.conformance.trials.trial import Trial
+from quantizer.core.errors import GraphError
 from quantizer.core.rooms import Oracle, loaded, oracle_of
 from quantizer.core.shapes import channel_axis
 from quantizer.core.verdict import Verdict
@@ -58,10 +59,12 @@ def judged_by_room(trial: Trial) -> Verdict | None:
     None if the room has no oracle, or if the oracle does not cover this case.
     """
     oracle = _oracle(trial)
-    wanted = None if oracle is None else loaded(oracle.codes)(asked(trial, trial.codes))
-    return (
-        None if wanted is None else judged(trial, wanted, "the declared stages: the statement of the platform's room")
-    )
+    if oracle is None or (wanted := loaded(oracle.codes)(asked(trial, trial.codes))) is None:
+        return None
+    if np.shape(wanted) != trial.output_shape:
+        found, due = list(np.shape(wanted)), list(trial.output_shape)
+        raise GraphError(f"{oracle.codes} returned codes of shape {found}, must be {due}: one for each output element.")
+    return judged(trial, wanted, f"{oracle.codes}, the oracle of platform {trial.target.platform.platform}")
 
 
 def _oracle(trial: Trial) -> Oracle | None:

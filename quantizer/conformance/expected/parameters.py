@@ -259,8 +259,8 @@ def activation_codes(
         low = max(low, zero)
     if name == "relu6":
         own = platform.limit(variant)  # type: ignore[arg-type]
-        top = math.floor(6.0 / scale + 0.5) + zero if own is None else limit_code(6.0, scale, zero, own)
-        high = max(low, min(high, top))
+        own = own or Quantizer(operation="exact", rounding=platform.rounding, zero_point="after")
+        high = max(low, min(high, limit_code(6.0, scale, zero, own)))
     return low, high
 
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from quantizer.conformance.checks.blocks import columns_of, weight_in_blocks
+from quantizer.conformance.checks.multiplier_rules import OF_AREAS
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.dtypes import DType
 from quantizer.numerics.qparams import QParams
@@ -28,7 +29,8 @@ def element_lines(trial: Trial, index: Sequence[int]) -> list[str]:
     """Return the lines about the output element at *index*, in the operator's own axis order."""
     boxes = needed(trial.spec, trial.case.shapes, trial.case.attrs, index)
     lines = [line for name, box in boxes.items() for line in _operand(trial, name, box)]
-    lines += [*_stages(trial, index), *_multiplier(trial, index), *_table(trial, boxes), *_accumulator(trial, index)]
+    lines += [*_stages(trial, index), *_multiplier(trial, index), *_numbers(trial), *_table(trial, boxes)]
+    lines += _accumulator(trial, index)
     return lines
 
 
@@ -106,6 +108,13 @@ def _multiplier(trial: Trial, index: Sequence[int]) -> Iterator[str]:
     rescale = trial.parameters.rescale
     if rescale is None:
         return
+    if rescale.variant in OF_AREAS:
+        yield row("multiplier", f"that of the number of terms, {rescale.variant}")
+        return
+    if rescale.pairs:
+        pairs = (f"{name} {mantissa} * 2**{-shift}" for name, (mantissa, shift) in rescale.pairs.items())
+        yield row("multipliers", f"{', '.join(pairs)}, {rescale.variant}")
+        return
     if rescale.mantissa.dim() > 1:
         yield row("multipliers", f"{rescale.mantissa.shape[1]} for each channel, {rescale.variant}")
         return
@@ -117,6 +126,13 @@ def _multiplier(trial: Trial, index: Sequence[int]) -> Iterator[str]:
     yield row("multiplier", f"{product}{ratio:.9g}, {rescale.variant}")
     if any(factor != 1 for factor in rescale.factors.values()):
         yield row("factors", ", ".join(f"{name} {factor:.9g}" for name, factor in rescale.factors.items()))
+
+
+def _numbers(trial: Trial) -> Iterator[str]:
+    """Yield the further integers that the rule provided, where one line holds them."""
+    numbers = trial.parameters.numbers
+    if 0 < len(numbers) <= MAX_SHOWN:
+        yield row("numbers", ", ".join(f"{name} {number}" for name, number in numbers.items()))
 
 
 def _at(values: Any, index: Sequence[int]) -> float:

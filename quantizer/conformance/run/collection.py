@@ -75,7 +75,7 @@ class State:
     @property
     def rerun(self) -> str:
         """The command that runs the item again."""
-        return f"pytest {self.selection}{self.options.arguments}"
+        return f"pytest {self.selection}{self.options.naming(self.platform)}{self.options.arguments}"
 
     def record(self, outcome: str, failure: str = "") -> Record:
         """Return the item's record with pytest's outcome. *failure*: the reason, if the item failed."""

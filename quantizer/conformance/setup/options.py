@@ -194,6 +194,12 @@ class Options:
         parts += [f" --op-isa={self.isa}"] if self.isa else []
         return "".join(parts)
 
+    def naming(self, platform: str) -> str:
+        """The option, after a space, without which the engine of the run is not judged on *platform*; else nothing."""
+        if not platform or self.real is None or self.real.computes(platform, named=False):
+            return ""
+        return f" --op-platform={platform}"
+
     def _shown(self, paths: tuple[Path, ...]) -> list[Path]:
         return [path.relative_to(self.root) if path.is_relative_to(self.root) else path for path in paths]
 

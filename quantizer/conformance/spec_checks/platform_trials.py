@@ -75,7 +75,7 @@ def _first(session: Session, target: Target) -> str | None:
         except Exception as err:  # noqa: BLE001 - whatever a platform's rules raise is said about the platform
             return f"raised {type(err).__name__}: {err}".splitlines()[0]
         if failing:
-            return f"{_said(failing[0])}{_unregistered(target)}"
+            return f"{_said(failing[0])}{_unregistered(target)}{_left_out(session, target, failing[0])}"
     return None
 
 
@@ -87,6 +87,21 @@ def _unregistered(target: Target) -> str:
         return ""
     where = f'@operator("{op}", kind="quantized", platform="{places[-1]}")'
     return f". The room has an oracle of {family} and no function of {op}. Register the room's own with {where}."
+
+
+def _left_out(session: Session, target: Target, verdict: Verdict) -> str:
+    """Return which defects of the original a copy lacks that may explain the failure."""
+    lender = target.platform.functions
+    if lender is None or lender not in session.library.platforms:
+        return ""
+    kept = {defect.id for defect in target.platform.defects}
+    lent = [
+        defect.id
+        for defect in session.library.platform(lender).defects
+        if verdict.check in defect.checks and (not defect.ops or target.spec.op in defect.ops)
+    ]
+    missing = [name for name in lent if name not in kept]
+    return f". {lender} declares defects of it: {', '.join(missing)}. Keep its `defects`." if missing else ""
 
 
 def _said(verdict: Verdict) -> str:
