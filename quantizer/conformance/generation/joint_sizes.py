@@ -1,4 +1,4 @@
-"""Cases in which two sizes that meet in one loop are both past a block, with a rest each.
+"""Cases in which two sizes that meet in one loop are both past a block, with a rest each; and one size past a counter.
 
 A unit is one size at a time. Kernels block two axes of a tensor, or the inputs and the outputs of a group, together.
 """
@@ -11,16 +11,32 @@ from typing import Any
 from quantizer.conformance.generation.builder import complete
 from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.dealing import dealt
+from quantizer.conformance.generation.domains import draw
 from quantizer.conformance.generation.hashing import key
-from quantizer.conformance.generation.units import Unit, bound_with, is_ours, is_window
+from quantizer.conformance.generation.units import ILLEGAL, Unit, bound_with, is_ours, is_window
 from quantizer.conformance.target import Target
 from quantizer.core.case import Case
 from quantizer.core.domains import draw_order
+from quantizer.core.shapes import check, evaluate, variables
 from quantizer.core.spec import Domain, Spec
 
 EARLIER, LATER = "earlier", "later"
 AXES = (EARLIER, LATER)
-"""Cases of an operator of axes on a platform: it works along the earlier, or along the later one of two long axes."""
+"""Cases of an operator of axes on a platform: it works along the earlier, or along the later one of two long axes.
+
+What is broadcast has one place on both axes, as a factor for each channel has, or on the later one alone.
+"""
+LONG, COPY = "long", "copy"
+"""Further cases: one axis of PAST_COUNTERS places; a permutation that moves axes of one place alone.
+
+Kernels leave out axes of one place, and copy what is in order then.
+"""
+PAST_COUNTERS = 8193
+"""Past the integers of float16 (2048), and past the counters of 12 and 13 bits of an accelerator."""
+SUMMED = ("linear", "bilinear", "product")
+"""Kinds of operators without a case of LONG if their terms depend on sizes: each place may be a sum of as many."""
+COPIES = (((0, 1), (0, 2, 3, 1)), ((0, 3), (0, 3, 1, 2)))
+"""Axes that are longer than one place, and the permutation: channels first to channels last of one place, and back."""
 PAIRS = ((17, 33), (33, 17), (33, 40), (9, 65))
 """Sizes of the last two axes: past a vector of 8, 16 or 32 places each, with rests of one and of eight."""
 GROUPS = ((4, 4), (8, 9), (16, 17))
@@ -39,10 +55,18 @@ def joint_sizes(everything: Sequence[Target], target: Target) -> list[Case]:
     if not is_ours(spec):
         return []
     shape = axes_shape(spec)
-    axes = dealt(everything, target, AXES if shape else (), "joint_axes")
+    axes = dealt(everything, target, kinds_of_axes(spec) if shape else (), "joint_axes")
     groups = dealt(everything, target, GROUPS if _has_groups(spec) else (), "joint_groups")
     made = [_of_axes(target, shape, kind) for kind in axes] + [_of_group(target, pair) for pair in groups]
     return [case for case in made if case is not None]
+
+
+def kinds_of_axes(spec: Spec) -> list[str]:
+    """Return the kinds of cases of an operator that tells axes apart."""
+    moves = any(domain.type == "permutation" for domain in spec.attrs.values())
+    terms = spec.error_model.terms
+    is_counted = spec.error_model.kind not in SUMMED or terms is None or not terms.names
+    return [*AXES, *([LONG] if is_counted else []), *([COPY] if moves else [])]
 
 
 def axes_shape(spec: Spec) -> str:
@@ -61,15 +85,58 @@ def _depends(domain: Domain, shape: str) -> bool:
 
 
 def _of_axes(target: Target, shape: str, kind: str) -> Case | None:
+    spec = target.spec
     for step in range(TRIES):
         number = key(step, target.id, "joint_axes", kind)
-        before, last = PAIRS[number % len(PAIRS)]
-        asked = {shape: Unit(shape, last, 2, before=before)}
         chooser = _chooser(number)
-        bound = bound_with(target.spec, asked, chooser)
-        if bound is not None and works_along(target.spec, shape, bound) in (kind, ""):
-            return _completed(target, bound | _one_end(target.spec, shape, kind, bound, number), number, chooser)
+        if kind in AXES:
+            bound = _of_two(spec, shape, kind, number, chooser)
+        else:
+            bound = _with_shape(spec, shape, _special(kind, number), chooser)
+        if bound is not None:
+            return _completed(target, bound, number, chooser)
     return None
+
+
+def _of_two(spec: Spec, shape: str, kind: str, number: int, chooser: HashChoices) -> dict[str, Any] | None:
+    """Return sizes and attributes of which the last two axes of *shape* are long."""
+    before, last = PAIRS[number % len(PAIRS)]
+    bound = bound_with(spec, {shape: Unit(shape, last, 2, before=before)}, chooser)
+    if bound is None or works_along(spec, shape, bound) not in (kind, ""):
+        return None
+    repeated = [name for name, domain in spec.dims.items() if domain.broadcasts_to == shape]
+    if repeated and kind == EARLIER and all(size == 1 for size in bound[shape][-3:-2]):
+        return None
+    ones = (1, 1) if kind == EARLIER else (1,)
+    bound |= dict.fromkeys(repeated, (*bound[shape][: -len(ones)], *ones))
+    return bound | _one_end(spec, shape, kind, bound, number)
+
+
+def _special(kind: str, number: int) -> dict[str, tuple[int, ...]]:
+    """Return the shape of a case of LONG, or shape and permutation of one of COPY; the shape's name is empty."""
+    if kind == LONG:
+        return {"": ((1, PAST_COUNTERS), (PAST_COUNTERS, 1))[number % 2]}
+    long, perm = COPIES[number % len(COPIES)]
+    sizes = iter(PAIRS[number // 2 % len(PAIRS)])
+    return {"": tuple(next(sizes) if i in long else 1 for i in range(len(perm))), "permutation": perm}
+
+
+def _with_shape(
+    spec: Spec, shape: str, fixed: Mapping[str, tuple[int, ...]], chooser: HashChoices
+) -> dict[str, Any] | None:
+    """Return sizes and attributes with that shape; None if they are illegal, or work along another axis."""
+    bound: dict[str, Any] = {}
+    try:
+        for name in draw_order(spec):
+            domain = spec.dims.get(name) or spec.attrs[name]
+            drawn = draw(name, domain, chooser, bound)
+            bound[name] = fixed.get("" if name == shape else domain.type, drawn)
+        shapes = {name: evaluate(item.axes, bound) for name, item in spec.inputs.items()}
+        check(spec, variables(spec, shapes, {name: bound[name] for name in spec.attrs}))
+    except ILLEGAL:
+        return None
+    long = EARLIER if bound[shape][-1] == 1 else LATER
+    return bound if "permutation" in fixed or works_along(spec, shape, bound) in (long, "") else None
 
 
 def _one_end(spec: Spec, shape: str, kind: str, bound: Mapping[str, Any], number: int) -> dict[str, tuple[int, ...]]:
