@@ -36,6 +36,16 @@ def shielded(function: F) -> F:
     return call  # type: ignore[return-value]
 
 
+def is_from_shielded(err: BaseException) -> bool:
+    """Return whether a shielded function raised *err*."""
+    place = err.__traceback__
+    while place is not None:
+        if place.tb_frame.f_code.co_filename == __file__:
+            return True
+        place = place.tb_next
+    return False
+
+
 def _steers(err: Exception) -> bool:
     return any(kind.__module__.partition(".")[0] in _STEER for kind in type(err).__mro__)
 

@@ -196,6 +196,9 @@ class ErrorModel(Model):
     """softmax: the output is the logarithm of the shares."""
     relation: Literal["less", "less_equal", "greater", "greater_equal", "equal"] | None = None
     """comparison: the relation of the first operand to the second."""
+    cancels_below_zero: Expr | None = None
+    """Functions of one input: the size of two terms whose difference a negative result is, in alpha * exp(x) - alpha
+    for instance. A float32 result has their rounding error, however small it is itself."""
     smallest: bool = False
     """index: the smallest elements are chosen, not the largest."""
 

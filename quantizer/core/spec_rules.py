@@ -295,6 +295,9 @@ def _check_error_model(spec: Spec) -> Iterator[Finding]:
         yield Finding(("error_model", "period"), f"does not apply to kind {model.kind}. Remove it.", key=True)
     if model.logarithm and model.kind != "softmax":
         yield Finding(("error_model", "logarithm"), f"does not apply to kind {model.kind}. Remove it.", key=True)
+    if model.cancels_below_zero is not None and model.kind not in ("monotone", "piecewise_monotone"):
+        text = f"does not apply to kind {model.kind}. Remove it."
+        yield Finding(("error_model", "cancels_below_zero"), text, key=True)
     if model.smallest and model.kind != "index":
         yield Finding(("error_model", "smallest"), f"does not apply to kind {model.kind}. Remove it.", key=True)
     if (model.relation is not None) != (model.kind == "comparison"):

@@ -30,7 +30,7 @@ def sessions():
 
 @pytest.mark.parametrize("name", GRAPHS)
 def test_nodes_rewrites_and_a_fusing_engine_agree(name, sessions):
-    found = [item for case in cases(GRAPHS[name], 2) for item in judge_graph(GRAPHS[name], case, "ort", *sessions)]
+    found = [item for case in cases(GRAPHS[name], COUNT) for item in judge_graph(GRAPHS[name], case, "ort", *sessions)]
     assert not [str(item) for item in found if item.verdict.failing]
     passed = {item.what for item in found if item.verdict.status == "pass"}
     assert passed >= {"the whole graph", OPTIMIZED, *own_rewrites(GRAPHS[name])}

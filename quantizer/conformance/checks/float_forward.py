@@ -83,8 +83,14 @@ def _mean(trial: Trial) -> Array:
 
 def _by_ulps(trial: Trial) -> Array:
     """Bound a library function: a few ulps of its value, plus as many ulps of the largest terms that it subtracts."""
-    relative = lost(2 * TRANSCENDENTAL_ULPS) * np.abs(trial.magnitude(trial.doubles))
-    return np.asarray(relative + 2 * TRANSCENDENTAL_ULPS * _half_ulp(trial.y))
+    terms = np.abs(trial.magnitude(trial.doubles)) + np.where(trial.y < 0, _cancelled(trial), 0.0)
+    return np.asarray(lost(2 * TRANSCENDENTAL_ULPS) * terms + 2 * TRANSCENDENTAL_ULPS * _half_ulp(trial.y))
+
+
+def _cancelled(trial: Trial) -> float:
+    """Return the size of the terms whose difference a negative result is; 0 for a function that subtracts nothing."""
+    terms = trial.spec.error_model.cancels_below_zero
+    return 0.0 if terms is None else abs(float(terms(trial.bound)))
 
 
 def _resized(trial: Trial) -> Array:

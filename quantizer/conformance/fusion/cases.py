@@ -21,7 +21,7 @@ from quantizer.core.shapes import evaluate
 from quantizer.ir.formats.onnx import from_model
 from quantizer.ir.graph import Graph
 from quantizer.runtime.models.engines import Values
-from quantizer.runtime.models.parts import with_constant_codes
+from quantizer.runtime.models.parts import QUANTIZE, with_constant_codes
 from quantizer.runtime.qdq import with_qdq
 from quantizer.runtime.quantization import dispatch_graph, quantize_graph
 from quantizer.runtime.setting import Setting
@@ -75,12 +75,31 @@ def cases(spec: GraphSpec, count: int, seed: int = 0) -> Iterator[GraphCase]:
 
 
 def build(spec: GraphSpec, case: GraphCase) -> Built:
-    """Return the quantized graph of a case; scales are calibrated on its own inputs."""
+    """Return the quantized graph of a case; scales are calibrated on its own inputs, which are then moved to codes.
+
+    Executors may round a real input between two codes each in its own way, so none lies there.
+    """
     source = from_model(_model(spec, case))
     feeds = {name: torch.from_numpy(_filled(case, name, source.tensor(name).shape)) for name in source.inputs}
     whole = with_constant_codes(with_qdq(quantize_graph(dispatch_graph(source), [feeds], NARROW)))
     open_ones = [name for name in spec.nodes if name not in spec.quantized[case.form] and name in source.tensors]
-    return Built(_showing_codes(_unquantized(whole, open_ones)).with_(name=spec.graph), feeds)
+    graph = _showing_codes(_unquantized(whole, open_ones)).with_(name=spec.graph)
+    return Built(graph, {**feeds, **_on_codes(graph, feeds)})
+
+
+def _on_codes(graph: Graph, feeds: Values) -> dict[str, torch.Tensor]:
+    """Return the real values of the nearest codes of the inputs that are quantized."""
+    found = {}
+    for node in graph.nodes:
+        name = str(node.inputs[0])
+        if node.op == QUANTIZE and name in feeds:
+            scale, zero = (graph.tensor(str(number)).data for number in node.inputs[1:3])
+            assert scale is not None
+            assert zero is not None
+            ends = torch.iinfo(zero.dtype)
+            codes = (torch.round(feeds[name] / scale) + zero).clamp(ends.min, ends.max)
+            found[name] = (codes - zero) * scale
+    return found
 
 
 def _model(spec: GraphSpec, case: GraphCase) -> onnx.ModelProto:

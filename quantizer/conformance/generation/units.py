@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from quantizer.conformance.generation.choice_sources import ChoiceSource
@@ -58,6 +58,8 @@ class Unit:
     """The sum is so long that it reaches the end of an accumulator. The data must be as large as possible."""
     is_blocks: bool = False
     """The size is not a whole number of blocks of weights that share a scale."""
+    before: int | None = field(default=None, repr=False)
+    """Of a shape: the size of the axis before that one, too. Not in the text that decides the order of units."""
 
     @property
     def kind(self) -> tuple[str, int | None, bool, bool]:
@@ -206,7 +208,12 @@ def _with(
     values = list(drawn) if isinstance(drawn, tuple) else []
     if not values:
         return None
-    values[(0, len(values) // 2, -1)[unit.place]] = size
+    place = (0, len(values) // 2, len(values) - 1)[unit.place]
+    values[place] = size
+    if unit.before is not None:
+        if not place:
+            return None
+        values[place - 1] = unit.before
     return tuple(values)
 
 

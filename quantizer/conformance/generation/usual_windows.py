@@ -5,11 +5,12 @@ Engines have kernels for just these. Attributes that are drawn one by one seldom
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from quantizer.conformance.generation.builder import complete
 from quantizer.conformance.generation.choice_sources import HashChoices
+from quantizer.conformance.generation.dealing import dealt
 from quantizer.conformance.generation.domains import draw
 from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.generation.units import ILLEGAL, is_ours, is_window
@@ -58,8 +59,13 @@ OF_VECTORS = WHOLE + 1
 """Row of that case."""
 POINT = (1, 1, 0, 0, 1)
 """The kernel of one place, as in WINDOWS."""
+PATCHES = ((4, 4, 0, 0, 1), (8, 8, 0, 0, 1), (14, 14, 0, 0, 1))
+"""Windows side by side, as networks cut a picture into patches. The targets of a platform share these cases."""
+OF_PATCHES = OF_VECTORS + 1
+"""Row of these cases."""
 PLACES = (4, 5)
-"""Added to the smallest size, so that outputs have several places, and an odd or an even number of rows."""
+"""Added to the smallest size, so that outputs have several places, and an odd or an even number of rows. It is at least
+one more than the stride."""
 DILATION = "dilation"
 
 
@@ -71,14 +77,21 @@ def usual_windows(target: Target) -> list[Case]:
     return [case for row in range(OF_VECTORS + 1) if (case := _case(target, row)) is not None]
 
 
-def _case(target: Target, row: int) -> Case | None:
+def patches(everything: Sequence[Target], target: Target) -> list[Case]:
+    """Return the target's share of the cases of PATCHES that its platform's targets have."""
+    if not {"stride", "padding"} <= target.spec.attrs.keys() or not is_ours(target.spec):
+        return []
+    windows = dealt(everything, target, PATCHES, "patches")
+    return [case for window in windows if (case := _case(target, OF_PATCHES, (window,))) is not None]
+
+
+def _case(target: Target, row: int, windows: tuple[tuple[int, int, int, int, int], ...] = WINDOWS) -> Case | None:
     spec, number = target.spec, key(row, target.id, "usual_windows")
     fused = FUSED[number // 4 % len(FUSED)] if row == OF_VECTORS else ""
     chooser = HashChoices(number, {"data": "random", "tiles": "untiled"} | ({"activation": fused} if fused else {}))
-    windows: tuple[tuple[int, int, int, int, int], ...] = WINDOWS
     if row == OF_VECTORS and number // 2 % 2:
         windows = (POINT,)
-    elif row != WHOLE and DILATION in spec.attrs:
+    elif row not in (WHOLE, OF_PATCHES) and DILATION in spec.attrs:
         windows = WINDOWS + DILATED
     try:
         bound = _bound(spec, windows[number % len(windows)], row, number // len(windows), chooser)
@@ -107,7 +120,7 @@ def _bound(
         elif is_window(spec, name):
             value = kernel
         elif name in spatial and domain.min is not None:
-            value = int(domain.min(bound)) + (0 if row == WHOLE else PLACES[number % len(PLACES)])
+            value = int(domain.min(bound)) + (0 if row == WHOLE else max(PLACES[number % len(PLACES)], stride + 1))
         elif row == WHOLE and domain.min is not None and name != channels:
             value = int(domain.min(bound))
         elif name == channels and row == OF_VECTORS:

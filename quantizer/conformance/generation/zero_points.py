@@ -14,6 +14,7 @@ import numpy as np
 
 from quantizer.conformance.generation.builder import complete
 from quantizer.conformance.generation.choice_sources import HashChoices
+from quantizer.conformance.generation.dealing import dealt
 from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.generation.ranges import activation_of
 from quantizer.conformance.generation.units import Unit, bound_with, is_ours, units
@@ -41,9 +42,7 @@ def zero_points(everything: Sequence[Target], target: Target) -> list[Case]:
     """Return the target's share of the KINDS that its platform's targets have among *everything*."""
     if not _is_asymmetric(target) or not is_ours(target.spec):
         return []
-    of_platform = [t.id for t in everything if t.deal == target.deal and _is_asymmetric(t)]
-    turn = key(0, target.spec.op, target.platform.platform, "zero_points")
-    kinds = [kind for i, kind in enumerate(KINDS) if of_platform[(turn + i) % len(of_platform)] == target.id]
+    kinds = dealt(filter(_is_asymmetric, everything), target, KINDS, "zero_points")
     return [case for kind in kinds if (case := _case(target, kind)) is not None]
 
 

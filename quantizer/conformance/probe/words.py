@@ -75,6 +75,7 @@ MEANINGS: Mapping[str, Meaning] = {
     "f32_mean_raw": Meaning("float32 inverse of the terms, for raw codes", "one rounding, half to even", "inside"),
     "f32_mean_inverse": Meaning("float32 ratio s / (s n)", "one rounding, half to even"),
     "half_up": Meaning("one quotient", "one rounding, half up"),
+    "quotient_first": Meaning("integer quotient by the sum, then an integer multiplier", _PLATFORM),
     "q8_half_up": Meaning("8-bit integer multipliers, one for each sign", "one rounding, half up"),
     "q31_mean_in_16_lanes": Meaning(
         "31-bit integer multiplier of a sum of raw codes",

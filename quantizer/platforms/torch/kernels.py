@@ -45,8 +45,8 @@ def leaky_relu(x: Tensor, *, parameters: Parameters, slope: float) -> Tensor:
 def matmul(a: Tensor, b: Tensor, *, parameters: Parameters) -> Tensor:
     """Multiply dequantized matrices in float32, in the order of torch's own product, then quantize."""
     left, right = (
-        centred(codes, parameters.inputs[name]).float() * parameters.inputs[name].scale.float()
-        for name, codes in (("a", a), ("b", b))
+        centred(codes.contiguous(), parameters.inputs[name]).float() * parameters.inputs[name].scale.float()
+        for name, codes in (("a", a), ("b", b))  # torch adds in another order where memory has another one
     )
     with pinned():
         product = torch.matmul(left, right)
@@ -61,7 +61,7 @@ def reduce_mean(x: Tensor, *, parameters: Parameters, axes: tuple[int, ...], kee
     """
     params, last = parameters.inputs["x"], x.dim() - len(axes)
     if sorted(axes) != [*range(last, x.dim())]:
-        values = (x - params.zero_point).float() * params.scale.float()
+        values = (x.contiguous() - params.zero_point).float() * params.scale.float()  # as in matmul
         return to_codes(values.mean(dim=axes, keepdim=keepdims), parameters.outputs["y"])
     if "torch_qnnpack" not in parameters.platform.places or x.dim() != 4 or last != 2:
         assert parameters.rescale is not None

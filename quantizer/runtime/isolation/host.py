@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import torch
 
 from quantizer import __version__
-from quantizer.core.errors import EngineError, FormatError, FunctionError, PluginError
+from quantizer.core.errors import EngineError, FormatError, FunctionError, PluginError, UnsupportedError
 from quantizer.core.model import Model
 from quantizer.core.spec import Spec
 from quantizer.core.wording import visible
@@ -125,7 +125,8 @@ class Host:
             reply = self._ask(Frame(header, arrays=writer.arrays), None)
             if (error := reply.header.get("error")) is not None:
                 self._trace = str(reply.header.get("trace", ""))
-                raise FunctionError(visible(str(error)))
+                kind = UnsupportedError if reply.header.get("unsupported") else FunctionError
+                raise kind(visible(str(error)))
             return Reader(reply.arrays, self._named, self._opaque).read(reply.header.get("result"))
         except (DiedError, FormatError) as err:
             why = visible(f"its process {err}" if isinstance(err, DiedError) else f"its process answered with {err}")

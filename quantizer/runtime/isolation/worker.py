@@ -15,9 +15,10 @@ import torch
 from torch import Tensor
 
 from quantizer import __version__
-from quantizer.core.errors import FormatError, FunctionError, QuantizerError
+from quantizer.core.errors import FormatError, FunctionError, QuantizerError, UnsupportedError
 from quantizer.core.model import Model
 from quantizer.core.rooms import loaded
+from quantizer.core.shield import is_from_shielded
 from quantizer.numerics.pinned import pinned
 from quantizer.ops import BUILT_IN, REGISTRY, Function, Registration
 from quantizer.plugins.bridge import connect
@@ -88,7 +89,8 @@ class Served:
         except BaseException as err:  # noqa: BLE001 - whatever is raised is the answer; Ctrl-C goes to the judge
             text = traceback.format_exc()[-TRACE:]
             plain = str(err) if isinstance(err, QuantizerError) and header["kind"] != "call" else raised(err)
-            return Frame({"error": plain or type(err).__name__, "trace": text})
+            ours = header["kind"] == "flow" and isinstance(err, UnsupportedError) and not is_from_shielded(err)
+            return Frame({"error": plain or type(err).__name__, "trace": text, "unsupported": ours})
 
     def _load(self, header: Mapping[str, Any], _: Frame) -> Frame:
         """Load plugins; answer with what they are and which functions they registered."""

@@ -1,0 +1,18 @@
+"""Deals kinds of cases to the targets of a platform: each kind runs once per platform, not once per target."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
+
+from quantizer.conformance.generation.hashing import key
+from quantizer.conformance.target import Target
+
+Kind = TypeVar("Kind")
+
+
+def dealt(targets: Iterable[Target], target: Target, kinds: Sequence[Kind], name: str) -> list[Kind]:
+    """Return the kinds that *target* has of all *kinds*, which the platform's targets among *targets* share."""
+    of_platform = [each.id for each in targets if each.deal == target.deal]
+    turn = key(0, target.spec.op, target.platform.platform, name)
+    return [kind for i, kind in enumerate(kinds) if of_platform[(turn + i) % len(of_platform)] == target.id]

@@ -1,0 +1,221 @@
+"""Cases in which two sizes that meet in one loop are both past a block, with a rest each; and one size past a counter.
+
+A unit is one size at a time. Kernels block two axes of a tensor, or the inputs and the outputs of a group, together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from quantizer.conformance.generation.builder import complete
+from quantizer.conformance.generation.choice_sources import HashChoices
+from quantizer.conformance.generation.dealing import dealt
+from quantizer.conformance.generation.domains import draw
+from quantizer.conformance.generation.hashing import key
+from quantizer.conformance.generation.units import ILLEGAL, Unit, bound_with, is_ours, is_window
+from quantizer.conformance.target import Target
+from quantizer.core.case import Case
+from quantizer.core.domains import draw_order
+from quantizer.core.shapes import check, evaluate, variables
+from quantizer.core.spec import Domain, Spec
+
+EARLIER, LATER = "earlier", "later"
+AXES = (EARLIER, LATER)
+"""Cases of an operator of axes on a platform: it works along the earlier, or along the later one of two long axes.
+
+What is broadcast has one place on both axes, as a factor for each channel has, or on the later one alone.
+"""
+LONG, COPY = "long", "copy"
+"""Further cases: one axis of PAST_COUNTERS places; a permutation that moves axes of one place alone.
+
+Kernels leave out axes of one place, and copy what is in order then.
+"""
+PAST_COUNTERS = 8193
+"""Past the integers of float16 (2048), and past the counters of 12 and 13 bits of an accelerator."""
+SUMMED = ("linear", "bilinear", "product")
+"""Kinds of operators without a case of LONG if their terms depend on sizes: each place may be a sum of as many."""
+COPIES = (((0, 1), (0, 2, 3, 1)), ((0, 3), (0, 3, 1, 2)))
+"""Axes that are longer than one place, and the permutation: channels first to channels last of one place, and back."""
+PAIRS = ((17, 33), (33, 17), (33, 40), (9, 65))
+"""Sizes of the last two axes: past a vector of 8, 16 or 32 places each, with rests of one and of eight."""
+GROUPS = ((4, 4), (8, 9), (16, 17))
+"""Cases of an operator of groups on a platform: inputs and outputs of a group."""
+MANY = (2, 3)
+"""Groups."""
+KERNELS, OF_SIGNALS = (1, 3), (3, 65)
+"""Sizes of the kernel along each axis; of signals, also past a block of 64, as in networks for speech."""
+TRIES = 64
+"""Choices that may be too large, have fewer than two axes, or let the operator work along other axes."""
+
+
+def joint_sizes(everything: Sequence[Target], target: Target) -> list[Case]:
+    """Return the target's share of the cases of AXES and GROUPS that its platform's targets have."""
+    spec = target.spec
+    if not is_ours(spec):
+        return []
+    shape = axes_shape(spec)
+    axes = dealt(everything, target, kinds_of_axes(spec) if shape else (), "joint_axes")
+    groups = dealt(everything, target, GROUPS if _has_groups(spec) else (), "joint_groups")
+    made = [_of_axes(target, shape, kind) for kind in axes] + [_of_group(target, pair) for pair in groups]
+    return [case for case in made if case is not None]
+
+
+def kinds_of_axes(spec: Spec) -> list[str]:
+    """Return the kinds of cases of an operator that tells axes apart."""
+    moves = any(domain.type == "permutation" for domain in spec.attrs.values())
+    terms = spec.error_model.terms
+    is_counted = spec.error_model.kind not in SUMMED or terms is None or not terms.names
+    return [*AXES, *([LONG] if is_counted else []), *([COPY] if moves else [])]
+
+
+def axes_shape(spec: Spec) -> str:
+    """Return the shape whose axes an operator tells apart: an attribute or another shape depends on it. Empty: none."""
+    for name, domain in spec.dims.items():
+        if domain.type == "shape" and not any((domain.product, domain.sum, domain.broadcasts_to, domain.like)):
+            others = [each for n, each in (*spec.dims.items(), *spec.attrs.items()) if n != name]
+            return name if any(_depends(each, name) for each in others) else ""
+    return ""
+
+
+def _depends(domain: Domain, shape: str) -> bool:
+    ends = (domain.min, domain.max, domain.length, domain.product, domain.sum, domain.axes_of)
+    named = {name for end in ends if end is not None for name in end.names}
+    return shape in (*named, domain.broadcasts_to, domain.like) or domain.type in ("axes", "permutation")
+
+
+def _of_axes(target: Target, shape: str, kind: str) -> Case | None:
+    spec = target.spec
+    for step in range(TRIES):
+        number = key(step, target.id, "joint_axes", kind)
+        chooser = _chooser(number)
+        if kind in AXES:
+            bound = _of_two(spec, shape, kind, number, chooser)
+        else:
+            bound = _with_shape(spec, shape, _special(kind, number), chooser)
+        if bound is not None:
+            return _completed(target, bound, number, chooser)
+    return None
+
+
+def _of_two(spec: Spec, shape: str, kind: str, number: int, chooser: HashChoices) -> dict[str, Any] | None:
+    """Return sizes and attributes of which the last two axes of *shape* are long."""
+    before, last = PAIRS[number % len(PAIRS)]
+    bound = bound_with(spec, {shape: Unit(shape, last, 2, before=before)}, chooser)
+    if bound is None or works_along(spec, shape, bound) not in (kind, ""):
+        return None
+    repeated = [name for name, domain in spec.dims.items() if domain.broadcasts_to == shape]
+    if repeated and kind == EARLIER and all(size == 1 for size in bound[shape][-3:-2]):
+        return None
+    ones = (1, 1) if kind == EARLIER else (1,)
+    bound |= dict.fromkeys(repeated, (*bound[shape][: -len(ones)], *ones))
+    return bound | _one_end(spec, shape, kind, bound, number)
+
+
+def _special(kind: str, number: int) -> dict[str, tuple[int, ...]]:
+    """Return the shape of a case of LONG, or shape and permutation of one of COPY; the shape's name is empty."""
+    if kind == LONG:
+        return {"": ((1, PAST_COUNTERS), (PAST_COUNTERS, 1))[number % 2]}
+    long, perm = COPIES[number % len(COPIES)]
+    sizes = iter(PAIRS[number // 2 % len(PAIRS)])
+    return {"": tuple(next(sizes) if i in long else 1 for i in range(len(perm))), "permutation": perm}
+
+
+def _with_shape(
+    spec: Spec, shape: str, fixed: Mapping[str, tuple[int, ...]], chooser: HashChoices
+) -> dict[str, Any] | None:
+    """Return sizes and attributes with that shape; None if they are illegal, or work along another axis."""
+    bound: dict[str, Any] = {}
+    try:
+        for name in draw_order(spec):
+            domain = spec.dims.get(name) or spec.attrs[name]
+            drawn = draw(name, domain, chooser, bound)
+            bound[name] = fixed.get("" if name == shape else domain.type, drawn)
+        shapes = {name: evaluate(item.axes, bound) for name, item in spec.inputs.items()}
+        check(spec, variables(spec, shapes, {name: bound[name] for name in spec.attrs}))
+    except ILLEGAL:
+        return None
+    long = EARLIER if bound[shape][-1] == 1 else LATER
+    return bound if "permutation" in fixed or works_along(spec, shape, bound) in (long, "") else None
+
+
+def _one_end(spec: Spec, shape: str, kind: str, bound: Mapping[str, Any], number: int) -> dict[str, tuple[int, ...]]:
+    """Return the amounts at both ends of all axes, such as a padding, with one of them alone, on the axis of *kind*."""
+    rank = len(bound[shape])
+    axis = rank - (2 if kind == EARLIER else 1)
+    place = axis + rank * (number // len(PAIRS) % 2)
+    ends = [name for name, domain in spec.attrs.items() if _is_of_ends(domain, shape) and len(bound[name]) == 2 * rank]
+    return {name: tuple(max(v, 1) * (i == place) for i, v in enumerate(bound[name])) for name in ends}
+
+
+def _is_of_ends(domain: Domain, shape: str) -> bool:
+    """Return whether it is a list of numbers from 0 on, whose length depends on the shape."""
+    is_list = domain.length is not None and shape in domain.length.names
+    return is_list and domain.min is not None and not domain.min.names and int(domain.min({})) == 0
+
+
+def works_along(spec: Spec, shape: str, bound: Mapping[str, Any]) -> str:
+    """Return along which one of the last two axes an operator works; "other" for both or neither.
+
+    Empty if no attribute says. A permutation works along the earlier one if it exchanges the two, and along the later
+    one if only others move.
+    """
+    rank = len(bound[shape])
+    for name, domain in spec.attrs.items():
+        if domain.type == "permutation":
+            return _of_permutation(bound[name])
+        if domain.type == "axes" or _is_axis(domain, shape):
+            along = bound[name] if domain.type == "axes" else (bound[name],)
+            found = {axis % rank for axis in along} & {rank - 2, rank - 1}
+            return "other" if len(found) != 1 else EARLIER if rank - 2 in found else LATER
+    return ""
+
+
+def _of_permutation(perm: tuple[int, ...]) -> str:
+    rank = len(perm)
+    if perm.index(rank - 1) < perm.index(rank - 2):
+        return EARLIER
+    return "other" if perm == tuple(range(rank)) else LATER
+
+
+def _is_axis(domain: Domain, shape: str) -> bool:
+    return domain.type == "int" and domain.length is None and domain.min is not None and shape in domain.min.names
+
+
+def _has_groups(spec: Spec) -> bool:
+    return "groups" in spec.attrs and any(item.role == "weight" for item in spec.inputs.values())
+
+
+def _of_group(target: Target, pair: tuple[int, int]) -> Case | None:
+    spec = target.spec
+    for step in range(TRIES):
+        number = key(step, target.id, "joint_groups", str(pair))
+        chooser = _chooser(number)
+        bound = bound_with(spec, _sizes(spec, pair, MANY[number % len(MANY)], number // 2), chooser)
+        if bound is not None:
+            return _completed(target, bound, number, chooser)
+    return None
+
+
+def _sizes(spec: Spec, pair: tuple[int, int], groups: int, number: int) -> dict[str, Unit]:
+    """Return the sizes of a group of a convolution, its number of groups, and its kernel."""
+    factors = [item.axes for item in spec.inputs.values() if item.role != "bias"]
+    first, second = [axes for axes in factors if isinstance(axes, list)][:2]
+    channels = first[1].text
+    wanted = {"groups": groups, channels: pair[0] * groups}
+    for axis in second[:2]:
+        if axis.text in spec.dims and axis.text != channels:
+            least = spec.dims[axis.text].min
+            wanted[axis.text] = pair[1] * (groups if least is not None and "groups" in least.names else 1)
+    windows = [name for name in draw_order(spec) if name in spec.dims and is_window(spec, name)]
+    wanted |= dict.fromkeys(windows, (KERNELS if len(windows) > 1 else OF_SIGNALS)[number % 2])
+    return {name: Unit(name, size) for name, size in wanted.items()}
+
+
+def _chooser(number: int) -> HashChoices:
+    return HashChoices(number, {"data": "random", "tiles": "untiled"})
+
+
+def _completed(target: Target, bound: dict[str, Any], number: int, chooser: HashChoices) -> Case:
+    data = "random" if "random" in target.spec.data else target.spec.data[0]
+    return complete(target, bound, list(target.spec.inputs), data, number % (1 << 32), chooser)

@@ -1,0 +1,85 @@
+"""Two sizes that meet in one loop are both past a block in some case of each platform."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from quantizer.conformance.generation.dealing import dealt
+from quantizer.conformance.generation.joint_sizes import AXES, GROUPS, PAST_COUNTERS, joint_sizes, works_along
+from quantizer.conformance.generation.usual_windows import PATCHES, patches
+from quantizer.conformance.setup.options import Options
+from quantizer.conformance.setup.session import open_session
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def session():
+    return open_session(Options(root=ROOT))
+
+
+def _of(session, op, made):
+    """Return the cases of an operator for each platform."""
+    targets, found = session.all_targets(session.library.spec(op)), defaultdict(list)
+    for target in targets:
+        found[target.platform.platform] += made(targets, target)
+    return found
+
+
+@pytest.mark.parametrize("op", ["softmax", "log_softmax", "argmax", "reduce_mean", "transpose", "concat"])
+def test_an_operator_works_along_each_of_two_long_axes(session, op: str) -> None:
+    """Every platform has a case for the earlier and for the later axis."""
+    spec = session.library.spec(op)
+    shape = next(iter(spec.dims))
+    for platform, cases in _of(session, op, joint_sizes).items():
+        bounds = [{shape: next(iter(case.shapes.values())), **case.attrs} for case in cases]
+        two = [bound for bound in bounds if min(bound[shape][-2:]) > 8]
+        assert {works_along(spec, shape, bound) for bound in two} >= set(AXES), platform
+        assert any(max(bound[shape]) == PAST_COUNTERS for bound in bounds)
+
+
+def _cases(session, op):
+    return [case for of in _of(session, op, joint_sizes).values() for case in of]
+
+
+def test_padding_lies_at_one_end_of_one_axis(session) -> None:
+    cases = [case for case in _cases(session, "pad") if min(case.shapes["x"][-2:]) > 8]
+    assert {sum(v > 0 for v in case.attrs["padding"]) for case in cases} == {1}
+
+
+def test_a_factor_of_each_channel_is_broadcast(session) -> None:
+    """Its last two axes have one place, and the channels several."""
+    for cases in _of(session, "mul", joint_sizes).values():
+        assert any(case.shapes["b"][-2:] == (1, 1) and case.shapes["b"][-3:-2] > (1,) for case in cases)
+
+
+def test_a_permutation_of_axes_of_one_place_copies(session) -> None:
+    for cases in _of(session, "transpose", joint_sizes).values():
+        assert any(c.shapes["x"].count(1) == 2 and c.attrs["perm"] in ((0, 2, 3, 1), (0, 3, 1, 2)) for c in cases)
+
+
+@pytest.mark.parametrize("op", ["conv1d", "conv2d", "conv_transpose2d"])
+def test_a_group_has_inputs_and_outputs_past_a_block(session, op: str) -> None:
+    for cases in _of(session, op, joint_sizes).values():
+        assert len(cases) == len(GROUPS)
+        assert all(case.attrs["groups"] > 1 and min(case.shapes["weight"][:2]) >= 4 for case in cases)
+
+
+def test_an_operator_without_axes_has_no_such_case(session) -> None:
+    assert not any(_of(session, "relu", joint_sizes).values())
+
+
+@pytest.mark.parametrize("op", ["conv2d", "max_pool2d"])
+def test_patches_lie_side_by_side(session, op: str) -> None:
+    for cases in _of(session, op, patches).values():
+        assert {case.attrs["stride"][0] for case in cases} == {stride for _, stride, *_ in PATCHES}
+
+
+def test_each_kind_goes_to_one_target_of_a_platform(session) -> None:
+    targets = session.all_targets(session.library.spec("softmax"))
+    for deal in {target.deal for target in targets}:
+        kinds = [kind for t in targets if t.deal == deal for kind in dealt(targets, t, ("a", "b", "c"), "x")]
+        assert sorted(kinds) == ["a", "b", "c"]
