@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 PASSED, FAILED, DIFFER = 0, 1, 1
 MEGABYTE = 1_000_000
 MOST_SHOWN = 20
+USUAL = "w8a8"
+"""The scheme of a bundle where none is named and the platform has it."""
 _EPILOG = f"""\
 exit status: 0 every case that can be judged passed, 1 one failed, nothing was judged or bundles differ, 2 the input
 cannot be read.
@@ -49,7 +51,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--scheme",
         action="append",
         default=[],
-        help="formats; an operator without weights takes the activation part alone (repeatable; default: w8a8)",
+        help="formats; an operator without weights takes the activation part alone (repeatable; default: w8a8, or "
+        "the first that the platform has)",
     )
     export.add_argument(
         "--cases", type=whole_number, default=8, metavar="N", help="of each operator, scheme and platform (8)"
@@ -107,8 +110,10 @@ def _targets(args: argparse.Namespace, library: Library) -> Iterator[Target]:
     for name in args.platform or ["ideal"]:
         platform = library.platform(name)
         for spec in [library.spec(op) for op in args.op] or library.specs.values():
-            for scheme in dict.fromkeys(args.scheme or ["w8a8"]):
+            for scheme in dict.fromkeys(args.scheme or [USUAL]):
                 found = _scheme(library, spec, platform, scheme)
+                if found is None and not args.scheme:
+                    found = next(iter(library.schemes_for(spec, platform)), None)
                 if found is not None:
                     yield Target(spec, library.scheme(found), platform)
                 elif args.op:

@@ -6,6 +6,8 @@ import os
 import shutil
 import subprocess
 import zipfile
+from argparse import Namespace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +22,7 @@ from quantizer.conformance.trials.trial import Trial
 from quantizer.conformance.vectors.intervals import intervals
 from quantizer.conformance.vectors.reading import opened
 from quantizer.core.case import Case
-from quantizer.core.errors import CaseError
+from quantizer.core.errors import CaseError, UnsupportedError
 from quantizer.core.library import load_library
 from quantizer.numerics.qparams import Staged
 from quantizer.ops import load_built_ins
@@ -63,6 +65,15 @@ def files(folder):
 @pytest.fixture(scope="module")
 def relu(tmp_path_factory):
     return export(tmp_path_factory.mktemp("bundle") / "relu")
+
+
+def test_without_a_named_scheme_a_platform_has_its_first_where_it_lacks_the_usual():
+    narrow = LIBRARY.platform("ideal").model_copy(update={"platform": "narrow", "schemes": ["a4", "a16"]})
+    library = replace(LIBRARY, platforms={**LIBRARY.platforms, "narrow": narrow})
+    asked = Namespace(platform=["narrow"], op=["relu"], scheme=[])
+    assert [target.scheme.name for target in command._targets(asked, library)] == ["a4"]
+    with pytest.raises(UnsupportedError, match="--scheme=w8a8: relu on narrow has no such scheme"):
+        list(command._targets(Namespace(platform=["narrow"], op=["relu"], scheme=["w8a8"]), library))
 
 
 def test_the_same_seed_writes_the_same_bytes_in_a_folder_and_in_a_zip(relu, tmp_path):
