@@ -86,7 +86,15 @@ FAMILY_LISTS = (
     "unit_range_above_8_bits",
     "clamp_range_to_output_limits",
 )
-FAMILY_KEYS = ("aligned_within", "bias_effective_bits", "output_signs", "requantize", "variants", "weight_bits")
+FAMILY_KEYS = (
+    "aligned_within",
+    "bias_effective_bits",
+    "graph_requantize",
+    "output_signs",
+    "requantize",
+    "variants",
+    "weight_bits",
+)
 
 
 def _families_named(platform: Platform) -> Iterator[tuple[Location, str]]:

@@ -14,6 +14,7 @@ from quantizer.conformance.run.collection import meet
 from quantizer.conformance.run.command_line import named, opened, options, with_usage_errors
 from quantizer.conformance.run.folder_lock import try_to_lock_run_folder
 from quantizer.conformance.run.stash_keys import EXTRA, HOST, INPUTS, PLUGINS, SESSION
+from quantizer.conformance.setup.profiles import PROFILES
 from quantizer.core.errors import QuantizerError
 from quantizer.plugins.discovery import Plugin, load_plugins, sources
 
@@ -22,10 +23,15 @@ if TYPE_CHECKING:
 
 
 JUDGING = (
-    "hypothesis.strategies", "quantizer.conformance.run.canary", "quantizer.conformance.run.finish",
-    "quantizer.conformance.run.plugin_coverage", "quantizer.reporting.gate", "quantizer.reporting.terminal",
-)  # fmt: skip
+    "quantizer.conformance.run.canary",
+    "quantizer.conformance.run.finish",
+    "quantizer.conformance.run.plugin_coverage",
+    "quantizer.reporting.gate",
+    "quantizer.reporting.terminal",
+)
 """Modules that judge a plugin. Those that are imported later are compiled from their sources."""
+DRAWING = ("hypothesis.strategies",)
+"""Further ones under a profile that draws cases."""
 
 
 def launch_early(config: pytest.Config) -> None:
@@ -49,7 +55,7 @@ def load(config: pytest.Config) -> None:
     found = with_usage_errors(lambda: sources(asked.plugins, dict(os.environ)))
     if not found and not asked.plugin_python:
         return
-    for name in JUDGING:
+    for name in (*JUDGING, *(DRAWING if PROFILES[asked.profile].drawn else ())):
         import_module(name)
     if not named(config):
         try_to_lock_run_folder(config)
