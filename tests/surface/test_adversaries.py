@@ -10,7 +10,7 @@ from test_isolation import records, text, write
 from conftest import MODULE, OFF_BY_ONE, RIGHT
 from quantizer.cli import main
 
-LIAR = "type('Liar', (torch.Tensor,), {'contiguous': lambda self: self, 'numpy': lambda self: (right + 1).numpy()})"
+LIAR = "type('Liar', (torch.Tensor,), {'contiguous': lambda self: self, 'numpy': lambda self: right.numpy()})"
 MUTE = "type('Mute', (Exception,), {'__str__': lambda self: 1 / 0})"
 AGAIN = "any(f.f_code.co_name == 'require_same_elsewhere' for f, _ in __import__('traceback').walk_stack(None))"
 WRONG = {
@@ -20,7 +20,7 @@ WRONG = {
     "sizes": ("", "right + (x.numel() > 30)", ""),
     "judged": ("", f"right + (not {AGAIN})", ""),
     "repeats": ("", f"right + {AGAIN}", "other codes"),
-    "liar": ("", f"right.as_subclass({LIAR})", ""),
+    "liar": ("", f"(right + 1).as_subclass({LIAR})", ""),
     "doubles": ("", "right.to(torch.float64)", "codes are integers"),
     "wraps": ("", "right.to(torch.uint8)", ""),
     "broad": ("", "right.flatten()[:1].expand(right.numel()).reshape(right.shape)", ""),
