@@ -18,6 +18,7 @@ from quantizer.conformance.generation.hashing import key
 from quantizer.core.expressions import Expression
 from quantizer.core.graph_spec import GraphNode, GraphSpec
 from quantizer.core.shapes import evaluate
+from quantizer.core.spec import Domain
 from quantizer.ir.formats.onnx import from_model
 from quantizer.ir.graph import Graph
 from quantizer.runtime.models.engines import Values
@@ -25,12 +26,27 @@ from quantizer.runtime.models.parts import QUANTIZE, with_constant_codes
 from quantizer.runtime.qdq import with_qdq
 from quantizer.runtime.quantization import dispatch_graph, quantize_graph
 from quantizer.runtime.setting import Setting
+from quantizer.runtime.tensor_config import QuantizationProperty as P
 
 OPSET = 18
 IR_VERSION = 9
 NARROW = Setting(reduce_range=True)
 """Weights of 7 bits: those of 8 saturate in pairs on processors without VNNI, which is a separate defect."""
 DATA = ("random", "random", "corners")
+OWN = "own"
+SCHEMES = (OWN, "symmetric", OWN, "powers of two", OWN, "symmetric", "powers of two", "symmetric powers of two")
+"""How activations get their numbers, case by case. Ranges of their own never give two tensors equal numbers, and never
+a relu a zero point above its lowest code: engines compare these numbers to choose what they fuse."""
+POLICIES = {
+    OWN: P.ASYMMETRICAL,
+    "symmetric": P.SYMMETRICAL,
+    "powers of two": P.ASYMMETRICAL | P.POWER_OF_2,
+    "symmetric powers of two": P.SYMMETRICAL | P.POWER_OF_2,
+}
+ONE_SIGN_IN = 3
+"""In one of so many cases each tensor has values of one sign: zero points at an end, sums that are all negative."""
+LARGEST_ONE_IN = 4
+"""One size in so many is the largest of its domain, past a multiple of what kernels block by."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +59,8 @@ class GraphCase:
     sizes: Mapping[str, int]
     seed: int
     data: str
+    scheme: str = OWN
+    """How activations get scales and zero points: a key of POLICIES."""
     nodes: tuple[str, ...] = ()
     """Outputs, if only a part of the graph is requested."""
 
@@ -50,7 +68,8 @@ class GraphCase:
         """The case in one line."""
         sizes = ", ".join(f"{name}={value}" for name, value in self.sizes.items())
         until = f", until {', '.join(self.nodes)}" if self.nodes else ""
-        return f"{self.graph}[{self.form}] {sizes}, {self.data} data of seed {self.seed}{until}"
+        numbers = "" if self.scheme == OWN else f", {self.scheme} scales"
+        return f"{self.graph}[{self.form}] {sizes}, {self.data} data of seed {self.seed}{numbers}{until}"
 
 
 @dataclass(frozen=True)
@@ -68,10 +87,17 @@ def cases(spec: GraphSpec, count: int, seed: int = 0) -> Iterator[GraphCase]:
             chooser = HashChoices(key(seed, spec.graph, str(form), str(index)), {})
             bound: dict[str, Any] = {}
             for name, domain in spec.dims.items():
-                bound[name] = draw(name, domain, chooser, bound)
-            yield GraphCase(
-                spec.graph, form, bound, chooser.integer("seed", 0, (1 << 31) - 1), chooser.option("data", DATA)
-            )
+                bound[name] = _size(name, domain, chooser, bound)
+            drawn, data = chooser.integer("seed", 0, (1 << 31) - 1), chooser.option("data", DATA)
+            yield GraphCase(spec.graph, form, bound, drawn, data, SCHEMES[index % len(SCHEMES)])
+
+
+def _size(name: str, domain: Domain, chooser: HashChoices, bound: Mapping[str, Any]) -> Any:
+    """Return a value of a dimension's domain: anywhere, and of three values or more every few times the largest."""
+    ends = [int(end(bound)) for end in (domain.min, domain.max) if end is not None]
+    if len(ends) == 2 and ends[1] - ends[0] > 1 and chooser.integer(f"{name}/largest", 1, LARGEST_ONE_IN) == 1:
+        return ends[1]
+    return draw(name, domain, chooser, bound)
 
 
 def build(spec: GraphSpec, case: GraphCase) -> Built:
@@ -81,10 +107,15 @@ def build(spec: GraphSpec, case: GraphCase) -> Built:
     """
     source = from_model(_model(spec, case))
     feeds = {name: torch.from_numpy(_filled(case, name, source.tensor(name).shape)) for name in source.inputs}
-    whole = with_constant_codes(with_qdq(quantize_graph(dispatch_graph(source), [feeds], NARROW)))
+    whole = with_constant_codes(with_qdq(quantize_graph(dispatch_graph(source), [feeds], _setting(case))))
     open_ones = [name for name in spec.nodes if name not in spec.quantized[case.form] and name in source.tensors]
     graph = _showing_codes(_unquantized(whole, open_ones)).with_(name=spec.graph)
     return Built(graph, {**feeds, **_on_codes(graph, feeds)})
+
+
+def _setting(case: GraphCase) -> Setting:
+    """Return how the tensors of a case are quantized."""
+    return replace(NARROW, activations=P.PER_TENSOR | P.LINEAR | POLICIES[case.scheme])
 
 
 def _on_codes(graph: Graph, feeds: Values) -> dict[str, torch.Tensor]:
@@ -148,10 +179,17 @@ def _value(value: Any, bound: Mapping[str, Any]) -> Any:
 
 
 def _filled(case: GraphCase, name: str, shape: tuple[int, ...]) -> np.ndarray[Any, np.dtype[np.float32]]:
-    """Return random values in their own range: up to eight times as wide as another tensor's, and seldom symmetric."""
+    """Return random values in their own range: up to eight times as wide as another tensor's, and seldom symmetric.
+
+    Scales that are powers of two are meant to be equal, so the ranges have one exponent.
+    """
     chooser = HashChoices(key(case.seed, name), {})
-    width = 2.0 ** chooser.integer("exponent", -1, 2) * (1 + chooser.integer("width", 0, 255) / 256)
-    share = chooser.integer("low", 0, 16) / 16
+    together = P.POWER_OF_2 in POLICIES[case.scheme]
+    whole = HashChoices(case.seed, {})
+    exponents = whole if together else chooser
+    width = 2.0 ** exponents.integer("exponent", -1, 2) * (1 + chooser.integer("width", 0, 255) / 256)
+    one_sign = whole.integer("one sign", 1, ONE_SIGN_IN) == 1
+    share = float(chooser.integer("sign", 0, 1)) if one_sign else chooser.integer("low", 0, 16) / 16
     site = Site(name, "activation", tuple(shape), -width * share, width * (1 - share), None, case.seed)
     return FILLERS[case.data](site).astype(np.float32)
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
 from quantizer.conformance.fusion.rewrites import Rewrite
 from quantizer.ir.graph import Graph, Tensor
+
+Condition = Callable[[Graph], bool]
 
 WIDE = 2.0**20
 """More than any value of a case."""
@@ -261,6 +264,80 @@ def _factor_after(graph: Graph) -> Graph:
     return moved.with_(nodes=moved.order)
 
 
+def _where(condition: Condition, rewrite: Rewrite) -> Rewrite:
+    """Rewrite only graphs that meet a condition, as narrow as an engine's."""
+    return lambda graph: rewrite(graph) if condition(graph) else graph
+
+
+def _equal(part: str, *names: str) -> Condition:
+    """Return whether tensors have one scale, or one zero point."""
+    return lambda graph: len({float(_numbers(graph, f"{name}#{part}")) for name in names}) == 1
+
+
+def _numbers(graph: Graph, name: str) -> torch.Tensor:
+    found = graph.tensor(name).data
+    assert found is not None
+    return found
+
+
+def _left_to_codes(node: str) -> Rewrite:
+    """Leave a relu to the saturation of its codes, whatever its zero point."""
+
+    def rewrite(graph: Graph) -> Graph:
+        old = graph.node(node)
+        return graph.with_node(replace(old, op="Identity", attrs={}, extra={"since": 13}))
+
+    return rewrite
+
+
+def _with_attributes(node: str, change: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> Rewrite:
+    """Change attributes of *node*."""
+
+    def rewrite(graph: Graph) -> Graph:
+        old = graph.node(node)
+        return graph.with_node(replace(old, attrs={**old.attrs, **change(old.attrs)}))
+
+    return rewrite
+
+
+def _ends_exchanged(attrs: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Exchange the padding in front with the padding behind."""
+    pads = tuple(attrs["pads"])
+    return {"pads": (*pads[len(pads) // 2 :], *pads[: len(pads) // 2])}
+
+
+def _inverse_order(attrs: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Take the places to which axes go for the places from which they come."""
+    return {"perm": tuple(sorted(range(len(attrs["perm"])), key=attrs["perm"].__getitem__))}
+
+
+def _without_padding_counted(_: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Leave padding out of the divisor."""
+    return {"count_include_pad": 0}
+
+
+def _bias_of_first_group(graph: Graph) -> Graph:
+    """Count the channels of a bias from the start of each group."""
+    groups: Any = graph.node("conv").attrs["group"]
+    return _with_numbers("b", lambda bias: bias[: len(bias) // groups].repeat(groups))(graph)
+
+
+def _without_rest(block: int) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Return a function that drops what a loop over blocks of rows leaves."""
+
+    def change(numbers: torch.Tensor) -> torch.Tensor:
+        kept = len(numbers) // block * block
+        return torch.cat([numbers[:kept], torch.zeros_like(numbers[kept:])])
+
+    return change
+
+
+def _gap_lost(graph: Graph) -> Graph:
+    """Start the second part of a split where the first one ends."""
+    middle = _numbers(graph, "middle")
+    return _both(_with_numbers("second", lambda _: middle), _with_numbers("end", lambda _: 2 * middle))(graph)
+
+
 PLANTS = (
     Plant("the relu clamps at the code 0", "conv_relu_add", _clipped("relu", _code_zero("relu"), WIDE)),
     Plant("a relu is computed as a relu6", "linear_relu_add", _clipped("relu", lambda _: 0.0, 6.0)),
@@ -317,4 +394,51 @@ PLANTS = (
     Plant("the first of two constant factors is lost", "scaled_twice", _reads("second", 0, "x#quantized")),
     Plant("the shift of a batch normalization comes before its factor", "scaled_twice", _factor_after),
     Plant("two constant factors are folded into one without codes", "scaled_twice", _unrounded("first", "second")),
+    Plant("a relu is left to codes below whose zero point there are others", "add_relu", _left_to_codes("relu")),
+    Plant("a relu before a pool is left to its codes", "relu_pool", _left_to_codes("relu")),
+    Plant("a relu after a matrix product is left to its codes", "matmul_add_relu", _left_to_codes("relu")),
+    Plant(
+        "two operands of equal scales have one zero point",
+        "add_relu",
+        _where(_equal("scale", "x", "z"), _zero_of("z", "x")),
+    ),
+    Plant(
+        "two operands of equal zero points have one scale",
+        "add_relu",
+        _where(_equal("zero", "x", "z"), _scale_of("z", "x")),
+    ),
+    Plant(
+        "a concatenation copies an operand whose zero point is its own",
+        "concat_scales",
+        _where(_equal("zero", "z", "join"), _scale_of("z", "join")),
+    ),
+    Plant(
+        "merged convolutions of equal scales have one zero point",
+        "convs_joined",
+        _where(_equal("scale", "first", "second"), _zero_of("second", "first")),
+    ),
+    Plant(
+        "a permutation of three axes is taken for its inverse",
+        "moves_through",
+        _with_attributes("turn", _inverse_order),
+    ),
+    Plant("the paddings of a pool at both ends are exchanged", "relu_pool", _with_attributes("pool", _ends_exchanged)),
+    Plant(
+        "an average divides by places inside the image",
+        "pool_requantize",
+        _with_attributes("pool", _without_padding_counted),
+    ),
+    Plant("a second part of a split starts where the first ends", "split_sum", _gap_lost),
+    Plant(
+        "one row for all is read as the sum's operand",
+        "mul_add",
+        _where(lambda graph: graph.tensor("y").shape != graph.tensor("x").shape, _reads("sum", 1, "y#quantized")),
+    ),
+    Plant("each group has the bias of the first", "conv_relu_add", _bias_of_first_group),
+    Plant("channels past a multiple of 16 have no bias", "conv_relu_add", _with_numbers("b", _without_rest(16))),
+    Plant(
+        "terms past the first 64 are lost",
+        "matmul_add_relu",
+        _where(lambda graph: graph.tensor("x").shape[1] > 64, _with_numbers("w#codes", _without_rest(64))),
+    ),
 )
