@@ -100,7 +100,9 @@ HIDDEN = (
     "from quantizer.ops import REGISTRY, BUILT_IN; [object.__setattr__(e, 'origin', BUILT_IN) for e in REGISTRY.all()]"
 )
 PARENT = "import os, signal; os.kill(os.getppid(), signal.{})"
-LATER = "import threading, os, time\nthreading.Thread(target=lambda: (time.sleep(0.1), os._exit(0)), daemon=True).start()"
+LATER = (
+    "import threading, os, time\nthreading.Thread(target=lambda: (time.sleep(0.1), os._exit(0)), daemon=True).start()"
+)
 AT_EXIT = "import atexit\natexit.register(lambda: os.kill(os.getppid(), signal.{}))"
 PACKAGE = "import quantizer; f = Path(quantizer.__file__); f.touch()"
 UNSEEN = "import quantizer.runtime.isolation.worker as w; w.{} = lambda *_: None"
