@@ -80,6 +80,14 @@ def test_a_result_that_is_kept_for_an_object_of_parameters_is_seen():
     require_same_elsewhere(right, OPERANDS, right(OPERANDS), right)
 
 
+def test_a_refusal_of_parameters_that_were_made_anew_is_seen():
+    def anew(_):
+        raise KeyError("an address that it does not know")
+
+    with pytest.raises(FunctionError, match="gave KeyError where it gave codes for the same operands with parameters"):
+        require_same_elsewhere(right, OPERANDS, right(OPERANDS), anew)
+
+
 def by_threads(given):
     """Lose an element where the work is split."""
     made = right(given)

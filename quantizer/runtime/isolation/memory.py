@@ -6,7 +6,6 @@ memory from each call, recognize operands by address, assume contiguous tensors,
 
 from __future__ import annotations
 
-import contextlib
 import time
 import zlib
 from collections import deque
@@ -115,15 +114,21 @@ def require_same_elsewhere(call: Call, operands: Mapping[str, Tensor], made: Any
 
 
 def _difference_of_parameters(call: Call, anew: Call | None, operands: Mapping[str, Tensor]) -> str | None:
-    """Return how the codes of *anew* differ from those of *call*; None if they do not, or if one refuses the operands.
+    """Return how the codes of *anew* differ from those of *call*; None if they do not.
 
-    The operands are others than before, and need not be legal. They fill memory, too.
+    Also None if *call* refuses the operands, which are others than before and need not be legal. They fill memory, too.
     """
-    with contextlib.suppress(Exception):
+    try:
         made = [values.clone() for values in _tensors(call(operands))]
-        if anew is not None:
-            return _difference(made, anew({name: values.clone() for name, values in operands.items()}))
-    return None
+    except Exception:  # noqa: BLE001 - whatever a function raises on operands that need not be legal
+        return None
+    if anew is None:
+        return None
+    try:
+        again = anew({name: values.clone() for name, values in operands.items()})
+    except Exception as err:  # noqa: BLE001 - see above
+        return f"{type(err).__name__} where it gave codes"
+    return _difference(made, again)
 
 
 def _require_same_in_threads(call: Call, known: Sequence[Tensor], operands: Mapping[str, Tensor]) -> None:
