@@ -23,7 +23,8 @@ PASSED, FAILED = 0, 1
 _EPILOG = f"""\
 Each case is a graph of graph_specs/ with sizes and data of its own, quantized by 8 bits. Its nodes are judged one by
 one from the codes before them, then the graph as a whole is compared with them, then each of our rewrites of it. With
---engine the optimized run of a real system is compared with its run without optimizations, on its own platform.
+--engine the optimized run of a real system is compared with its run without optimizations, on its own platform. A
+system without such a switch is run with every tensor as an output of the graph, then with the graph's own outputs.
 A failure is shrunk to fewer nodes and smaller sizes.
 
 exit status: 0 nothing failed, 1 something did, 2 the input cannot be read. Seeds: 0 to {LARGEST_SEED}.

@@ -176,3 +176,26 @@ def test_a_case_says_what_it_is():
     (case,) = cases(GRAPHS["mul_add"], 1)
     assert "mul_add[0]" in str(case)
     assert "until mul" in str(replace(case, nodes=("mul",)))
+
+
+def test_an_engine_without_a_switch_is_judged_by_its_run_with_every_tensor_as_an_output(capsys):
+    assert main(["fusion", "mul_add", "lstm_cell", "--engine", "onnx_reference", "--cases", "2"]) == 0
+    said = capsys.readouterr().out
+    assert "mul_add on float32_any_order:" in said
+    assert "fail" not in said
+
+
+def test_a_wrong_edge_of_the_plain_run_is_excused_by_a_defect_of_a_node_before_it_alone(sessions, monkeypatch):
+    class Wrong:
+        name = ONNXRUNTIME
+
+        def whole(self, parts, feeds):
+            made = sessions[0].whole(parts, feeds)
+            return {**made, "mul#codes": made["mul#codes"] + 1}
+
+    built = build(GRAPHS["mul_add"], next(iter(cases(GRAPHS["mul_add"], 1))))
+    assert judging.judge_optimized(built, Wrong(), sessions[1]).failing
+    monkeypatch.setattr(judging, "_known", lambda built, system: {"mul#float": "declared: a product"})
+    assert judging.judge_optimized(built, Wrong(), sessions[1]).status == "defect"
+    monkeypatch.setattr(judging, "_known", lambda built, system: {"sum#float": "declared: what comes later"})
+    assert judging.judge_optimized(built, Wrong(), sessions[1]).failing

@@ -17,7 +17,7 @@ from quantizer.ir.formats.onnx_values import to_numpy, to_torch
 from quantizer.ir.graph import Graph, Node, Tensor
 from quantizer.numerics.pinned import pinned
 from quantizer.runtime.dispatch import FP32
-from quantizer.runtime.engines.catalogue import installed_version
+from quantizer.runtime.engines.catalogue import chosen, installed_version
 from quantizer.runtime.engines.frames import Job
 from quantizer.runtime.engines.process import Worker
 from quantizer.runtime.integer import integer_graph, with_integers
@@ -34,6 +34,8 @@ OURS: Mapping[str, str] = {
     OWN: "the model on integers, our functions of --platform",
     REFERENCE: "onnx.reference, ONNX's own evaluator",
 }
+WHOLE_MODELS = "onnx-qdq"
+"""The form whose workers run any ONNX file."""
 BYTE = 8
 PATIENCE = 600.0
 """Seconds for a whole model."""
@@ -146,9 +148,10 @@ class OwnIntegers(ModelEngine):
 class Session(ModelEngine):
     """A system that runs ONNX files in a separate process."""
 
-    def __init__(self, name: str, module: str, options: Mapping[str, str | int]) -> None:
+    def __init__(self, name: str, module: str, options: Mapping[str, str | int], command: Sequence[str] = ()) -> None:
+        """module: what the worker serves with this interpreter; command: what starts it, in place of that."""
         self.name, self._options = name, dict(options)
-        self._worker = Worker(module, PATIENCE)
+        self._worker = Worker(module, PATIENCE, command=command)
 
     def whole(self, parts: Parts, feeds: Values) -> Values:
         """Return every edge; EngineError if the system raised, crashed or hung."""
@@ -227,21 +230,38 @@ def model_engine(name: str, platform: str) -> ModelEngine:
     entry = real_engines().get(system)
     if entry is None or variant not in ("", OPTIMIZED) or name.endswith(":"):
         raise UnsupportedError(f"--engine={name}: no such engine of models.{suggestion(name, names(), 'Known')}")
+    if not entry.models:
+        return _guest(name, system)
     if absent := [one for one in entry.distributions if installed_version(one) is None]:
         step = to_install(entry.extra) if entry.extra else f"pip install {' '.join(absent)}"
         raise UnsupportedError(f"{' and '.join(absent)} is not installed: {step}.")
     return Session(name, entry.models, {"optimized": int(variant == OPTIMIZED)})
 
 
+def _guest(name: str, system: str) -> Session:
+    """Return a system whose worker of single operators runs any ONNX file; UnsupportedError if it is not installed.
+
+    It has no switch for its optimizations: a tensor that is an output of the graph is fused into nothing.
+    """
+    found = chosen(system, option="--engine")
+    assert found is not None
+    if found.missing:
+        raise UnsupportedError(f"{found.missing}.")
+    return Session(name, "", {}, found.command)
+
+
 def real_engines() -> Mapping[str, Engine]:
     """Return the real systems that run whole models, by name."""
-    return {name: entry for name, entry in engines().items() if entry.models}
+    return {name: entry for name, entry in engines().items() if entry.models or entry.form == WHOLE_MODELS}
 
 
 def names() -> Mapping[str, str]:
     """Return the values of `--engine`, each with an explanation."""
     found = dict(OURS)
     for name, entry in real_engines().items():
+        if not entry.models:
+            found[name] = f"{name}, as it runs ONNX files (quantizer engine install {name})"
+            continue
         found[name] = f"{entry.title}, no optimization"
         found[f"{name}:{OPTIMIZED}"] = f"{entry.title} with all of its optimizations: fused and integer kernels"
     return found
