@@ -57,7 +57,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         default=[],
         metavar="NAME",
         help="twice: float, qdq (our float32 with the quantizations), builtin (our integers), onnxruntime,"
-        " onnxruntime:optimized, reference (default: builtin and onnxruntime)",
+        " onnxruntime:optimized, reference, an engine that reads ONNX files, such as openvino (default: builtin and"
+        " onnxruntime)",
     )
     check.add_argument(
         "--platform", default="ort", help="whose integers `builtin` computes, and whose INT8 is chosen (ort)"
