@@ -199,3 +199,11 @@ def test_a_wrong_edge_of_the_plain_run_is_excused_by_a_defect_of_a_node_before_i
     assert judging.judge_optimized(built, Wrong(), sessions[1]).status == "defect"
     monkeypatch.setattr(judging, "_known", lambda built, system: {"sum#float": "declared: what comes later"})
     assert judging.judge_optimized(built, Wrong(), sessions[1]).failing
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_a_case_that_is_made_smaller_stays_in_its_domains(name):
+    spec = GRAPHS[name]
+    found = [smallest(spec, case, lambda _: True) for case in cases(spec, 3)]
+    assert all(judging._is_legal(spec, case) for case in found)
+    assert all(judging._is_legal(spec, case) for case in cases(spec, 16))

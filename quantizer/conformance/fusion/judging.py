@@ -35,6 +35,8 @@ from quantizer.runtime.models.parts import DEQUANTIZE, QUANTIZE, Part, Parts, pa
 from quantizer.runtime.onnx.kernels import specs
 
 CHECK = "fusion"
+OF_ENGINES = ("engine", "arithmetic")
+"""Checks in which defects of engines show: of those with a platform of their own, and of the others."""
 WITH_BIAS = ("Conv", "ConvTranspose", "Gemm")
 """Operators of ONNX whose third operand is added to sums of products."""
 Codes = Mapping[str, Tensor]
@@ -255,7 +257,8 @@ def _known(built: Built, system: Chosen) -> dict[str, str]:
     found = {}
     for name, trial in _trials(made, built.feeds):
         trial.engine = ExternalEngine(system)
-        if (reason := known_defect(trial, "engine")) is not None:
+        reasons = filter(None, (known_defect(trial, check) for check in OF_ENGINES))
+        if (reason := next(reasons, None)) is not None:
             found[made.graph.node(name).outputs[0]] = reason
     return found
 
@@ -334,10 +337,19 @@ def smallest(spec: GraphSpec, case: GraphCase, fails: Callable[[GraphCase], bool
             least = 0 if end is None else int(end(case.sizes))
             for value in dict.fromkeys((least, (least + size) // 2, size - 1)):
                 candidate = replace(case, sizes={**case.sizes, name: value})
-                if least <= value < size and _holds(fails, candidate):
+                if least <= value < size and _is_legal(spec, candidate) and _holds(fails, candidate):
                     case, changed = candidate, True
                     break
     return case
+
+
+def _is_legal(spec: GraphSpec, case: GraphCase) -> bool:
+    """Return whether every size lies in its domain, whose ends may depend on other sizes."""
+    ends = ((size, spec.dims[name].min, spec.dims[name].max) for name, size in case.sizes.items())
+    return all(
+        (low is None or int(low(case.sizes)) <= size) and (high is None or size <= int(high(case.sizes)))
+        for size, low, high in ends
+    )
 
 
 def _holds(fails: Callable[[GraphCase], bool], case: GraphCase) -> bool:
