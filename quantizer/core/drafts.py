@@ -101,6 +101,23 @@ def sync_folders(folders: Iterable[Path]) -> None:
                 os.close(handle)
 
 
+def sweep_unfinished(folder: Path) -> None:
+    """Remove what killed processes left in *folder* of new files: drafts, files linked to a draft, empty folders."""
+    for place, _, _ in os.walk(folder, topdown=False):
+        drafts = [path for paths in _abandoned(Path(place)) for path in paths]
+        known = {_identity(path) for path in drafts if path.suffix == ".draft"}
+        linked = [path for path in Path(place).iterdir() if path not in drafts and _identity(path) in known]
+        for path in [*linked, *drafts]:  # drafts last: they tell which files are linked
+            path.unlink(missing_ok=True)
+        if Path(place) != folder and not os.listdir(place):  # noqa: PTH208
+            Path(place).rmdir()
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    found = path.lstat()
+    return found.st_dev, found.st_ino
+
+
 def _status(target: Path) -> os.stat_result | None:
     try:
         return target.stat()
@@ -123,15 +140,18 @@ def _sweep(folder: Path) -> None:
     if folder in _swept or fcntl is None:
         return
     _swept.add(folder)
+    for path in [path for paths in _abandoned(folder) for path in paths]:
+        with contextlib.suppress(OSError):
+            path.unlink()
+
+
+def _abandoned(folder: Path) -> list[list[Path]]:
+    """Return the sets of drafts in *folder* whose processes have ended; none where drafts are not locked."""
     left: dict[str, list[Path]] = {}
-    for entry in os.scandir(folder):
+    for entry in os.scandir(folder) if fcntl is not None else ():
         if (found := _NAME.fullmatch(entry.name)) and entry.is_file(follow_symlinks=False):
             left.setdefault(found["token"], []).append(folder / entry.name)
-    for paths in left.values():
-        if not any(path.suffix == ".draft" and _held(path) for path in paths):
-            for path in paths:
-                with contextlib.suppress(OSError):
-                    path.unlink()
+    return [paths for paths in left.values() if not any(path.suffix == ".draft" and _held(path) for path in paths)]
 
 
 def _held(path: Path) -> bool:
