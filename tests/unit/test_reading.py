@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from quantizer.cli import main
-from quantizer.core.errors import CaseError, FormatError, QuantizerError, PluginError, SpecError
+from quantizer.core.errors import CaseError, FormatError, PluginError, QuantizerError, SpecError
 from quantizer.core.reading import Readable, shown_value
 from quantizer.core.record import CheckRecord, Record
 from quantizer.core.rooms import GROUP, _declared
