@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -86,11 +85,11 @@ def _export(args: argparse.Namespace) -> int:
     from quantizer.conformance.setup.options import Options
     from quantizer.conformance.setup.session import open_session
     from quantizer.conformance.vectors.export import bundle
-    from quantizer.core.files import create_files
+    from quantizer.core.files import create_files, is_taken
     from quantizer.core.vectors import MANIFEST
     from quantizer.ir.formats.npz import zip_bytes
 
-    if _is_taken(args.output):
+    if is_taken(args.output):
         raise CaseError(f"{args.output}: exists already and is not written into. Name a new folder or zip.")
     library = open_session(Options(root=Path.cwd(), specs=tuple(args.op_specs))).library
     targets = {target.id: target for target in _targets(args, library)}
@@ -102,19 +101,6 @@ def _export(args: argparse.Namespace) -> int:
     size = sum(map(len, files.values()))
     sys.stdout.write(f"wrote {args.output}: {counted(len(files), 'file')}, {size / MEGABYTE:.2f} MB; see {MANIFEST}\n")
     return PASSED
-
-
-def _is_taken(output: Path) -> bool:
-    """Return whether *output* holds anything; what a killed export left there, before its last file, is removed."""
-    from quantizer.core.drafts import sweep_unfinished
-    from quantizer.core.files import exists, is_folder
-    from quantizer.core.vectors import DIGESTS
-
-    if not is_folder(output):
-        return exists(output)
-    if not exists(output / DIGESTS):
-        sweep_unfinished(output)
-    return any(files for _, _, files in os.walk(output))
 
 
 def _targets(args: argparse.Namespace, library: Library) -> Iterator[Target]:

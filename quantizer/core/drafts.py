@@ -102,15 +102,28 @@ def sync_folders(folders: Iterable[Path]) -> None:
 
 
 def sweep_unfinished(folder: Path) -> None:
-    """Remove what killed processes left in *folder* of new files: drafts, files linked to a draft, empty folders."""
-    for place, _, _ in os.walk(folder, topdown=False):
-        drafts = [path for paths in _abandoned(Path(place)) for path in paths]
-        known = {_identity(path) for path in drafts if path.suffix == ".draft"}
-        linked = [path for path in Path(place).iterdir() if path not in drafts and _identity(path) in known]
-        for path in [*linked, *drafts]:  # drafts last: they tell which files are linked
+    """Remove what killed processes left in *folder* of new files: drafts, a set that is not whole, empty folders.
+
+    A new file is a link to its draft until its set is whole. So a set is whole where each draft that is left has one.
+    """
+    places = [Path(place) for place, _, _ in os.walk(folder, topdown=False)]
+    sets: dict[str, list[Path]] = {}
+    for paths in (paths for place in places for paths in _abandoned(place)):
+        sets.setdefault(paths[0].name.rsplit(".", 2)[1], []).extend(paths)
+    for paths in sets.values():
+        linked = {path: _links(path) for path in paths}
+        unfinished = () if all(linked.values()) else [file for files in linked.values() for file in files]
+        for path in [*unfinished, *paths]:  # drafts last: they tell which files are linked
             path.unlink(missing_ok=True)
-        if Path(place) != folder and not os.listdir(place):  # noqa: PTH208
-            Path(place).rmdir()
+    for place in places:
+        if place != folder and not os.listdir(place):  # noqa: PTH208
+            place.rmdir()
+
+
+def _links(draft: Path) -> list[Path]:
+    """Return the files beside a draft that are the same file."""
+    known = _identity(draft)
+    return [path for path in draft.parent.iterdir() if path != draft and _identity(path) == known]
 
 
 def _identity(path: Path) -> tuple[int, int]:

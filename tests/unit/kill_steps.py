@@ -21,7 +21,7 @@ from quantizer.conformance.campaign.work import Tally
 from quantizer.conformance.vectors.reading import opened
 from quantizer.core.errors import QuantizerError
 from quantizer.core.facts import Facts, SpecFacts, UnfinishedError
-from quantizer.core.files import create_files, replace_files
+from quantizer.core.files import create_files, is_taken, replace_files
 from quantizer.core.record import CheckRecord, Record
 from quantizer.core.vectors import DIGESTS
 from quantizer.reporting import history
@@ -34,6 +34,7 @@ HISTORIES = ("a history", "a history's end")
 STEPS = 40
 """Steps of SQLite's machine between two of ours."""
 SET = ("a.txt", "b.bin", "c.json")
+NEW_SET = ("a.txt", "below/b.bin", "below/c.bin", "d.json")
 
 
 def _records(word: str) -> list[Record]:
@@ -125,7 +126,7 @@ def prepare(what: str, folder: Path) -> None:
         _run(folder / "run", NEW)
     elif what == "a journal":
         Journal(folder, PLAN).append(Tally(0, PLAN.targets[0]).to_json())
-    elif what not in ("a new file", "an operator", "a bundle"):
+    elif what not in ("a new file", "new files", "an operator", "a bundle"):
         for name in SET if what == "a set" else SET[:1]:
             (folder / name).write_text(OLD)
 
@@ -137,7 +138,10 @@ def write(what: str, folder: Path) -> None:
             replace_files({folder / SET[0]: NEW})
         case "a new file":
             create_files({folder / SET[0]: NEW})
+        case "new files":
+            create_files(dict.fromkeys((folder / name for name in NEW_SET), NEW))
         case "a bundle":
+            os.chdir(folder)
             _command("vectors", "export", "--op", "relu", "--cases", "1", "-o", str(folder / "bundle"))
         case "a set":
             replace_files(dict.fromkeys((folder / name for name in SET), NEW))
@@ -167,6 +171,10 @@ def check(what: str, folder: Path) -> None:
             names = SET if what == "a set" else SET[:1]
             found = [(folder / name).read_text() if (folder / name).exists() else None for name in names]
             assert found[-1] is None or found in ([OLD] * len(names), [NEW] * len(names)), found
+        case "new files":
+            whole = [folder / name for name in NEW_SET if (folder / name).exists()]
+            assert is_taken(folder) == (len(whole) == len(NEW_SET))
+            assert is_taken(folder) or not list(folder.iterdir())
         case "a bundle":
             _check_bundle(folder / "bundle")
         case "a new file":
@@ -205,6 +213,7 @@ def _check_history(file: Path) -> None:
 def _check_bundle(folder: Path) -> None:
     """Fail unless the bundle is whole, or one of other cases can be written in its place."""
     if not (folder / DIGESTS).exists():
+        os.chdir(folder.parent)
         _command("vectors", "export", "--op", "abs", "--cases", "1", "-o", str(folder))
         assert not list(folder.rglob("relu*")), "parts of two bundles"
     with opened(folder):
