@@ -113,6 +113,7 @@ def prepare(what: str, folder: Path) -> None:
     """Put the old content into *folder*, and nothing else."""
     shutil.rmtree(folder)
     folder.mkdir()
+    os.chdir(folder)
     ENDING[:] = [what] if what == HISTORIES[1] else []
     if what in HISTORIES:
         _run(folder / "run", NEW)
@@ -141,7 +142,6 @@ def write(what: str, folder: Path) -> None:
         case "new files":
             create_files(dict.fromkeys((folder / name for name in NEW_SET), NEW))
         case "a bundle":
-            os.chdir(folder)
             _command("vectors", "export", "--op", "relu", "--cases", "1", "-o", str(folder / "bundle"))
         case "a set":
             replace_files(dict.fromkeys((folder / name for name in SET), NEW))
@@ -156,7 +156,6 @@ def write(what: str, folder: Path) -> None:
         case "junit":
             _command("report", "junit", str(folder / "run"), "-o", str(folder / "junit.xml"))
         case "an operator":
-            os.chdir(folder)
             _command("spec", "new", "my_op", "--kind", "elementwise")
         case "a history" | "a history's end":
             _command("report", "history", "add", str(folder / "history"), str(folder / "run"), "--name", NEW)
@@ -213,7 +212,6 @@ def _check_history(file: Path) -> None:
 def _check_bundle(folder: Path) -> None:
     """Fail unless the bundle is whole, or one of other cases can be written in its place."""
     if not (folder / DIGESTS).exists():
-        os.chdir(folder.parent)
         _command("vectors", "export", "--op", "abs", "--cases", "1", "-o", str(folder))
         assert not list(folder.rglob("relu*")), "parts of two bundles"
     with opened(folder):
