@@ -1,4 +1,4 @@
-"""Other data for a plugin under the same parameters: its functions may have seen the data of the case before.
+"""Other data for a plugin under the same parameters, or the same data under others: it may have kept what it saw.
 
 A quantize rule is given samples, and a float forward runs on the data of the case. Neither is given these data.
 """
@@ -18,11 +18,15 @@ SHARE = 0.75
 """Share of the distance from the middle of a tensor that values keep. So all other values move, and ranges are kept."""
 
 
+LARGEST = 1e30
+"""Ends of a calibrated range, at most, that is widened; the smallest is its inverse."""
+
+
 def with_other_data(trial: Trial) -> Trial | None:
     """Return the case with other activations; None if no plugin computes it, or if every activation is constant.
 
     The data of the case choose in which of the CHANGES they differ; in all values, where that change changes nothing.
-    Indices stay.
+    Indices stay. In one case of several the data stay, and the range of the output is another.
     """
     entry = REGISTRY.find(trial.spec.op, "quantized", trial.target.platform.places)
     if entry is None or entry.origin in (BUILT_IN, OVERRIDE):
@@ -33,7 +37,10 @@ def with_other_data(trial: Trial) -> Trial | None:
         for name, values in trial.tensors.items()
         if inputs[name].role == "activation" and inputs[name].kind != "index" and values.numel()
     }
-    chosen = CHANGES[_digest(known.values()) % len(CHANGES)]
+    choice = _digest(known.values()) % (len(CHANGES) + 1)
+    if choice == len(CHANGES) and (other := _under_a_wider_output(trial)) is not None:
+        return other
+    chosen = CHANGES[choice % len(CHANGES)]
     for change in (chosen, CHANGES[0]):
         moved = {name: _changed(values, _step(trial, name), change) for name, values in known.items()}
         if any(not values.equal(known[name]) for name, values in moved.items()):
@@ -42,6 +49,18 @@ def with_other_data(trial: Trial) -> Trial | None:
             other.tensors = {**trial.tensors, **moved}
             return other
     return None
+
+
+def _under_a_wider_output(trial: Trial) -> Trial | None:
+    """Return the same data with wider calibrated outputs; None if none is calibrated, or if parameters are given."""
+    case = trial.case
+    ends = {name: case.ranges[name] for name in trial.spec.outputs if name in case.ranges}
+    wider = {name: (low / SHARE, high / SHARE) for name, (low, high) in ends.items()}
+    if case.data.given or not wider or any(not 1 / LARGEST < max(map(abs, pair)) < LARGEST for pair in wider.values()):
+        return None
+    other = Trial(trial.target, case.but(ranges={**case.ranges, **wider}), trial.engine)
+    other.tensors = dict(trial.tensors)
+    return other
 
 
 def _digest(tensors: Iterable[Tensor]) -> int:
