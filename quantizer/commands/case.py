@@ -154,9 +154,9 @@ def _keep(replay: Replay, args: argparse.Namespace) -> int:
 def _export(trial: Trial, folder: Path) -> int:
     from quantizer.conformance.failures.exported import exported
     from quantizer.conformance.failures.tensors import ARRAYS, DESCRIPTION, arrays, description
-    from quantizer.core.files import create_files
+    from quantizer.core.files import create_files, is_taken
 
-    if folder.exists():
+    if is_taken(folder):
         raise CaseError(f"{folder}: exists already and is not written into. Name a new folder.")
     found = arrays(trial)
     contents: dict[Path, str | list[bytes]] = {

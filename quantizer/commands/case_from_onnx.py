@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from quantizer.commands.model import operands
 from quantizer.commands.requirements import require_onnx
 from quantizer.core.errors import CaseError, UnsupportedError
+from quantizer.core.files import create_files, is_taken
 from quantizer.core.wording import unknown
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
     from quantizer.runtime.onnx_model import load_onnx_graph
 
     require_onnx()
-    if args.output is not None and args.output.exists():
+    if args.output is not None and is_taken(args.output):
         raise CaseError(f"{args.output}: exists already and is not written into. Name a new folder.")
     graph = load_onnx_graph(args.model).with_(name=args.model.stem)
     feeds = _values(graph) if args.data is None else operands(args.data, graph)
@@ -76,8 +77,6 @@ def run(args: argparse.Namespace) -> int:
         failed |= made[0]
         texts += made[1]
     if contents:
-        from quantizer.core.files import create_files
-
         create_files(contents)
     sys.stdout.write("\n".join(texts) + "\n")
     return FAILED if failed else PASSED

@@ -85,11 +85,11 @@ def _export(args: argparse.Namespace) -> int:
     from quantizer.conformance.setup.options import Options
     from quantizer.conformance.setup.session import open_session
     from quantizer.conformance.vectors.export import bundle
-    from quantizer.core.files import create_files, exists
+    from quantizer.core.files import create_files, is_taken
     from quantizer.core.vectors import MANIFEST
     from quantizer.ir.formats.npz import zip_bytes
 
-    if exists(args.output):
+    if is_taken(args.output):
         raise CaseError(f"{args.output}: exists already and is not written into. Name a new folder or zip.")
     library = open_session(Options(root=Path.cwd(), specs=tuple(args.op_specs))).library
     targets = {target.id: target for target in _targets(args, library)}

@@ -101,6 +101,36 @@ def sync_folders(folders: Iterable[Path]) -> None:
                 os.close(handle)
 
 
+def sweep_unfinished(folder: Path) -> None:
+    """Remove what killed processes left in *folder* of new files: drafts, a set that is not whole, empty folders.
+
+    A new file is a link to its draft until its set is whole. So a set is whole where each draft that is left has one.
+    """
+    places = [Path(place) for place, _, _ in os.walk(folder, topdown=False)]
+    sets: dict[str, list[Path]] = {}
+    for paths in (paths for place in places for paths in _abandoned(place)):
+        sets.setdefault(paths[0].name.rsplit(".", 2)[1], []).extend(paths)
+    for paths in sets.values():
+        linked = {path: _links(path) for path in paths}
+        unfinished = () if all(linked.values()) else [file for files in linked.values() for file in files]
+        for path in [*unfinished, *paths]:  # drafts last: they tell which files are linked
+            path.unlink(missing_ok=True)
+    for place in places:
+        if place != folder and not os.listdir(place):  # noqa: PTH208
+            place.rmdir()
+
+
+def _links(draft: Path) -> list[Path]:
+    """Return the files beside a draft that are the same file."""
+    known = _identity(draft)
+    return [path for path in draft.parent.iterdir() if path != draft and _identity(path) == known]
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    found = path.lstat()
+    return found.st_dev, found.st_ino
+
+
 def _status(target: Path) -> os.stat_result | None:
     try:
         return target.stat()
@@ -123,15 +153,18 @@ def _sweep(folder: Path) -> None:
     if folder in _swept or fcntl is None:
         return
     _swept.add(folder)
+    for path in [path for paths in _abandoned(folder) for path in paths]:
+        with contextlib.suppress(OSError):
+            path.unlink()
+
+
+def _abandoned(folder: Path) -> list[list[Path]]:
+    """Return the sets of drafts in *folder* whose processes have ended; none where drafts are not locked."""
     left: dict[str, list[Path]] = {}
-    for entry in os.scandir(folder):
+    for entry in os.scandir(folder) if fcntl is not None else ():
         if (found := _NAME.fullmatch(entry.name)) and entry.is_file(follow_symlinks=False):
             left.setdefault(found["token"], []).append(folder / entry.name)
-    for paths in left.values():
-        if not any(path.suffix == ".draft" and _held(path) for path in paths):
-            for path in paths:
-                with contextlib.suppress(OSError):
-                    path.unlink()
+    return [paths for paths in left.values() if not any(path.suffix == ".draft" and _held(path) for path in paths)]
 
 
 def _held(path: Path) -> bool:

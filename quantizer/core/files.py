@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from quantizer.core.drafts import Draft, new_token, open_draft, sync_folders
+from quantizer.core.drafts import Draft, new_token, open_draft, sweep_unfinished, sync_folders
 from quantizer.core.errors import QuantizerError
 from quantizer.core.wording import shown_path
 
@@ -41,6 +41,17 @@ def is_folder(path: Path) -> bool:
 def exists(path: Path) -> bool:
     """Return whether *path* exists; False for an impossible name."""
     return os.path.exists(path)  # noqa: PTH110
+
+
+def is_taken(path: Path) -> bool:
+    """Return whether *path*, where new files will be written, is a file, or a folder that holds files.
+
+    What a killed process left there of new files is removed.
+    """
+    if not is_folder(path):
+        return exists(path)
+    sweep_unfinished(path)
+    return any(files for _, _, files in os.walk(path))
 
 
 def overwritten(inputs: Iterable[Path], outputs: Iterable[Path]) -> Path | None:

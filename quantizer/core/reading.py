@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -91,6 +92,15 @@ class Readable:
             return json.loads(text)
         except (ValueError, RecursionError) as err:
             raise self.refused(where, f"not JSON: {one_line(err)}: this is not {self.what}") from None
+
+    def toml_of(self, path: Path, where: str = "") -> dict[str, Any]:
+        """Return the tables of the TOML file at *path*; an error, too, for too deep a nesting or too long a number."""
+        where = where or shown_path(path)
+        text = self.text_of(path, where)
+        try:
+            return tomllib.loads(text)
+        except (ValueError, RecursionError) as err:
+            raise self.refused(where, f"not TOML: {one_line(err)}: this is not {self.what}") from None
 
     def lines_of(self, path: Path, where: str = "") -> Iterator[tuple[int, str]]:
         """Yield number and text of each line that is not blank, one at a time; errors as in `opened`."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from importlib.metadata import EntryPoint, entry_points
@@ -380,10 +379,14 @@ def _declared(path: Path, group: str) -> list[EntryPoint] | None:
     """Return the entry points that the checkout's own project file declares; None without such a file."""
     if not path.is_file():
         return None
-    try:
-        project = tomllib.loads(_PROJECT.text_of(path)).get("project", {})
-    except tomllib.TOMLDecodeError as err:
-        raise PluginError(f"{shown_path(path)}: cannot be read: {err}") from None
+    project = _table(_PROJECT.toml_of(path), "project")
     if project.get("name") != DISTRIBUTION:
         return None
-    return [EntryPoint(name, value, group) for name, value in project.get("entry-points", {}).get(group, {}).items()]
+    named = _table(_table(project, "entry-points"), group)
+    return [EntryPoint(name, str(value), group) for name, value in named.items()]
+
+
+def _table(found: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Return a table of *found*; an empty one where there is none, or something else."""
+    table = found.get(name)
+    return table if isinstance(table, dict) else {}

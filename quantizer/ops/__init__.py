@@ -5,11 +5,13 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from types import FunctionType
 from typing import Any, Literal, TypeVar
 
 from torch import Tensor
@@ -329,7 +331,7 @@ def operator(
         if batched and found != "quantized":
             raise PluginError(f"{op}.{found}: batched: must be a quantized function. Leave batched out.")
         where, runs = (
-            BUILT_IN if _is_own(function) else function.__module__,
+            BUILT_IN if _is_built_in(function) else function.__module__,
             of_batches(function) if batched else function,
         )
         for name in platforms:
@@ -351,11 +353,19 @@ def _kind_of(op: str, name: str, platforms: tuple[str | None, ...]) -> FunctionK
     return kind
 
 
-def _is_own(function: Function) -> bool:
-    """Return whether *function* is of a module of this package, by its name and by its file."""
-    code = getattr(function, "__code__", None)
-    own = function.__module__.startswith(f"{__name__}.")
-    return own and code is not None and str(Path(code.co_filename).resolve().parent) == _FOLDER
+def _is_built_in(function: Function) -> bool:
+    """Return whether *function* is of a module of this package, or of one that a room names, in any order of imports.
+
+    Python's table of modules decides, by the namespace in which the function runs; not what the function says.
+    """
+    module = sys.modules.get(str(getattr(function, "__module__", "")))
+    if module is None or type(function) is not FunctionType or function.__globals__ is not vars(module):
+        return False
+    name, file = module.__name__, Path(function.__code__.co_filename).resolve()
+    if name.startswith(f"{__name__}."):
+        return str(file.parent) == _FOLDER
+    origin = getattr(module.__spec__, "origin", None)
+    return origin is not None and file == Path(origin).resolve() and any(name in room.functions for room in rooms())
 
 
 def unwrapped(function: Function) -> Function:
@@ -385,6 +395,7 @@ def _load_room(room: Room) -> None:
                     f"room {room.name}: {module}: cannot be imported: {type(err).__name__}: {err}"
                 ) from err
         for entry in REGISTRY.all():
-            if id(entry) not in before and entry.platform not in room.platforms:
-                own = ", ".join(room.platforms)
-                raise PluginError(f"room {room.name}: {entry}: a room registers for its own platforms only: {own}.")
+            own = id(entry) not in before or (entry.origin == BUILT_IN and entry.function.__module__ in room.functions)
+            if own and entry.platform not in room.platforms:
+                names = ", ".join(room.platforms)
+                raise PluginError(f"room {room.name}: {entry}: a room registers for its own platforms only: {names}.")

@@ -8,8 +8,17 @@ import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.machinery import (
+    BYTECODE_SUFFIXES,
+    EXTENSION_SUFFIXES,
+    SOURCE_SUFFIXES,
+    ExtensionFileLoader,
+    FileFinder,
+    SourceFileLoader,
+    SourcelessFileLoader,
+)
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 
 from quantizer.core.errors import PluginError
 from quantizer.core.wording import shown_path
@@ -23,6 +32,43 @@ _LOADED: dict[str, Plugin] = {}
 """Source -> its plugin: each is loaded once in a process."""
 LAYERS: list[LayerFunction] = []
 """Layer functions of all loaded plugins, in the order of loading; `bridge.connect` gives them to operators."""
+_FOLDERS: set[Path] = set()
+"""Folders of the plugins' files: modules in them are compiled from their sources."""
+
+
+class _FromSource(SourceFileLoader):
+    """Compiles a module from its source, which is what a statement names; a compiled form beside it may be another."""
+
+    def get_code(self, _: str) -> CodeType:
+        """Return the code of the source file."""
+        return self.source_to_code(self.get_data(self.path), self.path)
+
+
+_LOADERS = (
+    (ExtensionFileLoader, EXTENSION_SUFFIXES),
+    (_FromSource, SOURCE_SUFFIXES),
+    (SourcelessFileLoader, BYTECODE_SUFFIXES),
+)
+
+
+def _finder(path: str) -> FileFinder:
+    """Return what finds modules in a folder of plugins; ImportError for other folders, and for installed packages."""
+    place = Path(path)
+    ours = "site-packages" not in place.parts and any(place.is_relative_to(folder) for folder in _FOLDERS)
+    if not (ours and place.is_dir()):
+        raise ImportError(path)
+    return FileFinder(path, *_LOADERS)
+
+
+def _compile_from_source(folder: Path) -> None:
+    """Let Python compile the modules of *folder* and below from their sources, also when they are imported later."""
+    if folder in _FOLDERS:
+        return
+    _FOLDERS.add(folder)
+    if _finder not in sys.path_hooks:
+        sys.path_hooks.insert(0, _finder)
+    for known in [path for path in sys.path_importer_cache if Path(path).is_relative_to(folder)]:
+        del sys.path_importer_cache[known]
 
 
 def load(source: Source) -> Plugin:
@@ -108,7 +154,8 @@ def _import_file(source: FileSource) -> ModuleType:
     if loaded is not None:
         name = f"{name}_{len(_LOADED)}"
     folder = str(path.parent.parent if path.name == "__init__.py" else path.parent)
-    spec = importlib.util.spec_from_file_location(name, path)
+    _compile_from_source(Path(folder))
+    spec = importlib.util.spec_from_file_location(name, path, loader=_FromSource(name, str(path)))
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

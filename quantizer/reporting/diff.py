@@ -218,7 +218,7 @@ def _ratios(old: Record, new: Record, *, elsewhere: bool) -> Iterator[RatioChang
     another processor also differ in their last bits.
     """
     elsewhere = elsewhere or old.isa != new.isa
-    known, checks = old.checks, new.checks
+    known, checks, item = old.checks, new.checks, new.id
     for name in _in_order(tuple(checks)):
         was, now = known.get(name), checks[name]
         if was is None or (was.ratio == now.ratio and name != "accuracy"):
@@ -227,10 +227,13 @@ def _ratios(old: Record, new: Record, *, elsewhere: bool) -> Iterator[RatioChang
             continue
         if not ((was.passed or was.failed) and (now.passed or now.failed)):  # `decided`, inline for speed
             continue
-        errors = (old.metrics.get(ERROR), new.metrics.get(ERROR)) if name == "accuracy" else (None, None)
-        change = RatioChange(new.id, name, worst_ratio(was), worst_ratio(now), *errors)
-        if change.before != change.after or change.grown_lsb:
-            yield change
+        before, after = worst_ratio(was), worst_ratio(now)
+        if name == "accuracy":
+            change = RatioChange(item, name, before, after, old.metrics.get(ERROR), new.metrics.get(ERROR))
+            if before != after or change.grown_lsb:
+                yield change
+        elif before != after:
+            yield RatioChange(item, name, before, after)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -50,10 +50,12 @@ def reasons_to_fail(
     if "new-failure" in fail_on:
         reasons += [_new_failure(change) for change in diff.new_failures]
     if "regression" in fail_on:
+        # A ratio that shrank is none; its error may have grown. Two large runs have a million of both.
         reasons += [
             _regression(change, factor, lsb)
-            for change in (*diff.grown, *diff.shrunk)
-            if _regressed(change, factor) or change.grown_lsb > lsb
+            for changes in (diff.grown, diff.shrunk if lsb < math.inf else ())
+            for change in changes
+            if _regressed(change, factor) or (change.lsb_before is not None and change.grown_lsb > lsb)
         ]
     if "coverage" in fail_on:
         reasons += _coverage(diff)

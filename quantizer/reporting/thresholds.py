@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import configparser
 import math
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,7 +59,7 @@ def _stated(folder: Path) -> dict[str, Mapping[str, object] | None]:
             stated[f"{tox}: [{SECTION}]"] = dict(parser[SECTION]) if SECTION in parser else None
         file = pyproject
         if pyproject.is_file():
-            tools = tomllib.loads(PROJECT.text_of(pyproject, str(pyproject))).get("tool", {})
+            tools = PROJECT.toml_of(pyproject, str(pyproject)).get("tool", {})
             table = tools.get(SECTION) if isinstance(tools, dict) else tools
             if table is not None and not isinstance(table, dict):
                 raise SpecError(f"{pyproject}: {TABLE}: must be a table, got {shown_value(table)}.")

@@ -18,10 +18,12 @@ from quantizer.cli import main
 from quantizer.conformance.campaign.journal import JOURNAL, Journal
 from quantizer.conformance.campaign.plan import Plan
 from quantizer.conformance.campaign.work import Tally
+from quantizer.conformance.vectors.reading import opened
 from quantizer.core.errors import QuantizerError
 from quantizer.core.facts import Facts, SpecFacts, UnfinishedError
-from quantizer.core.files import create_files, replace_files
+from quantizer.core.files import create_files, is_taken, replace_files
 from quantizer.core.record import CheckRecord, Record
+from quantizer.core.vectors import DIGESTS
 from quantizer.reporting import history
 from quantizer.reporting.store import FACTS, RECORDS, SUMMARY, read_run, read_run_facts, write_run
 from quantizer.reporting.tally import summary_of
@@ -32,6 +34,7 @@ HISTORIES = ("a history", "a history's end")
 STEPS = 40
 """Steps of SQLite's machine between two of ours."""
 SET = ("a.txt", "b.bin", "c.json")
+NEW_SET = ("a.txt", "below/b.bin", "below/c.bin", "d.json")
 
 
 def _records(word: str) -> list[Record]:
@@ -110,6 +113,7 @@ def prepare(what: str, folder: Path) -> None:
     """Put the old content into *folder*, and nothing else."""
     shutil.rmtree(folder)
     folder.mkdir()
+    os.chdir(folder)
     ENDING[:] = [what] if what == HISTORIES[1] else []
     if what in HISTORIES:
         _run(folder / "run", NEW)
@@ -123,7 +127,7 @@ def prepare(what: str, folder: Path) -> None:
         _run(folder / "run", NEW)
     elif what == "a journal":
         Journal(folder, PLAN).append(Tally(0, PLAN.targets[0]).to_json())
-    elif what not in ("a new file", "an operator"):
+    elif what not in ("a new file", "new files", "an operator", "a bundle"):
         for name in SET if what == "a set" else SET[:1]:
             (folder / name).write_text(OLD)
 
@@ -135,6 +139,10 @@ def write(what: str, folder: Path) -> None:
             replace_files({folder / SET[0]: NEW})
         case "a new file":
             create_files({folder / SET[0]: NEW})
+        case "new files":
+            create_files(dict.fromkeys((folder / name for name in NEW_SET), NEW))
+        case "a bundle":
+            _command("vectors", "export", "--op", "relu", "--cases", "1", "-o", str(folder / "bundle"))
         case "a set":
             replace_files(dict.fromkeys((folder / name for name in SET), NEW))
         case "a run":
@@ -148,7 +156,6 @@ def write(what: str, folder: Path) -> None:
         case "junit":
             _command("report", "junit", str(folder / "run"), "-o", str(folder / "junit.xml"))
         case "an operator":
-            os.chdir(folder)
             _command("spec", "new", "my_op", "--kind", "elementwise")
         case "a history" | "a history's end":
             _command("report", "history", "add", str(folder / "history"), str(folder / "run"), "--name", NEW)
@@ -163,6 +170,12 @@ def check(what: str, folder: Path) -> None:
             names = SET if what == "a set" else SET[:1]
             found = [(folder / name).read_text() if (folder / name).exists() else None for name in names]
             assert found[-1] is None or found in ([OLD] * len(names), [NEW] * len(names)), found
+        case "new files":
+            whole = [folder / name for name in NEW_SET if (folder / name).exists()]
+            assert is_taken(folder) == (len(whole) == len(NEW_SET))
+            assert is_taken(folder) or not list(folder.iterdir())
+        case "a bundle":
+            _check_bundle(folder / "bundle")
         case "a new file":
             assert not (folder / SET[0]).exists() or (folder / SET[0]).read_text() == NEW
         case "a run" | "a merge":
@@ -194,6 +207,16 @@ def _check_history(file: Path) -> None:
     assert known in ([OLD], [OLD, NEW]), known
     for name in known:
         assert history.of_run(file, name) == history.figures_of(_records(name), {}, {})
+
+
+def _check_bundle(folder: Path) -> None:
+    """Fail unless the bundle is whole, or one of other cases can be written in its place."""
+    if not (folder / DIGESTS).exists():
+        _command("vectors", "export", "--op", "abs", "--cases", "1", "-o", str(folder))
+        assert not list(folder.rglob("relu*")), "parts of two bundles"
+    with opened(folder):
+        pass
+    shutil.rmtree(folder)
 
 
 def _check_run(folder: Path) -> None:

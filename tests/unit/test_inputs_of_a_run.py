@@ -145,6 +145,30 @@ def test_a_compiled_module_of_others_that_was_written_meanwhile_is_removed(seen,
     assert Path(inputs._compiled(str(tmp_path / "lib/numbers_of_others.py"))[1 - form]).exists()
 
 
+def test_a_folder_of_compiled_modules_that_was_moved_into_place_is_emptied(seen, tmp_path):
+    """Its files keep their times: they were made before the run, beside a plugin."""
+    for folder in (tmp_path / "lib", tmp_path / "code/quantizer"):
+        made = tmp_path / "made"
+        made.mkdir()
+        (made / f"numbers_of_others.{TAG}.pyc").write_bytes(b"x")
+        (folder / "__pycache__").rename(tmp_path / f"old of {folder.name}")
+        made.rename(folder / "__pycache__")
+        seen._since = 1 << 63
+        assert seen.sweep() == []
+        assert not list((folder / "__pycache__").iterdir())
+
+
+@pytest.mark.parametrize("name", ["new", "cli"])
+def test_a_compiled_module_that_cannot_be_removed_is_named(seen, tmp_path, monkeypatch, name):
+    path = tmp_path / f"code/quantizer/__pycache__/{name}.{TAG}.pyc"
+    monkeypatch.setattr(seen, "_known", {*seen._known} - {str(path)})
+    path.unlink(missing_ok=True)
+    (path / "below").mkdir(parents=True)
+    monkeypatch.setitem(sys.modules, "cli_of_others", types.SimpleNamespace(__file__=str(path.parents[1] / "cli.py")))
+    (problem,) = seen.sweep()
+    assert problem.startswith(f"{path}: the next process may run what a plugin or an engine wrote there; it cannot be ")
+
+
 def test_a_module_that_is_imported_later_is_compiled_from_its_source(seen, tmp_path, monkeypatch):
     """A plugin may have written its compiled form by then."""
     source = tmp_path / "path/imported_later.py"

@@ -116,6 +116,7 @@ def framed(header, body=b""):
         framed({"model": 0, "arrays": [["O", [1]]]}),
         framed({"model": 0, "arrays": [["<f4", [-1]]]}),
         framed({"model": 0, "arrays": [["<f4,<f4", [1]]]}),
+        framed({"model": 0, "arrays": [["a4", [1]]]}),
         framed({"model": 0, "arrays": [["(2,)<f4", [1]]]}),
         framed({"model": 0, "arrays": [[1, 2, 3]]}),
         framed({"model": 0, "arrays": [["<f4", [4]]]}, b"abc"),
@@ -124,6 +125,7 @@ def framed(header, body=b""):
     ],
     ids=lambda raw: f"{zlib.crc32(raw):08x}",
 )
+@pytest.mark.filterwarnings("error")
 def test_what_is_not_a_message_is_refused_before_it_is_read(raw):
     with pytest.raises(FormatError):
         receive(io.BytesIO(raw))

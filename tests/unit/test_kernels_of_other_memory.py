@@ -11,11 +11,8 @@ from torch import Tensor
 
 from quantizer.core.dtypes import dtype
 from quantizer.numerics.qparams import QParams
-from quantizer.ops import REGISTRY, load_built_ins
+from quantizer.platforms.torch.kernels import matmul, reduce_mean
 
-# Importing a room's module before the built-in functions are loaded would register it as a plugin's.
-load_built_ins()
-MATMUL, REDUCE_MEAN = (REGISTRY.built_in(op, "quantized", "torch_fbgemm").function for op in ("matmul", "reduce_mean"))
 SCALE, FINE = 0.0231617652, 2e-9
 """The scale of operands, and one of outputs that is below the differences of float32 sums in another order."""
 ZERO = 100
@@ -43,7 +40,7 @@ def _cancelling(shape: tuple[int, ...], axis: int) -> Tensor:
 @pytest.mark.parametrize("axes", [(1,), (0, 1)])
 def test_a_mean_of_other_axes_than_the_last(axes: tuple[int, ...]) -> None:
     x, parameters = _cancelling((5, 17, 33), 1), _parameters("x")
-    made, again = (REDUCE_MEAN(v, parameters=parameters, axes=axes, keepdims=True) for v in (x, _turned(x)))
+    made, again = (reduce_mean(v, parameters=parameters, axes=axes, keepdims=True) for v in (x, _turned(x)))
     assert torch.equal(made, again)
     assert made.unique().numel() > 1
 
@@ -51,6 +48,6 @@ def test_a_mean_of_other_axes_than_the_last(axes: tuple[int, ...]) -> None:
 def test_a_product_of_matrices() -> None:
     a, parameters = _cancelling((9, 65), 1), _parameters("a", "b")
     b = torch.cat([a.T[:65]] * 2)
-    made, again = (MATMUL(x, y, parameters=parameters) for x, y in ((a, b), (_turned(a), _turned(b))))
+    made, again = (matmul(x, y, parameters=parameters) for x, y in ((a, b), (_turned(a), _turned(b))))
     assert torch.equal(made, again)
     assert made.unique().numel() > 1

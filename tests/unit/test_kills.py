@@ -60,6 +60,8 @@ WRITERS = [
     "a journal",
     "a new file",
     "an operator",
+    "new files",
+    "a bundle",
 ]
 WRITERS += ["a history", "a history's end"]
 

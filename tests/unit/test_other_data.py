@@ -21,6 +21,41 @@ OPS = ("conv2d", "matmul", "add", "relu", "sigmoid", "softmax", "layer_norm", "m
 CASES = 6
 
 
+KEPT_BY = {
+    "all but a half": lambda x: (x.flatten()[: x.numel() // 2].tolist(),),
+    "the last": lambda x: (x.flatten()[-1:].tolist(),),
+    "all but the last": lambda x: (x.flatten()[:-1].tolist(),),
+    "the sum": lambda x: (int(x.sum()),),
+    "the ends": lambda x: (int(x.min()), int(x.max())),
+    "values in any order": lambda x: (sorted(x.flatten().tolist()),),
+    "a coarser value": lambda x: ((x // 8).float().mean().round(),),
+    "nothing": lambda x: (),
+    "the input alone": lambda x: (x.flatten().tolist(),),
+}
+"""What a cache keeps a result by, besides shape and parameters."""
+
+
+@pytest.mark.parametrize("what", KEPT_BY)
+def test_a_function_that_keeps_results_by_a_part_of_its_data_fails(what):
+    op, kept = "relu", {}
+    own = REGISTRY.find(op, "quantized", ("ideal",))
+
+    def forward(x, *, parameters, **named):
+        out = () if what == "the input alone" else parameters.outputs["y"]
+        key = str((x.shape, parameters.inputs["x"], out, KEPT_BY[what](x)))
+        return kept.setdefault(key, own.function(x, parameters=parameters, **named)).clone()
+
+    entry = dataclasses.replace(own, function=forward, version=(1 << 30,), origin="a plugin")
+    target = next(t for t in SESSION.all_targets(SESSION.library.spec(op)) if t.id == "relu-a8-ideal")
+    with Plugin(op, remembers=False):
+        REGISTRY.entries[op, "quantized", "ideal"] = [entry]
+        trials = (
+            Trial(target, build_case(target, HashChoices(seed, {"data": "random"})), SESSION.engine)
+            for seed in range(100)
+        )
+        assert any(v.failing for trial in trials for v in judge(trial, ("repeat",)))
+
+
 class Plugin:
     """The built-in functions of an operator as a plugin's, which adds 1 to the codes of data that it has not seen."""
 

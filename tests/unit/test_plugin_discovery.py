@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import py_compile
 import subprocess
 import sys
+from importlib.util import cache_from_source
 from pathlib import Path
 from textwrap import dedent
 
@@ -317,6 +319,20 @@ def test_plugins_may_import_each_other(tmp_path):
     plugins = load_plugins([], {})
     assert sorted(str(item.type) for item in loading.LAYERS) == ["OpType.Gemm", "OpType.Silu"]
     assert [plugin.name for plugin in plugins] == ["aipubt_a", "aipubt_b"]
+
+
+@pytest.mark.parametrize("name", ["aipubt_a", "aipubt_b"])
+def test_a_plugin_is_compiled_from_its_source_whatever_lies_beside_it(tmp_path, name):
+    """The statement names the source. A compiled form that names no time of its source counts for ever."""
+    write(tmp_path, "plugin/aipubt_a.py", "import aipubt_b\nX = 1\n")
+    write(tmp_path, "plugin/aipubt_b.py", "X = 1\n")
+    source = tmp_path / f"plugin/{name}.py"
+    other = tmp_path / "other.py"
+    other.write_text("X = 2\n")
+    unchecked = py_compile.PycInvalidationMode.UNCHECKED_HASH
+    py_compile.compile(str(other), cache_from_source(str(source)), invalidation_mode=unchecked)
+    load_plugins([], {})
+    assert sys.modules[name].X == 1
 
 
 def test_two_files_of_one_name_are_two_plugins(tmp_path):

@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 
 from quantizer.cli import main
-from quantizer.core.errors import CaseError, FormatError, QuantizerError, SpecError
+from quantizer.core.errors import CaseError, FormatError, PluginError, QuantizerError, SpecError
 from quantizer.core.reading import Readable, shown_value
 from quantizer.core.record import CheckRecord, Record
+from quantizer.core.rooms import GROUP, _declared
 from quantizer.core.wording import visible
 from quantizer.ir.formats.npz import read_npy, read_npz
 from quantizer.optimize.datasets import read_array
@@ -160,6 +161,19 @@ def test_thresholds_that_python_cannot_read_are_one_error(tmp_path: Path, text: 
     (tmp_path / "pyproject.toml").write_text(text)
     with pytest.raises(SpecError, match=r"pyproject.toml"):
         read_thresholds(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["x = " + "[" * 5000, "x = " + "9" * 5000, "x = ", "[project\n", "\0"])
+def test_the_project_file_of_a_checkout_that_cannot_be_read_is_one_error(tmp_path: Path, text: str) -> None:
+    (tmp_path / "pyproject.toml").write_text(text)
+    with pytest.raises(PluginError, match=r"pyproject.toml: not TOML: "):
+        _declared(tmp_path / "pyproject.toml", GROUP)
+
+
+@pytest.mark.parametrize("text", ["project = 3", "[project]\nname = 'quantizer-conformance'\nentry-points = 3\n"])
+def test_a_project_file_without_entry_points_declares_none(tmp_path: Path, text: str) -> None:
+    (tmp_path / "pyproject.toml").write_text(text)
+    assert not _declared(tmp_path / "pyproject.toml", GROUP)
 
 
 @pytest.mark.parametrize(

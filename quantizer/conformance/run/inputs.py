@@ -76,6 +76,8 @@ class Inputs:
         compiled = [*self._known, *filter(_is_current, others)]
         self._compiled = [path for path in compiled if _is_settled(path)]
         self._since = time.time_ns()
+        self._seen = self._cache_folders()
+        self._caches = {path: _stamp(path) for path in _listed(self._seen, [])}
         self._stamps = self._now()
 
     def changed(self) -> str | None:
@@ -102,17 +104,37 @@ class Inputs:
         config.add_cleanup(lambda: _set_caches(self._prefix, unwritten=before))
         _set_caches(f"{os.sep}{secrets.token_hex(16)}", unwritten=True)
 
-    def sweep(self) -> None:
-        """Remove compiled modules that were written since, and those of ours that were missing or outdated before.
+    def sweep(self) -> list[str]:
+        """Remove compiled modules that were written or moved since, and those of ours that were missing or outdated.
 
-        Any process may have written them, and the next one would run them. Python compiles their sources again.
+        Any process may have written them, and the next one would run them. Python compiles their sources again. Return
+        a sentence for each that cannot be looked at or removed.
         """
+        problems: list[str] = []
+        found = _listed(self._cache_folders(), problems)
+        for path in {path for path in found if self._is_new(path)} | {*self._caches_of_ours()} - self._known:
+            try:
+                Path(path).unlink(missing_ok=True)
+            except OSError as err:
+                problems.append(_left(path, err))
+        return problems
+
+    def _is_new(self, path: str) -> bool:
+        """Return whether a compiled file is not as it was at the start; one that was moved here keeps its times.
+
+        In a folder that was not looked at then, a file is new if it or the folder was written since.
+        """
+        if path in self._caches:
+            return _stamp(path) != self._caches[path]
+        folder = str(Path(path).parent)
+        return folder in self._seen or any(_is_written_since(place, self._since) for place in (path, folder))
+
+    def _cache_folders(self) -> set[str]:
+        """Return the folders in which Python looks for compiled forms: of this package, and of imported modules."""
+        files = [path for path in _modules() if path.endswith(".py")] + _below(self._ours, ".py")
+        sources = {os.path.split(path)[0]: path for path in files}
         with self._usual_caches():
-            folders = {Path(path).parent for module in _modules() for path in _compiled(module)}
-            written = {path for path in _listed(folders) if _is_written_since(path, self._since)}
-            for path in written | {*self._caches_of_ours()} - self._known:
-                with contextlib.suppress(OSError):
-                    Path(path).unlink()
+            return {os.path.split(path)[0] for source in sources.values() for path in _compiled(source)}
 
     def _caches_of_ours(self) -> list[str]:
         """Return the compiled files of this package."""
@@ -177,9 +199,23 @@ def _modules() -> set[str]:
     return {file for file in files if isinstance(file, str) and os.path.isabs(file)}  # noqa: PTH117 - see above
 
 
-def _listed(folders: Iterable[Path]) -> list[str]:
-    """Return the compiled files in *folders*."""
-    return [str(path) for folder in folders for path in folder.glob("*.pyc")]
+def _listed(folders: Iterable[str], problems: list[str]) -> list[str]:
+    """Return the compiled files in *folders*; a folder that cannot be looked at is one of *problems*."""
+    found = []
+    for folder in folders:
+        try:
+            found += [f"{folder}{os.sep}{name}" for name in os.listdir(folder) if name.endswith(".pyc")]  # noqa: PTH208
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as err:
+            problems.append(_left(folder, err))
+    return found
+
+
+def _left(path: str, err: OSError) -> str:
+    """Return a sentence about a compiled file, or a folder of such files, that may be of a plugin or an engine."""
+    reason = (err.strerror or str(err)).lower()
+    return f"{path}: the next process may run what a plugin or an engine wrote there; it cannot be removed: {reason}."
 
 
 def _compiled(source: str) -> tuple[str, ...]:

@@ -140,7 +140,7 @@ def _damages(config: pytest.Config, folder: RunFolder) -> Iterator[str]:
     if (inputs := config.stash.get(INPUTS, None)) is not None:
         if changed := inputs.changed():
             yield f"{changed}: changed while the run was under way."
-        inputs.sweep()
+        yield from inputs.sweep()
 
 
 def _told(run: Run, asked: Options, status: int) -> dict[str, Any]:

@@ -1,10 +1,14 @@
-"""Other data for a plugin under the same parameters: its functions may have seen the data of the case before.
+"""Other data for a plugin under the same parameters, or the same data under others: it may have kept what it saw.
 
 A quantize rule is given samples, and a float forward runs on the data of the case. Neither is given these data.
 """
 
 from __future__ import annotations
 
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+
+import torch
 from torch import Tensor
 
 from quantizer.conformance.trials.trial import Trial
@@ -14,29 +18,106 @@ SHARE = 0.75
 """Share of the distance from the middle of a tensor that values keep. So all other values move, and ranges are kept."""
 
 
+LARGEST = 1e30
+"""Ends of a calibrated range, at most, that is widened; the smallest is its inverse."""
+
+
 def with_other_data(trial: Trial) -> Trial | None:
     """Return the case with other activations; None if no plugin computes it, or if every activation is constant.
 
-    Each value x becomes m + SHARE * (x - m), m the middle of its tensor. Indices stay.
+    The data of the case choose in which of the CHANGES they differ; in all values, where that change changes nothing.
+    Indices stay. In one case of several the data stay, and the range of the output is another.
     """
     entry = REGISTRY.find(trial.spec.op, "quantized", trial.target.platform.places)
     if entry is None or entry.origin in (BUILT_IN, OVERRIDE):
         return None
     inputs = trial.spec.inputs
-    moved = {
-        name: _towards_middle(values)
+    known = {
+        name: values
         for name, values in trial.tensors.items()
         if inputs[name].role == "activation" and inputs[name].kind != "index" and values.numel()
     }
-    if all(values.equal(trial.tensors[name]) for name, values in moved.items()):
+    choice = _digest(known.values()) % (len(CHANGES) + 1)
+    if choice == len(CHANGES) and (other := _under_a_wider_output(trial)) is not None:
+        return other
+    chosen = CHANGES[choice % len(CHANGES)]
+    for change in (chosen, CHANGES[0]):
+        moved = {name: _changed(values, _step(trial, name), change) for name, values in known.items()}
+        if any(not values.equal(known[name]) for name, values in moved.items()):
+            other = Trial(trial.target, trial.case, trial.engine)
+            other.provide(trial.parameters)
+            other.tensors = {**trial.tensors, **moved}
+            return other
+    return None
+
+
+def _under_a_wider_output(trial: Trial) -> Trial | None:
+    """Return the same data with wider calibrated outputs; None if none is calibrated, or if parameters are given."""
+    case = trial.case
+    ends = {name: case.ranges[name] for name in trial.spec.outputs if name in case.ranges}
+    wider = {name: (low / SHARE, high / SHARE) for name, (low, high) in ends.items()}
+    if case.data.given or not wider or any(not 1 / LARGEST < max(map(abs, pair)) < LARGEST for pair in wider.values()):
         return None
-    other = Trial(trial.target, trial.case, trial.engine)
-    other.provide(trial.parameters)
-    other.tensors = {**trial.tensors, **moved}
+    other = Trial(trial.target, case.but(ranges={**case.ranges, **wider}), trial.engine)
+    other.tensors = dict(trial.tensors)
     return other
 
 
-def _towards_middle(values: Tensor) -> Tensor:
+def _digest(tensors: Iterable[Tensor]) -> int:
+    digest = 0
+    for values in tensors:
+        digest = zlib.crc32(values.contiguous().numpy().tobytes(), digest)
+    return digest
+
+
+def _step(trial: Trial, name: str) -> float:
+    """Return the smallest step of an operand's codes; 0 if it has none."""
+    params = trial.parameters.inputs.get(name)
+    return 0.0 if params is None else float(params.scale.min())
+
+
+def _changed(values: Tensor, step: float, change: Change) -> Tensor:
+    made = change(values.flatten(), step).reshape(values.shape)
+    return made if bool(made.isfinite().all()) else values
+
+
+def _towards_middle(values: Tensor, _: float) -> Tensor:
     middle = values.min() / 2 + values.max() / 2
-    moved = middle + SHARE * (values - middle)
-    return moved if bool(moved.isfinite().all()) else values
+    return middle + SHARE * (values - middle)
+
+
+def _after_the_first_half(values: Tensor, step: float) -> Tensor:
+    half = (len(values) + 1) // 2
+    return torch.cat([values[:half], _towards_middle(values, step)[half:]])
+
+
+def _before_the_last(values: Tensor, step: float) -> Tensor:
+    return torch.cat([_towards_middle(values, step)[:-1], values[-1:]])
+
+
+def _in_the_last(values: Tensor, step: float) -> Tensor:
+    return torch.cat([values[:-1], _towards_middle(values, step)[-1:]])
+
+
+def _in_order(values: Tensor, _: float) -> Tensor:
+    return values.flip(0)
+
+
+def _by_one_step(values: Tensor, step: float) -> Tensor:
+    middle = values.min() / 2 + values.max() / 2
+    return values + step * (middle - values).sign()
+
+
+Change = Callable[[Tensor, float], Tensor]
+CHANGES: Sequence[Change] = (
+    _towards_middle,
+    _after_the_first_half,
+    _before_the_last,
+    _in_the_last,
+    _in_order,
+    _by_one_step,
+)
+"""Ways in which other data differ: a function that keeps results by a part of its data is right in some of them alone.
+
+Each is given the values of one tensor in one row, and the step of its codes.
+"""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,6 +27,8 @@ MAX_BODY = 1 << 30
 MAX_AXES = 64
 KINDS = "biufc"
 """The kinds of numpy's numbers."""
+NUMBER = re.compile(r"[<>=|]?[biufc][0-9]{1,2}|bool|u?int[0-9]{1,2}|float[0-9]{2}|complex[0-9]{2,3}")
+"""How a message writes them. numpy reads more words, and warns of some."""
 
 
 @dataclass(frozen=True)
@@ -179,7 +182,7 @@ def _size(item: Any) -> int:
     """Return how many bytes an array takes; FormatError if type or shape is invalid."""
     try:
         kind, shape = item
-        dtype = np.dtype(kind) if isinstance(kind, str) else None
+        dtype = np.dtype(kind) if isinstance(kind, str) and NUMBER.fullmatch(kind) else None
     except (TypeError, ValueError, SyntaxError):
         raise FormatError("a message with an array of no type and shape") from None
     good = isinstance(shape, list) and len(shape) <= MAX_AXES and all(type(n) is int and n >= 0 for n in shape)
