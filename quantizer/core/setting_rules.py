@@ -46,6 +46,7 @@ def setting_problems(
     yield from _activations(platform)
     yield from _boundaries(platform, specs)
     yield from _enclosing(platform, specs)
+    yield from _padded_tiles(platform, specs, own)
 
 
 def _is_symmetric(platform: Platform, scheme: Scheme) -> bool:
@@ -72,7 +73,8 @@ def _signs(platform: Platform, schemes: Sequence[Scheme]) -> Iterator[tuple[Loca
 def _segments(platform: Platform, schemes: Sequence[Scheme]) -> Iterator[tuple[Location, str]]:
     """A kernel finds its segment by a shift: their number is a power of two, and each has at least one code."""
     count = platform.tables.segments
-    wide = [scheme.activation.bits for scheme in schemes if scheme.activation.bits > NARROW_BITS]
+    bits = {scheme.activation.bits for scheme in schemes}
+    wide = [number for number in bits if platform.tables.segments_of(number) is not None]
     if count is None or not wide:
         return
     if count & (count - 1):
@@ -292,6 +294,19 @@ def _enclosing(platform: Platform, specs: Sequence[Spec]) -> Iterator[tuple[Loca
             ("enclosing",),
             "says that the arithmetic is unknown, and tables says that it interpolates. Remove tables.",
         )
+
+
+def _padded_tiles(
+    platform: Platform, specs: Sequence[Spec], schemes: Sequence[Scheme]
+) -> Iterator[tuple[Location, str]]:
+    """A fixed code of the padding in tiles is the input's zero point only where the zero point is fixed, too."""
+    found = next((scheme.name for scheme in schemes if not _is_symmetric(platform, scheme)), None)
+    if found is None:
+        return
+    for op in sorted(platform.padded_tiles.keys() & {spec.op for spec in specs}):
+        if not any("tiled" in defect.checks and defect.concerns(op) for defect in platform.defects):
+            text = f"padding means 0, and the zero points of scheme {found!r} are other codes."
+            yield ("padded_tiles", op), f"{text} Remove the key, or declare a defect with checks: [tiled]."
 
 
 def variants_of(platform: Platform, family: str) -> set[Variant]:
