@@ -19,6 +19,7 @@ from quantizer.core.case import Case, Range
 from quantizer.core.domains import draw_order
 from quantizer.core.platforms import NARROW_BITS
 from quantizer.core.spec import Spec
+from quantizer.core.sum_bits import accumulator_bits, is_narrow
 
 DEPTHS = (65, 96, 100, 128, 130, 160, 192, 256, 257, 320)
 OUTPUTS = (2, 3, 5, 8, 12, 16, 20)
@@ -30,13 +31,14 @@ ROWS = (*BATCHES, "one product", "one product")
 """The cases of a target: whole vectors are several sizes, and each costs little."""
 LONG = (1057, 1100)
 """Terms at which sums of products of the largest 8-bit codes pass the whole numbers of float32."""
-MATRIX, LONG_TIE, CANCELLING, FULL = "matrix", "long tie", "cancelling", "full blocks"
+MATRIX, LONG_TIE, CANCELLING, FULL, LEFT = "matrix", "long tie", "cancelling", "full blocks", "left accumulator"
 OTHER_ROWS = (MATRIX, LONG_TIE, CANCELLING)
 """Further cases of a target.
 
 matrix: more rows and more outputs than a block of a kernel holds, both with a rest. long tie: long sums beside a tie,
 past the whole numbers of float32. cancelling: long sums whose parts are large and cancel, under a multiplier near 1.
-full blocks: whole blocks of weights, all operands at their ends.
+full blocks: whole blocks of weights, all operands at their ends. left accumulator: as few terms as leave it, where
+4,096 do.
 """
 RESTS: Mapping[str, tuple[int, ...]] = {"batch": (17, 20, 24, 33), "outputs": (16, 48, 24, 80), "depth": (8, 16, 33)}
 FAR = 2.0**6
@@ -60,8 +62,20 @@ def cancelling_and_wide(target: Target) -> list[Case]:
     depth = _depth(target.spec)
     if depth is None or not is_ours(target.spec):
         return []
-    kinds = (*OTHER_ROWS, *((FULL,) if beside_blocks(target, depth) else ()))
+    kinds = (*OTHER_ROWS, *((FULL,) if beside_blocks(target, depth) else ()), *((LEFT,) if leaves(target) else ()))
     return [case for kind in kinds if (case := _other(target, depth, kind)) is not None]
+
+
+def leaves(target: Target) -> bool:
+    """Return whether the operator has long sums, and the platform an accumulator that 4,096 of their terms leave."""
+    return _depth(target.spec) is not None and is_narrow(target.platform, target.spec, target.scheme)
+
+
+def _leaving(target: Target) -> int:
+    """Return the terms of largest codes that leave the accumulator, if the zero point is in the middle of its codes."""
+    own, weight = target.scheme.activation.bits, target.weight
+    largest = ((1 << (own - 1)) - 1) * ((1 << ((own if weight is None else weight.bits) - 1)) - 1)
+    return -(-(1 << (accumulator_bits(target.platform, target.scheme) - 1)) // max(largest, 1)) + 1
 
 
 def _depth(spec: Spec) -> str | None:
@@ -100,7 +114,8 @@ def _other(target: Target, depth: str, kind: str) -> Case | None:
     spec, number = target.spec, key(0, target.id, kind)
     if kind == LONG_TIE and not (is_near_sum(target) and target.scheme.activation.bits == NARROW_BITS):
         return None
-    data = {LONG_TIE: "near_ties", CANCELLING: "cancelling", FULL: "accumulator_limit"}.get(kind, "uneven_channels")
+    limit = dict.fromkeys((FULL, LEFT), "accumulator_limit")
+    data = {LONG_TIE: "near_ties", CANCELLING: "cancelling", **limit}.get(kind, "uneven_channels")
     chooser = HashChoices(number, {"data": data, "tiles": "untiled", "activation": "none"})
     batch, outputs = batch_of(spec), _outputs(spec)
     if kind == MATRIX:
@@ -109,6 +124,7 @@ def _other(target: Target, depth: str, kind: str) -> Case | None:
         sizes = {depth: RESTS["depth"], batch: RESTS["batch"], **dict.fromkeys(outputs, RESTS["outputs"])}
     else:
         depths = tuple(beside_blocks(target, depth)[1::3]) if kind == FULL else LONG
+        depths = (_leaving(target),) if kind == LEFT else depths
         sizes = {depth: depths, batch: (1,), **dict.fromkeys(outputs, (2, 3))}
         sizes |= {name: (1,) for name in spec.dims if is_window(spec, name)}
     wanted = {name: of[number // 16**i % len(of)] for i, (name, of) in enumerate(sizes.items()) if name}
