@@ -10,8 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from quantizer.conformance.generation.builder import complete
 from quantizer.conformance.generation.choice_sources import HashChoices
+from quantizer.conformance.generation.datasets import materialise
 from quantizer.conformance.generation.hashing import key
-from quantizer.conformance.generation.near_sums import is_near_sum
+from quantizer.conformance.generation.near_sums import exact_sums, is_near_sum, provided_for
 from quantizer.conformance.generation.ranges import unit_of
 from quantizer.conformance.generation.units import Unit, batch_of, beside_blocks, bound_with, is_ours, is_window
 from quantizer.conformance.target import Target
@@ -41,6 +42,7 @@ full blocks: whole blocks of weights, all operands at their ends. left accumulat
 4,096 do.
 """
 RESTS: Mapping[str, tuple[int, ...]] = {"batch": (17, 20, 24, 33), "outputs": (16, 48, 24, 80), "depth": (8, 16, 33)}
+ATTEMPTS = 16
 FAR = 2.0**6
 """Factor of the output's range for ties past the whole numbers of float32."""
 OF_BLOCKS = 3
@@ -62,8 +64,24 @@ def cancelling_and_wide(target: Target) -> list[Case]:
     depth = _depth(target.spec)
     if depth is None or not is_ours(target.spec):
         return []
-    kinds = (*OTHER_ROWS, *((FULL,) if beside_blocks(target, depth) else ()), *((LEFT,) if leaves(target) else ()))
-    return [case for kind in kinds if (case := _other(target, depth, kind)) is not None]
+    kinds = (*OTHER_ROWS, *((FULL,) if beside_blocks(target, depth) else ()))
+    found = [case for kind in kinds if (case := _other(target, depth, kind)) is not None]
+    return [*found, *_left(target, depth)] if leaves(target) else found
+
+
+def _left(target: Target, depth: str) -> list[Case]:
+    """Return the first case with a sum that leaves the accumulator: a window may lie in padding alone."""
+    for attempt in range(ATTEMPTS):
+        case = _other(target, depth, LEFT, attempt)
+        if case is not None and _is_left(target, case):
+            return [case]
+    return []
+
+
+def _is_left(target: Target, case: Case) -> bool:
+    tensors = {name: values.double().numpy() for name, values in materialise(target, case).items()}
+    limit = 1 << (accumulator_bits(target.platform, target.scheme) - 1)
+    return bool((abs(exact_sums(target, case, tensors, provided_for(target, case, tensors))) > limit).any())
 
 
 def leaves(target: Target) -> bool:
@@ -110,8 +128,8 @@ def _case(target: Target, depth: str, row: int) -> Case | None:
     return complete(target, bound, present, "uneven_channels", number % (1 << 32), chooser)
 
 
-def _other(target: Target, depth: str, kind: str) -> Case | None:
-    spec, number = target.spec, key(0, target.id, kind)
+def _other(target: Target, depth: str, kind: str, attempt: int = 0) -> Case | None:
+    spec, number = target.spec, key(attempt, target.id, kind)
     if kind == LONG_TIE and not (is_near_sum(target) and target.scheme.activation.bits == NARROW_BITS):
         return None
     limit = dict.fromkeys((FULL, LEFT), "accumulator_limit")

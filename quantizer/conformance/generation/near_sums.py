@@ -62,7 +62,7 @@ def solved_near_bias(target: Target, case: Case, name: str, tensors: Mapping[str
     those that the fewest numbers distinguish. A channel without such a number has no bias.
     """
     parameters = provided_for(target, case, {**tensors, name: np.zeros(case.shapes[name])})
-    sums = _sums(target, case, tensors, parameters)
+    sums = exact_sums(target, case, tensors, parameters)
     bound = variables(target.spec, case.shapes, case.attrs)
     axis = channel_axis(target.spec, bound, sums.ndim) or 0
     flat = np.moveaxis(sums, axis, 0).reshape(sums.shape[axis], -1)
@@ -231,7 +231,7 @@ def provided_for(target: Target, case: Case, tensors: Mapping[str, Array]) -> Pa
     return found
 
 
-def _sums(target: Target, case: Case, tensors: Mapping[str, Array], parameters: Parameters) -> Array:
+def exact_sums(target: Target, case: Case, tensors: Mapping[str, Array], parameters: Parameters) -> Array:
     """Return the exact sums without a bias."""
     centred = {}
     for name, values in tensors.items():
