@@ -152,9 +152,16 @@ class TableRule(Model):
     """Operator families whose linspace tables begin at the smallest used code. Restricted codes lack the smallest code
     of their format; these tables do not repeat an entry for it."""
     segments: Annotated[int, Field(ge=2, le=32768)] | None = None
-    """Segments of the table of an activation of more than 8 bits; it has one entry more. None: as in `entries`."""
+    """Segments of the table of an activation of more than `full_bits` bits; it has one entry more. None: as in
+    `entries`."""
+    full_bits: Annotated[int, Field(ge=1, le=16)] = NARROW_BITS
+    """Where tables have segments: activations of so many bits, or fewer, keep a table as in `entries`."""
     interpolation: Literal["down", "half_up"] = "down"
     """How a value between two entries is rounded."""
+
+    def segments_of(self, bits: int) -> int | None:
+        """Return the segments of the table of an activation of *bits* bits; None: its table is as in `entries`."""
+        return self.segments if bits > self.full_bits else None
 
 
 class Choice(Model):

@@ -9,12 +9,10 @@ from quantizer.core.platforms import NARROW_BITS, Platform, TableRule
 from quantizer.core.rooms import room_of
 from quantizer.core.schemes import Scheme
 from quantizer.core.spec import Spec
+from quantizer.core.sum_bits import accumulator_bits, bits_of_sum
 from quantizer.core.variants import Variant
 from quantizer.core.yaml_source import Location
 
-SUM_BITS = 12
-"""Bits that a sum needs beyond one of its products: room for 4,096 terms, or for 4,096 terms of half the size and a
-bias."""
 UNIFIED_BITS = 15
 """Bits of multipliers under one shift."""
 INTEGER_BITS: Mapping[Variant, int] = {
@@ -46,6 +44,7 @@ def setting_problems(
     yield from _activations(platform)
     yield from _boundaries(platform, specs)
     yield from _enclosing(platform, specs)
+    yield from _padded_tiles(platform, specs, own)
 
 
 def _is_symmetric(platform: Platform, scheme: Scheme) -> bool:
@@ -72,7 +71,8 @@ def _signs(platform: Platform, schemes: Sequence[Scheme]) -> Iterator[tuple[Loca
 def _segments(platform: Platform, schemes: Sequence[Scheme]) -> Iterator[tuple[Location, str]]:
     """A kernel finds its segment by a shift: their number is a power of two, and each has at least one code."""
     count = platform.tables.segments
-    wide = [scheme.activation.bits for scheme in schemes if scheme.activation.bits > NARROW_BITS]
+    bits = {scheme.activation.bits for scheme in schemes}
+    wide = [number for number in bits if platform.tables.segments_of(number) is not None]
     if count is None or not wide:
         return
     if count & (count - 1):
@@ -171,8 +171,8 @@ def _room_for_sums(
             fits = (scheme.weight is not None) == spec.has_weights or scheme.grid == "blocks"
             if not fits or (families is not None and spec.quantization.family not in families):
                 continue
-            bits = scheme.activation.accumulator_bits if rule.bits == "scheme" else rule.bits
-            needed = _bits_of_sum(platform, spec, scheme)
+            bits = accumulator_bits(platform, scheme)
+            needed = bits_of_sum(platform, spec, scheme)
             if bits < needed:
                 text = f"{spec.op} under {scheme.name!r} needs {needed} bits for 4,096 products and a bias, got {bits}."
                 others = "saturate" if squares else "wrap or saturate"  # a sum of squares that wraps has no root
@@ -208,9 +208,8 @@ def _factor(platform: Platform, spec: Spec, scheme: Scheme, variant: Variant) ->
     """Return the bits of the multiplied number: a sum in its accumulator, or a widened operand."""
     rule, part = platform.accumulator, scheme.activation
     if spec.error_model.kind == "bilinear":
-        needed = _bits_of_sum(platform, spec, scheme)
-        declared = part.accumulator_bits if rule.bits == "scheme" else rule.bits
-        return min(needed, declared) if rule.overflow in ("wrap", "saturate") else needed
+        needed = bits_of_sum(platform, spec, scheme)
+        return min(needed, accumulator_bits(platform, scheme)) if rule.overflow in ("wrap", "saturate") else needed
     if len(spec.activations) < 2:
         return None
     shift = platform.multiplier.places(part.bits) if variant == "q31_double" else 0
@@ -225,17 +224,6 @@ def _multiplier_bits(platform: Platform, scheme: Scheme, variant: Variant) -> in
     rule = platform.multiplier
     own = scheme.activation.bits if rule.bits == "activation" else rule.bits
     return min(INTEGER_BITS[variant], own, rule.max_bits)
-
-
-def _bits_of_sum(platform: Platform, spec: Spec, scheme: Scheme) -> int:
-    """Return the bits that a signed sum of 4,096 products of centred codes needs, or the bias, if it is wider."""
-    part, own = scheme.activation, scheme.weight
-    centred = part.bits + (part.symmetry == "asymmetric")
-    if own is None:
-        return 2 * centred + SUM_BITS
-    weight = platform.weight_bits.get(spec.quantization.family, own.bits) + (own.symmetry == "asymmetric")
-    biased = any(item.role == "bias" for item in spec.inputs.values())
-    return max(centred + weight + SUM_BITS, own.bias_bits if biased else 0)
 
 
 def _boundaries(platform: Platform, specs: Sequence[Spec]) -> Iterator[tuple[Location, str]]:
@@ -292,6 +280,19 @@ def _enclosing(platform: Platform, specs: Sequence[Spec]) -> Iterator[tuple[Loca
             ("enclosing",),
             "says that the arithmetic is unknown, and tables says that it interpolates. Remove tables.",
         )
+
+
+def _padded_tiles(
+    platform: Platform, specs: Sequence[Spec], schemes: Sequence[Scheme]
+) -> Iterator[tuple[Location, str]]:
+    """A fixed code of the padding in tiles is the input's zero point only where the zero point is fixed, too."""
+    found = next((scheme.name for scheme in schemes if not _is_symmetric(platform, scheme)), None)
+    if found is None:
+        return
+    for op in sorted(platform.padded_tiles.keys() & {spec.op for spec in specs}):
+        if not any("tiled" in defect.checks and defect.concerns(op) for defect in platform.defects):
+            text = f"padding means 0, and the zero points of scheme {found!r} are other codes."
+            yield ("padded_tiles", op), f"{text} Remove the key, or declare a defect with checks: [tiled]."
 
 
 def variants_of(platform: Platform, family: str) -> set[Variant]:

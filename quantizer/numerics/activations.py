@@ -52,7 +52,8 @@ def activate_codes(codes: Tensor, output: QParams, name: str, parameters: Parame
         )
         return codes.clamp(zero, top)
     platform, rescale = parameters.platform, parameters.rescale
-    if (limit := platform.limit(None if rescale is None else rescale.variant)) is not None:
+    variant = parameters.variant or (None if rescale is None else rescale.variant)
+    if (limit := platform.limit(variant)) is not None:
         top = int(quantize(torch.tensor(float(SIX)), output, limit))
     else:
         top = round_scalar(Fraction(SIX) / Fraction(float(output.scale)), platform.rounding) + zero

@@ -295,6 +295,7 @@ def default_parameters(request: Request) -> Parameters:
         constants=constants,
         rescale=ratio,
         activation=request.activation,
+        variant=request.variant,
         fused=request.fused(next(iter(outputs))),
         accumulator_bits=request.scheme.activation.accumulator_bits if bits == "scheme" else bits,
         stages=stage_params(

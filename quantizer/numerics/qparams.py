@@ -230,6 +230,8 @@ class Parameters:
     accumulator_bits: int = 64
     activation: str = "none"
     """The fused activation."""
+    variant: Variant | None = None
+    """The requantization that the platform declares for the case. A rule without a multiplier has one, too."""
     fused: Slope | Bounds | None = None
     """The numbers of an activation that works on the sum."""
     stages: Mapping[str, QParams] = field(default_factory=dict)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from quantizer.core.errors import GraphError
-from quantizer.core.platforms import NARROW_BITS, RoundingMode
+from quantizer.core.platforms import RoundingMode
 from quantizer.numerics.parameters import Request, default_parameters
 from quantizer.numerics.pinned import pinned
 from quantizer.numerics.qparams import Parameters, QParams, Table
@@ -94,8 +94,8 @@ def tabulated(request: Request, f: Function) -> Parameters:
     parameters = default_parameters(request)
     (x,), (y,) = parameters.inputs.values(), parameters.outputs.values()
     rule, before = request.platform.tables, request.platform.quantizer.zero_point == "before"
-    if rule.segments is not None and request.scheme.activation.bits > NARROW_BITS:
-        entries = segment_ends(f, x, y, rule.segments, request.platform.rounding, before=before)
+    if (segments := rule.segments_of(request.scheme.activation.bits)) is not None:
+        entries = segment_ends(f, x, y, segments, request.platform.rounding, before=before)
         table = replace(entries, interpolation=rule.interpolation)
     elif rule.entries == "full":
         float32 = rule.arithmetic == "float32"

@@ -37,6 +37,8 @@ PAIRS = [
     ("where", "random", WIDENED, {"bits": 8}),
     # Without steps, the float32 inverse of the scale multiplies.
     ("quantize", "near_ties", STEPLESS, {"bits": 16}),
+    # Segments of 8 codes each, also for codes of 8 bits.
+    ("sigmoid", "random", {"tables": {"segments": 32, "full_bits": 7, "interpolation": "half_up"}}, {"bits": 8}),
     # Restricted codes lack the smallest code of their format; a table may repeat an entry for it.
     ("cosine", "random", SPREAD, {"bits": 8, "symmetry": "symmetric", "range": "restricted"}),
 ]

@@ -153,3 +153,14 @@ def test_a_copy_without_the_defects_of_its_original_is_told_which_it_lacks(tmp_p
     (problem,) = platform_problems(["my_compass"], [tmp_path])
     assert "my_compass.yaml: sigmoid-a16-my_compass: parameters: " in problem
     assert re.search(r"\. compass declares defects of it: \w+(, \w+)*\. Keep its `defects`\.$", problem), problem
+
+
+def test_a_copy_shows_the_defects_that_it_left_out_in_their_stored_cases(tmp_path):
+    file = copied(tmp_path, "torch_fbgemm")
+    content = yaml.safe_load(file.read_text(encoding="utf-8"))
+    del content["defects"]
+    changed = {**content, "functions": "torch_fbgemm", "ops": ["leaky_relu", "fully_connected"]}
+    file.write_text(yaml.safe_dump(changed), encoding="utf-8")
+    problems = [*platform_problems(["my_torch_fbgemm"], [tmp_path])]
+    said = "add: tiled fails in the case of defect whole_vectors of torch_fbgemm. Keep its `defects`."
+    assert any(problem.endswith(said) for problem in problems), problems

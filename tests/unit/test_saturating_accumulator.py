@@ -6,13 +6,17 @@ from pathlib import Path
 import pytest
 import torch
 
+from quantizer.conformance.checks.accumulators import leaves_accumulator
 from quantizer.conformance.generation.builder import build_case
 from quantizer.conformance.generation.choice_sources import HashChoices
+from quantizer.conformance.generation.deep import cancelling_and_wide, leaves
 from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.judging.judge import judge
+from quantizer.conformance.judging.recorder import LEFT, Recorder
 from quantizer.conformance.setup.options import Options
 from quantizer.conformance.setup.session import open_session
 from quantizer.conformance.trials.trial import Trial
+from quantizer.core.record import Record
 from quantizer.ops import REGISTRY
 
 SESSION = open_session(Options(root=Path.cwd()))
@@ -55,6 +59,28 @@ def test_a_kernel_that_does_not_saturate_is_found(op: str):
     function = REGISTRY.find(op, "quantized", "ideal").function
     with REGISTRY.overridden(op, "quantized", without_saturation(function), "ideal"):
         assert any(v.failing for v in verdicts(op))
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_a_case_leaves_an_accumulator_of_24_bits(op: str):
+    for target in targets(op, 24):
+        last = Trial(target, cancelling_and_wide(target)[-1], SESSION.engine)
+        assert leaves_accumulator(last)
+        recorder = Recorder(Record("item", op, "cases", "passed"))
+        recorder.add(last, judge(last))
+        assert LEFT in recorder.coverage
+        assert LEFT not in recorder.record("passed", {LEFT}).gaps
+
+
+def test_an_accumulator_that_no_case_leaves_is_a_gap():
+    """An operator of the user's own has no case that is made for it: its record says what is not judged."""
+    (target,) = targets("matmul", 24)
+    assert leaves(target) and not any(leaves(wide) for wide in targets("matmul", 32))
+    case = build_case(target, HashChoices(key(0, target.id), {"data": "random"}))
+    recorder = Recorder(Record("item", "matmul", "cases", "passed"))
+    trial = Trial(target, case, SESSION.engine)
+    recorder.add(trial, judge(trial))
+    assert LEFT in recorder.record("passed", {LEFT}).gaps
 
 
 def saturating_matmul(order: int):

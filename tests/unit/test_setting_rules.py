@@ -127,6 +127,16 @@ def linted(folder: Path, **keys: str) -> list[str]:
             "absorbs_zero_point.0",
             "conv2d: a bias in float32 is a product of steps. Write parameters: {scale: float32_steps}",
         ),
+        (
+            {"padded_tiles": "{conv2d: 0}"},
+            "padded_tiles.conv2d",
+            "padding means 0, and the zero points of scheme 'w8a8' are other codes. Remove the key, or declare a defect",
+        ),
+        (
+            {"tables": "{segments: 512, full_bits: 7}"},
+            "tables.segments",
+            "512 segments of 256 codes (8 bits): a segment has one code at least. Write 256 at most.",
+        ),
     ],
 )
 def test_lint_refuses_settings_that_contradict_each_other(tmp_path: Path, keys: dict[str, str], place: str, said: str):
@@ -139,6 +149,8 @@ def test_lint_accepts_what_the_messages_say_to_write(tmp_path: Path):
     assert linted(tmp_path) == []
     assert linted(tmp_path, parameters="{activation_sign: by_range}", schemes="[w8a8s, a8s]") == []
     assert linted(tmp_path, schemes="[w16a16, a16]", tables="{segments: 64}") == []
+    assert linted(tmp_path, tables="{segments: 32, full_bits: 7}") == []
+    assert linted(tmp_path, schemes="[w8a8s, a8s]", padded_tiles="{conv2d: 0}") == []
     assert linted(tmp_path, accumulator="{bits: 32, overflow: forbidden}") == []
     wraps = {"accumulator": "{bits: 32, overflow: wrap}", "requantize": "{default: q31_single}", "multiplier": "{}"}
     assert linted(tmp_path, ops="[matmul]", schemes="[a16]", **wraps) == []

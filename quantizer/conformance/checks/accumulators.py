@@ -8,10 +8,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantizer.conformance.trials.trial import Trial
+from quantizer.core.sum_bits import accumulator_bits, is_narrow
 from quantizer.core.verdict import Verdict, Worst, failure
 
 Array = NDArray[Any]
 CHECK = "arithmetic"
+
+
+def leaves_accumulator(trial: Trial) -> bool:
+    """Return whether a sum of the case leaves the accumulator, where sums of the operator can."""
+    target = trial.target
+    if not is_narrow(target.platform, target.spec, target.scheme):
+        return False
+    limit = 2.0 ** (accumulator_bits(target.platform, target.scheme) - 1)
+    return bool((trial.sums >= limit).any() or (trial.sums < -limit).any())
 
 
 def held_sums(trial: Trial, acc: Array, magnitude: Array) -> tuple[Array, Array, Verdict | None]:
@@ -21,7 +31,7 @@ def held_sums(trial: Trial, acc: Array, magnitude: Array) -> tuple[Array, Array,
     positive terms come first, most where they come last. A sum that is cut once at its end lies between.
     """
     rule = trial.target.platform.accumulator
-    bits = trial.target.scheme.activation.accumulator_bits if rule.bits == "scheme" else rule.bits
+    bits = accumulator_bits(trial.target.platform, trial.target.scheme)
     limit = 2.0 ** (bits - 1)
     if rule.overflow == "unbounded" or not acc.size or float(magnitude.max()) < limit:
         return acc, acc, None

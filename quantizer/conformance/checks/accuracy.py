@@ -22,6 +22,7 @@ from quantizer.conformance.trials.declared import as_declared
 from quantizer.conformance.trials.elements import judge_reals
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.platforms import RoundingMode
+from quantizer.core.sum_bits import accumulator_bits
 from quantizer.core.verdict import UNJUDGED, Verdict, Worst, failure, inconclusive
 from quantizer.numerics.activations import LIMITS
 
@@ -127,8 +128,7 @@ def _with_limit(trial: Trial, inner: Interval, allowed: Interval) -> Interval:
 
 def _limit_error(trial: Trial) -> float:
     """Return the float32 error, in codes, of quantizing the limit of a fused activation: a tie may go either way."""
-    rescale, most = trial.parameters.rescale, trial.limits[1]
-    rule = trial.target.platform.limit(None if rescale is None else rescale.variant)
+    rule, most = trial.target.platform.limit(trial.variant), trial.limits[1]
     if trial.case.activation == "none" or rule is None or rule.operation == "exact" or not math.isfinite(most):
         return 0.0
     return FLOAT32_UNIT * (most / float(trial.output.scale) + abs(int(trial.output.zero_point)))
@@ -143,7 +143,7 @@ def _leaves_accumulator(trial: Trial) -> bool:
     kind = trial.spec.error_model.kind
     if rule.overflow not in ("wrap", "saturate") or kind not in ("bilinear", "euclidean"):
         return False
-    bits = trial.target.scheme.activation.accumulator_bits if rule.bits == "scheme" else rule.bits
+    bits = accumulator_bits(trial.target.platform, trial.target.scheme)
     magnitude = sums_of_squares(trial) if kind == "euclidean" else trial.sum_magnitudes
     if rescale is not None and rescale.variant in DECLARED and DECLARED[rescale.variant].wraps:
         magnitude = magnitude * np.exp2(np.maximum(31.0 - trial.per_channel(rescale.shift), 0.0))

@@ -8,17 +8,17 @@ from collections.abc import Mapping
 import numpy as np
 from torch import Tensor
 
+from quantizer.conformance.asking import entries_of, grid_of, ratio_of
 from quantizer.conformance.checks.multiplier_rules import equal
 from quantizer.conformance.checks.replayed_stages import judged
 from quantizer.conformance.checks.window_sums import mean_counts, window_sums
-from quantizer.conformance.oracle import Array, Asked, Entries, Grid, Ratio
+from quantizer.conformance.oracle import Array, Asked
 from quantizer.conformance.trials.finding import Finding
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.errors import GraphError
 from quantizer.core.rooms import Oracle, loaded, oracle_of
 from quantizer.core.shapes import channel_axis
 from quantizer.core.verdict import Verdict
-from quantizer.numerics.qparams import QParams
 
 DIVIDED = ("mean", "linear")
 """Error models of operators that add codes along axes or windows."""
@@ -73,8 +73,7 @@ def _oracle(trial: Trial) -> Oracle | None:
 
 def asked(trial: Trial, codes: Mapping[str, Tensor]) -> Asked:
     """Return the input of an oracle: grids and numbers of *trial*, and these *codes* of its operands."""
-    parameters, rescale = trial.parameters, trial.parameters.rescale
-    tables = parameters.tables.items()
+    parameters = trial.parameters
     return Asked(
         trial.spec.op,
         trial.spec.quantization.family,
@@ -84,12 +83,10 @@ def asked(trial: Trial, codes: Mapping[str, Tensor]) -> Asked:
         trial.bound,
         trial.output_shape,
         {name: held.numpy() for name, held in codes.items()},
-        {name: _grid(trial.qparams(name)) for name in trial.tensors if trial.spec.inputs[name].kind != "real"},
-        _grid(trial.output),
-        None
-        if rescale is None
-        else Ratio(rescale.mantissa.numpy(), rescale.shift.numpy(), rescale.divisor, rescale.factors),
-        {name: Entries(held.entries.numpy(), held.first, held.step, held.unit) for name, held in tables},
+        {name: grid_of(trial.qparams(name)) for name in trial.tensors if trial.spec.inputs[name].kind != "real"},
+        grid_of(trial.output),
+        ratio_of(parameters),
+        entries_of(parameters),
         parameters.numbers,
         None if trial.spec.error_model.axis is None else trial.axis,
         _channels(trial),
@@ -109,7 +106,3 @@ def _added(trial: Trial) -> tuple[Array, Array] | None:
         return None
     terms = mean_counts(trial) if trial.spec.error_model.kind in DIVIDED else None
     return sums, np.ones(sums.shape, np.int64) if terms is None else terms
-
-
-def _grid(params: QParams) -> Grid:
-    return Grid(params.scale.numpy(), params.zero_point.numpy(), params.qmin, params.qmax)

@@ -19,7 +19,7 @@ from quantizer.conformance.checks.step_tables import step_codes
 from quantizer.conformance.expected.norms import inverse_roots
 from quantizer.conformance.trials.finding import Finding
 from quantizer.conformance.trials.trial import Trial
-from quantizer.core.platforms import NARROW_BITS, RoundingMode
+from quantizer.core.platforms import RoundingMode
 from quantizer.numerics.qparams import Table
 
 Array = NDArray[Any]
@@ -169,11 +169,11 @@ def _entries_at(trial: Trial, name: str, table: Table, places: Array) -> tuple[A
 def _layout(trial: Trial, name: str, table: Table) -> Iterator[Finding]:
     """Judge the layout of an interpolated table: the declared number of segments and rounding between entries."""
     rule, bits = trial.target.platform.tables, trial.target.scheme.activation.bits
-    if rule.segments is None or bits <= NARROW_BITS or name in OF_UNITS:
+    if (segments := rule.segments_of(bits)) is None or name in OF_UNITS:
         return
-    step = (1 << bits) // rule.segments
+    step = (1 << bits) // segments
     signed = next(iter(trial.parameters.inputs.values())).dtype.kind == "int"
-    wanted = (rule.segments + 1, -(1 << (bits - 1)) if signed else 0, step, rule.interpolation)
+    wanted = (segments + 1, -(1 << (bits - 1)) if signed else 0, step, rule.interpolation)
     got = (table.entries.numel(), table.first, table.step, table.interpolation)
     text = "entries, first code, step and interpolation of the platform's tables"
     yield Finding(f"table {name}", 0.0 if got == wanted else math.inf, f"{wanted}", f"{got}", text)

@@ -10,8 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from quantizer.conformance.generation.builder import complete
 from quantizer.conformance.generation.choice_sources import HashChoices
+from quantizer.conformance.generation.datasets import materialise
 from quantizer.conformance.generation.hashing import key
-from quantizer.conformance.generation.near_sums import is_near_sum
+from quantizer.conformance.generation.near_sums import exact_sums, is_near_sum, provided_for
 from quantizer.conformance.generation.ranges import unit_of
 from quantizer.conformance.generation.units import Unit, batch_of, beside_blocks, bound_with, is_ours, is_window
 from quantizer.conformance.target import Target
@@ -19,6 +20,7 @@ from quantizer.core.case import Case, Range
 from quantizer.core.domains import draw_order
 from quantizer.core.platforms import NARROW_BITS
 from quantizer.core.spec import Spec
+from quantizer.core.sum_bits import accumulator_bits, is_narrow
 
 DEPTHS = (65, 96, 100, 128, 130, 160, 192, 256, 257, 320)
 OUTPUTS = (2, 3, 5, 8, 12, 16, 20)
@@ -30,15 +32,17 @@ ROWS = (*BATCHES, "one product", "one product")
 """The cases of a target: whole vectors are several sizes, and each costs little."""
 LONG = (1057, 1100)
 """Terms at which sums of products of the largest 8-bit codes pass the whole numbers of float32."""
-MATRIX, LONG_TIE, CANCELLING, FULL = "matrix", "long tie", "cancelling", "full blocks"
+MATRIX, LONG_TIE, CANCELLING, FULL, LEFT = "matrix", "long tie", "cancelling", "full blocks", "left accumulator"
 OTHER_ROWS = (MATRIX, LONG_TIE, CANCELLING)
 """Further cases of a target.
 
 matrix: more rows and more outputs than a block of a kernel holds, both with a rest. long tie: long sums beside a tie,
 past the whole numbers of float32. cancelling: long sums whose parts are large and cancel, under a multiplier near 1.
-full blocks: whole blocks of weights, all operands at their ends.
+full blocks: whole blocks of weights, all operands at their ends. left accumulator: as few terms as leave it, where
+4,096 do.
 """
 RESTS: Mapping[str, tuple[int, ...]] = {"batch": (17, 20, 24, 33), "outputs": (16, 48, 24, 80), "depth": (8, 16, 33)}
+ATTEMPTS = 16
 FAR = 2.0**6
 """Factor of the output's range for ties past the whole numbers of float32."""
 OF_BLOCKS = 3
@@ -61,7 +65,35 @@ def cancelling_and_wide(target: Target) -> list[Case]:
     if depth is None or not is_ours(target.spec):
         return []
     kinds = (*OTHER_ROWS, *((FULL,) if beside_blocks(target, depth) else ()))
-    return [case for kind in kinds if (case := _other(target, depth, kind)) is not None]
+    found = [case for kind in kinds if (case := _other(target, depth, kind)) is not None]
+    return [*found, *_left(target, depth)] if leaves(target) else found
+
+
+def _left(target: Target, depth: str) -> list[Case]:
+    """Return the first case with a sum that leaves the accumulator: a window may lie in padding alone."""
+    for attempt in range(ATTEMPTS):
+        case = _other(target, depth, LEFT, attempt)
+        if case is not None and _is_left(target, case):
+            return [case]
+    return []
+
+
+def _is_left(target: Target, case: Case) -> bool:
+    tensors = {name: values.double().numpy() for name, values in materialise(target, case).items()}
+    limit = 1 << (accumulator_bits(target.platform, target.scheme) - 1)
+    return bool((abs(exact_sums(target, case, tensors, provided_for(target, case, tensors))) > limit).any())
+
+
+def leaves(target: Target) -> bool:
+    """Return whether the operator has long sums, and the platform an accumulator that 4,096 of their terms leave."""
+    return _depth(target.spec) is not None and is_narrow(target.platform, target.spec, target.scheme)
+
+
+def _leaving(target: Target) -> int:
+    """Return the terms of largest codes that leave the accumulator, if the zero point is in the middle of its codes."""
+    own, weight = target.scheme.activation.bits, target.weight
+    largest = ((1 << (own - 1)) - 1) * ((1 << ((own if weight is None else weight.bits) - 1)) - 1)
+    return -(-(1 << (accumulator_bits(target.platform, target.scheme) - 1)) // max(largest, 1)) + 1
 
 
 def _depth(spec: Spec) -> str | None:
@@ -96,11 +128,12 @@ def _case(target: Target, depth: str, row: int) -> Case | None:
     return complete(target, bound, present, "uneven_channels", number % (1 << 32), chooser)
 
 
-def _other(target: Target, depth: str, kind: str) -> Case | None:
-    spec, number = target.spec, key(0, target.id, kind)
+def _other(target: Target, depth: str, kind: str, attempt: int = 0) -> Case | None:
+    spec, number = target.spec, key(attempt, target.id, kind)
     if kind == LONG_TIE and not (is_near_sum(target) and target.scheme.activation.bits == NARROW_BITS):
         return None
-    data = {LONG_TIE: "near_ties", CANCELLING: "cancelling", FULL: "accumulator_limit"}.get(kind, "uneven_channels")
+    limit = dict.fromkeys((FULL, LEFT), "accumulator_limit")
+    data = {LONG_TIE: "near_ties", CANCELLING: "cancelling", **limit}.get(kind, "uneven_channels")
     chooser = HashChoices(number, {"data": data, "tiles": "untiled", "activation": "none"})
     batch, outputs = batch_of(spec), _outputs(spec)
     if kind == MATRIX:
@@ -109,6 +142,7 @@ def _other(target: Target, depth: str, kind: str) -> Case | None:
         sizes = {depth: RESTS["depth"], batch: RESTS["batch"], **dict.fromkeys(outputs, RESTS["outputs"])}
     else:
         depths = tuple(beside_blocks(target, depth)[1::3]) if kind == FULL else LONG
+        depths = (_leaving(target),) if kind == LEFT else depths
         sizes = {depth: depths, batch: (1,), **dict.fromkeys(outputs, (2, 3))}
         sizes |= {name: (1,) for name in spec.dims if is_window(spec, name)}
     wanted = {name: of[number // 16**i % len(of)] for i, (name, of) in enumerate(sizes.items()) if name}

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from quantizer.conformance.generation.hashing import key
+from quantizer.conformance.generation.room_sums import beside_steps, has_oracle, has_own_rule
 from quantizer.conformance.target import Target
 from quantizer.core.case import Case
 from quantizer.core.shapes import channel_axis, variables
@@ -32,11 +33,11 @@ BESIDE = (-1, 0, 1, 2)
 def is_near_sum(target: Target) -> bool:
     """Return whether a bias can place the operator's sums next to a tie: products with weights and a bias on one grid.
 
-    Not where the platform has its own integer function, because its sums may have another unit.
+    Not where the platform has its own integer function, because its sums may have another unit, and no oracle that
+    could be asked.
     """
     roles = [item.role for item in target.spec.inputs.values()]
-    own = REGISTRY.built_in(target.spec.op, "quantized", target.platform.places)
-    if own is not None and own.platform is not None:  # the platform has its own forward, with its own numbers
+    if has_own_rule(target) and not has_oracle(target):
         return False
     if target.scheme.grid != "uniform":  # no single unit of the sum brings it next to a tie
         return False
@@ -61,11 +62,15 @@ def solved_near_bias(target: Target, case: Case, name: str, tensors: Mapping[str
     those that the fewest numbers distinguish. A channel without such a number has no bias.
     """
     parameters = provided_for(target, case, {**tensors, name: np.zeros(case.shapes[name])})
-    sums = _sums(target, case, tensors, parameters)
+    sums = exact_sums(target, case, tensors, parameters)
     bound = variables(target.spec, case.shapes, case.attrs)
     axis = channel_axis(target.spec, bound, sums.ndim) or 0
     flat = np.moveaxis(sums, axis, 0).reshape(sums.shape[axis], -1)
     picked = np.array([row[key(case.data.seed, name, str(c)) % row.size] for c, row in enumerate(flat)])
+    if has_own_rule(target):
+        near = beside_steps(target, case, parameters, ratios(parameters, flat.shape[0]))
+        chosen = [row[key(case.data.seed, name, "step", str(c)) % row.size] for c, row in enumerate(near) if row.size]
+        return _as_bias(parameters, case, name, np.array(chosen) - picked if chosen else np.zeros(picked.shape))
     near = near_sums(parameters, flat.shape[0])
     unlike = rivals(parameters, near) != declared(parameters, near, torch.from_numpy(picked).long())
     codes = np.zeros(flat.shape[0])
@@ -75,6 +80,10 @@ def solved_near_bias(target: Target, case: Case, name: str, tensors: Mapping[str
             rare = sorted(places, key=len)[channel % len(places)]
             codes[channel] = near[channel, rare[key(case.data.seed, name, "place", str(channel)) % rare.size]]
             codes[channel] -= picked[channel]
+    return _as_bias(parameters, case, name, codes)
+
+
+def _as_bias(parameters: Parameters, case: Case, name: str, codes: Array) -> Array:
     scale = parameters.constants[name].params.scale.numpy()
     return np.asarray(codes * scale).reshape(case.shapes[name])
 
@@ -195,6 +204,14 @@ def _multipliers(parameters: Parameters, channels: int) -> Array:
     return np.broadcast_to(found.numpy(), (channels,))
 
 
+def ratios(parameters: Parameters, channels: int) -> Array:
+    """Return the factor of each channel's sums, from the scales alone."""
+    scales = [float(params.scale) for params in parameters.inputs.values()]
+    bias = parameters.constants.get("bias")
+    unit = np.asarray(scales[0] if bias is None else bias.params.scale.numpy())
+    return np.broadcast_to(unit / float(parameters.outputs["y"].scale), (channels,))
+
+
 def _repeated(numbers: Tensor, count: int) -> Tensor:
     return numbers.repeat_interleave(count) if numbers.dim() else numbers
 
@@ -214,7 +231,7 @@ def provided_for(target: Target, case: Case, tensors: Mapping[str, Array]) -> Pa
     return found
 
 
-def _sums(target: Target, case: Case, tensors: Mapping[str, Array], parameters: Parameters) -> Array:
+def exact_sums(target: Target, case: Case, tensors: Mapping[str, Array], parameters: Parameters) -> Array:
     """Return the exact sums without a bias."""
     centred = {}
     for name, values in tensors.items():

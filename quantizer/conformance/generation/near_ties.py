@@ -6,6 +6,7 @@ from quantizer.conformance.generation.builder import build_case
 from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.generation.near_sums import is_near_sum
+from quantizer.conformance.generation.room_sums import has_own_rule
 from quantizer.conformance.target import Target
 from quantizer.core.case import Case
 from quantizer.core.platforms import NARROW_BITS
@@ -17,6 +18,8 @@ CASES, OF_PRODUCTS = 8, 4
 def near_ties(target: Target) -> list[Case]:
     """Return cases of sums of products that have a bias, and of sums and means of one operand of more than 8 bits.
 
+    A room's own rule may round ties in a way of its own: its products get ties as well.
+
     Of sums of narrow codes without a bias few lie near a tie, and the cases of every code have all of them.
     """
     kind, operands = target.spec.error_model.kind, target.spec.inputs
@@ -26,7 +29,12 @@ def near_ties(target: Target) -> list[Case]:
     wide = wide and target.spec.quantization.family not in target.platform.same_as_input
     if not wide and not is_near_sum(target):
         return []
-    row = {"data": "near_ties"} | {f"with_{name}": "yes" for name, item in operands.items() if item.optional}
+    row = {f"with_{name}": "yes" for name, item in operands.items() if item.optional}
     row |= {"activation": "none"} if is_near_sum(target) else {}
-    count = OF_PRODUCTS if is_near_sum(target) else CASES
-    return [build_case(target, HashChoices(key(index, target.id, "near_ties"), row)) for index in range(count)]
+    count = OF_PRODUCTS if is_near_sum(target) and not has_own_rule(target) else CASES
+    sets = ("near_ties", "ties") if has_own_rule(target) else ("near_ties",)
+    return [
+        build_case(target, HashChoices(key(index, target.id, name), row | {"data": name}))
+        for name in sets
+        for index in range(count)
+    ]

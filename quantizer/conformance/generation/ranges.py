@@ -101,6 +101,12 @@ def _odd_share(target: Target) -> float:
     return 1.5 if alone and target.scheme.activation.format != "integer" else 1.0
 
 
+def _places_of_first_rounding(target: Target) -> tuple[int, ...]:
+    """Return binary places between an accumulator unit and a code at which the first of two roundings has ties."""
+    first = target.platform.first_rounding
+    return () if first is None else (first.fraction_bits, first.fraction_bits, first.fraction_bits + 1)
+
+
 def ranges_within(target: Target, name: str, limits: Range, chooser: ChoiceSource) -> dict[str, Range]:
     """Return ranges of activation *name* and output for ties, clamped to *limits*: powers of two inside.
 
@@ -172,7 +178,8 @@ def output_range(
             wide = WIDE_STEP if target.scheme.weight is not None else 2
             if target.scheme.activation.format != "integer":
                 return range_of(target, _float_step(target, step, largest, chooser), 0)
-            places = chooser.option("y.step", [0, 1, 2, wide if target.scheme.activation.bits <= 8 else min(wide, 10)])
+            steps = [0, 1, 2, wide if target.scheme.activation.bits <= 8 else min(wide, 10)]
+            places = chooser.option("y.step", [*steps, *_places_of_first_rounding(target)])
             exponent = max(wanted, round(math.log2(step)) + 1 + places)
             return range_of(target, 2.0**exponent, _near_middle(target, chooser))
         case "near_ties" if "weight" in (item.role for item in target.spec.inputs.values()):

@@ -15,6 +15,7 @@ from quantizer.conformance.generation.fillers import random, site_of
 from quantizer.conformance.generation.hashing import integers, key
 from quantizer.conformance.generation.near_sums import is_near_sum, on_grid, solved_near_bias
 from quantizer.conformance.generation.ranges import activation_of
+from quantizer.conformance.generation.room_sums import has_own_rule
 from quantizer.conformance.generation.staged_ties import solved_stages
 from quantizer.conformance.generation.tied_operands import (
     is_quotient,
@@ -92,7 +93,7 @@ def _small_codes(target: Target, case: Case, name: str) -> Array:
         return _one_of_each_fold(target, case, name, params)
     if listed(params) is not None:
         return _values_of_floats(case, name, params)
-    spread, centre = SMALL_CODES, int(params.zero_point)
+    spread, centre = _spread(target), int(params.zero_point)
     if target.spec.error_model.kind == "normalization":
         signs = 1 - 2 * (np.indices(case.shapes[name]).sum(axis=0) % 2)
         return np.asarray(signs * DEVIATIONS[case.data.seed % len(DEVIATIONS)] * float(params.scale))
@@ -105,6 +106,14 @@ def _small_codes(target: Target, case: Case, name: str) -> Array:
     if target.spec.error_model.kind == "comparison":
         values.reshape(-1)[:1] = _compared(target, case, name)
     return values
+
+
+def _spread(target: Target) -> int:
+    """Return the largest distance of a code from its zero point: two output codes under two roundings."""
+    first = target.platform.first_rounding
+    if first is None:
+        return SMALL_CODES
+    return max(SMALL_CODES, min(2 << first.fraction_bits, 1 << (target.scheme.activation.bits - 1)))
 
 
 def _values_of_floats(case: Case, name: str, params: QParams) -> Array:
@@ -292,12 +301,25 @@ def _solved_bias(target: Target, case: Case, name: str, tensors: Mapping[str, Ar
     period = np.maximum(np.round(1.0 / ratio), 2.0)
     channels = (flat.shape[0],)
     reach = max(3, (1 << (target.scheme.activation.bits - 1)) - 28)
-    code = np.mod(period / 2 - picked, period) + period * integers(case.data.seed, name, channels, -reach, reach - 1)
+    code = np.mod(_remainder(target, case, period) - picked, period)
+    code = code + period * integers(case.data.seed, name, channels, -reach, reach - 1)
     beside = integers(case.data.seed, f"{name}.beside", channels, -2, 2)
     code = np.where(np.abs(beside) == 2, code + beside // 2, np.where(code % 4 == 0, code + 0.5, code))
     code = code + _lost_product(target, case, tensors, weight)
     solved: Array = (code * scale).reshape(shape)
     return solved
+
+
+def _remainder(target: Target, case: Case, period: Array) -> Array:
+    """Return what a sum leaves modulo a code where it is a tie: half, or beside it a tie of a first rounding.
+
+    Half of the cases have the latter; none where the room has its own rule.
+    """
+    first = target.platform.first_rounding
+    if first is None or case.data.seed % 2 or has_own_rule(target):
+        return period / 2
+    side = 1 if case.data.seed % 4 else -1
+    return np.floor(period / 2 + side * period / (2 << first.fraction_bits))
 
 
 def _lost_product(target: Target, case: Case, tensors: Mapping[str, Array], weight: str) -> float:

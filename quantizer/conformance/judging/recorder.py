@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from msgspec.structs import replace
 
+from quantizer.conformance.checks.accumulators import leaves_accumulator
 from quantizer.conformance.findings import Findings
 from quantizer.conformance.generation.builder import coverage
 from quantizer.conformance.grids import decoded, positions
@@ -30,6 +31,10 @@ _COUNTED = {
 
 SHARP = "arithmetic=sharp"
 """The coverage that is missing where an arithmetic interval is wider than 2 codes."""
+
+
+LEFT = "accumulator=left"
+"""The coverage of a sum that leaves an accumulator, which the platform says is wrapped or saturated."""
 
 
 class Recorder:
@@ -67,6 +72,7 @@ class Recorder:
         open_ = {name for name in trial.case.data.sets if f"data={name}" not in self._coverage}
         nothing = failing or any(_is_without_codes(verdict) for verdict in verdicts)
         lost = open_ if nothing else missed_targets(trial, open_)
+        reached |= {LEFT} if not nothing and leaves_accumulator(trial) else set()
         reached -= {f"data={name}" for name in lost}
         self._coverage |= reached
         for verdict in verdicts:

@@ -15,12 +15,13 @@ from quantizer.conformance.failures.shrink import shrink
 from quantizer.conformance.findings import Findings
 from quantizer.conformance.generation.builder import build_case, covering_rows_of, single_bin_choices, wanted_coverage
 from quantizer.conformance.generation.choice_sources import HypothesisChoices
+from quantizer.conformance.generation.deep import leaves
 from quantizer.conformance.generation.examples import example_case
 from quantizer.conformance.generation.extra_cases import EXTRA_CASES, shared_cases
 from quantizer.conformance.generation.stacks import row_case, seeded_case
 from quantizer.conformance.judging.canary import Witness, witness
 from quantizer.conformance.judging.judge import concerns, is_overruled, judge, judged
-from quantizer.conformance.judging.recorder import Recorder
+from quantizer.conformance.judging.recorder import LEFT, Recorder
 from quantizer.conformance.judging.schedule import schedule
 from quantizer.conformance.run.facts import named_by_path_alone
 from quantizer.conformance.run.spec_item import spec_problems
@@ -86,7 +87,8 @@ class Runner:
     def record(self, outcome: str, failure: str = "") -> Record:
         """Return the item's record with pytest's outcome. *failure*: the reason, if the item failed."""
         complete = self._state.kind == "cases" and outcome == "passed"
-        wanted = wanted_coverage(self._spec, self._target.platform) if complete else ()
+        wanted = wanted_coverage(self._spec, self._target.platform) if complete else set()
+        wanted |= {LEFT} if complete and leaves(self._target) else set()
         return self._recorder.record(outcome, wanted, self._failure or failure)
 
     def replaced(self) -> list[str]:

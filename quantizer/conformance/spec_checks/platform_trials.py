@@ -12,10 +12,15 @@ from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.judging.judge import judge
 from quantizer.conformance.setup.options import Options
 from quantizer.conformance.setup.session import Session, open_session
+from quantizer.conformance.stored.cases import read_replay, target_of
 from quantizer.conformance.target import Target
 from quantizer.conformance.trials.trial import Trial
+from quantizer.core.case import Case
+from quantizer.core.defects import Defect
+from quantizer.core.errors import QuantizerError
+from quantizer.core.files import is_file
 from quantizer.core.platforms import Platform
-from quantizer.core.rooms import oracle_of
+from quantizer.core.rooms import oracle_of, room_of
 from quantizer.core.verdict import Verdict
 from quantizer.core.wording import shown_path
 from quantizer.ops import REGISTRY
@@ -39,6 +44,8 @@ def platform_problems(platforms: Iterable[str], specs: Sequence[Path]) -> Iterat
         platform = session.library.platforms.get(name)
         for op in () if platform is None else _operators(session, platform):
             yield from _of_operator(session, name, op)
+        if platform is not None:
+            yield from _of_left_out_defects(session, platform)
 
 
 def _operators(session: Session, platform: Platform) -> list[str]:
@@ -77,6 +84,35 @@ def _first(session: Session, target: Target) -> str | None:
         if failing:
             return f"{_said(failing[0])}{_unregistered(target)}{_left_out(session, target, failing[0])}"
     return None
+
+
+def _of_left_out_defects(session: Session, platform: Platform) -> Iterator[str]:
+    """Yield a line for each defect of the original whose stored case shows it on a copy that does not declare it."""
+    lender, room = platform.functions, room_of(platform.functions or "")
+    if lender is None or room is None or lender not in session.library.platforms:
+        return
+    kept, ops = {defect.id for defect in platform.defects}, _operators(session, platform)
+    for defect in session.library.platform(lender).defects:
+        path = room.cases / defect.case
+        missed = defect.engine is None and defect.id not in kept and any(defect.concerns(op) for op in ops)
+        if missed and is_file(path):
+            case = read_replay(path).case.but(platform=platform.platform)
+            if (check := _shown(session, case, defect)) is not None:
+                where = f"{shown_path(session.library.platform_paths[platform.platform])}: {case.op}"
+                yield f"{where}: {check} fails in the case of defect {defect.id} of {lender}. Keep its `defects`."
+
+
+def _shown(session: Session, case: Case, defect: Defect) -> str | None:
+    """Return the check of *defect* that fails in its stored *case* on a copy; None if the copy has no such case.
+
+    The case may be of an operator that the copy leaves out: it stands for all operators of the defect.
+    """
+    try:
+        trial = Trial(target_of(session.library, case, defect.case), case, session.engine)
+        failing = [verdict.check for verdict in judge(trial, defect.checks) if verdict.failing]
+    except QuantizerError:  # the copy has no such scheme or fused activation
+        return None
+    return next(iter(failing), None)
 
 
 def _unregistered(target: Target) -> str:
