@@ -14,7 +14,7 @@ from ort_oracle import Array, one_node, run_node
 from quantizer.core.errors import UnsupportedError
 from quantizer.runtime.onnx.resize import resize_any
 
-MODES = ("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel", "tf_half_pixel_for_nn")
+MODES = ("half_pixel", "half_pixel_symmetric", "asymmetric", "align_corners", "pytorch_half_pixel", "tf_half_pixel_for_nn")
 RESIZED = {
     "image": ([2, 3, 4, 5], [2, 3, 7, 9]),
     "matrix": ([4, 5], [3, 11]),
@@ -67,13 +67,22 @@ def test_lengths_by_scales_are_products_in_float32(scales: Array, dtype: str) ->
     assert tuple(axis.dim_value for axis in inferred.dim) in (ours.shape, exact)
 
 
+@pytest.mark.parametrize("scale", [0.6, 1.5, 2.6])
+def test_a_symmetric_resize_by_scales_keeps_the_middle_in_the_middle(scale: float) -> None:
+    """A length that is cut moves all places by half of what was cut; torch's scalar / tensor was an ulp off."""
+    x = (np.arange(5, dtype=np.int32) * 1_000_000).reshape(1, 5)
+    scales = np.array([1, scale], np.float32)
+    ours, theirs = both(x, ["x", "", "given"], scales, coordinate_transformation_mode="half_pixel_symmetric")
+    np.testing.assert_array_equal(ours, theirs)
+
+
 @pytest.mark.parametrize(
     ("shape", "wanted", "attrs"),
     [
         ([2, 3, 4, 5], [4, 3, 4, 5], {}),
         ([4], [7], {}),
         ([1, 1, 4, 5], [1, 1, 7, 5], {"antialias": 1}),
-        ([1, 1, 4, 5], [1, 1, 7, 5], {"coordinate_transformation_mode": "half_pixel_symmetric"}),
+        ([1, 1, 4, 5], [1, 1, 7, 5], {"coordinate_transformation_mode": "tf_crop_and_resize"}),
     ],
 )
 def test_what_is_not_known_is_refused(shape: list[int], wanted: list[int], attrs: dict[str, Any]) -> None:

@@ -25,7 +25,14 @@ ROUNDED = {
     "ceil": math.ceil,
 }
 POLICIES = ("stretch", "not_larger", "not_smaller")
-INTEGER_COORDINATES = ("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel", "tf_half_pixel_for_nn")
+INTEGER_COORDINATES = (
+    "half_pixel",
+    "half_pixel_symmetric",
+    "asymmetric",
+    "align_corners",
+    "pytorch_half_pixel",
+    "tf_half_pixel_for_nn",
+)
 """The coordinate_transformation_modes of a linear Resize of integers."""
 
 
@@ -153,7 +160,7 @@ def _resized_axes(scales: Sequence[float]) -> list[int]:
 def _neighbours(
     mode: str, scale: float, size: int, count: int, *, fixed: bool
 ) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
-    """Return the two neighbours of each coordinate of an axis, and their weights; all arithmetic is in float32."""
+    """Return the two neighbours of each coordinate of an axis, and their weights, in float32 but for one mode."""
     place, half = torch.arange(count, dtype=torch.float32), 0.5
     step = torch.tensor(scale, dtype=torch.float32)
     one_of("Resize of integers", "coordinate_transformation_mode", mode, INTEGER_COORDINATES)
@@ -163,6 +170,9 @@ def _neighbours(
         point = place / step
     elif mode == "tf_half_pixel_for_nn":
         point = (place + half) / step
+    elif mode == "half_pixel_symmetric":
+        moved = (size / 2 * (1 - torch.tensor(float(count)) / (step * size))).double()
+        point = (moved + (place.double() + half) / step.double() - half).float()
     elif count == 1 and mode != "half_pixel":
         point = place
     elif mode == "align_corners":
