@@ -183,7 +183,9 @@ def test_a_window_larger_than_the_axis_overhangs_with_ceil_mode(axes):
 
 
 @pytest.mark.parametrize("op", ["MaxPool", "AveragePool", "LpPool"])
-@pytest.mark.parametrize("attrs", [{"kernel_shape": [3]}, {"kernel_shape": [2], "dilations": [2]}], ids=["wide", "dilated"])
+@pytest.mark.parametrize(
+    "attrs", [{"kernel_shape": [3]}, {"kernel_shape": [2], "dilations": [2]}], ids=["wide", "dilated"]
+)
 def test_a_window_one_step_longer_than_the_axis_gives_an_empty_result(op, attrs):
     """Shape inference says 0 windows, and ONNX Runtime returns them; MaxPool was refused."""
     model = one_node(op, {"x": (TensorProto.FLOAT, [1, 1, 2])}, opset=22, **attrs)

@@ -14,7 +14,14 @@ from ort_oracle import Array, one_node, run_node
 from quantizer.core.errors import UnsupportedError
 from quantizer.runtime.onnx.resize import resize_any
 
-MODES = ("half_pixel", "half_pixel_symmetric", "asymmetric", "align_corners", "pytorch_half_pixel", "tf_half_pixel_for_nn")
+MODES = (
+    "half_pixel",
+    "half_pixel_symmetric",
+    "asymmetric",
+    "align_corners",
+    "pytorch_half_pixel",
+    "tf_half_pixel_for_nn",
+)
 RESIZED = {
     "image": ([2, 3, 4, 5], [2, 3, 7, 9]),
     "matrix": ([4, 5], [3, 11]),
