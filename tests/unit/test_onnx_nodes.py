@@ -190,6 +190,9 @@ def test_a_window_one_step_longer_than_the_axis_gives_an_empty_result(op, attrs)
     """Shape inference says 0 windows, and ONNX Runtime returns them; MaxPool was refused."""
     model = one_node(op, {"x": (TensorProto.FLOAT, [1, 1, 2])}, opset=22, **attrs)
     assert ran(model, np.array([[[1, 3]]], np.float32)).shape == (1, 1, 0)
+    torn = one_node(op, {"x": (TensorProto.FLOAT, [1, 1, 2])}, opset=22, strides=[2], **attrs)
+    with pytest.raises(QuantizerError, match="does not fit"):
+        ran(torn, np.array([[[1, 3]]], np.float32))  # shape inference finds one window, the reference none
 
 
 def test_cropped_to_one_element_a_resize_takes_the_middle_of_the_region():

@@ -79,10 +79,12 @@ def _pool2d(op: str, x: Tensor, kernel: Sizes, stride: Sizes, padding: Sizes, at
 def _count(size: int, window: int, step: int, before: int, after: int, *, ceil: bool) -> int:
     """Return the number of windows: none, where the window is one step longer than what it moves over.
 
-    Source: ONNX's shape inference. ONNX Runtime and the reference give an empty result too.
+    Source: ONNX's shape inference. Where it is longer by a part of a step, that divides towards zero and finds one
+    window, as ONNX Runtime does, and the reference rounds down to none: such pools are refused.
     """
     count = shape_functions.windows(size, window, step, before, after, ceil)
-    if count < 0:
+    torn = not ceil and count == 0 and (window - size - before - after) % step
+    if count < 0 or torn:
         raise UnsupportedError(
             f"a window of {window} does not fit: must be {size + before + after} or less, the padded size."
         )
