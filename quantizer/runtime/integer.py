@@ -80,6 +80,7 @@ def integer_graph(graph: Graph, platform: str | None = None, inputs: Mapping[str
     made = work.graph()
     values = {name: grids.renamed(found) for name, found in floats.values.items()}
     codes = {name: grids.renamed(found) for name, found in floats.codes.items()}
+    codes = {name: found for name, found in codes.items() if found in made.tensors}
     return made.with_(
         outputs=tuple(grids.renamed(name) for name in made.outputs),
         extra={

@@ -16,7 +16,12 @@ Array = NDArray[Any]
 
 
 def one_node(
-    op: str, feeds: Mapping[str, Array], constants: Mapping[str, Array], order: list[str], **attrs: object
+    op: str,
+    feeds: Mapping[str, Array],
+    constants: Mapping[str, Array],
+    order: list[str],
+    opset: int = 13,
+    **attrs: object,
 ) -> onnx.ModelProto:
     """Return the model of one node; *order* names its inputs ("" is absent), *constants* are initializers."""
     helper = onnx.helper
@@ -32,15 +37,20 @@ def one_node(
         [onnx.ValueInfoProto(name="out")],
         [onnx.numpy_helper.from_array(np.array(values, order="C"), name) for name, values in constants.items()],
     )
-    opsets = [helper.make_opsetid("", 13), helper.make_opsetid(MICROSOFT, 1)]
+    opsets = [helper.make_opsetid("", opset), helper.make_opsetid(MICROSOFT, 1)]
     return helper.make_model(graph, opset_imports=opsets, ir_version=8)
 
 
 def run_node(
-    op: str, feeds: Mapping[str, Array], constants: Mapping[str, Array], order: list[str], **attrs: object
+    op: str,
+    feeds: Mapping[str, Array],
+    constants: Mapping[str, Array],
+    order: list[str],
+    opset: int = 13,
+    **attrs: object,
 ) -> Array:
     """Return what one node computes, on one thread that does not spin."""
-    serialized = one_node(op, feeds, constants, order, **attrs).SerializeToString()
+    serialized = one_node(op, feeds, constants, order, opset, **attrs).SerializeToString()
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.log_severity_level = 1, 3
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")

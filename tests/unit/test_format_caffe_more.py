@@ -159,7 +159,7 @@ REFUSED = {
     "axis": (layer("Reduction", "reduction_param { axis: 4 }"), {}, FormatError, r"axis=4: must lie in \[-4, 3\]"),
     "order": (layer("Permute", "permute_param { order: 0 order: 0 }"), {}, FormatError, "each once"),
     "points": (layer("Slice", "slice_param { slice_point: 3 slice_point: 1 }", top="a b c"), {}, FormatError, "rising"),
-    "behind": (layer("Reshape", "reshape_param { shape { dim: 2 dim: 2 } axis: 1 num_axes: 1 }"), {}, UnsupportedError, "must keep"),
+    "behind": (layer("Reshape", "reshape_param { shape { dim: 2 dim: 2 } axis: 1 num_axes: 4 }"), {}, FormatError, "must name some"),
     "offsets": (layer("Crop", "crop_param { offset: 1 offset: 2 offset: 3 }", "x x"), {}, FormatError, "3 offsets for 2 axes"),
     "bottoms": (layer("Crop"), {}, GraphError, "1 bottoms: must be 2"),
     "slopes": (layer("PReLU", "prelu_param { channel_shared: true }"), {"l": [SLOPES]}, FormatError, "channel_shared has one"),
@@ -172,3 +172,42 @@ def test_what_a_layer_cannot_be_is_said_with_its_place(tmp_path, name):
     text, blobs, error, said = REFUSED[name]
     with pytest.raises(error, match=said):
         load_caffe_graph(*files(tmp_path, INPUT + text, blobs))
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        (layer("Slice", "slice_param { slice_point: 1 }", top="a b"), ["a", "b"]),
+        (layer("Split", top="a b", name="s") + layer("ReLU", bottom="a", top="c", name="r"), ["b", "c"]),
+        (layer("ReLU", top="a", name="r") + layer("Dropout", bottom="a", top="b"), ["b"]),
+        (layer("Slice", "slice_param { slice_point: 1 }", top="ab a", name="s") + layer("Dropout", bottom="ab", top="d"), ["a", "d"]),
+    ],
+    ids=["parts", "a copy that is read elsewhere", "a dropout", "names that begin alike"],
+)  # fmt: skip
+def test_the_outputs_are_the_tops_that_no_layer_reads_under_their_own_names(tmp_path, text, names):
+    """Parts had names that no prototxt has, and a copy that nobody read was no output."""
+    assert list(load_caffe_graph(*files(tmp_path, f"{INPUT}\n{text}")).outputs) == names
+
+
+def test_a_last_window_beyond_one_axis_beside_one_that_overhangs_the_other(tmp_path):
+    """ONNX's shape inference keeps the first, so that a layer after it was refused."""
+    sizes = "pool: AVE kernel_h: 3 kernel_w: 4 stride: 3 pad_h: 2 pad_w: 1"
+    text = 'input: "x" input_shape { dim: 1 dim: 1 dim: 4 dim: 3 }\n' + layer(
+        "Pooling", f"pooling_param {{ {sizes} }}", top="p", name="p"
+    )
+    text += layer("Scale", "scale_param { axis: 1 num_axes: -1 }", bottom="p")
+    x = torch.arange(12.0).reshape(1, 1, 4, 3)
+    (found,) = run(tmp_path, text, {"l": [torch.ones(1, 2, 2)]}, x)
+    sums, places = torch.tensor([[3.0, 3.0], [63.0, 36.0]]), torch.tensor([[12.0, 9.0], [12.0, 9.0]])
+    torch.testing.assert_close(found, (sums / places).reshape(1, 1, 2, 2))
+
+
+def test_some_axes_become_more_or_fewer(tmp_path):
+    """Axes after those that are reshaped move; such layers were refused."""
+    x = whole(2, 4, 7, 6)
+    for says, shape in (
+        ("axis: 1 num_axes: 1 shape { dim: 2 dim: 2 }", (2, 2, 2, 7, 6)),
+        ("axis: 1 num_axes: 2 shape { dim: -1 }", (2, 28, 6)),
+    ):
+        (found,) = run(tmp_path, f"{INPUT}\n" + layer("Reshape", f"reshape_param {{ {says} }}"), None, x)
+        assert torch.equal(found, x.reshape(shape))

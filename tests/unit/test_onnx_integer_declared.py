@@ -141,6 +141,22 @@ def test_a_weight_that_is_transposed_keeps_its_own_scale_beside_a_bias():
     assert float(node.parameters.constants["weight"].params.scale) == 0.125
 
 
+def test_the_codes_of_a_weight_that_was_rearranged_are_not_shown():
+    """Their name led to a constant that is gone: a KeyError."""
+    nodes = [
+        *quantized("x", "x", "d"),
+        *quantized("w", "w", "v"),
+        helper.make_node("Gemm", ["d", "v"], ["f"]),
+        *quantized("y", "f", "y"),
+    ]
+    weight = numpy_helper.from_array(np.array([[0.5, -0.25]], np.float32), "w")
+    constants = [weight, *numbers("x", 0.25, 4), *numbers("w", 0.125, 0, "int8"), *numbers("y", 0.5, 7)]
+    x = np.array([[3.0]], np.float32)
+    executor = agrees(model(nodes, constants, [1, 1]), x, [])
+    names = [name for node in nodes for name in node.output if executor.shows(name)]
+    assert len(executor.forward(torch.from_numpy(x), names)) == len(names) > 2
+
+
 @pytest.mark.parametrize("op", ["Identity", "Dropout"])
 def test_a_second_quantization_behind_what_passes_values_on_is_kept(op):
     """Consumers read the first one's codes, and their own scale was lost."""

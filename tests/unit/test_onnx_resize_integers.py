@@ -14,7 +14,14 @@ from ort_oracle import Array, one_node, run_node
 from quantizer.core.errors import UnsupportedError
 from quantizer.runtime.onnx.resize import resize_any
 
-MODES = ("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel", "tf_half_pixel_for_nn")
+MODES = (
+    "half_pixel",
+    "half_pixel_symmetric",
+    "asymmetric",
+    "align_corners",
+    "pytorch_half_pixel",
+    "tf_half_pixel_for_nn",
+)
 RESIZED = {
     "image": ([2, 3, 4, 5], [2, 3, 7, 9]),
     "matrix": ([4, 5], [3, 11]),
@@ -34,9 +41,9 @@ def codes(dtype: str, shape: list[int]) -> Array:
     return (first + (np.arange(np.prod(shape)) * 7919 * 104729) % (last - first + 1)).reshape(shape).astype(dtype)
 
 
-def both(x: Array, order: list[str], given: Array, **attrs: Any) -> tuple[Array, Array]:
+def both(x: Array, order: list[str], given: Array, opset: int = 13, **attrs: Any) -> tuple[Array, Array]:
     given = np.asarray(given)
-    theirs = run_node("Resize", {"x": x}, {"given": given}, order, mode="linear", **attrs)
+    theirs = run_node("Resize", {"x": x}, {"given": given}, order, opset, mode="linear", **attrs)
     operands = [torch.from_numpy(given) if name == "given" else None for name in order[1:]]
     return resize_any(torch.from_numpy(x), *operands, mode="linear", since=13, **attrs).numpy(), theirs
 
@@ -67,13 +74,49 @@ def test_lengths_by_scales_are_products_in_float32(scales: Array, dtype: str) ->
     assert tuple(axis.dim_value for axis in inferred.dim) in (ours.shape, exact)
 
 
+@pytest.mark.parametrize("scale", [0.6, 1.5, 2.6])
+def test_a_symmetric_resize_by_scales_keeps_the_middle_in_the_middle(scale: float) -> None:
+    """A length that is cut moves all places by half of what was cut; torch's scalar / tensor was an ulp off."""
+    x = (np.arange(5, dtype=np.int32) * 1_000_000).reshape(1, 5)
+    scales = np.array([1, scale], np.float32)
+    ours, theirs = both(x, ["x", "", "given"], scales, coordinate_transformation_mode="half_pixel_symmetric")
+    np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("exclude", [0, 1])
+@pytest.mark.parametrize("dtype", ["uint8", "int32"])
+@pytest.mark.parametrize("kind", ["image", "matrix", "three axes"])
+def test_an_antialiased_resize_of_integers_is_that_of_onnx_runtime(kind: str, dtype: str, exclude: int) -> None:
+    shape, wanted = RESIZED[kind]
+    attrs = {"antialias": 1, "exclude_outside": exclude}
+    for target in (wanted, [max(1, size // 2) if i >= len(shape) - 2 else size for i, size in enumerate(shape)]):
+        for mode in ("half_pixel", "half_pixel_symmetric", "asymmetric", "align_corners", "pytorch_half_pixel"):
+            given = np.array(target)
+            ours, theirs = both(
+                codes(dtype, shape),
+                ["x", "", "", "given"],
+                given,
+                coordinate_transformation_mode=mode,
+                opset=19,
+                **attrs,
+            )
+            np.testing.assert_array_equal(ours, theirs, mode)
+
+
+def test_an_antialiased_resize_of_int8_is_refused() -> None:
+    """ONNX Runtime returns 0 for every result below 0."""
+    with pytest.raises(UnsupportedError, match="must be uint8 or int32"):
+        x = torch.from_numpy(codes("int8", [4, 5]))
+        resize_any(x, None, None, torch.tensor([3, 4]), mode="linear", since=19, antialias=1)
+
+
 @pytest.mark.parametrize(
     ("shape", "wanted", "attrs"),
     [
         ([2, 3, 4, 5], [4, 3, 4, 5], {}),
         ([4], [7], {}),
-        ([1, 1, 4, 5], [1, 1, 7, 5], {"antialias": 1}),
-        ([1, 1, 4, 5], [1, 1, 7, 5], {"coordinate_transformation_mode": "half_pixel_symmetric"}),
+        ([1, 1, 4, 5], [1, 1, 7, 5], {"exclude_outside": 1}),
+        ([1, 1, 4, 5], [1, 1, 7, 5], {"coordinate_transformation_mode": "tf_crop_and_resize"}),
     ],
 )
 def test_what_is_not_known_is_refused(shape: list[int], wanted: list[int], attrs: dict[str, Any]) -> None:

@@ -52,10 +52,11 @@ def load(prototxt: Path | str, caffemodel: Path | str, runs: onnx_format.Runs | 
 
 
 def _model(name: str, writer: Writer, where: str) -> Any:
+    outputs = writer.outputs()
     if not writer.nodes:
         raise FormatError(f"{where}: has no layer that computes: write one.")
     given = [helper.make_tensor_value_info(n, TensorProto.FLOAT, shape) for n, shape in writer.inputs.items()]
-    made = [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in writer.outputs()]
+    made = [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in outputs]
     constants = [numpy_helper.from_array(values, key) for key, values in writer.constants.items()]
     graph = helper.make_graph(writer.nodes, name, given, made, constants)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION)

@@ -142,6 +142,8 @@ def pooling(writer: Writer, layer: Any, _: list[Array]) -> None:
     both = [_last_window(*sizes) for sizes in zip(shape[2:], kernel, stride, pad, strict=True)]
     attrs["ceil_mode"] = int(any(last == OVERHANGS for _, last in both))
     counts = [count for count, _ in both]
+    if attrs["ceil_mode"]:
+        attrs["pads"] = [*pad, *map(_read_padding, both, shape[2:], kernel, stride, pad)]
     beyond = [0 if any(pad) else int(last == BEYOND) for _, last in both]
     if not any(beyond):
         writer.known[writer.make(layer, op, [x], 4, **attrs)] = [*shape[:2], *counts]
@@ -167,6 +169,15 @@ def _last_window(size: int, kernel: int, stride: int, pad: int) -> tuple[int, in
     if (count - 1) * stride >= size + pad:
         return count - 1, BEYOND
     return count, OVERHANGS if free % stride else INSIDE
+
+
+def _read_padding(last: tuple[int, int], size: int, kernel: int, stride: int, pad: int) -> int:
+    """Return how much of the padding at the end windows read, where one more would begin beyond it.
+
+    With no more padding than that, ONNX's ceil_mode has no further window for this axis either.
+    """
+    count, place = last
+    return min(pad, max(0, (count - 1) * stride + kernel - size - pad)) if place == BEYOND else pad
 
 
 @layer_type("ReLU")

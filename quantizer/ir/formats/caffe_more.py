@@ -221,12 +221,18 @@ def reshape(writer: Writer, layer: Any, _: list[Array]) -> None:
     sizes = [int(size) for size in param.shape.dim]
     first = param.axis if param.axis >= 0 else param.axis + rank + 1
     count = said(param, "num_axes", -1)
-    if not 0 <= first <= rank or (count != -1 and first + count not in (rank, first + len(sizes))):
-        raise UnsupportedError(
-            f"axis={param.axis}, num_axes={count} of {rank} axes: axes after must keep their places."
-        )
+    if not 0 <= first <= rank or not (count == -1 or 0 <= count <= rank - first):
+        raise FormatError(f"axis={param.axis}, num_axes={count} of {rank} axes: must name some of them.")
     behind = 0 if count == -1 else rank - first - count
-    shape = [0] * first + sizes + [0] * behind
+    kept = [0] * behind
+    if behind and count != len(sizes):
+        known = writer.sizes(x)
+        if known is None:
+            raise UnsupportedError(
+                f"num_axes={count} becomes {len(sizes)}, and what is reshaped has no known size: write all axes."
+            )
+        kept = known[-behind:]
+    shape = [0] * first + sizes + kept
     writer.make(layer, "Reshape", [x, _axes(writer, layer, "shape", shape)], len(shape))
 
 

@@ -31,6 +31,10 @@ class Writer:
         """Shapes that ONNX's shape inference gets wrong: it keeps pools' windows that begin beyond their operand."""
         self._now: dict[str, str] = {}
         """Caffe's blob -> the tensor that it is at present."""
+        self._made_for: dict[str, str] = {}
+        """Tensor -> the blob whose layer made it."""
+        self._unread: dict[str, None] = {}
+        """Tops that no layer has read: the network's outputs, in the order in which they are made."""
 
     def add_input(self, name: str, shape: Sequence[int]) -> None:
         """Declare an input of fixed *shape*; GraphError if a blob of that name exists."""
@@ -47,6 +51,7 @@ class Writer:
         for name in layer.bottom:
             if name not in self._now:
                 raise GraphError(f"bottom {name!r}: must be an output of an earlier layer.")
+            self._unread.pop(name, None)
         return [self._now[name] for name in layer.bottom]
 
     def free(self, name: str) -> str:
@@ -74,7 +79,8 @@ class Writer:
         top = self._top(layer)
         made = self.free(top)
         self._node(layer.name, op, inputs, made, rank, attrs)
-        self._now[top] = made
+        self._set(top, made)
+        self._made_for[made] = top
         return made
 
     def make_several(self, layer: Any, op: str, inputs: Sequence[str], rank: int, **attrs: Any) -> None:
@@ -83,17 +89,22 @@ class Writer:
         for top in [self._named(layer, name) for name in layer.top]:
             made.append(self.free(top))
             self.ranks[made[-1]] = rank
-            self._now[top] = made[-1]
+            self._set(top, made[-1])
+            self._made_for[made[-1]] = top
         self.nodes.append(helper.make_node(op, list(inputs), made, name=layer.name, **attrs))
 
     def several(self, layer: Any, tensors: Sequence[str]) -> None:
         """Let the layer's tops be tensors that are there."""
         for top, tensor in zip([self._named(layer, name) for name in layer.top], tensors, strict=True):
-            self._now[top] = tensor
+            self._set(top, tensor)
 
     def same(self, layer: Any, tensor: str) -> None:
         """Let the layer's top be a tensor that is there."""
-        self._now[self._top(layer)] = tensor
+        self._set(self._top(layer), tensor)
+
+    def _set(self, top: str, tensor: str) -> None:
+        self._now[top] = tensor
+        self._unread[top] = None
 
     def _top(self, layer: Any) -> str:
         if len(layer.top) != 1:
@@ -134,9 +145,18 @@ class Writer:
         return found if len(found) == self.ranks[tensor] and all(found) else None
 
     def outputs(self) -> list[str]:
-        """Return the tensors that no layer reads, in order."""
-        read = {name for node in self.nodes for name in node.input}
-        return [name for node in self.nodes for name in node.output if name not in read]
+        """Return the tops that no layer reads, in order.
+
+        A top that is another tensor (a part, a copy, a Dropout's) gets a node that gives it its own name.
+        """
+        return [self._output(top) for top in self._unread]
+
+    def _output(self, top: str) -> str:
+        tensor = self._now[top]
+        if self._made_for.get(tensor) == top and not any(tensor in node.input for node in self.nodes):
+            return tensor
+        made = self.free(top)
+        return self._node(f"{made}#Identity", "Identity", [tensor], made, self.ranks[tensor], {})
 
 
 def layer_type(name: str) -> Callable[[Layer], Layer]:

@@ -77,9 +77,14 @@ def _pool2d(op: str, x: Tensor, kernel: Sizes, stride: Sizes, padding: Sizes, at
 
 
 def _count(size: int, window: int, step: int, before: int, after: int, *, ceil: bool) -> int:
-    """Return the number of windows, at least one."""
+    """Return the number of windows: none, where the window is one step longer than what it moves over.
+
+    Source: ONNX's shape inference. Where it is longer by a part of a step, that divides towards zero and finds one
+    window, as ONNX Runtime does, and the reference rounds down to none: such pools are refused.
+    """
     count = shape_functions.windows(size, window, step, before, after, ceil)
-    if count < 1:
+    torn = not ceil and count == 0 and (window - size - before - after) % step
+    if count < 0 or torn:
         raise UnsupportedError(
             f"a window of {window} does not fit: must be {size + before + after} or less, the padded size."
         )
@@ -89,6 +94,8 @@ def _count(size: int, window: int, step: int, before: int, after: int, *, ceil: 
 def _gathered(x: Tensor, kernel: Sizes, steps: Sizes, holes: Sizes, counts: Sizes, pads: Sizes, fill: float) -> Tensor:
     """Return the windows of x [n, c, spatial]: [n, c, counts, places], what lies outside filled with *fill*."""
     rank = len(kernel)
+    if 0 in counts:
+        return x.new_zeros((*x.shape[:2], *counts, math.prod(kernel)))
     ends = [
         (count - 1) * step + (k - 1) * hole + 1
         for count, step, k, hole in zip(counts, steps, kernel, holes, strict=True)

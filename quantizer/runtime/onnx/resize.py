@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -17,6 +18,7 @@ from torch import Tensor
 from quantizer.core.errors import UnsupportedError
 from quantizer.runtime.onnx.kernels import Ours, axis_of, kernel, mapped, one_of, sized, whole
 from quantizer.runtime.onnx.layout import moves
+from quantizer.runtime.onnx.resize_antialias import antialiased
 
 ROUNDED = {
     "round_prefer_floor": lambda x: math.ceil(x - 0.5),
@@ -25,7 +27,14 @@ ROUNDED = {
     "ceil": math.ceil,
 }
 POLICIES = ("stretch", "not_larger", "not_smaller")
-INTEGER_COORDINATES = ("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel", "tf_half_pixel_for_nn")
+INTEGER_COORDINATES = (
+    "half_pixel",
+    "half_pixel_symmetric",
+    "asymmetric",
+    "align_corners",
+    "pytorch_half_pixel",
+    "tf_half_pixel_for_nn",
+)
 """The coordinate_transformation_modes of a linear Resize of integers."""
 
 
@@ -153,23 +162,8 @@ def _resized_axes(scales: Sequence[float]) -> list[int]:
 def _neighbours(
     mode: str, scale: float, size: int, count: int, *, fixed: bool
 ) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
-    """Return the two neighbours of each coordinate of an axis, and their weights; all arithmetic is in float32."""
-    place, half = torch.arange(count, dtype=torch.float32), 0.5
-    step = torch.tensor(scale, dtype=torch.float32)
-    one_of("Resize of integers", "coordinate_transformation_mode", mode, INTEGER_COORDINATES)
-    if step == 1:
-        point = place
-    elif mode == "asymmetric":
-        point = place / step
-    elif mode == "tf_half_pixel_for_nn":
-        point = (place + half) / step
-    elif count == 1 and mode != "half_pixel":
-        point = place
-    elif mode == "align_corners":
-        point = place * (size - 1) / (count - 1)
-    else:
-        point = (place + half) / step - half
-    point = point.clamp(0, size - 1)
+    """Return the two neighbours of each coordinate of an axis, and their weights."""
+    point = _points(mode, scale, size, count).clamp(0, size - 1)
     lower = point.to(torch.int64)
     upper = (lower + 1).clamp(max=size - 1)
     at, one = ((point * UNIT).to(torch.int64), UNIT) if fixed else (point, 1)
@@ -177,6 +171,31 @@ def _neighbours(
     away, back = ((at - end * one).abs() for end in (lower, upper))
     middle = torch.tensor(one / 2).to(at.dtype)
     return (lower, upper), (torch.where(same, middle, back), torch.where(same, middle, away))
+
+
+def _axis_points(mode: str, scales: Sequence[float], shape: Sequence[int], target: Sequence[int], axis: int) -> Tensor:
+    return _points(mode, scales[axis], shape[axis], target[axis])
+
+
+def _points(mode: str, scale: float, size: int, count: int) -> Tensor:
+    """Return the coordinates of an axis, in float32 but for one mode."""
+    place, half = torch.arange(count, dtype=torch.float32), 0.5
+    step = torch.tensor(scale, dtype=torch.float32)
+    one_of("Resize of integers", "coordinate_transformation_mode", mode, INTEGER_COORDINATES)
+    if step == 1:
+        return place
+    if mode == "asymmetric":
+        return place / step
+    if mode == "tf_half_pixel_for_nn":
+        return (place + half) / step
+    if mode == "half_pixel_symmetric":
+        moved = (size / 2 * (1 - torch.tensor(float(count)) / (step * size))).double()
+        return (moved + (place.double() + half) / step.double() - half).float()
+    if count == 1 and mode != "half_pixel":
+        return place
+    if mode == "align_corners":
+        return place * (size - 1) / (count - 1)
+    return (place + half) / step - half
 
 
 @moves
@@ -239,12 +258,12 @@ def resize_any(
 ) -> Tensor:
     """Return x sampled at evenly spaced coordinates; *sizes* or *scales* give the result's shape along *axes*."""
     roi, scales, sizes = (None, *operands, None)[:3] if since < 11 else (*operands, None, None, None)[:3]
-    integers = mode == "linear" and x.dtype in INTEGERS and not antialias and not exclude_outside
+    integers = mode == "linear" and x.dtype in INTEGERS and bool(antialias >= exclude_outside)
     one_of("Resize", "mode", mode, ("nearest", "linear", "cubic"))
     if mode != "nearest" and not x.is_floating_point() and not integers:
         raise UnsupportedError(
-            f"Resize of {x.dtype} with mode={mode!r}, {antialias=}, {exclude_outside=}: must be nearest, or linear "
-            "without the two."
+            f"Resize of {x.dtype} with mode={mode!r}, {antialias=}, {exclude_outside=}: must be nearest, or linear, "
+            "and exclude_outside needs antialias."
         )
     chosen = [axis_of("Resize", axis, x.dim()) for axis in (range(x.dim()) if axes is None else axes)]
     factors, wanted = _target(x, chosen, scales, sizes, keep_aspect_ratio_policy)
@@ -253,6 +272,9 @@ def resize_any(
     if integers:
         scale_of = dict(zip(chosen, factors, strict=True))
         every = [scale_of.get(i, 1.0) for i in range(x.dim())]
+        if antialias and list(x.shape) != target:
+            points = partial(_axis_points, coordinate_transformation_mode, every, x.shape, target)
+            return antialiased(x, target, every, _resized_axes(every), points, exclude=bool(exclude_outside))
         return _of_integers(x, target, every, coordinate_transformation_mode)
     corners = [float(v) for v in roi.tolist()] if roi is not None and roi.numel() else []
     if coordinate_transformation_mode == "tf_crop_and_resize" and len(corners) != 2 * len(chosen):
