@@ -44,7 +44,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    verbs = spec.add_subparsers(dest="spec_verb", metavar="VERB", required=True)
+    verbs = spec.add_subparsers(title="verbs", dest="spec_verb", metavar="VERB", required=True)
     linter = verbs.add_parser("lint", help="report all errors in specs, schemes and platforms")
     linter.add_argument("paths", metavar="PATH", type=Path, nargs="*", help="files or folders (default: the library)")
     linter.add_argument(

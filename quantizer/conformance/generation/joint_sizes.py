@@ -50,7 +50,7 @@ TRIES = 64
 
 
 def joint_sizes(everything: Sequence[Target], target: Target) -> list[Case]:
-    """Return the target's share of the cases of AXES and GROUPS that its platform's targets have."""
+    """Return the target's share of the cases of AXES, LONG, COPY and GROUPS: a platform has each kind once."""
     spec = target.spec
     if not is_ours(spec):
         return []
@@ -109,7 +109,8 @@ def _of_two(spec: Spec, shape: str, kind: str, number: int, chooser: HashChoices
         return None
     ones = (1, 1) if kind == EARLIER else (1,)
     bound |= dict.fromkeys(repeated, (*bound[shape][: -len(ones)], *ones))
-    return bound | _one_end(spec, shape, kind, bound, number)
+    bound |= _one_end(spec, shape, kind, bound, number)
+    return bound if _is_legal(spec, bound) else None
 
 
 def _special(kind: str, number: int) -> dict[str, tuple[int, ...]]:
@@ -131,12 +132,22 @@ def _with_shape(
             domain = spec.dims.get(name) or spec.attrs[name]
             drawn = draw(name, domain, chooser, bound)
             bound[name] = fixed.get("" if name == shape else domain.type, drawn)
-        shapes = {name: evaluate(item.axes, bound) for name, item in spec.inputs.items()}
-        check(spec, variables(spec, shapes, {name: bound[name] for name in spec.attrs}))
     except ILLEGAL:
+        return None
+    if not _is_legal(spec, bound):
         return None
     long = EARLIER if bound[shape][-1] == 1 else LATER
     return bound if "permutation" in fixed or works_along(spec, shape, bound) in (long, "") else None
+
+
+def _is_legal(spec: Spec, bound: Mapping[str, Any]) -> bool:
+    """Return whether the spec's constraints hold for these sizes and attributes."""
+    try:
+        shapes = {name: evaluate(item.axes, bound) for name, item in spec.inputs.items()}
+        check(spec, variables(spec, shapes, {name: bound[name] for name in spec.attrs}))
+    except ILLEGAL:
+        return False
+    return True
 
 
 def _one_end(spec: Spec, shape: str, kind: str, bound: Mapping[str, Any], number: int) -> dict[str, tuple[int, ...]]:
