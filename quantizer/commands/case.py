@@ -80,7 +80,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
             help="command line of a worker, in place of --op-engine",
         )
         verb.add_argument(
-            "--op-isa", default="", metavar="LEVEL", help="level of instructions that a real engine is held to"
+            "--op-isa", default="", metavar="LEVEL", help="instruction-set level to which a real engine is restricted"
         )
 
 
