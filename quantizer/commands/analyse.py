@@ -58,9 +58,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--batch-size", type=whole_number, default=16, metavar="N", help="samples at once, where the model lets them"
     )
     parser.add_argument(
-        "--batches", type=whole_number, default=4, metavar="N", help="without --data: how many batches are made"
+        "--batches", type=whole_number, default=4, metavar="N", help="without --data: number of random batches"
     )
-    parser.add_argument("--seed", type=seed_number, default=0, help="without --data: of the values")
+    parser.add_argument("--seed", type=seed_number, default=0, help="without --data: seed of the random values")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of tables")
 
 

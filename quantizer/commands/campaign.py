@@ -44,8 +44,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     campaign.add_argument("--op-platform", action="append", default=[], help="only this platform (repeatable)")
     campaign.add_argument("--op-scheme", action="append", default=[], help="only this scheme (repeatable)")
     campaign.add_argument("--op-engine", default="builtin", help="engine under test (default: %(default)s)")
-    campaign.add_argument("--op-specs", action="append", type=Path, default=[], help="specs besides the shipped ones")
-    campaign.add_argument("--op-plugins", action="append", type=Path, default=[], help="operator plugins")
+    campaign.add_argument(
+        "--op-specs", action="append", type=Path, default=[], help="specs besides the shipped ones (repeatable)"
+    )
+    campaign.add_argument(
+        "--op-plugins", action="append", type=Path, default=[], help="files or folders of operator plugins (repeatable)"
+    )
     where = campaign.add_mutually_exclusive_group()
     where.add_argument("--workers", type=int, help=f"local processes (default: {os.cpu_count() or 1})")
     where.add_argument("--cluster", metavar="ADDRESS", help="a Dask scheduler, as tcp://host:8786 (extra `cluster`)")

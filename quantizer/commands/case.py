@@ -55,8 +55,16 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     case_repro.add_arguments(repro)
     for verb in (replay, keep, export):
         verb.add_argument("file", type=Path, help="replay file, as a failing item names it")
-        verb.add_argument("--op-specs", action="append", type=Path, default=[], help="specs besides the shipped ones")
-        verb.add_argument("--op-plugins", action="append", type=Path, default=[], help="operator plugins")
+        verb.add_argument(
+            "--op-specs", action="append", type=Path, default=[], help="specs besides the shipped ones (repeatable)"
+        )
+        verb.add_argument(
+            "--op-plugins",
+            action="append",
+            type=Path,
+            default=[],
+            help="files or folders of operator plugins (repeatable)",
+        )
         verb.add_argument(
             "--op-plugin-python", default="", metavar="PATH", help="interpreter of the process of plugins"
         )
@@ -72,7 +80,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
             help="command line of a worker, in place of --op-engine",
         )
         verb.add_argument(
-            "--op-isa", default="", metavar="LEVEL", help="level of instructions that a real engine is held to"
+            "--op-isa", default="", metavar="LEVEL", help="instruction-set level to which a real engine is restricted"
         )
 
 

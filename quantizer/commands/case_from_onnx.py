@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from quantizer.core.verdict import Verdict
 
 PASSED, FAILED = 0, 1
-OURS = "ours"
+OWN = "builtin"
 WRITTEN = 5
 """The number of failing nodes that one run shrinks and writes, if no node is named."""
 LARGEST = 1 << 20
@@ -48,12 +48,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME",
-        help="engine under test, several times for several: ours, onnxruntime, onnx_reference, ... (default: ours)",
+        help="engine under test: builtin, onnxruntime, onnx_reference, ... (repeatable; default: builtin)",
     )
     parser.add_argument(
-        "--platform", default="", help="whose arithmetic is declared (default: the engine's; ort of ours)"
+        "--platform", default="", help="platform whose arithmetic is declared (default: the engine's; ort of builtin)"
     )
-    parser.add_argument("--op-plugins", action="append", type=Path, default=[], help="operator plugins")
+    parser.add_argument(
+        "--op-plugins", action="append", type=Path, default=[], help="files or folders of operator plugins (repeatable)"
+    )
     parser.add_argument("-o", "--output", type=Path, metavar="FOLDER", help="a new folder for the cases")
 
 
@@ -71,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
     extra = tuple(folder for plugin in plugins for folder in plugin.specs)
     contents: dict[Path, Any] = {}
     failed, texts = False, []
-    for engine in dict.fromkeys(args.engine or [OURS]):
+    for engine in dict.fromkeys(args.engine or [OWN]):
         session, platform = _session(args, engine, extra)
         made = _judged(args, graph, feeds, session, platform, contents)
         failed |= made[0]
@@ -94,9 +96,8 @@ def _session(args: argparse.Namespace, engine: str, extra: tuple[Path, ...]) -> 
     from quantizer.conformance.setup.session import open_session
     from quantizer.core.library import load_library
 
-    name = "builtin" if engine == OURS else engine
     try:
-        real = Options(root=Path.cwd(), engine=name).real
+        real = Options(root=Path.cwd(), engine=engine).real
     except UnsupportedError as err:  # pytest's option has another name
         raise UnsupportedError(str(err).replace("--op-engine=", "--engine=", 1)) from None
     home = list(real.entry.variant_of_platform) if real is not None else ["ort"]
@@ -105,7 +106,10 @@ def _session(args: argparse.Namespace, engine: str, extra: tuple[Path, ...]) -> 
     if platform not in known:
         raise UnsupportedError(f"--platform={platform}: {unknown(platform, known, 'platform')}")
     options = Options(
-        root=Path.cwd(), engine=name, plugins=tuple(args.op_plugins), platforms=(platform,) if real is not None else ()
+        root=Path.cwd(),
+        engine=engine,
+        plugins=tuple(args.op_plugins),
+        platforms=(platform,) if real is not None else (),
     )
     options.check_named()
     return open_session(options, extra), platform

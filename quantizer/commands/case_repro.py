@@ -22,7 +22,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--form", default="", help="onnx, tflite, torch or tosa (default: that of the platform's engine)"
     )
     parser.add_argument("--op-engine", default="", help="engine that the script runs (default: that of the platform)")
-    parser.add_argument("--op-specs", action="append", type=Path, default=[], help="specs besides the shipped ones")
+    parser.add_argument(
+        "--op-specs", action="append", type=Path, default=[], help="specs besides the shipped ones (repeatable)"
+    )
     parser.add_argument("-o", "--output", type=Path, help="a new file (default: standard output)")
 
 

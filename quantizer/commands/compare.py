@@ -43,9 +43,15 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("target", metavar="TARGET.npz", type=Path, help="the arrays to judge")
     parser.add_argument("reference", metavar="REFERENCE.npz", type=Path, help="the arrays to compare them with")
     parser.add_argument("--close", metavar="N", type=_order, default=3, help="order of CLOSE (default: 3)")
-    parser.add_argument("--cosine", metavar="C", type=_share, default=0.99, help="cosine similarity of SIMILAR (0.99)")
     parser.add_argument(
-        "--euclid", metavar="E", type=_share, default=0.99, help="euclidean similarity of SIMILAR (0.99)"
+        "--cosine", metavar="C", type=_share, default=0.99, help="cosine similarity of SIMILAR (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--euclid",
+        metavar="E",
+        type=_share,
+        default=0.99,
+        help="euclidean similarity of SIMILAR (default: %(default)s)",
     )
     parser.add_argument("--int8-similar", action="store_true", help="arrays of int8 may be CLOSE or SIMILAR too")
     parser.add_argument(

@@ -60,7 +60,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--op-isa",
         default="",
         metavar="LEVEL",
-        help="level of instructions that engines are held to where they have a "
+        help="instruction-set level to which engines are restricted where they have a "
         "switch: avx2, avx512, avx512_vnni, amx, host, or all, in columns of their own (default: avx2)",
     )
     defects = verbs.add_parser("defects", help="known defects of platforms and engines, with their smallest cases")

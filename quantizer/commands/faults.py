@@ -29,8 +29,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     faults.add_argument("--op", action="append", default=[], help="only this operator (repeatable)")
     faults.add_argument("--fault", action="append", default=[], help="only this fault (repeatable)")
-    faults.add_argument("--op-specs", action="append", type=Path, default=[], help="specs besides the shipped ones")
-    faults.add_argument("--op-plugins", action="append", type=Path, default=[], help="operator plugins")
+    faults.add_argument(
+        "--op-specs", action="append", type=Path, default=[], help="specs besides the shipped ones (repeatable)"
+    )
+    faults.add_argument(
+        "--op-plugins", action="append", type=Path, default=[], help="files or folders of operator plugins (repeatable)"
+    )
     faults.add_argument(
         "--corpus",
         type=_count,

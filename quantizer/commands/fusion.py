@@ -39,10 +39,18 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("graph", nargs="*", help="names of graphs (all)")
-    parser.add_argument("--platform", action="append", default=[], help="whose integers compute, several times (ort)")
-    parser.add_argument("--cases", type=whole_number, default=4, metavar="N", help="of each form of a graph (4)")
-    parser.add_argument("--seed", type=seed_number, default=0, help="of sizes and data")
+    parser.add_argument("graph", nargs="*", help="names of graphs (default: all)")
+    parser.add_argument(
+        "--platform", action="append", default=[], help="platform whose integers compute (repeatable; default: ort)"
+    )
+    parser.add_argument(
+        "--cases",
+        type=whole_number,
+        default=4,
+        metavar="N",
+        help="cases of each form of a graph (default: %(default)s)",
+    )
+    parser.add_argument("--seed", type=seed_number, default=0, help="seed of sizes and data (default: %(default)s)")
     parser.add_argument(
         "--engine", metavar="NAME", help="a real system, such as onnxruntime, with and without its optimizations"
     )

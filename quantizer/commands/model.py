@@ -46,7 +46,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     verbs = model.add_subparsers(title="verbs", metavar="VERB", dest="verb", required=True)
     check = verbs.add_parser(
         "check",
-        help="where two engines part, each operator against its own enclosure",
+        help="find the operator where two engines differ, and which of the two is wrong",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -56,12 +56,14 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         action="append",
         default=[],
         metavar="NAME",
-        help="twice: float, qdq (our float32 with the quantizations), builtin (our integers), onnxruntime,"
-        " onnxruntime:optimized, reference, an engine that reads ONNX files, such as openvino (default: builtin and"
-        " onnxruntime)",
+        help="given twice: the two engines to compare. One of float, qdq (our float32 with the quantizations), builtin"
+        " (our integers), onnxruntime, onnxruntime:optimized, reference, or an engine that reads ONNX files, such as"
+        " openvino (default: builtin and onnxruntime)",
     )
     check.add_argument(
-        "--platform", default="ort", help="whose integers `builtin` computes, and whose INT8 is chosen (ort)"
+        "--platform",
+        default="ort",
+        help="platform whose integers `builtin` computes and whose INT8 is chosen (default: %(default)s)",
     )
     data = check.add_mutually_exclusive_group()
     data.add_argument("--data", type=Path, metavar="FILE", help="samples, as `quantizer analyse` takes them")
@@ -75,10 +77,18 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--float", action="store_true", help="leave a float model in float; otherwise it is quantized on the data"
     )
     check.add_argument(
-        "--batches", type=whole_number, default=2, metavar="N", help="without data: how many batches are made"
+        "--batches",
+        type=whole_number,
+        default=2,
+        metavar="N",
+        help="without --data: number of random batches (default: %(default)s)",
     )
-    check.add_argument("--batch-size", type=whole_number, default=1, metavar="N", help="samples at once (1)")
-    check.add_argument("--seed", type=seed_number, default=0, help="without data: of the values")
+    check.add_argument(
+        "--batch-size", type=whole_number, default=1, metavar="N", help="samples at once (default: %(default)s)"
+    )
+    check.add_argument(
+        "--seed", type=seed_number, default=0, help="without --data: seed of the random values (default: %(default)s)"
+    )
     check.add_argument(
         "--bias", action=argparse.BooleanOptionalAction, default=True, help="quantize constant biases to 32 bits"
     )

@@ -40,8 +40,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="run every opt.cfg below DIR without writing, compare with the quant.txt and quant.bin beside it; exit 1 "
         "if one differs (repeatable)",
     )
-    parser.add_argument("--op-specs", action="append", type=Path, default=[], help="specs besides the shipped ones")
-    parser.add_argument("--op-plugins", action="append", type=Path, default=[], help="plugin files or folders")
+    parser.add_argument(
+        "--op-specs", action="append", type=Path, default=[], help="specs besides the shipped ones (repeatable)"
+    )
+    parser.add_argument(
+        "--op-plugins", action="append", type=Path, default=[], help="files or folders of operator plugins (repeatable)"
+    )
     parser.add_argument("--quiet", action="store_true", help="say nothing but errors")
 
 

@@ -23,7 +23,7 @@ _EPILOG = """\
 examples:
   quantizer engine probe litert:xnnpack
   quantizer engine probe python:my_sim_worker.py -o platforms/my_sim.yaml
-  quantizer engine probe own --op-platform=tosa --op=conv2d
+  quantizer engine probe builtin --op-platform=tosa --op=conv2d
 """
 
 
@@ -42,10 +42,10 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         metavar="NAME",
         nargs="?",
         default="",
-        help="an engine as --op-engine takes it: own, litert:xnnpack, openvino@2026.4.1, PYTHON:WORKER",
+        help="an engine as --op-engine takes it: builtin, litert:xnnpack, openvino@2026.4.1, PYTHON:WORKER",
     )
     probe.add_argument(
-        "--op-engine-command", default="", metavar="COMMAND", help="what serves the engine, in place of NAME"
+        "--op-engine-command", default="", metavar="COMMAND", help="command line of a worker, in place of NAME"
     )
     probe.add_argument(
         "--op-platform",

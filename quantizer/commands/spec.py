@@ -44,7 +44,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    verbs = spec.add_subparsers(dest="spec_verb", metavar="VERB", required=True)
+    verbs = spec.add_subparsers(title="verbs", dest="spec_verb", metavar="VERB", required=True)
     linter = verbs.add_parser("lint", help="report all errors in specs, schemes and platforms")
     linter.add_argument("paths", metavar="PATH", type=Path, nargs="*", help="files or folders (default: the library)")
     linter.add_argument(
@@ -52,7 +52,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     schema = verbs.add_parser("schema", help="write the JSON schemas that editors read")
     schema.add_argument("--check", action="store_true", help="write nothing; exit 1 where a schema is stale")
-    schema.add_argument("--dir", metavar="DIR", type=Path, help="their files and folders (default: the library)")
+    schema.add_argument(
+        "--dir", metavar="DIR", type=Path, help="folder of specs that gets the schemas (default: the library)"
+    )
     lister = verbs.add_parser("list", help="list the operators of the library")
     lister.add_argument("paths", metavar="PATH", type=Path, nargs="*", help="folders or specs to add to the library")
     lister.add_argument("--json", action="store_true", help="write JSON")

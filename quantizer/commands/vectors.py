@@ -55,11 +55,25 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "the first that the platform has)",
     )
     export.add_argument(
-        "--cases", type=whole_number, default=8, metavar="N", help="of each operator, scheme and platform (8)"
+        "--cases",
+        type=whole_number,
+        default=8,
+        metavar="N",
+        help="cases of each operator, scheme and platform (default: %(default)s)",
     )
-    export.add_argument("--seed", type=seed_number, default=0, help="of shapes, attributes and data (0)")
-    export.add_argument("--budget", type=whole_number, default=50, metavar="MB", help="more megabytes are refused (50)")
-    export.add_argument("--op-specs", action="append", type=Path, default=[], help="specs besides the shipped ones")
+    export.add_argument(
+        "--seed", type=seed_number, default=0, help="seed of shapes, attributes and data (default: %(default)s)"
+    )
+    export.add_argument(
+        "--budget",
+        type=whole_number,
+        default=50,
+        metavar="MB",
+        help="largest bundle in megabytes; a larger one is refused (default: %(default)s)",
+    )
+    export.add_argument(
+        "--op-specs", action="append", type=Path, default=[], help="specs besides the shipped ones (repeatable)"
+    )
     export.add_argument(
         "-o", "--output", type=Path, required=True, metavar="BUNDLE", help="a new folder, or a new file NAME.zip"
     )

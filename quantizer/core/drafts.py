@@ -168,7 +168,7 @@ def _abandoned(folder: Path) -> list[list[Path]]:
 
 
 def _held(path: Path) -> bool:
-    """Return whether a process that lives holds the lock of a draft."""
+    """Return whether a living process holds the lock of a draft."""
     try:
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
     except OSError:

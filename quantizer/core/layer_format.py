@@ -36,7 +36,7 @@ class LayerFormat(Model):
     zeros: list[Identifier] = []
     """Optional constants that the system requires: if absent, zeros are written."""
     from_front: list[Identifier] = []
-    """Axis attributes that are written as counted from the front, because the system does not count from the end."""
+    """Axis attributes that are written as numbers from 0 on, because the system takes no negative axes."""
     pairs: list[Identifier] = []
     """Attributes that list all numbers before the axes, then all after them. The layer writes [before, after] pairs."""
     consumed: list[Identifier] = []

@@ -281,22 +281,54 @@ def _alone(function: Callable[..., Tensor]) -> Kernel:
 
 
 KERNELS: Mapping[str, Kernel] = {
-    "sigmoid": _alone(_logistic), "silu": _alone(_silu), "softplus": _alone(_softplus), "elu": _alone(_elu),
-    "celu": _alone(_celu), "mish": _alone(_mish), "gelu": _gelu, "pow": _power,
-    "_softmax": lambda func, x, dim, *rest: lanes.softmax(x, dim), "bmm": _alone(ordered.matmul),  # noqa: ARG005
+    "sigmoid": _alone(_logistic),
+    "silu": _alone(_silu),
+    "softplus": _alone(_softplus),
+    "elu": _alone(_elu),
+    "celu": _alone(_celu),
+    "mish": _alone(_mish),
+    "gelu": _gelu,
+    "pow": _power,
+    "_softmax": lambda func, x, dim, *rest: lanes.softmax(x, dim),  # noqa: ARG005
+    "bmm": _alone(ordered.matmul),
     "_log_softmax": lambda func, x, dim, *rest: lanes.log_softmax(x, dim),  # noqa: ARG005
-    "sqrt": _alone(_root), "sum": _sum, "mean": _mean,
-    "upsample_bilinear2d": _bilinear, "native_batch_norm": _batch_norm,
-    "baddbmm": _batched_sum_and_product, "convolution": _convolution,
-    **dict.fromkeys(("mm", "mv", "dot"), _product), **dict.fromkeys(("addmm", "addmv"), _sum_and_product),
+    "sqrt": _alone(_root),
+    "sum": _sum,
+    "mean": _mean,
+    "upsample_bilinear2d": _bilinear,
+    "native_batch_norm": _batch_norm,
+    "baddbmm": _batched_sum_and_product,
+    "convolution": _convolution,
+    **dict.fromkeys(("mm", "mv", "dot"), _product),
+    **dict.fromkeys(("addmm", "addmv"), _sum_and_product),
     **dict.fromkeys(
-        ("exp", "erf", "erfc", "log", "log2", "tan", "tanh"), _of_mkl,
+        ("exp", "erf", "erfc", "log", "log2", "tan", "tanh"),
+        _of_mkl,
     ),
     **dict.fromkeys(
-        ("log10", "asin", "acos", "atan",
-         "expm1", "log1p", "exp2", "sinh", "cosh", "asinh", "acosh", "atanh", "atan2", "lgamma", "log_sigmoid_forward",
-         "convolution_backward", "native_layer_norm", "native_group_norm", "logsumexp", "lerp"),
+        (
+            "log10",
+            "asin",
+            "acos",
+            "atan",
+            "expm1",
+            "log1p",
+            "exp2",
+            "sinh",
+            "cosh",
+            "asinh",
+            "acosh",
+            "atanh",
+            "atan2",
+            "lgamma",
+            "log_sigmoid_forward",
+            "convolution_backward",
+            "native_layer_norm",
+            "native_group_norm",
+            "logsumexp",
+            "lerp",
+        ),
         _wide,
     ),
-}  # fmt: skip
+}
 """Operation of ATen -> kernel, called with the operation and its arguments."""

@@ -196,7 +196,8 @@ class Registry:
         entry = self.find(op, kind, platform)
         if entry is None:
             raise UnsupportedError(
-                f"{op}: no {kind} function is registered. Define `def {kind}(...)` in the operator's module."
+                f"{op}: no {kind} function is registered. Define `def {kind}(...)` in the operator's module, "
+                "and name a module of your own with --op-plugins."
             )
         return entry
 

@@ -23,7 +23,7 @@ def reference(x: Tensor, *, block: int, mode: str) -> Tensor:
 
 @operator("depth_to_space")
 def quantized(x: Tensor, *, parameters: Parameters, block: int, mode: str) -> Tensor:
-    """Move codes, the channels of one place in the block at a time; the output shares the input's parameters."""
+    """Move codes, the channels of one position in the block at a time; the output shares the input's parameters."""
     n, c, h, w = x.shape
     depth, places = c // block**2, block**2
     codes = torch.empty(n, depth, h * block, w * block, dtype=x.dtype)

@@ -12,7 +12,7 @@ from quantizer.plugins.aipu.node import PyNode
 from quantizer.plugins.layer import Layer
 
 NORMAL = {"variance_shift": "var_shift_value", "norm_multiplier": "norm_scale_value", "norm_shift": "norm_shift_value"}
-"""Our number of a normalisation -> its key."""
+"""The name of a number of a normalization here -> its name in the layer's parameters."""
 
 
 def float_keys(layer: Layer) -> dict[str, str]:

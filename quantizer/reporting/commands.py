@@ -53,7 +53,7 @@ examples:
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add `report` and its verbs to the command line."""
     report = subparsers.add_parser("report", help="read, compare and gate the records of runs")
-    verbs = report.add_subparsers(dest="report_verb", metavar="VERB", required=True)
+    verbs = report.add_subparsers(title="verbs", dest="report_verb", metavar="VERB", required=True)
     _add_diff(verbs)
     _add_show(verbs)
     _add_html(verbs)

@@ -215,20 +215,23 @@ def _ratios(old: Record, new: Record, *, elsewhere: bool) -> Iterator[RatioChang
     """Yield the checks with a verdict in both runs and a different worst ratio or error.
 
     If a defect of one of two processors excludes cases, the worst ratios come from different cases. Float kernels of
-    another processor also differ in their last bits.
+    another processor also differ in their last bits. A failed item was judged up to its failure: only the checks that
+    failed in one of the runs can be compared then.
     """
     elsewhere = elsewhere or old.isa != new.isa
+    partial = is_failing(old) or is_failing(new)
+    comparable = {name for name, _ in (*failing_checks(old), *failing_checks(new))} if partial else new.checks
     known, checks, item = old.checks, new.checks, new.id
     for name in _in_order(tuple(checks)):
         was, now = known.get(name), checks[name]
-        if was is None or (was.ratio == now.ratio and name != "accuracy"):
+        if was is None or name not in comparable or (was.ratio == now.ratio and name != "accuracy"):
             continue
         if elsewhere and (name in FIGURES or _moved(old, new, name)):
             continue
         if not ((was.passed or was.failed) and (now.passed or now.failed)):  # `decided`, inline for speed
             continue
         before, after = worst_ratio(was), worst_ratio(now)
-        if name == "accuracy":
+        if name == "accuracy" and not partial:
             change = RatioChange(item, name, before, after, old.metrics.get(ERROR), new.metrics.get(ERROR))
             if before != after or change.grown_lsb:
                 yield change
@@ -297,7 +300,8 @@ def _losses(old: Record, new: Record, names: Iterable[str], *, elsewhere: bool) 
     Called the other way round it yields the gains.
 
     An engine on another processor may show defects that it did not show on the first: they are known, not lost.
-    A failure ends its item. So coverage that a new failure hides comes back when the failure is repaired.
+    A failure ends its item. So coverage that a new failure hides comes back when the failure is repaired, and what
+    the repaired item leaves open was hidden before.
     """
     if is_failing(new) and not is_failing(old):
         return
@@ -318,8 +322,10 @@ def _losses(old: Record, new: Record, names: Iterable[str], *, elsewhere: bool) 
                 yield CoverageChange(new.id, "check", name, decided(was), 0)
         else:
             moved = _moved(old, new, name) if elsewhere else 0
-            yield from _check_losses(new.id, name, was, now, fewer_cases, moved)
-    yield from _entry_losses(old, new)
+            losses = _check_losses(new.id, name, was, now, fewer_cases, moved)
+            yield from (loss for loss in losses if loss.what == "verdicts" or not is_failing(old))
+    entries = _entry_losses(old, new)
+    yield from (loss for loss in entries if loss.what == "reached" or not is_failing(old))
 
 
 def _moved(old: Record, new: Record, check: str) -> int:

@@ -38,7 +38,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    own = history.add_subparsers(dest="history_verb", metavar="VERB", required=True)
+    own = history.add_subparsers(title="verbs", dest="history_verb", metavar="VERB", required=True)
     add = _verb(own, "add", "append a run")
     add.add_argument("run", metavar="RUN", type=Path, help="a records file, or the directory of a run")
     add.add_argument("--name", required=True, help="the name of the run, such as its commit")

@@ -35,7 +35,7 @@ CHANGED = {
     "our module of pytest": "code/quantizer_conformance.py",
     "a module that was imported": "lib/numbers_of_others.py",
     "its compiled form": f"lib/__pycache__/numbers_of_others.{TAG}.pyc",
-    "its form with pytest's assertions": f"lib/__pycache__/numbers_of_others{inputs.PYC_TAIL}",
+    "its form with pytest's assertions": f"lib/__pycache__/numbers_of_others{inputs.PYTEST_TAIL}",
     "what Python runs at its start": "path/usercustomize.py",
 }
 OTHER = (
@@ -214,3 +214,9 @@ def test_nothing_in_the_environment_of_what_is_judged_says_that_it_is_judged(mon
         assert name not in environment() and name not in environment({name: "1"})
     monkeypatch.setenv("CIVIL_LICENCE", "1")
     assert environment({"MKL_CBWR": "COMPATIBLE"}).items() >= {"MKL_CBWR": "COMPATIBLE", "CIVIL_LICENCE": "1"}.items()
+
+
+def test_the_name_of_a_file_with_rewritten_assertions_is_that_of_pytest():
+    from _pytest.assertion.rewrite import PYC_TAIL
+
+    assert inputs.PYTEST_TAIL == PYC_TAIL

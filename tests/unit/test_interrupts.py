@@ -22,6 +22,22 @@ if __name__ == "__main__":
         print([type(one.exception(60)).__name__ for one in ended])
 """
 
+DURING_IMPORT = """
+import sys
+
+class Interrupted:
+    seen = False
+
+    def find_spec(self, name, path=None, target=None):
+        if name == "torch":
+            if Interrupted.seen:
+                raise RuntimeError("torch cannot be imported twice")
+            Interrupted.seen = True
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Interrupted())
+"""
+
 
 @pytest.mark.skipif(os.name == "nt", reason="processes of a console get no signal there")
 def test_a_worker_gives_its_interrupt_to_the_parent_and_begins_nothing_more(tmp_path: Path) -> None:
@@ -42,3 +58,12 @@ def test_a_session_that_was_interrupted_is_asked_for_no_canary() -> None:
     run._judging.add("")
     assert run.damage(pytest.ExitCode.OK)
     assert not run.damage(pytest.ExitCode.INTERRUPTED)
+
+
+def test_an_interrupt_while_torch_is_imported_ends_the_run_without_a_traceback(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest(DURING_IMPORT)
+    result = pytester.runpytest_subprocess("-p", "quantizer_conformance", "--op-shipped=relu")
+    said = result.stdout.str() + result.stderr.str()
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    assert "KeyboardInterrupt" in said
+    assert not any(word in said for word in ("INTERNALERROR", "cannot be imported twice", "no item of --op-shipped"))

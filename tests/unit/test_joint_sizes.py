@@ -12,6 +12,7 @@ from quantizer.conformance.generation.joint_sizes import AXES, GROUPS, PAST_COUN
 from quantizer.conformance.generation.usual_windows import PATCHES, patches
 from quantizer.conformance.setup.options import Options
 from quantizer.conformance.setup.session import open_session
+from quantizer.core.errors import UnsupportedError
 
 ROOT = Path(__file__).parents[2]
 
@@ -83,3 +84,9 @@ def test_each_kind_goes_to_one_target_of_a_platform(session) -> None:
     for deal in {target.deal for target in targets}:
         kinds = [kind for t in targets if t.deal == deal for kind in dealt(targets, t, ("a", "b", "c"), "x")]
         assert sorted(kinds) == ["a", "b", "c"]
+
+
+def test_a_target_outside_the_list_is_named(session) -> None:
+    target = session.all_targets(session.library.spec("relu"))[0]
+    with pytest.raises(UnsupportedError, match=f"{target.id}: must be one of the targets that share the cases 'x'"):
+        dealt([], target, ("a",), "x")

@@ -328,3 +328,18 @@ def test_a_long_list_is_cut_on_a_terminal_and_says_where_all_is() -> None:
     assert max(map(len, lines)) <= 100
     with pytest.raises(ValueError, match="form: must be one of terminal, markdown, json, got 'html'"):
         render(diff, "html")
+
+
+def test_a_repaired_item_is_fixed_and_nothing_else() -> None:
+    """A failure ends its item: what other checks and cases show after the repair was hidden, not better before."""
+    hidden = CheckRecord(passed=1, ratio=0.1, elements=2, width=1.0)
+    whole = CheckRecord(passed=10, inconclusive=3, ratio=0.9, elements=90, width=1.0)
+    failed = replace(item(outcome="failed", cases=2, arithmetic=BAD, float=hidden, accuracy=hidden), gaps=())
+    passed = replace(item(cases=13, arithmetic=OK, float=whole, accuracy=whole), gaps=("data=ties",))
+    repaired, broken = change(failed, passed), change(passed, failed)
+    assert [c.id for c in repaired.fixed] == ["a"]
+    assert (repaired.grown, repaired.lost) == ((), ())
+    assert [c.check for c in repaired.shrunk] == ["arithmetic"]
+    assert [c.id for c in broken.new_failures] == ["a"]
+    assert (broken.shrunk, broken.gained, broken.lost) == ((), (), ())
+    assert [c.check for c in broken.grown] == ["arithmetic"]

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from quantizer.conformance.checks import room_oracles
-from quantizer.conformance.checks.invariance import properties, tiled
+from quantizer.conformance.checks.invariance import tiled
 from quantizer.conformance.checks.pipeline import pipeline
+from quantizer.conformance.checks.properties import properties
 from quantizer.conformance.failures.exported import exported
 from quantizer.conformance.faults import catalogue
 from quantizer.conformance.faults.policies import policies

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from quantizer.conformance.checks.invariance import related_runs
+from quantizer.conformance.checks.properties import related_runs
 from quantizer.conformance.judging import judge as judging
 from quantizer.conformance.judging import stated_results
 from quantizer.conformance.judging.stated_results import is_as_stated, stated_platform

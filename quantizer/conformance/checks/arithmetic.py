@@ -138,7 +138,7 @@ def _movement(trial: Trial) -> Verdict:
         np.where(exact, 0.0, FLOAT32_CODES * np.abs(real)),
         lambda i: Fraction(float(real[i] if moved[i] else trial.y_hat[i])) / Fraction(1 if moved[i] else scale),
         lambda _: {},
-        "the value that is moved or filled in",
+        "the moved value in steps of the output",
     )
 
 

@@ -55,7 +55,7 @@ def declared_codes(
     *,
     exact: bool,
 ) -> list[Array] | None:
-    """Return the code of each number that the platform's float32 quantizer gives; *exact*: and that in rationals.
+    """Return the codes that the platform's float32 quantizer gives; *exact*: also those of exact arithmetic.
 
     Arguments as for steps_in_float32, but all of one shape; *ends*: the smallest and the largest code. None if the
     quantizer computes in rationals anyway, or draws. A number past float32 is infinity.

@@ -1,9 +1,9 @@
-"""Checks `tiled`, `repeat` and `properties`: several runs of one case whose results must agree."""
+"""Checks `tiled` and `repeat`: several runs of one case whose results must agree."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,21 +13,19 @@ from torch import Tensor
 
 from quantizer.conformance.checks.enclosed import enclosed
 from quantizer.conformance.checks.float_forward import float_radius, left_open
-from quantizer.conformance.checks.requantized import DECLARED
 from quantizer.conformance.trials.elements import ALLOWED, judge_codes, judge_reals
 from quantizer.conformance.trials.together import in_a_batch
 from quantizer.conformance.trials.trial import TILED, Trial, copies
 from quantizer.core.case import TilePlan
 from quantizer.core.errors import RefusedError
-from quantizer.core.shapes import channel_axis, named_axes
-from quantizer.core.spec import NoTiling, Property
+from quantizer.core.shapes import channel_axis
+from quantizer.core.spec import NoTiling
 from quantizer.core.verdict import Verdict, Worst, failure, inconclusive, passed
 from quantizer.ir.graph import Tensor as GraphTensor
 from quantizer.numerics.activations import activate, activate_codes
 from quantizer.numerics.bitwise import bitwise_equal
-from quantizer.numerics.qparams import Constant, Parameters, QParams
+from quantizer.numerics.qparams import Parameters
 from quantizer.numerics.requantize_accumulator import requantize_accumulator
-from quantizer.numerics.rules import same_numbers
 from quantizer.ops import BUILT_IN, REGISTRY
 from quantizer.plugins.layer_multipliers import SCALE, SHIFT
 from quantizer.runtime.engines.builtin import BuiltinEngine
@@ -109,10 +107,10 @@ def _uncut(trial: Trial, plan: list[Tile]) -> str | None:
     """Return the name of a plugin's extra constant that tiles of *plan* would have to cut along channels, or None."""
     channel = channel_axis(trial.spec, trial.bound, len(trial.output_shape))
     cut_there = channel is not None and len({tile.output[channel] for tile in plan}) > 1
-    return _own_per_channel(trial, channel) if cut_there else None
+    return own_per_channel(trial, channel) if cut_there else None
 
 
-def _own_per_channel(trial: Trial, channel: int | None) -> str | None:
+def own_per_channel(trial: Trial, channel: int | None) -> str | None:
     """Return the name of a plugin's extra constant with an axis as long as the channels, or None."""
     count = 1 if channel is None else trial.output_shape[channel]
     for name, value in trial.parameters.extra.items():
@@ -290,148 +288,3 @@ def _ends(trial: Trial, axis: str, size: int) -> list[Tile]:
         return planned(trial, TilePlan({axis: 1}))
     shapes, attrs = trial.case.shapes, trial.case.attrs
     return [tile_of(trial.spec, shapes, attrs, {axis: (at, at + 1)}) for at in (0, size - 1)]
-
-
-def properties(trial: Trial) -> Verdict | None:
-    """Judge the metamorphic relations that the spec declares, bit for bit on codes; None if none applies."""
-    runs = [*related_runs(trial)]
-    results = trial.results(Asked(trial.call, copies(run.codes), run.parameters) for run in runs)
-    found: list[Verdict] = []
-    for related, codes in zip(runs, results, strict=True):
-        verdict = judge_codes(
-            "properties", trial, related.low, related.high, got=codes.numpy(), made_of=related.made_of
-        )
-        if verdict.failing:
-            return verdict
-        found.append(verdict)
-    if not found:
-        return None
-    return replace(max(found, key=lambda verdict: verdict.ratio), elements=sum(v.elements for v in found))
-
-
-@dataclass(frozen=True)
-class Related:
-    """A run on changed operands whose codes follow from those of the first run."""
-
-    codes: Mapping[str, Tensor]
-    parameters: Parameters
-    low: Array
-    high: Array
-    """The lowest and the highest code that each element may have."""
-    made_of: str
-    """The reason for these codes in words, for messages."""
-
-
-def related_runs(trial: Trial) -> Iterator[Related]:
-    """Yield the run of each metamorphic relation that the spec declares and that applies to the case."""
-    for relation in trial.spec.properties:
-        if relation.when is None or relation.when(trial.bound):
-            related = RELATIONS[relation.relation](trial, relation)
-            if related is not None:
-                yield related
-
-
-def _equivariant(trial: Trial, relation: Property) -> Related | None:
-    """Return the run on operands reversed along an axis; None if a plugin's constant has that axis."""
-    spec, codes = trial.spec, dict(trial.codes)
-    constants = dict(trial.parameters.constants)
-    for name, values in trial.codes.items():
-        axes = spec.inputs[name].axes
-        named = (named_axes(axes, values.dim()) or {}) if isinstance(axes, list) else {}
-        places = [place for place, axis in named.items() if relation.axis in axis.names]
-        if not places:
-            continue
-        codes[name] = values.flip(places)
-        if name in constants:
-            constants[name] = Constant(codes[name], _reversed(constants[name].params, places))
-    output = next(iter(spec.outputs.values()))
-    listed = named_axes(output.axes or [], len(trial.output_shape)) or {}
-    place = next(place for place, axis in listed.items() if relation.axis in axis.names)
-    channel = channel_axis(spec, trial.bound, len(trial.output_shape))
-    if channel == place and _own_per_channel(trial, channel):
-        return None
-    parameters = replace(trial.parameters, constants=constants)
-    rescale = parameters.rescale
-    if rescale is not None and channel == place and rescale.mantissa.dim():
-        parameters = replace(
-            parameters, rescale=replace(rescale, mantissa=rescale.mantissa.flip(0), shift=rescale.shift.flip(0))
-        )
-    low, high = (np.flip(ends, place) for ends in owed(trial))
-    return Related(codes, parameters, low, high, f"the output reversed along {relation.axis}")
-
-
-def _reversed(params: QParams, places: list[int]) -> QParams:
-    if params.axis is None or params.axis not in places:
-        return params
-    steps = None if params.steps is None else params.steps.flip(0)
-    return replace(params, scale=params.scale.flip(0), zero_point=params.zero_point.flip(0), steps=steps)
-
-
-def _commutes(trial: Trial, relation: Property) -> Related | None:
-    """Return the run in which two operands are swapped; None if their order affects rounding."""
-    known = trial.parameters.rescale
-    if known is not None and DECLARED[known.variant].float32:
-        return None
-    first, second = relation.operands or ("", "")
-    swap = {first: second, second: first}
-    own = trial.parameters
-    parameters = _swapped_by_rule(trial, swap) if own.numbers or own.tables else _swapped(own, swap)
-    if parameters is None:
-        return None
-    codes = {name: trial.codes[swap.get(name, name)] for name in trial.codes}
-    return Related(codes, parameters, *owed(trial), f"{first} and {second} swapped")
-
-
-def _swapped(own: Parameters, swap: Mapping[str, str]) -> Parameters:
-    inputs = {name: own.inputs[swap.get(name, name)] for name in own.inputs}
-    if own.rescale is None:
-        return replace(own, inputs=inputs)
-    factors = {name: own.rescale.factors[swap.get(name, name)] for name in own.rescale.factors}
-    return replace(own, inputs=inputs, rescale=replace(own.rescale, factors=factors))
-
-
-def _swapped_by_rule(trial: Trial, swap: Mapping[str, str]) -> Parameters | None:
-    """Return what the rule provides for the swapped operands: a number may belong to one of them, whatever its name.
-
-    None if the rule then chooses other scales: the output of the first run is no answer to this one.
-    """
-    case, own = trial.case, trial.parameters
-    if case.data.given:
-        return None
-    shapes, ranges = (
-        {name: held[swap.get(name, name)] for name in held} for held in (dict(case.shapes), dict(case.ranges))
-    )
-    other = Trial(trial.target, case.but(shapes=shapes, ranges=ranges), trial.engine)
-    other.tensors = {name: trial.tensors[swap.get(name, name)] for name in trial.tensors}
-    found = other.parameters
-    same = all(same_numbers(found.inputs[name], own.inputs[swap.get(name, name)]) for name in own.inputs)
-    return found if same and same_numbers(found.outputs["y"], own.outputs["y"]) else None
-
-
-def _shifted(trial: Trial, relation: Property) -> Related | None:
-    """Return the run on codes that are all larger (or smaller) by 1; None if they reach both ends."""
-    name = (relation.operands or trial.spec.activations)[0]
-    params, values = trial.qparams(name), trial.codes[name]
-    if not values.numel() or int(values.max()) + 1 > params.qmax:
-        if not values.numel() or int(values.min()) - 1 < params.qmin:
-            return None
-        moved = values - 1
-    else:
-        moved = values + 1
-    return Related({**trial.codes, name: moved}, trial.parameters, *owed(trial), f"{name} shifted by one code")
-
-
-def _zero_preserved(trial: Trial, relation: Property) -> Related:
-    """Return the run on activations of zero, which gives zero: the codes are the output's zero point."""
-    names = relation.operands or trial.spec.activations
-    zeros = {n: torch.zeros_like(trial.codes[n]) + trial.qparams(n).zero_point for n in names if n in trial.codes}
-    wanted = np.full(trial.output_shape, int(trial.output.zero_point), dtype=np.int64)
-    return Related({**trial.codes, **zeros}, trial.parameters, wanted, wanted, "the output's zero point")
-
-
-RELATIONS: Mapping[str, Callable[[Trial, Property], Related | None]] = {
-    "equivariant": _equivariant,
-    "commutes": _commutes,
-    "shift_invariant": _shifted,
-    "zero_preserving": _zero_preserved,
-}

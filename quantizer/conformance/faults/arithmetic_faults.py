@@ -72,25 +72,48 @@ _VARIANTS: tuple[Variant, ...] = ("f32_even", "q31_single", "q31_double", "q31_h
 
 ARITHMETIC: tuple[Fault, ...] = (
     *(Fault(f"rounding_{mode}", "requantize", recoded, "quantized", by_kind.rounded(mode)) for mode in _MODES),  # type: ignore[arg-type]
-    *(Fault(f"quantizer_{mode}", "quantizer", fed_reals, "quantized", quantizer_change(rounding=mode)) for mode in _MODES),
-    *(Fault(f"quantizer_{name}", "quantizer", fed_reals, "quantized", quantizer_change(operation=name)) for name in _OPERATIONS),
+    *(
+        Fault(f"quantizer_{mode}", "quantizer", fed_reals, "quantized", quantizer_change(rounding=mode))
+        for mode in _MODES
+    ),
+    *(
+        Fault(f"quantizer_{name}", "quantizer", fed_reals, "quantized", quantizer_change(operation=name))
+        for name in _OPERATIONS
+    ),
     Fault("quantizer_zero_point_before", "quantizer", fed_reals, "quantized", quantizer_change(zero_point="before")),
     Fault("quantizer_zero_point_after", "quantizer", fed_reals, "quantized", quantizer_change(zero_point="after")),
     Fault("rounding_twice", "requantize", summed, "quantized", change.double_rounding),
-    *(Fault(f"requantized_as_{v}", "requantize", sums_products, "quantized", kernel(change.requantized_as(v))) for v in _VARIANTS),
+    *(
+        Fault(f"requantized_as_{v}", "requantize", sums_products, "quantized", kernel(change.requantized_as(v)))
+        for v in _VARIANTS
+    ),
     Fault("multiplier_7_bits", "kernel multiplier", summed, "quantized", by_kind.coarser(significant_bits(7))),
     Fault("multiplier_8_bits", "kernel multiplier", summed, "quantized", by_kind.coarser(significant_bits(8))),
     Fault("multiplier_15_bits", "kernel multiplier", summed, "quantized", by_kind.coarser(significant_bits(15))),
     Fault("multiplier_truncated", "kernel multiplier", summed, "quantized", by_kind.coarser(change.truncated_bits(8))),
-    Fault("multiplier_15_bits_provided", "provided multiplier", sums_products, "quantize", provided(by_kind.multipliers(change.truncated_bits(14), factors=True))),
+    Fault(
+        "multiplier_15_bits_provided",
+        "provided multiplier",
+        sums_products,
+        "quantize",
+        provided(by_kind.multipliers(change.truncated_bits(14), factors=True)),
+    ),
     Fault("multiplier_half", "kernel multiplier", recoded, "quantized", by_kind.halved),
-    Fault("multiplier_next", "provided multiplier", summed, "quantize", provided(by_kind.multipliers(lambda m: m + m * 2.0**-9))),
+    Fault(
+        "multiplier_next",
+        "provided multiplier",
+        summed,
+        "quantize",
+        provided(by_kind.multipliers(lambda m: m + m * 2.0**-9)),
+    ),
     Fault("shift_less_one", "kernel multiplier", summed, "quantized", kernel(by_kind.shifts(-1))),
     Fault("shift_more_provided", "provided multiplier", summed, "quantize", provided(by_kind.shifts(1))),
     Fault("input_zero_point", "kernel zero point", recoded, "quantized", kernel(input_zero)),
     Fault("input_zero_point_provided", "provided zero point", coded, "quantize", provided(input_zero)),
     Fault("input_zero_point_sign", "kernel zero point", summed, "quantized", kernel(code.zero_points(lambda z: -z))),
-    Fault("input_zero_point_dropped", "kernel zero point", summed, "quantized", kernel(code.zero_points(lambda z: z * 0))),
+    Fault(
+        "input_zero_point_dropped", "kernel zero point", summed, "quantized", kernel(code.zero_points(lambda z: z * 0))
+    ),
     Fault("output_zero_point", "kernel zero point", calibrated, "quantized", kernel(output_zero)),
     Fault("output_zero_point_provided", "provided zero point", calibrated, "quantize", provided(output_zero)),
     Fault("output_zero_point_sign", "kernel zero point", summed, "quantized", kernel(code.output_zero_sign)),
@@ -109,12 +132,24 @@ ARITHMETIC: tuple[Fault, ...] = (
     Fault("clip_high", "clip", calibrated, "quantized", output_codes(clipped_codes(0, 1))),
     Fault("clip_missing", "clip", valued, "quantized", output_codes(wrapped_at_top)),
     Fault("clip_unsigned_as_signed", "clip", calibrated, "quantized", output_codes(code.output_other_sign)),
-    Fault("clip_range_provided", "provided clip", calibrated, "quantize", provided(lambda p: with_output(p, code.other_range))),
+    Fault(
+        "clip_range_provided",
+        "provided clip",
+        calibrated,
+        "quantize",
+        provided(lambda p: with_output(p, code.other_range)),
+    ),
     Fault("clip_range", "clip", calibrated, "quantized", kernel(lambda p: with_output(p, code.other_range))),
     Fault("bias_missing", "bias", biased, "quantized", without_bias),
     Fault("bias_code", "provided bias", biased, "quantize", provided(constant_codes(1, first_plus_one))),
     Fault("bias_halved", "provided bias", biased, "quantize", provided(constant_codes(1, lambda c: c // 2))),
-    Fault("bias_int16", "provided bias", biased, "quantize", provided(constant_codes(1, lambda c: c.clamp(-(1 << 15), (1 << 15) - 1)))),
+    Fault(
+        "bias_int16",
+        "provided bias",
+        biased,
+        "quantize",
+        provided(constant_codes(1, lambda c: c.clamp(-(1 << 15), (1 << 15) - 1))),
+    ),
     Fault("bias_of_first_channel", "provided bias", biased, "quantize", change.bias_of_first_channel),
     Fault("bias_after_rounding", "bias", summing_with_bias, "quantized", change.bias_after_rounding),
     Fault("bias_rolled", "bias", biased, "quantized", operand_change("bias", "beta", change=rolled(0))),
@@ -125,7 +160,13 @@ ARITHMETIC: tuple[Fault, ...] = (
     Fault("channels_rolled", "channels", channelwise, "quantized", operand_change("x", change=rolled(1))),
     Fault("weight_rolled", "channels", along_channels, "quantized", operand_change("weight", change=rolled(0))),
     Fault("accumulator_int16", "accumulator", sums_products, "quantized", kernel(change.accumulator(16))),
-    Fault("accumulator_int16_saturated", "accumulator", sums_products, "quantized", kernel(change.accumulator(16, "saturate"))),
+    Fault(
+        "accumulator_int16_saturated",
+        "accumulator",
+        sums_products,
+        "quantized",
+        kernel(change.accumulator(16, "saturate")),
+    ),
     Fault("accumulator_int24", "accumulator", sums_products, "quantized", kernel(change.accumulator(24))),
     Fault("accumulator_int32", "accumulator", sums_products, "quantized", kernel(change.accumulator(32))),
     Fault("accumulator_float32", "accumulator", sums_products, "quantized", kernel(float32_accumulator)),
@@ -138,7 +179,9 @@ ARITHMETIC: tuple[Fault, ...] = (
     Fault("second_operand_zero", "operands", two_operands, "quantized", operand_change("b", change=at_zero_point("b"))),
     Fault("first_factor_for_all", "kernel factors", factored, "quantized", kernel(first_factor)),
     Fault("factors_swapped", "kernel factors", added, "quantized", kernel(swapped_factors)),
-    Fault("one_code_up", "output", every, "quantized", output_codes(lambda c, p: (c + 1).clamp(max=p.outputs["y"].qmax))),
+    Fault(
+        "one_code_up", "output", every, "quantized", output_codes(lambda c, p: (c + 1).clamp(max=p.outputs["y"].qmax))
+    ),
     Fault("first_code_up", "output", every, "quantized", output_codes(code.first_element(1))),
     Fault("last_code_down", "output", every, "quantized", output_codes(code.last_element)),
-)  # fmt: skip
+)

@@ -139,17 +139,47 @@ def _values(codes: Tensor, params: QParams) -> Tensor:
 
 
 GRIDS: tuple[Fault, ...] = (
-    Fault("block_scales_rolled", "kernel multiplier", IN_BLOCKS, "quantized", kernel(_block_numbers(_of_blocks(lambda m: m.roll(1, 1))))),
-    Fault("block_scale_shared", "kernel multiplier", IN_BLOCKS, "quantized", kernel(_block_numbers(_of_blocks(lambda m: m.amax(1, keepdim=True).expand_as(m))))),
-    Fault("block_last_stale", "kernel multiplier", IN_BLOCKS, "quantized", kernel(_block_numbers(_of_blocks(_last_as_before)))),
-    Fault("block_scale_next", "provided multiplier", IN_BLOCKS, "quantize", provided(_block_numbers(lambda m: m * (1 + 2.0**-23)))),
+    Fault(
+        "block_scales_rolled",
+        "kernel multiplier",
+        IN_BLOCKS,
+        "quantized",
+        kernel(_block_numbers(_of_blocks(lambda m: m.roll(1, 1)))),
+    ),
+    Fault(
+        "block_scale_shared",
+        "kernel multiplier",
+        IN_BLOCKS,
+        "quantized",
+        kernel(_block_numbers(_of_blocks(lambda m: m.amax(1, keepdim=True).expand_as(m)))),
+    ),
+    Fault(
+        "block_last_stale",
+        "kernel multiplier",
+        IN_BLOCKS,
+        "quantized",
+        kernel(_block_numbers(_of_blocks(_last_as_before))),
+    ),
+    Fault(
+        "block_scale_next",
+        "provided multiplier",
+        IN_BLOCKS,
+        "quantize",
+        provided(_block_numbers(lambda m: m * (1 + 2.0**-23))),
+    ),
     Fault("block_ends_early", "sum", IN_BLOCKS, "accumulate", kernel(_moved(1))),
     Fault("block_left_out", "sum", IN_BLOCKS, "accumulate", _left_out),
-    Fault("constant_of_first_block", "kernel multiplier", ("fully_connected",), "quantized", kernel(_block_numbers(lambda m: torch.cat([m[:, :-1], m[:, :1]], 1)))),
+    Fault(
+        "constant_of_first_block",
+        "kernel multiplier",
+        ("fully_connected",),
+        "quantized",
+        kernel(_block_numbers(lambda m: torch.cat([m[:, :-1], m[:, :1]], 1))),
+    ),
     Fault("float_subnormals_flushed", "output", IN_FLOATS, "quantized", _float_results(_flushed)),
     Fault("float_subnormals_unread", "operands", IN_FLOATS, "quantized", _float_operands(_flushed)),
     Fault("float_last_exponent_lost", "output", IN_FLOATS, "quantized", _float_results(_one_exponent_less)),
     Fault("float_sign_as_complement", "operands", IN_FLOATS[1:], "quantized", _float_operands(_complement)),
     Fault("float_codes_as_integers", "operands", IN_FLOATS, "quantized", _float_operands(_as_integers)),
     Fault("float_rounded_twice", "requantize", IN_FLOATS, "quantized", _twice),
-)  # fmt: skip
+)

@@ -105,40 +105,103 @@ _MODES = tuple(mode for mode in DETERMINISTIC if mode != "half_even")
 _VARIANTS: tuple[Variant, ...] = ("f32_even", "q31_single", "q31_double", "q31_half_up", "half_away", "q15_half_up")
 _KERNEL = ("rounding_", "input_zero_point", "output_zero_point", "clip_range", "multiplier_", "shift_")
 RULES = (
-    Rule(("power_of_two_",), lambda t: t.target.scheme.activation.rule == "power_of_two", "No scheme of the platform has powers of two."),
+    Rule(
+        ("power_of_two_",),
+        lambda t: t.target.scheme.activation.rule == "power_of_two",
+        "No scheme of the platform has powers of two.",
+    ),
     Rule(("table",), lambda t: bool(t.parameters.tables), "The arithmetic has no table."),
-    Rule(("table_last_cell", "table_interpolation", "table_not_interpolated"), _interpolated, "No table is read between two entries."),
-    Rule(("slope_",), lambda t: bool(t.parameters.numbers.keys() & set(SLOPES)), "The slope is not a separate number in this arithmetic: it is part of a table."),
-    Rule(("bound_",), lambda t: bool(t.parameters.numbers.keys() & set(LIMITS)), "The limits are not separate numbers in this arithmetic: they are part of a table."),
-    Rule(_KERNEL, _computed, "The integer forward looks codes up: the quantize rule has rounded, scaled and clipped them."),
-    Rule(("multiplier_", "requantized_as_", "channel_", "first_factor", "factors_", "rounding_twice", "shift_"), _multiplied, "The arithmetic has no multiplier."),
+    Rule(
+        ("table_last_cell", "table_interpolation", "table_not_interpolated"),
+        _interpolated,
+        "No table is read between two entries.",
+    ),
+    Rule(
+        ("slope_",),
+        lambda t: bool(t.parameters.numbers.keys() & set(SLOPES)),
+        "The slope is not a separate number in this arithmetic: it is part of a table.",
+    ),
+    Rule(
+        ("bound_",),
+        lambda t: bool(t.parameters.numbers.keys() & set(LIMITS)),
+        "The limits are not separate numbers in this arithmetic: they are part of a table.",
+    ),
+    Rule(
+        _KERNEL,
+        _computed,
+        "The integer forward looks codes up: the quantize rule has rounded, scaled and clipped them.",
+    ),
+    Rule(
+        ("multiplier_", "requantized_as_", "channel_", "first_factor", "factors_", "rounding_twice", "shift_"),
+        _multiplied,
+        "The arithmetic has no multiplier.",
+    ),
     Rule(("shift_",), _shifted, "The multiplier has no shift."),
     Rule(("multiplier_15_bits_provided",), _of_more_than(14), "No multiplier has more than 14 significant bits."),
     Rule(("multiplier_15_bits",), _of_more_than(15), "No multiplier has more than 15 significant bits."),
-    Rule(("multiplier_8_bits", "multiplier_truncated"), _of_more_than(8), "No multiplier has more than 8 significant bits."),
+    Rule(
+        ("multiplier_8_bits", "multiplier_truncated"),
+        _of_more_than(8),
+        "No multiplier has more than 8 significant bits.",
+    ),
     Rule(("channel_",), _per_channel, "No multiplier has numbers per channel."),
-    Rule(("rounding_", "multiplier_", "shift_", "factors_", "first_factor"), _own_scale, "The output has the scale of the input: nothing is multiplied or rounded."),
-    Rule(("zero_point_unclamped",), lambda t: t.target.platform.parameters.zero_point == "negated", "A range that contains 0 has a zero point within the codes."),
-    Rule(("calibration_of_magnitude",), lambda t: t.target.scheme.activation.symmetry == "asymmetric" and t.target.scheme.activation.bits < 16, "Ranges are made symmetric by the platform's own rule."),
+    Rule(
+        ("rounding_", "multiplier_", "shift_", "factors_", "first_factor"),
+        _own_scale,
+        "The output has the scale of the input: nothing is multiplied or rounded.",
+    ),
+    Rule(
+        ("zero_point_unclamped",),
+        lambda t: t.target.platform.parameters.zero_point == "negated",
+        "A range that contains 0 has a zero point within the codes.",
+    ),
+    Rule(
+        ("calibration_of_magnitude",),
+        lambda t: t.target.scheme.activation.symmetry == "asymmetric" and t.target.scheme.activation.bits < 16,
+        "Ranges are made symmetric by the platform's own rule.",
+    ),
     *(Rule((f"rounding_{mode}",), _other_mode(mode), "It is the mode of the platform.") for mode in _MODES),
-    *(Rule((f"requantized_as_{name}",), _other_variant(name), "It is the requantization of the platform.") for name in _VARIANTS),
-    *(Rule((f"accumulator_int{bits}",), _beyond(bits), f"No sum of the cases leaves {bits} bits.") for bits in (16, 24, 32)),
+    *(
+        Rule((f"requantized_as_{name}",), _other_variant(name), "It is the requantization of the platform.")
+        for name in _VARIANTS
+    ),
+    *(
+        Rule((f"accumulator_int{bits}",), _beyond(bits), f"No sum of the cases leaves {bits} bits.")
+        for bits in (16, 24, 32)
+    ),
     Rule(("accumulator_float32",), _beyond(25), "No sum of the cases needs more bits than float32 holds."),
     Rule(
         ("input_zero_point_sign", "input_zero_point_dropped", "output_zero_point_sign", "first_zero_point_for_all"),
-        _zero_points, "All zero points are 0.",
+        _zero_points,
+        "All zero points are 0.",
     ),
     Rule(
-        ("input_zero_point", "output_zero_point", "last_zero_point", "clip_unsigned_as_signed", "clip_range", "input_sign"),
-        _integers, "Codes of a narrow float have a sign, no zero point, and no range but their format's.",
+        (
+            "input_zero_point",
+            "output_zero_point",
+            "last_zero_point",
+            "clip_unsigned_as_signed",
+            "clip_range",
+            "input_sign",
+        ),
+        _integers,
+        "Codes of a narrow float have a sign, no zero point, and no range but their format's.",
     ),
-    Rule(("block_", "constant_of_first_block"), lambda t: t.target.scheme.grid == "blocks", "No weights are stored in blocks."),
+    Rule(
+        ("block_", "constant_of_first_block"),
+        lambda t: t.target.scheme.grid == "blocks",
+        "No weights are stored in blocks.",
+    ),
     Rule(("float_",), lambda t: not _integers(t), "No activation is a narrow float."),
     Rule(("relu6_", "activation_missing", "file_activation"), _fused("relu6", "relu"), "No activation is fused there."),
     Rule(("relu6_",), _fused("relu6"), "No relu6 is fused there."),
     Rule(("relu_as_relu6",), _fused("relu"), "No relu is fused there."),
-    Rule(("weight_nibbles_swapped",), lambda t: any(c.params.dtype.bits == 4 for c in t.parameters.constants.values()), "No weights of 4 bits."),
-)  # fmt: skip
+    Rule(
+        ("weight_nibbles_swapped",),
+        lambda t: any(c.params.dtype.bits == 4 for c in t.parameters.constants.values()),
+        "No weights of 4 bits.",
+    ),
+)
 
 
 def silence(fault: Fault, trials: Sequence[Trial]) -> str:

@@ -78,7 +78,13 @@ from quantizer.conformance.faults.number_changes import multiplier_in_place
 
 ATTRIBUTES: tuple[Fault, ...] = (
     Fault("padding_raw_zero", "padding", windowed, "quantized", raw_padding(lambda _: 0)),
-    Fault("padding_zero_point", "padding", picking_windows, "quantized", raw_padding(lambda p: int(p.inputs["x"].zero_point))),
+    Fault(
+        "padding_zero_point",
+        "padding",
+        picking_windows,
+        "quantized",
+        raw_padding(lambda p: int(p.inputs["x"].zero_point)),
+    ),
     Fault("padding_next", "padding", picking_windows, "quantized", raw_padding(lambda p: p.inputs["x"].qmin + 1)),
     Fault("stride_swapped", "attribute", strided, "quantized", attribute_change("stride", swapped)),
     Fault("dilation_swapped", "attribute", dilated, "quantized", attribute_change("dilation", swapped)),
@@ -87,12 +93,26 @@ ATTRIBUTES: tuple[Fault, ...] = (
     Fault("groups_reversed", "attribute", grouped, "quantized", weights_swapped_groups),
     Fault("groups_interleaved", "attribute", grouped, "quantized", code.groups_interleaved),
     Fault("filters_interleaved", "channels", multiplying_channels, "quantized", code.filters_interleaved),
-    Fault("count_include_pad_flipped", "attribute", counting, "quantized", attribute_change("count_include_pad", lambda v: not v)),
+    Fault(
+        "count_include_pad_flipped",
+        "attribute",
+        counting,
+        "quantized",
+        attribute_change("count_include_pad", lambda v: not v),
+    ),
     Fault("overhang_left_out", "attribute", counting, "quantized", code.overhang_left_out),
     Fault("ceil_mode_flipped", "attribute", rounding_up, "quantized", attribute_change("ceil_mode", lambda v: not v)),
     Fault("kernel_flipped", "weights", filtered, "quantized", operand_change("weight", change=flipped_kernel)),
-    Fault("slope_shared", "weights", ("prelu",), "quantized", operand_change("weight", change=lambda w, _: w[:1].expand_as(w).clone())),
-    Fault("axis_previous", "attribute", along_axis, "quantized", attribute_change("axis", lambda v: v - 1 if v > 0 else v)),
+    Fault(
+        "slope_shared",
+        "weights",
+        ("prelu",),
+        "quantized",
+        operand_change("weight", change=lambda w, _: w[:1].expand_as(w).clone()),
+    ),
+    Fault(
+        "axis_previous", "attribute", along_axis, "quantized", attribute_change("axis", lambda v: v - 1 if v > 0 else v)
+    ),
     Fault("argmax_other_tie", "index", indexing, "quantized", other_tie),
     Fault("perm_inverse", "movement", ("transpose",), "quantized", attribute_change("perm", inverse)),
     Fault("fill_half_up", "movement", ("pad",), "quantized", filled_half_up),
@@ -100,11 +120,17 @@ ATTRIBUTES: tuple[Fault, ...] = (
     Fault("pad_unclamped", "movement", ("pad",), "quantized", code.fill_unclamped),
     Fault("last_copied", "operands", ("concat",), "quantized", last_copied),
     Fault("reshape_column_major", "movement", ("reshape",), "quantized", column_major),
-    Fault("activation_missing", "fused activation", fusing, "quantize", provided(fused_as({"relu": "none", "relu6": "none"}))),
+    Fault(
+        "activation_missing",
+        "fused activation",
+        fusing,
+        "quantize",
+        provided(fused_as({"relu": "none", "relu6": "none"})),
+    ),
     Fault("relu6_as_relu", "fused activation", fusing, "quantize", provided(fused_as({"relu6": "relu"}))),
     Fault("relu6_one_code_early", "fused activation", fusing, "quantized", output_codes(six_less_one)),
     Fault("relu_as_relu6", "fused activation", fusing, "quantize", provided(fused_as({"relu": "relu6"}))),
-)  # fmt: skip
+)
 
 TABLES: tuple[Fault, ...] = (
     Fault(

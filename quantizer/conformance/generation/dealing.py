@@ -7,12 +7,18 @@ from typing import TypeVar
 
 from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.target import Target
+from quantizer.core.errors import UnsupportedError
 
 Kind = TypeVar("Kind")
 
 
 def dealt(targets: Iterable[Target], target: Target, kinds: Sequence[Kind], name: str) -> list[Kind]:
-    """Return the kinds that *target* has of all *kinds*, which the platform's targets among *targets* share."""
+    """Return the kinds that *target* has of all *kinds*, which the platform's targets among *targets* share.
+
+    UnsupportedError if *target* is not one of *targets*.
+    """
     of_platform = [each.id for each in targets if each.deal == target.deal]
+    if target.id not in of_platform:
+        raise UnsupportedError(f"{target.id}: must be one of the targets that share the cases {name!r}.")
     turn = key(0, target.spec.op, target.platform.platform, name)
     return [kind for i, kind in enumerate(kinds) if of_platform[(turn + i) % len(of_platform)] == target.id]

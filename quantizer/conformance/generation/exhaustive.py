@@ -29,8 +29,8 @@ def exhaustive_cases(target: Target) -> list[Case]:
     """Return cases that hold every combination of operand codes once, under narrow and wide scales.
 
     There are none if the operator is not element-wise, only moves codes, or has operands of more than MOST_BITS bits
-    together. It is element-wise if its one or two activations and its output have one shape, and each output element
-    depends only on the operand elements at the same place: it can be cut along every axis.
+    together. It is element-wise if its one or two activations and its output have the same shape, and each output
+    element depends only on the operand elements at the same place, so that tiles may cut every axis.
     """
     spec, bits = target.spec, target.scheme.activation.bits
     operands = list(spec.inputs.values())

@@ -24,21 +24,21 @@ EARLIER, LATER = "earlier", "later"
 AXES = (EARLIER, LATER)
 """Cases of an operator of axes on a platform: it works along the earlier, or along the later one of two long axes.
 
-What is broadcast has one place on both axes, as a factor for each channel has, or on the later one alone.
+A broadcast operand has size 1 on both axes, as a factor for each channel has, or on the later axis alone.
 """
 LONG, COPY = "long", "copy"
-"""Further cases: one axis of PAST_COUNTERS places; a permutation that moves axes of one place alone.
+"""Further cases: one axis of size PAST_COUNTERS; a permutation that moves only axes of size 1.
 
-Kernels leave out axes of one place, and copy what is in order then.
+Kernels skip axes of size 1, and copy the tensor if the remaining axes keep their order.
 """
 PAST_COUNTERS = 8193
 """Past the integers of float16 (2048), and past the counters of 12 and 13 bits of an accelerator."""
 SUMMED = ("linear", "bilinear", "product")
 """Kinds of operators without a case of LONG if their terms depend on sizes: each place may be a sum of as many."""
 COPIES = (((0, 1), (0, 2, 3, 1)), ((0, 3), (0, 3, 1, 2)))
-"""Axes that are longer than one place, and the permutation: channels first to channels last of one place, and back."""
+"""Axes longer than 1, and the permutation: channels first to channels last with one channel or one pixel, and back."""
 PAIRS = ((17, 33), (33, 17), (33, 40), (9, 65))
-"""Sizes of the last two axes: past a vector of 8, 16 or 32 places each, with rests of one and of eight."""
+"""Sizes of the last two axes: each exceeds a vector of 8, 16 or 32 elements, with a rest of one or eight."""
 GROUPS = ((4, 4), (8, 9), (16, 17))
 """Cases of an operator of groups on a platform: inputs and outputs of a group."""
 MANY = (2, 3)
@@ -50,7 +50,7 @@ TRIES = 64
 
 
 def joint_sizes(everything: Sequence[Target], target: Target) -> list[Case]:
-    """Return the target's share of the cases of AXES and GROUPS that its platform's targets have."""
+    """Return the target's share of the cases of AXES, LONG, COPY and GROUPS: a platform has each kind once."""
     spec = target.spec
     if not is_ours(spec):
         return []
@@ -109,7 +109,8 @@ def _of_two(spec: Spec, shape: str, kind: str, number: int, chooser: HashChoices
         return None
     ones = (1, 1) if kind == EARLIER else (1,)
     bound |= dict.fromkeys(repeated, (*bound[shape][: -len(ones)], *ones))
-    return bound | _one_end(spec, shape, kind, bound, number)
+    bound |= _one_end(spec, shape, kind, bound, number)
+    return bound if _is_legal(spec, bound) else None
 
 
 def _special(kind: str, number: int) -> dict[str, tuple[int, ...]]:
@@ -131,16 +132,26 @@ def _with_shape(
             domain = spec.dims.get(name) or spec.attrs[name]
             drawn = draw(name, domain, chooser, bound)
             bound[name] = fixed.get("" if name == shape else domain.type, drawn)
-        shapes = {name: evaluate(item.axes, bound) for name, item in spec.inputs.items()}
-        check(spec, variables(spec, shapes, {name: bound[name] for name in spec.attrs}))
     except ILLEGAL:
+        return None
+    if not _is_legal(spec, bound):
         return None
     long = EARLIER if bound[shape][-1] == 1 else LATER
     return bound if "permutation" in fixed or works_along(spec, shape, bound) in (long, "") else None
 
 
+def _is_legal(spec: Spec, bound: Mapping[str, Any]) -> bool:
+    """Return whether the spec's constraints hold for these sizes and attributes."""
+    try:
+        shapes = {name: evaluate(item.axes, bound) for name, item in spec.inputs.items()}
+        check(spec, variables(spec, shapes, {name: bound[name] for name in spec.attrs}))
+    except ILLEGAL:
+        return False
+    return True
+
+
 def _one_end(spec: Spec, shape: str, kind: str, bound: Mapping[str, Any], number: int) -> dict[str, tuple[int, ...]]:
-    """Return the amounts at both ends of all axes, such as a padding, with one of them alone, on the axis of *kind*."""
+    """Return paddings and the like of all axes: one amount at one end of the axis of *kind*, all others 0."""
     rank = len(bound[shape])
     axis = rank - (2 if kind == EARLIER else 1)
     place = axis + rank * (number // len(PAIRS) % 2)

@@ -43,7 +43,7 @@ def long_windows(target: Target) -> list[Case]:
 
 
 def _bound(spec: Spec, length: int, side: tuple[float, float], chooser: HashChoices) -> dict[str, Any]:
-    """Return the sizes and attributes: every image axis but the last one has one place, a kernel of one and no padding.
+    """Return the sizes and attributes: every image axis but the last has size 1, a kernel of size 1 and no padding.
 
     Attributes that are neither kernel nor padding have their defaults, or are drawn.
     """

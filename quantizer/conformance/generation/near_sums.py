@@ -56,10 +56,10 @@ def on_grid(target: Target, case: Case, tensors: Mapping[str, Array]) -> dict[st
 
 
 def solved_near_bias(target: Target, case: Case, name: str, tensors: Mapping[str, Array]) -> Array:
-    """Return biases, one per channel, that make one hashed sum of each a number that `RIVALS` bring to other codes.
+    """Return biases, one per channel. Each moves one sum of its channel to where a rival gives another code.
 
-    *tensors*: the other operands, values of codes. The channels take turns with the rival arithmetics, starting with
-    those that the fewest numbers distinguish. A channel without such a number has no bias.
+    *tensors*: the other operands, as real values of their codes. Each channel gets the next of `RIVALS`, first those
+    that the fewest sums tell from the platform's arithmetic. A channel for which no sum is found has no bias.
     """
     parameters = provided_for(target, case, {**tensors, name: np.zeros(case.shapes[name])})
     sums = exact_sums(target, case, tensors, parameters)

@@ -1,7 +1,7 @@
 """Cases of products whose sizes all exceed a block, and of small windows over many channels with several places.
 
-Kernels go in blocks along rows, outputs and sums, each with a rest. One size past a block at a time leaves the loops
-that meet unvisited. An operator with an example of that kind has no further case.
+Kernels work in blocks along rows, outputs and sums, and each has a loop for the rest. Cases in which one size exceeds a
+block never reach the code where two such loops meet. An operator with an example of that kind has no further case.
 """
 
 from __future__ import annotations

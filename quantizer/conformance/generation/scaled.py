@@ -24,7 +24,7 @@ A multiplier of few bits and a table of a fixed unit end far below, as does a fu
 every input. With constants, every other target has them.
 """
 WIDE = ("exact", "f32")
-"""The start of the names of ratios that are exact, or float32 numbers."""
+"""Prefixes of the requantizations whose ratio is exact or a float32 number."""
 FARTHEST = 2.0**40
 """No range is requested beyond it."""
 

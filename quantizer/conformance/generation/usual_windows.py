@@ -52,13 +52,13 @@ WHOLE = len(CHANNELS)
 """Row of a further case of a target: the window is the whole image and gives one element."""
 VECTORS = (8, 16, 24, 32)
 """Channels of a further case of a target: whole vectors, under any of the windows or, in half of the targets, a kernel
-of one place."""
+of size 1."""
 FUSED = ("relu", "relu6", "none")
 """A fused activation that is common in networks, if the target has it."""
 OF_VECTORS = WHOLE + 1
 """Row of that case."""
 POINT = (1, 1, 0, 0, 1)
-"""The kernel of one place, as in WINDOWS."""
+"""The kernel of size 1, as in WINDOWS."""
 PATCHES = ((4, 4, 0, 0, 1), (8, 8, 0, 0, 1), (14, 14, 0, 0, 1))
 """Windows side by side, as networks cut a picture into patches. The targets of a platform share these cases."""
 OF_PATCHES = OF_VECTORS + 1

@@ -14,9 +14,10 @@ from quantizer.conformance.checks.arithmetic import arithmetic
 from quantizer.conformance.checks.engine import engine
 from quantizer.conformance.checks.exact import exact
 from quantizer.conformance.checks.float_forward import float_forward
-from quantizer.conformance.checks.invariance import properties, repeat, tiled
+from quantizer.conformance.checks.invariance import repeat, tiled
 from quantizer.conformance.checks.parameters import parameters
 from quantizer.conformance.checks.pipeline import pipeline
+from quantizer.conformance.checks.properties import properties
 from quantizer.conformance.checks.round_trip import round_trip
 from quantizer.conformance.checks.window_sums import mean_sums
 from quantizer.conformance.judging.matches_builtin import matches_builtin

@@ -15,14 +15,13 @@ from torch import Tensor
 from quantizer.conformance.checks.enclosed import enclosed
 from quantizer.conformance.checks.float_forward import float_forward
 from quantizer.conformance.checks.invariance import (
-    Related,
     owed,
     planned,
-    related_runs,
     repeat,
     tiled_codes,
     tiled_float,
 )
+from quantizer.conformance.checks.properties import Related, related_runs
 from quantizer.conformance.trials.elements import ALLOWED
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.defects import Computes, Defect

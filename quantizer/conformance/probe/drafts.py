@@ -27,9 +27,25 @@ from quantizer.conformance.target import Target
 from quantizer.core.case import AttrValue
 
 WINDOWS = (
-    (1, 2), (1, 3), (2, 2), (2, 3), (1, 7), (2, 4), (3, 4), (2, 5), (2, 7), (3, 6), (4, 5), (5, 6), (2, 11), (2, 13),
-    (7, 7), (2, 19), (2, 23), (3, 3),
-)  # fmt: skip
+    (1, 2),
+    (1, 3),
+    (2, 2),
+    (2, 3),
+    (1, 7),
+    (2, 4),
+    (3, 4),
+    (2, 5),
+    (2, 7),
+    (3, 6),
+    (4, 5),
+    (5, 6),
+    (2, 11),
+    (2, 13),
+    (7, 7),
+    (2, 19),
+    (2, 23),
+    (3, 3),
+)
 """Windows and rows of a mean, as many terms as places: their reciprocals are rounded up and down."""
 
 

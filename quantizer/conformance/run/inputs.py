@@ -22,7 +22,6 @@ from importlib.util import MAGIC_NUMBER, cache_from_source, source_from_cache
 from pathlib import Path
 
 import pytest
-from _pytest.assertion.rewrite import PYC_TAIL
 
 import quantizer
 from quantizer.conformance.setup.options import Options
@@ -45,7 +44,8 @@ SETTLED = 60.0
 run."""
 COMPILED = Readable("a compiled file", 1 << 26, FormatError)
 PLAIN_TAIL = f".{sys.implementation.cache_tag}.pyc"
-"""The end of the name of a compiled file; PYC_TAIL is that of a file with pytest's assertions."""
+PYTEST_TAIL = f".{sys.implementation.cache_tag}-pytest-{pytest.__version__}.pyc"
+"""Ends of the names of a compiled file, and of one with pytest's rewritten assertions."""
 HASHED = (b"\x01", b"\x03")
 """The first byte of a compiled file's flags if it names its source by a hash, not by time and size."""
 SUFFIXES = (".yaml", ".jsonl", *MODULES)
@@ -223,7 +223,7 @@ def _compiled(source: str) -> tuple[str, ...]:
     if not source.endswith(".py"):
         return ()
     plain = cache_from_source(source)
-    return plain, f"{Path(plain).parent}{os.sep}{Path(source).stem}{PYC_TAIL}"
+    return plain, f"{Path(plain).parent}{os.sep}{Path(source).stem}{PYTEST_TAIL}"
 
 
 def _is_current(path: str) -> bool:
@@ -232,7 +232,7 @@ def _is_current(path: str) -> bool:
     An outdated one is written again by the next process that imports its source.
     """
     try:
-        source = source_from_cache(path.replace(PYC_TAIL, PLAIN_TAIL))
+        source = source_from_cache(path.replace(PYTEST_TAIL, PLAIN_TAIL))
         with COMPILED.opened(Path(path)) as file:
             magic, flags, made_from = file.read(4), file.read(4), file.read(8)
         found = os.stat(source)  # noqa: PTH116 - see above

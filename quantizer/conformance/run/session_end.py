@@ -99,7 +99,8 @@ def _finish_without_items(config: pytest.Config, run: Run, folder: RunFolder, st
     """Restore what the folder held before, unless the session was stopped or was to run items; return the status."""
     from quantizer.core.errors import QuantizerError
 
-    _account(config, run)
+    if status != pytest.ExitCode.INTERRUPTED:  # while torch was imported, perhaps: no second import
+        _account(config, run)
     try:
         if status in ENDED and not named(config):
             folder.restore()
@@ -168,7 +169,7 @@ def _account(config: pytest.Config, run: Run) -> None:
             functions(run, [], options(config).library(extra).platforms, options(config))
 
 
-def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: pytest.Config) -> None:
     """Show the worst items, totals, gaps, and the reasons why the run fails against the baseline."""
     run = config.stash.get(RUN, None)
     if run is None:
@@ -176,7 +177,8 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     if run.functions and options(config).golden_update is None:
         _show_functions(terminalreporter, run)
     if not run.records:
-        if named(config) and not run.items and not run.deselected and options(config).shard is None:
+        is_empty = not run.items and not run.deselected and options(config).shard is None
+        if named(config) and is_empty and exitstatus != pytest.ExitCode.INTERRUPTED:
             ops = ", ".join(config.getoption(SHIPPED) or ())
             _say(terminalreporter, NOT_COMPUTED.format(ops=ops) if ops else NOTHING, yellow=True)
         _show_problems(terminalreporter, run)

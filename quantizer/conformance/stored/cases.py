@@ -23,7 +23,7 @@ from quantizer.core.case_file import MAX_ELEMENTS, read_model, refuse_later
 from quantizer.core.domains import fits, wanted
 from quantizer.core.errors import CaseError, QuantizerError
 from quantizer.core.files import replace_files
-from quantizer.core.library import Library
+from quantizer.core.library import Library, near_operator
 from quantizer.core.model import Model
 from quantizer.core.reading import Readable
 from quantizer.core.roles import applies
@@ -129,6 +129,9 @@ def _json(text: str, where: str) -> object:
 
 def target_of(library: Library, case: Case, where: str) -> Target:
     """Return the target of a stored case; CaseError with *where* if the case no longer validates."""
+    if case.op not in library.specs:
+        near = near_operator(case.op, library.specs)
+        raise CaseError(f"{where}: operator {case.op!r}: no spec is known. Name its folder with --op-specs.{near}")
     try:
         spec = library.spec(case.op)
         target = Target(spec, library.scheme(case.scheme), library.platform(case.platform))

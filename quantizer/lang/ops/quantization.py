@@ -168,7 +168,7 @@ def dequant_int(
 ) -> Tensor:
     """Return (code - offset) * mul * 2**shift as a wider integer, saturated.
 
-    requant_mode 0 shifts once; 1 shifts the product left by lshift and takes it over 2**31, half up, before it shifts.
+    requant_mode 0: one shift. 1: first the product is shifted left by lshift and divided by 2**31, rounded half up.
     A negative shift is to the right and rounds in round_mode. The original names offset the zero point of the result;
     its formula subtracts it from the code, which is done here.
     """

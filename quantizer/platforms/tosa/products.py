@@ -186,7 +186,7 @@ def rescaled(graph: TosaGraph, parts: Sequence[Value], parameters: Parameters) -
 
 
 def fully_connect(codes: Codes, parameters: Parameters, *, sums: bool = False) -> tuple[TosaGraph, Value]:
-    """Return a fully connected layer: CONV2D over images of one place, TOSA 1.0's way."""
+    """Return a fully connected layer: CONV2D over images of one pixel, TOSA 1.0's way."""
     graph, params = TosaGraph(), parameters.inputs["x"]
     value = graph.feed(codes["x"].numpy()[:, None, None, :], kind_of(params))
     weight = codes["weight"].numpy()[:, None, None, :]

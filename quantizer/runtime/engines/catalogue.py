@@ -112,7 +112,7 @@ class Chosen:
 
 
 def names() -> tuple[str, ...]:
-    """Return every name that `--op-engine` takes."""
+    """Return the names that `--op-engine` takes; an engine of one variant is listed without it."""
     variants = (
         f"{name}:{v}"
         for name, entry in engines().items()
@@ -120,6 +120,13 @@ def names() -> tuple[str, ...]:
         for v in entry.variant_of_platform.values()
     )
     return (OWN, *engines(), *variants)
+
+
+def is_known(name: str) -> bool:
+    """Return whether `--op-engine` takes NAME or NAME:VARIANT, where VARIANT may be the only one of its engine."""
+    backend, _, variant = name.partition(":")
+    entry = engines().get(backend)
+    return name in names() or (entry is not None and variant in entry.variant_of_platform.values())
 
 
 def chosen(name: str, command: str = "", *, option: str = "--op-engine") -> Chosen | None:
@@ -133,10 +140,10 @@ def chosen(name: str, command: str = "", *, option: str = "--op-engine") -> Chos
     if command:
         return _of_command("--op-engine-command", command, _words("--op-engine-command", command))
     python, _, worker = name.rpartition(":")
-    if name not in names() and worker and (shutil.which(python) is not None):
+    if not is_known(name) and worker and (shutil.which(python) is not None):
         return _of_command(option, name, serving(worker, python))
     plain, _, release = name.partition("@")
-    if plain not in names() or (plain == OWN and release):
+    if not is_known(plain) or (plain == OWN and release):
         raise UnsupportedError(f"{option}={name}: no such name.{suggestion(name, names(), 'Known')}")
     backend, _, variant = plain.partition(":")
     return None if plain == OWN else Chosen(backend, variant or None, release)

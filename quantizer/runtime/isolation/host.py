@@ -68,7 +68,7 @@ class Host:
         self.ended = 0
         """The number of processes that ended during a question."""
         self.left = 0
-        """Processes that they started and did not end."""
+        """The number of processes that plugins started and did not end."""
 
     def load(self) -> Mapping[str, Any]:
         """Return the plugins and their functions; PluginError if one cannot be loaded."""

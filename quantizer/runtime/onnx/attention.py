@@ -52,6 +52,33 @@ def _bias(mask: Tensor | None, keys: int, allowed: Tensor, kind: torch.dtype) ->
     return bias + mask
 
 
+def _check(
+    mode: int, left: int, right: int, past_key: Tensor | None, past_value: Tensor | None, known: Tensor | None
+) -> None:
+    """Raise UnsupportedError for attributes and caches that the standard does not allow together."""
+    if mode not in range(4):
+        raise UnsupportedError(f"Attention: qk_matmul_output_mode={mode}: must be 0 to 3.")
+    if min(left, right) < -1 or (past_key is None) != (past_value is None):
+        raise UnsupportedError("Attention: windows must be -1 or more, past_key and past_value must come together.")
+    if known is not None and past_key is not None:
+        raise UnsupportedError("Attention: past_key with nonpad_kv_seqlen: must be one of the two.")
+
+
+def _for_each_query_head(shared: Tensor, queries: Tensor) -> Tensor:
+    """Return keys or values repeated so that each query head has its own."""
+    if queries.shape[1] % shared.shape[1]:
+        raise UnsupportedError(
+            f"Attention: {queries.shape[1]} query heads: must be a multiple of the {shared.shape[1]} key heads."
+        )
+    return shared.repeat_interleave(queries.shape[1] // shared.shape[1], dim=1)
+
+
+def _scores(queries: Tensor, keys: Tensor, scale: float | None) -> Tensor:
+    """Return the scaled products; each factor is multiplied by the root of the scale, as the standard's function is."""
+    root = torch.tensor(math.sqrt(1 / math.sqrt(queries.shape[3]) if scale is None else scale), dtype=queries.dtype)
+    return (queries * root) @ (keys * root).transpose(2, 3)
+
+
 @kernel("Attention")
 def attention(
     q: Tensor,
@@ -79,18 +106,11 @@ def attention(
     sees no key gives zeros, and a causal query with an external cache counts from the cache's end. Scores are those of
     `qk_matmul_output_mode`: 0 raw, 1 capped, 2 masked, 3 after softmax.
     """
-    if qk_matmul_output_mode not in range(4):
-        raise UnsupportedError(f"Attention: qk_matmul_output_mode={qk_matmul_output_mode}: must be 0 to 3.")
-    if min(left_window_size, right_window_size) < -1 or (past_key is None) != (past_value is None):
-        raise UnsupportedError("Attention: windows must be -1 or more, past_key and past_value must come together.")
-    if nonpad_kv_seqlen is not None and past_key is not None:
-        raise UnsupportedError("Attention: past_key with nonpad_kv_seqlen: must be one of the two.")
-    flat = q.dim() == 3
+    _check(qk_matmul_output_mode, left_window_size, right_window_size, past_key, past_value, nonpad_kv_seqlen)
     queries, keys, values = _heads(q, q_num_heads), _heads(k, kv_num_heads), _heads(v, kv_num_heads)
     past = 0 if past_key is None else past_key.shape[2]
     keys = keys if past_key is None else torch.cat([past_key, keys], dim=2)
     values = values if past_value is None else torch.cat([past_value, values], dim=2)
-    present = keys, values
     count, length = queries.shape[2], keys.shape[2]
     known = None if nonpad_kv_seqlen is None else nonpad_kv_seqlen.reshape(-1, 1, 1, 1)
     offset = past if known is None else known - count
@@ -98,22 +118,15 @@ def attention(
     if known is not None:
         allowed = allowed & (torch.arange(length) < known)
     bias = _bias(attn_mask, length, allowed, queries.dtype)
-    if queries.shape[1] % keys.shape[1]:
-        raise UnsupportedError(
-            f"Attention: {queries.shape[1]} query heads: must be a multiple of the {keys.shape[1]} key heads."
-        )
-    repeats = queries.shape[1] // keys.shape[1]
-    keys, values = keys.repeat_interleave(repeats, dim=1), values.repeat_interleave(repeats, dim=1)
-    root = torch.tensor(math.sqrt(1 / math.sqrt(queries.shape[3]) if scale is None else scale), dtype=queries.dtype)
-    scores = (queries * root) @ (keys * root).transpose(2, 3)
+    scores = _scores(queries, _for_each_query_head(keys, queries), scale)
     capped = softcap * torch.tanh(scores / softcap) if softcap > 0 else scores
     masked = capped + bias
     wide = masked.to(container(softmax_precision)) if isinstance(softmax_precision, DType) else masked
     blind = (bias == -math.inf).all(dim=-1, keepdim=True)
     shares = softmax_along(wide, -1).masked_fill(blind, 0).to(q.dtype)
-    y = (shares.to(values.dtype) @ values).to(q.dtype)
-    y = y.transpose(1, 2).flatten(2) if flat else y
-    return (y, *present, (scores, capped, masked, shares)[qk_matmul_output_mode].to(q.dtype))[:made]
+    y = (shares.to(values.dtype) @ _for_each_query_head(values, queries)).to(q.dtype)
+    y = y.transpose(1, 2).flatten(2) if q.dim() == 3 else y
+    return (y, keys, values, (scores, capped, masked, shares)[qk_matmul_output_mode].to(q.dtype))[:made]
 
 
 @kernel("ai.onnx.preview::FlexAttention")

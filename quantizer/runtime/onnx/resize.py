@@ -317,7 +317,7 @@ def _target(
         factors = [float(value) for value in scales.double().tolist()]
         if min(factors, default=1.0) <= 0 or not all(map(math.isfinite, factors)):
             raise UnsupportedError(f"Resize: scales {factors}: must be above 0.")
-        # A float32 product, as in ONNX's shape inference: 5 by 2.6 is 13, and exactly it would be less.
+        # A float32 product, as in ONNX's shape inference: 5 times 2.6 gives 13; float32(2.6) times 5 is a little less.
         lengths = torch.tensor([x.shape[axis] for axis in axes], dtype=torch.float32)
         return factors, (lengths * scales.float()).floor().long().tolist()
     wanted = whole(sizes)
