@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import date
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field
 
@@ -137,8 +137,36 @@ class Defect(Model):
         return set(self.needs) <= set(instructions) and set(self.lacks).isdisjoint(instructions)
 
 
-GRAPH_NAMES = ("input_scale", "output_scale")
-"""Names in the predicate of a defect of fused graphs: scales of a node's first operand and of its result, or 0."""
+GRAPH_ATTRIBUTES: Mapping[str, Any] = {
+    "axis": 0,
+    "ceil_mode": 0,
+    "count_include_pad": 0,
+    "dilations": (1,),
+    "group": 1,
+    "kernel_shape": (1,),
+    "pads": (0,),
+    "strides": (1,),
+}
+"""Attributes of ONNX in the predicate of a defect of fused graphs, with their values where a node has none."""
+GRAPH_NAMES = (
+    "input_scale",
+    "input_zero_point",
+    "output_scale",
+    "output_zero_point",
+    "second",
+    "third",
+    "shape",
+    "second_shape",
+    "before",
+    "after",
+    *GRAPH_ATTRIBUTES,
+)
+"""Names in the predicate of a defect of fused graphs.
+
+Scale and zero point of a node's first operand and of its result, 0 where these hold no codes; the values of its second
+and third operand, if these are constants of one element, else 0; the shapes of the first and second operand; the
+operators that make its first operand and alone read its result, quantizations left out, or an empty text; attributes.
+"""
 
 
 class GraphDefect(Model):
@@ -149,9 +177,23 @@ class GraphDefect(Model):
     op: str
     """ONNX operator of the node whose fused kernel has it."""
     predicate: str
-    """A condition over scales of the node. Where it is true, the optimized run may differ from the plain run."""
+    """A condition over the node and its neighbours. Where it is true, results of the node and behind it may be wrong.
+
+    It may name input_scale, input_zero_point, output_scale, output_zero_point (0 where there are no codes); second
+    and third (values of constants of one element, else 0); shape and second_shape; before and after (operators,
+    quantizations left out); and attributes of ONNX."""
     reason: str
     """What the real system does, and the source of this knowledge."""
+    severity: Severity | None = None
+    """How bad it is; differences by design are listed apart."""
+    root: str = ""
+    """The name of its cause, if several entries share one; empty: its own id."""
+    cause: str = ""
+    """The faulty place in the system's source, if it could be read or inferred."""
+    upstream: list[str] = []
+    """Addresses of reports of it where the system is developed."""
+    script: str = ""
+    """A stand-alone script of the gallery that shows it on the engine's own API: a file in `examples/gallery`."""
     graph: str
     """A graph of `graph_specs` that shows it."""
     since: str

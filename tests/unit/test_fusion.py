@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import functools
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+import torch
 
 from quantizer.cli import main
-from quantizer.conformance.fusion import judging
+from quantizer.conformance.fusion import graph_defects, judging
 from quantizer.conformance.fusion.cases import build, cases
+from quantizer.conformance.fusion.graph_defects import described
 from quantizer.conformance.fusion.judging import composed, judge_graph, judge_rewrite, smallest
 from quantizer.conformance.fusion.planted import PLANTS
 from quantizer.conformance.fusion.rewrites import own_rewrites
-from quantizer.core.errors import SpecError
+from quantizer.core.defects import GRAPH_NAMES
+from quantizer.core.dtypes import DTYPES
+from quantizer.core.errors import EngineError, SpecError
 from quantizer.core.graph_spec import load_graph_spec, shipped_graphs
 from quantizer.core.library import load_library
+from quantizer.ir.graph import Graph, Node, Tensor
 from quantizer.runtime.models.engines import model_engine
 
 onnxruntime = pytest.importorskip("onnxruntime")
 ONNXRUNTIME, OPTIMIZED = "onnxruntime", "onnxruntime:optimized"
 GRAPHS = shipped_graphs()
+ROOT = Path(__file__).parents[2]
 COUNT = 6
 NARROW_COUNT = 16
 """Cases in which a bug with a condition as narrow as an engine's is met."""
@@ -67,7 +74,7 @@ def test_a_defect_of_a_fused_kernel_in_another_version_excuses_nothing(sessions,
     ort = library.platforms["ort"]
     others = [defect.model_copy(update={"versions": ["0.0"]}) for defect in ort.graph_defects]
     changed = {**library.platforms, "ort": ort.model_copy(update={"graph_defects": others})}
-    monkeypatch.setattr(judging, "load_library", lambda: replace(library, platforms=changed))
+    monkeypatch.setattr(graph_defects, "load_library", lambda: replace(library, platforms=changed))
     assert judging.judge_optimized(built, *sessions).status != "defect"
 
 
@@ -77,7 +84,7 @@ def test_a_declared_defect_does_not_excuse_what_it_did_not_cause(sessions, monke
     weights = built.graph.node("weights")
     fused = {weights.name: "declared: a fused kernel"} if cause == "kernel" else {}
     monkeypatch.setattr(judging, "_known", lambda built, system: {} if fused else {"beside": "declared: a node"})
-    monkeypatch.setattr(judging, "_known_where_fused", lambda built, system: fused)
+    monkeypatch.setattr(judging, "known_where_fused", lambda built, system, platform: fused)
 
     class Wrong:
         name = OPTIMIZED
@@ -207,3 +214,58 @@ def test_a_case_that_is_made_smaller_stays_in_its_domains(name):
     found = [smallest(spec, case, lambda _: True) for case in cases(spec, 3)]
     assert all(judging._is_legal(spec, case) for case in found)
     assert all(judging._is_legal(spec, case) for case in cases(spec, 16))
+
+
+def _described(op, **attrs):
+    """Return what a predicate may name of an operator between the codes of a convolution and a sum."""
+    numbers = {"scale": torch.tensor(0.5), "zero": torch.tensor(3), "high": torch.tensor(2.0)}
+    real = [Tensor(name, (1, 2), dtype=DTYPES["float32"]) for name in ("x", "c", "d", "y", "e", "s")]
+    codes = [Tensor(name, (1, 2), dtype=DTYPES["int8"]) for name in ("c_codes", "y_codes")]
+    held = [Tensor(name, tuple(data.shape), dtype=DTYPES["float32"], data=data) for name, data in numbers.items()]
+    nodes = (
+        Node("conv", "Conv", ("x",), ("c",)),
+        Node("q1", "QuantizeLinear", ("c", "scale", "zero"), ("c_codes",)),
+        Node("d1", "DequantizeLinear", ("c_codes", "scale", "zero"), ("d",)),
+        Node("node", op, ("d", "high"), ("y",), attrs),
+        Node("q2", "QuantizeLinear", ("y", "scale", "zero"), ("y_codes",)),
+        Node("d2", "DequantizeLinear", ("y_codes", "scale", "zero"), ("e",)),
+        Node("sum", "Add", ("e", "x"), ("s",)),
+    )
+    graph = Graph("g", nodes, {t.name: t for t in (*real, *codes, *held)}, ("x",), ("s",))
+    return described(graph, graph.node("node"))
+
+
+def test_a_predicate_names_numbers_neighbours_shapes_and_attributes_of_a_node():
+    found = _described("MaxPool", pads=(1, 0))
+    assert {name: found[name] for name in ("input_scale", "output_scale", "second", "third")} == {
+        "input_scale": 0.5,
+        "output_scale": 0.5,
+        "second": 2.0,
+        "third": 0.0,
+    }
+    assert (found["before"], found["after"]) == ("Conv", "Add")
+    assert (found["shape"], found["pads"], found["axis"]) == ((1, 2), (1, 0), 0)
+    assert found.keys() == {*GRAPH_NAMES}
+
+
+def test_an_engine_that_raises_is_excused_by_a_declared_defect_alone(sessions, monkeypatch):
+    built = build(GRAPHS["add_relu"], next(cases(GRAPHS["add_relu"], 1)))
+
+    class Raises:
+        name = ONNXRUNTIME
+
+        def whole(self, parts, feeds):
+            raise EngineError("it raised")
+
+    monkeypatch.setattr(judging, "_known", lambda built, system: {})
+    assert judging.judge_optimized(built, Raises(), sessions[1]).failing
+    monkeypatch.setattr(judging, "_known", lambda built, system: {"edge": "declared: it raises"})
+    assert judging.judge_optimized(built, Raises(), sessions[1]).status == "defect"
+
+
+def test_each_defect_of_graphs_has_its_severity_graph_and_script():
+    for platform in load_library().platforms.values():
+        for defect in platform.graph_defects:
+            assert defect.severity
+            assert defect.graph in GRAPHS
+            assert not defect.script or (ROOT / "examples" / "gallery" / defect.script).is_file()

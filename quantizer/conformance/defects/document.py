@@ -6,7 +6,7 @@ from pathlib import Path
 
 from quantizer.conformance.failures.message import graph_line
 from quantizer.conformance.stored.cases import read_replay
-from quantizer.core.defects import Defect
+from quantizer.core.defects import Defect, GraphDefect
 from quantizer.core.levels import DEFAULT, LEVELS
 from quantizer.core.library import Library
 from quantizer.core.platforms import Platform
@@ -32,10 +32,12 @@ def defects_document(library: Library) -> str:
         "",
     ]
     for platform in library.platforms.values():
-        if platform.defects:
+        if platform.defects or platform.graph_defects:
             lines += [f"## {platform.platform}", ""]
         for defect in platform.defects:
             lines += _entry(platform, defect)
+        for fused in platform.graph_defects:
+            lines += _graph_entry(fused)
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -61,7 +63,22 @@ def _entry(platform: Platform, defect: Defect) -> list[str]:
     ]
 
 
-def _severity(defect: Defect) -> list[str]:
+def _graph_entry(defect: GraphDefect) -> list[str]:
+    """Return the entry of a defect that shows where nodes are fused."""
+    script = [f"* script: [{defect.script}](../examples/gallery/{defect.script})"] if defect.script else []
+    return [
+        f"### {defect.id}",
+        "",
+        f"* **engine {defect.engine} {', '.join(defect.versions)}, in graphs**: {in_markdown(defect.reason)}",
+        *_severity(defect),
+        f"* node: {defect.op}; where `{defect.predicate}`",
+        *script,
+        f"* shown by: `quantizer fusion {defect.graph} --engine {defect.engine.partition(':')[0]} --cases 8`",
+        "",
+    ]
+
+
+def _severity(defect: Defect | GraphDefect) -> list[str]:
     """Return the line with the severity of a defect, its cause and its reports."""
     if defect.severity is None:
         return []

@@ -22,8 +22,9 @@ from quantizer.conformance.failures.message import graph_line
 from quantizer.conformance.setup.session import Session
 from quantizer.conformance.stored.cases import read_replay
 from quantizer.core.case import Case
-from quantizer.core.defects import SEVERITIES, Defect, Severity
+from quantizer.core.defects import SEVERITIES, Defect, GraphDefect, Severity
 from quantizer.core.errors import QuantizerError, UnsupportedError
+from quantizer.core.library import load_library
 from quantizer.core.platforms import Platform
 from quantizer.core.reading import Readable
 from quantizer.core.wording import in_markdown, shown_path
@@ -135,7 +136,38 @@ def page(known: Sequence[Entry], outcomes: Mapping[str, Mapping[str, str]]) -> s
         lines += ["| engine | what | smallest case | expected, got | scripts |", "|---|---|---|---|---|"]
         lines += [_row(group, outcomes) for group in roots[severity]]
         lines.append("")
-    return "\n".join([*lines, *_without_engine(known)]) + "\n"
+    return "\n".join([*lines, *_in_graphs(), *_without_engine(known)]) + "\n"
+
+
+def _in_graphs() -> list[str]:
+    """Return the table of defects that show where an engine fuses nodes of a graph, the worst first."""
+    ranks = {severity: rank for rank, severity in enumerate(SEVERITIES)}
+    found = [defect for platform in load_library().platforms.values() for defect in platform.graph_defects]
+    rows = [
+        f"| {d.engine} {', '.join(d.versions)} | {HEADINGS[d.severity or DESIGN].lower()} | {_what(d)} | "
+        f"[{d.graph}](../graph_specs/{d.graph}.yaml) | {_script_link(d.script)} |"
+        for d in sorted(found, key=lambda d: ranks[d.severity or DESIGN])
+    ]
+    return [
+        "## In graphs",
+        "",
+        "These defects show where an engine fuses nodes. `quantizer fusion GRAPH --engine NAME` found them. They "
+        "are not counted above.",
+        "",
+        "| engine | severity | what | graph | script |",
+        "|---|---|---|---|---|",
+        *rows,
+        "",
+    ]
+
+
+def _what(defect: GraphDefect) -> str:
+    cause = f" Cause: {in_markdown(defect.cause)}." if defect.cause else ""
+    return f"{in_markdown(defect.reason)}.{cause}".replace("|", "\\|")
+
+
+def _script_link(script: str) -> str:
+    return f"[{_words(script)}](../{SCRIPTS}/{script})" if script else "none"
 
 
 def _grouped(known: Iterable[Entry]) -> list[list[Entry]]:
@@ -160,7 +192,7 @@ def _row(group: Sequence[Entry], outcomes: Mapping[str, Mapping[str, str]]) -> s
 
 
 def _words(script: str) -> str:
-    return script.removesuffix(".py").replace("_", " ")
+    return Path(script).stem.replace("_", " ")
 
 
 def _engine_and_versions(entry: Entry) -> str:

@@ -12,18 +12,16 @@ from torch import Tensor
 from quantizer.conformance.checks.accuracy import accuracy
 from quantizer.conformance.checks.arithmetic import arithmetic
 from quantizer.conformance.fusion.cases import Built, GraphCase, build
+from quantizer.conformance.fusion.graph_defects import known_where_fused
 from quantizer.conformance.fusion.rewrites import Rewrite, own_rewrites
 from quantizer.conformance.judging.judge import known_defect
 from quantizer.conformance.models.bounds import enclosures
 from quantizer.conformance.models.graph_nodes import NodeTrial
-from quantizer.core.defects import GRAPH_NAMES
 from quantizer.core.errors import EngineError, QuantizerError
-from quantizer.core.expressions import parse
 from quantizer.core.graph_spec import GraphSpec
-from quantizer.core.library import load_library
 from quantizer.core.rooms import Engine
 from quantizer.core.verdict import Verdict, Worst, failure, inconclusive, passed
-from quantizer.ir.graph import Graph, Node
+from quantizer.ir.graph import Graph
 from quantizer.numerics.pinned import pinned
 from quantizer.numerics.qparams import Parameters, Staged
 from quantizer.runtime.engines.catalogue import Chosen, chosen
@@ -31,7 +29,7 @@ from quantizer.runtime.engines.external import ExternalEngine
 from quantizer.runtime.integer import integer_graph, with_integers
 from quantizer.runtime.integer_executor import IntegerExecutor
 from quantizer.runtime.models.engines import OwnIntegers, Session, Values
-from quantizer.runtime.models.parts import DEQUANTIZE, QUANTIZE, Part, Parts, parts_of, with_constant_codes
+from quantizer.runtime.models.parts import DEQUANTIZE, Part, Parts, parts_of, with_constant_codes
 from quantizer.runtime.onnx.kernels import specs
 
 CHECK = "fusion"
@@ -173,7 +171,7 @@ def judge_optimized(built: Built, engine: Session, optimized: Session) -> Verdic
         edges = {**built.feeds, **engine.whole(parts, dict(built.feeds))}
         made = optimized.results(parts.graph, dict(built.feeds), names)
     except EngineError as err:
-        return failure(CHECK, str(err))
+        return _excused_error(built, engine, failure(CHECK, str(err)))
     for part in parts.parts:
         enclosed = enclosures(part, parts.graph, {name: edges[name] for name in part.operands})
         if isinstance(enclosed, str):
@@ -192,12 +190,24 @@ def judge_optimized(built: Built, engine: Session, optimized: Session) -> Verdic
 
 def _excused_plain(built: Built, engine: Session, edge: str, verdict: Verdict) -> Verdict:
     """Return a wrong edge of the plain run as the declared defects of the nodes before it; else unchanged."""
-    system = chosen(engine.name)
-    assert system is not None
-    known = _known(built, system)
+    known = _known_edges(built, engine)
     if edge not in _behind(built.graph, known):
         return verdict
     return replace(verdict, status="defect", reason="; ".join(known.values()))
+
+
+def _excused_error(built: Built, engine: Session, verdict: Verdict) -> Verdict:
+    """Return an exception or a crash of the engine as the declared defects that the graph meets; else unchanged."""
+    known = _known_edges(built, engine)
+    return replace(verdict, status="defect", reason="; ".join(known.values())) if known else verdict
+
+
+def _known_edges(built: Built, engine: Session) -> dict[str, str]:
+    """Return the declared defects of nodes and of fused kernels, by the edge that the node of each writes."""
+    system = chosen(engine.name)
+    assert system is not None
+    fused = known_where_fused(built, system, home(system.entry))
+    return {**{built.graph.node(node).outputs[0]: why for node, why in fused.items()}, **_known(built, system)}
 
 
 def _bias_step(part: Part, graph: Graph) -> float:
@@ -227,7 +237,7 @@ def _excused_optimized(
     """
     system = chosen(engine.name)
     assert system is not None
-    graph, known, fused = built.graph, _known(built, system), _known_where_fused(built, system)
+    graph, known, fused = built.graph, _known(built, system), known_where_fused(built, system, home(system.entry))
     if fused:
         shown = [*wanted, *(name for node in fused for name in graph.node(node).outputs if name not in wanted)]
         try:
@@ -261,37 +271,6 @@ def _known(built: Built, system: Chosen) -> dict[str, str]:
         if (reason := next(reasons, None)) is not None:
             found[made.graph.node(name).outputs[0]] = reason
     return found
-
-
-def _known_where_fused(built: Built, system: Chosen) -> dict[str, str]:
-    """Return the declared defects of fused kernels, by the node of the graph that meets each."""
-    graph, found = built.graph, {}
-    for defect in load_library().platforms[home(system.entry)].graph_defects:
-        if defect.engine != system.entry.name or system.version not in defect.versions:
-            continue
-        for node in graph.nodes:
-            known = dict(zip(GRAPH_NAMES, (_read_scale(graph, node), _written_scale(graph, node)), strict=True))
-            if node.op == defect.op and 0.0 not in known.values() and parse(defect.predicate)(known):
-                found[node.name] = f"{defect.id}: {defect.reason}"
-    return found
-
-
-def _read_scale(graph: Graph, node: Node) -> float:
-    """Return the scale with which the first operand of *node* is dequantized; 0 if it is not dequantized."""
-    before = next((other for other in graph.nodes if node.inputs[0] in other.outputs), None)
-    return _scale(graph, before, DEQUANTIZE)
-
-
-def _written_scale(graph: Graph, node: Node) -> float:
-    """Return the scale at which the first result of *node* is quantized; 0 where it is not, or by several."""
-    readers = graph.consumers.get(node.outputs[0], ())
-    return _scale(graph, readers[0], QUANTIZE) if len(readers) == 1 else 0.0
-
-
-def _scale(graph: Graph, node: Node | None, op: str) -> float:
-    name = node.inputs[1] if node is not None and node.op == op else None
-    data = None if name is None else graph.tensor(name).data
-    return 0.0 if data is None or data.numel() != 1 else float(data)
 
 
 def compared(wanted: Codes, found: Codes) -> Verdict:
