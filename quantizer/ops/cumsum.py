@@ -24,11 +24,11 @@ def reference(x: Tensor, *, axis: int, exclusive: bool, reverse: bool) -> Tensor
 
 @operator("cumsum")
 def accumulate(x: Tensor, *, parameters: Parameters, axis: int, exclusive: bool, reverse: bool) -> Tensor:
-    """Sum centred codes along the axis exactly, as a product with a triangular matrix of ones."""
-    codes, size = centred(x, parameters.inputs["x"]).movedim(axis, -1), x.shape[axis]
-    adds = torch.ones(size, size, dtype=torch.int64)
-    adds = adds.tril(-int(exclusive)) if reverse else adds.triu(int(exclusive))
-    return (codes[..., :, None] * adds).sum(-2).movedim(-1, axis)
+    """Add up centred codes along the axis exactly; an exclusive sum is the whole one less the element itself."""
+    codes = centred(x, parameters.inputs["x"])
+    ordered = codes.flip(axis) if reverse else codes
+    total = ordered.cumsum(dim=axis) - ordered * int(exclusive)
+    return total.flip(axis) if reverse else total
 
 
 @operator("cumsum")

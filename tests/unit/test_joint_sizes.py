@@ -8,8 +8,18 @@ from pathlib import Path
 import pytest
 
 from quantizer.conformance.generation.dealing import dealt
-from quantizer.conformance.generation.joint_sizes import AXES, GROUPS, PAST_COUNTERS, joint_sizes, works_along
-from quantizer.conformance.generation.usual_windows import PATCHES, patches
+from quantizer.conformance.generation.first_broadcast import mutual_broadcast
+from quantizer.conformance.generation.joint_sizes import (
+    AXES,
+    CHANNELS,
+    GROUPS,
+    JOINED,
+    PAST_COUNTERS,
+    joint_sizes,
+    works_along,
+)
+from quantizer.conformance.generation.usual_sizes import tripled
+from quantizer.conformance.generation.usual_windows import CEILED, PATCHES, ceiled, patches
 from quantizer.conformance.setup.options import Options
 from quantizer.conformance.setup.session import open_session
 from quantizer.core.errors import UnsupportedError
@@ -65,8 +75,9 @@ def test_a_permutation_of_axes_of_one_place_copies(session) -> None:
 @pytest.mark.parametrize("op", ["conv1d", "conv2d", "conv_transpose2d"])
 def test_a_group_has_inputs_and_outputs_past_a_block(session, op: str) -> None:
     for cases in _of(session, op, joint_sizes).values():
-        assert len(cases) == len(GROUPS)
-        assert all(case.attrs["groups"] > 1 and min(case.shapes["weight"][:2]) >= 4 for case in cases)
+        assert len(cases) == len(GROUPS) + len(CHANNELS)
+        past = [case for case in cases if case.attrs["groups"] > 1 and min(case.shapes["weight"][:2]) >= 4]
+        assert len(past) >= len(GROUPS)
 
 
 def test_an_operator_without_axes_has_no_such_case(session) -> None:
@@ -90,3 +101,48 @@ def test_a_target_outside_the_list_is_named(session) -> None:
     target = session.all_targets(session.library.spec("relu"))[0]
     with pytest.raises(UnsupportedError, match=f"{target.id}: must be one of the targets that share the cases 'x'"):
         dealt([], target, ("a",), "x")
+
+
+@pytest.mark.parametrize("op", ["conv1d", "conv2d", "conv3d"])
+def test_a_group_has_a_vector_of_outputs_from_fewer_inputs(session, op: str) -> None:
+    for cases in _of(session, op, joint_sizes).values():
+        found = {(case.shapes["weight"][1], case.shapes["weight"][0], case.attrs["groups"]) for case in cases}
+        assert {(2, 16, 2), (32, 32, 1)} <= found
+
+
+def test_a_layer_has_whole_vectors_of_inputs_and_outputs(session) -> None:
+    for cases in _of(session, "fully_connected", joint_sizes).values():
+        assert (32, 32) in {case.shapes["weight"] for case in cases}
+
+
+def test_operands_that_are_joined_are_whole_vectors_alike(session) -> None:
+    for cases in _of(session, "concat", joint_sizes).values():
+        alike = [case for case in cases if len(set(case.shapes.values())) == 1 and case.attrs["axis"] == 1]
+        assert {len(case.shapes) for case in alike if case.shapes["a"][1] in JOINED} == {2, 4}
+
+
+def test_running_sums_are_longer_than_counters(session) -> None:
+    assert any(max(case.shapes["x"]) == PAST_COUNTERS for case in _cases(session, "cumsum"))
+
+
+def test_each_operand_is_repeated_along_an_axis_of_the_other(session) -> None:
+    for op in ("add", "matmul"):
+        for cases in _of(session, op, mutual_broadcast).values():
+            assert {(case.shapes["a"][:2], case.shapes["b"][:2]) for case in cases} == {((3, 1), (1, 17))}
+
+
+@pytest.mark.parametrize("op", ["max_pool2d", "avg_pool2d"])
+def test_windows_that_round_up_fit_or_leave_a_rest(session, op: str) -> None:
+    for cases in _of(session, op, ceiled).values():
+        assert len(cases) == len(CEILED)
+        assert {case.attrs["ceil_mode"] for case in cases} == {True}
+        sizes = {case.shapes["x"][2:] for case in cases if case.attrs["kernel"] == (3, 3)}
+        assert sizes >= {(3, 5), (6, 6)}
+
+
+@pytest.mark.parametrize("op", ["resize_nearest", "resize_bilinear"])
+def test_each_mode_triples_both_axes(session, op: str) -> None:
+    spec = session.library.spec(op)
+    for cases in _of(session, op, tripled).values():
+        assert {case.attrs["mode"] for case in cases} == set(spec.attrs["mode"].choices)
+        assert all(case.attrs["size"] == tuple(3 * size for size in case.shapes["x"][2:]) for case in cases)

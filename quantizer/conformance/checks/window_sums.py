@@ -167,11 +167,10 @@ def running_sum(trial: Trial) -> Array:
     ((_, x),) = operands(trial).items()
     attrs: Mapping[str, Any] = trial.case.attrs
     lines = np.moveaxis(x, int(attrs["axis"]), 0)
-    out = np.zeros_like(lines)
-    for place, other in np.ndindex(len(lines), len(lines)):
-        before = other > place if attrs["reverse"] else other < place
-        if before or (other == place and not attrs["exclusive"]):
-            out[place] += lines[other]
+    out, total = np.zeros_like(lines), np.zeros_like(lines[0])
+    for place in reversed(range(len(lines))) if attrs["reverse"] else range(len(lines)):
+        out[place] = total if attrs["exclusive"] else total + lines[place]
+        total = total + lines[place]
     return np.moveaxis(out, 0, int(attrs["axis"]))
 
 

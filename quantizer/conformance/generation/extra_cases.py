@@ -8,7 +8,7 @@ from quantizer.conformance.generation.conditions import conditions, every_condit
 from quantizer.conformance.generation.deep import cancelling_and_wide, deep
 from quantizer.conformance.generation.edge_numbers import edge_numbers
 from quantizer.conformance.generation.exhaustive import exhaustive_cases
-from quantizer.conformance.generation.first_broadcast import first_broadcast
+from quantizer.conformance.generation.first_broadcast import first_broadcast, mutual_broadcast
 from quantizer.conformance.generation.joint_sizes import joint_sizes
 from quantizer.conformance.generation.last_of_row import last_of_row
 from quantizer.conformance.generation.long_windows import long_windows
@@ -18,8 +18,8 @@ from quantizer.conformance.generation.past_blocks import past_blocks
 from quantizer.conformance.generation.patterned import patterned
 from quantizer.conformance.generation.scaled import one_sided, scaled
 from quantizer.conformance.generation.twice_rounded import twice_rounded
-from quantizer.conformance.generation.usual_sizes import usual_sizes
-from quantizer.conformance.generation.usual_windows import patches, usual_windows
+from quantizer.conformance.generation.usual_sizes import tripled, usual_sizes
+from quantizer.conformance.generation.usual_windows import ceiled, patches, usual_windows
 from quantizer.conformance.generation.zero_points import zero_points
 from quantizer.conformance.target import Target
 from quantizer.core.case import Case
@@ -56,4 +56,7 @@ def shared_cases(everything: Sequence[Target], target: Target, *, strong: bool =
         *zero_points(everything, target),
         *joint_sizes(everything, target),
         *patches(everything, target),
+        *ceiled(everything, target),
+        *tripled(everything, target),
+        *mutual_broadcast(everything, target),
     ]

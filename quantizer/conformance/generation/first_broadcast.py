@@ -6,10 +6,12 @@ point or the order of a difference, must be exchanged with it. Drawn shapes broa
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from quantizer.conformance.generation.builder import complete
 from quantizer.conformance.generation.choice_sources import HashChoices
+from quantizer.conformance.generation.dealing import dealt
 from quantizer.conformance.generation.domains import draw
 from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.generation.units import ILLEGAL, is_ours
@@ -20,17 +22,32 @@ from quantizer.core.shapes import check, evaluate, variables
 
 SHAPES = (((1,), (33,)), ((1, 1), (3, 17)), ((3, 1), (3, 33)), ((2, 1, 17), (2, 5, 17)), ((), (40,)), ((17,), (2, 17)))
 """Shapes of the first and the second operand: one element, none of the axes, rows, and a whole axis repeated."""
+MUTUAL = (((3, 1), (1, 17)),)
+"""Shapes of which each is repeated along an axis of the other. The targets of a platform share these cases."""
+Pair = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 def first_broadcast(target: Target) -> list[Case]:
     """Return a case of a target whose second operand may have another shape. The targets share the shapes."""
-    spec, number = target.spec, key(0, target.id, "first_broadcast")
+    number = key(0, target.id, "first_broadcast")
+    return _case(target, number, SHAPES[number % len(SHAPES)])
+
+
+def mutual_broadcast(everything: Sequence[Target], target: Target) -> list[Case]:
+    """Return the target's share of the cases of MUTUAL that its platform's targets have."""
+    kinds = dealt(everything, target, MUTUAL, "mutual_broadcast")
+    return [case for kind in kinds for case in _case(target, key(0, target.id, "mutual_broadcast", str(kind)), kind)]
+
+
+def _case(target: Target, number: int, pair: Pair) -> list[Case]:
+    """Return the case with these two shapes, if the operator has two that may differ."""
+    spec = target.spec
     others = {name: domain.broadcasts_to for name, domain in spec.dims.items() if domain.broadcasts_to}
     if len(others) != 1 or not is_ours(spec):
         return []
     ((other, shape),) = others.items()
     chooser = HashChoices(number, {"data": "random", "tiles": "untiled"})
-    first, second = SHAPES[number % len(SHAPES)]
+    first, second = pair
     bound: dict[str, Any] = {}
     try:
         for name in draw_order(spec):

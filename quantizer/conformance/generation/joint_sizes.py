@@ -34,7 +34,7 @@ Kernels skip axes of size 1, and copy the tensor if the remaining axes keep thei
 PAST_COUNTERS = 8193
 """Past the integers of float16 (2048), and past the counters of 12 and 13 bits of an accelerator."""
 SUMMED = ("linear", "bilinear", "product")
-"""Kinds of operators without a case of LONG if their terms depend on sizes: each place may be a sum of as many."""
+"""Kinds of operators without a case of LONG if their terms depend on sizes, and each place is a sum of as many."""
 COPIES = (((0, 1), (0, 2, 3, 1)), ((0, 3), (0, 3, 1, 2)))
 """Axes longer than 1, and the permutation: channels first to channels last with one channel or one pixel, and back."""
 PAIRS = ((17, 33), (33, 17), (33, 40), (9, 65))
@@ -43,8 +43,17 @@ GROUPS = ((4, 4), (8, 9), (16, 17))
 """Cases of an operator of groups on a platform: inputs and outputs of a group."""
 MANY = (2, 3)
 """Groups."""
+CHANNELS = ((2, 8, 2), (32, 32, 1))
+"""Further cases of an operator with such a weight on a platform: inputs and outputs of a group, and groups. A vector of
+outputs from fewer inputs than a vector has; and both whole vectors, in one group. The cases of GROUPS have a rest or
+one size for both.
+"""
 KERNELS, OF_SIGNALS = (1, 3), (3, 65)
 """Sizes of the kernel along each axis; of signals, also past a block of 64, as in networks for speech."""
+JOINED = (8, 16)
+"""Places of each operand of an operator that joins them along one axis: whole vectors, all alike. In the first case of
+a platform those operands are left out that may be.
+"""
 TRIES = 64
 """Choices that may be too large, have fewer than two axes, or let the operator work along other axes."""
 
@@ -57,7 +66,10 @@ def joint_sizes(everything: Sequence[Target], target: Target) -> list[Case]:
     shape = axes_shape(spec)
     axes = dealt(everything, target, kinds_of_axes(spec) if shape else (), "joint_axes")
     groups = dealt(everything, target, GROUPS if _has_groups(spec) else (), "joint_groups")
-    made = [_of_axes(target, shape, kind) for kind in axes] + [_of_group(target, pair) for pair in groups]
+    channels = dealt(everything, target, _channels(spec), "joint_channels")
+    made = [_of_axes(target, shape, kind) for kind in axes] + [_of_group(target, pair, MANY) for pair in groups]
+    made += [_of_group(target, (inputs, outputs), (many,)) for inputs, outputs, many in channels]
+    made += [_joined(target, size) for size in dealt(everything, target, JOINED if _joins(spec)[0] else (), "joined")]
     return [case for case in made if case is not None]
 
 
@@ -65,8 +77,13 @@ def kinds_of_axes(spec: Spec) -> list[str]:
     """Return the kinds of cases of an operator that tells axes apart."""
     moves = any(domain.type == "permutation" for domain in spec.attrs.values())
     terms = spec.error_model.terms
-    is_counted = spec.error_model.kind not in SUMMED or terms is None or not terms.names
+    is_counted = spec.error_model.kind not in SUMMED or terms is None or not terms.names or _runs(spec)
     return [*AXES, *([LONG] if is_counted else []), *([COPY] if moves else [])]
+
+
+def _runs(spec: Spec) -> bool:
+    """Return whether the result has a place for each term, as running sums have: one more term is one addition."""
+    return spec.quantization.family == "running_sum"
 
 
 def axes_shape(spec: Spec) -> str:
@@ -197,12 +214,20 @@ def _has_groups(spec: Spec) -> bool:
     return "groups" in spec.attrs and any(item.role == "weight" for item in spec.inputs.values())
 
 
-def _of_group(target: Target, pair: tuple[int, int]) -> Case | None:
+def _channels(spec: Spec) -> list[tuple[int, int, int]]:
+    """Return those of CHANNELS that the operator has: several groups, if it has groups, and a weight of both sizes."""
+    weights = [item.axes for item in spec.inputs.values() if item.role == "weight"]
+    sizes = {axis.text for axes in weights if isinstance(axes, list) for axis in axes[:2]} & spec.dims.keys()
+    free = [name for name in sizes if spec.dims[name].multiple_of is None or "groups" in spec.attrs]
+    return [kind for kind in CHANNELS if (len(free) == 2 and kind[2] == 1) or _has_groups(spec)]
+
+
+def _of_group(target: Target, pair: tuple[int, int], many: tuple[int, ...]) -> Case | None:
     spec = target.spec
     for step in range(TRIES):
         number = key(step, target.id, "joint_groups", str(pair))
         chooser = _chooser(number)
-        bound = bound_with(spec, _sizes(spec, pair, MANY[number % len(MANY)], number // 2), chooser)
+        bound = bound_with(spec, _sizes(spec, pair, many[number % len(many)], number // 2), chooser)
         if bound is not None:
             return _completed(target, bound, number, chooser)
     return None
@@ -221,6 +246,25 @@ def _sizes(spec: Spec, pair: tuple[int, int], groups: int, number: int) -> dict[
     windows = [name for name in draw_order(spec) if name in spec.dims and is_window(spec, name)]
     wanted |= dict.fromkeys(windows, (KERNELS if len(windows) > 1 else OF_SIGNALS)[number % 2])
     return {name: Unit(name, size) for name, size in wanted.items()}
+
+
+def _joins(spec: Spec) -> tuple[str, str]:
+    """Return the shape and the axis of an operator whose operands are alike but for that axis; empty: it has none."""
+    pairs = [(domain.like, domain.but_for.text) for domain in spec.dims.values() if domain.like and domain.but_for]
+    return pairs[0] if len(set(pairs)) == 1 and len(pairs) > 1 else ("", "")
+
+
+def _joined(target: Target, size: int) -> Case | None:
+    spec, number = target.spec, key(0, target.id, "joined", str(size))
+    (shape, axis), chooser = _joins(spec), _chooser(number)
+    alike = [shape, *(name for name, domain in spec.dims.items() if domain.like)]
+    bound = bound_with(spec, {shape: Unit(shape, 4)}, chooser)
+    if bound is None:
+        return None
+    first = bound[shape]
+    bound |= dict.fromkeys(alike, (first[0], size, *first[2:])) | {axis: 1}
+    needed = [name for name, item in spec.inputs.items() if size != JOINED[0] or not item.optional]
+    return complete(target, bound, needed, "random", number % (1 << 32), chooser)
 
 
 def _chooser(number: int) -> HashChoices:

@@ -6,11 +6,12 @@ Engines have kernels for doubling. Independently drawn sizes seldom have such a 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from quantizer.conformance.generation.builder import complete
 from quantizer.conformance.generation.choice_sources import HashChoices
+from quantizer.conformance.generation.dealing import dealt
 from quantizer.conformance.generation.domains import draw
 from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.generation.units import ILLEGAL
@@ -29,6 +30,9 @@ KEPT = 3
 """One case in this many keeps the size of the first axis, and one keeps the second."""
 DOUBLED = 2
 """Cases of a target that double. One more for each combination of modes has another ratio, along both axes or one."""
+TRIPLE = (3, 1)
+"""Both axes, in a case of a platform for each choice of the first attribute that is a name. The middle one of three
+places lies on an element in some modes, and between two in others."""
 LONG = (64, 128)
 """Places of the last axis in a last case: as many as a step in fixed point divides without a rest, so that many places
 of the output lie on ties. It has WIDER times as many, in one of the combinations of modes."""
@@ -43,6 +47,29 @@ def usual_sizes(target: Target) -> list[Case]:
     modes: list[dict[str, str]] = [{}] * DOUBLED + combinations(target.spec)
     cases = [_case(target, row, mode) for row, mode in enumerate(modes)] + [_long(target)]
     return [case for case in cases if case is not None]
+
+
+def tripled(everything: Sequence[Target], target: Target) -> list[Case]:
+    """Return the target's share of the cases of TRIPLE that its platform's targets have."""
+    domain = target.spec.attrs.get(ASKED)
+    if domain is None or domain.length is None:
+        return []
+    modes: dict[str, dict[str, str]] = {}
+    for mode in combinations(target.spec):
+        modes.setdefault(next(iter(mode.values()), ""), mode)
+    found = [_tripled(target, mode) for mode in dealt(everything, target, list(modes), "tripled")]
+    return [case for case in found if case is not None]
+
+
+def _tripled(target: Target, first: str) -> Case | None:
+    spec, number = target.spec, key(0, target.id, "tripled", first)
+    chooser = HashChoices(number, {"data": "random", "tiles": "untiled"})
+    modes = [mode for mode in combinations(spec) if next(iter(mode.values()), "") == first]
+    try:
+        bound = _bound(spec, TRIPLE, chooser, modes[number % len(modes)], kept=None)
+    except ILLEGAL:
+        return None
+    return complete(target, bound, list(spec.inputs), "random", number % (1 << 32), chooser)
 
 
 def combinations(spec: Spec) -> list[dict[str, str]]:

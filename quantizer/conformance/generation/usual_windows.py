@@ -63,6 +63,11 @@ PATCHES = ((4, 4, 0, 0, 1), (8, 8, 0, 0, 1), (14, 14, 0, 0, 1))
 """Windows side by side, as networks cut a picture into patches. The targets of a platform share these cases."""
 OF_PATCHES = OF_VECTORS + 1
 """Row of these cases."""
+CEILED = tuple((window, rest) for window in ((3, 2, 0, 0, 1), (2, 2, 0, 0, 1), (3, 2, 1, 1, 1)) for rest in (0, 1))
+"""Windows of an operator that may round its number of outputs up, which it does in these cases, and places after the
+last whole step. The targets of a platform share them. Without a rest the axes have one output, two, and so on; with one
+each axis has a further window that ends after the image."""
+CEIL = "ceil_mode"
 PLACES = (4, 5)
 """Added to the smallest size, so that outputs have several places, and an odd or an even number of rows. It is at least
 one more than the stride."""
@@ -83,6 +88,29 @@ def patches(everything: Sequence[Target], target: Target) -> list[Case]:
         return []
     windows = dealt(everything, target, PATCHES, "patches")
     return [case for window in windows if (case := _case(target, OF_PATCHES, (window,))) is not None]
+
+
+def ceiled(everything: Sequence[Target], target: Target) -> list[Case]:
+    """Return the target's share of the cases of CEILED that its platform's targets have."""
+    if CEIL not in target.spec.attrs or not is_ours(target.spec):
+        return []
+    found = [_ceiled(target, *kind) for kind in dealt(everything, target, CEILED, "ceiled")]
+    return [case for case in found if case is not None]
+
+
+def _ceiled(target: Target, window: tuple[int, int, int, int, int], rest: int) -> Case | None:
+    spec, number = target.spec, key(rest, target.id, "ceiled", str(window))
+    chooser = HashChoices(number, {"data": "random", "tiles": "untiled"})
+    kernel, stride, before, behind, _ = window
+    try:
+        bound = _bound(spec, window, OF_PATCHES, number // 2, chooser)
+        axes = spec.inputs[next(iter(spec.activations))].axes
+        for place, axis in enumerate(axes[2:] if isinstance(axes, list) else ()):
+            bound[axis.text] = kernel + stride * (1 if rest else place) + rest - before - behind
+        bound = _checked(spec, {**bound, CEIL: True})
+    except ILLEGAL:
+        return None
+    return complete(target, bound, list(spec.inputs), "random", number % (1 << 32), chooser)
 
 
 def _case(target: Target, row: int, windows: tuple[tuple[int, int, int, int, int], ...] = WINDOWS) -> Case | None:
@@ -130,6 +158,11 @@ def _bound(
         elif name == channels and row < WHOLE:
             value = CHANNELS[row][number // 2 % len(CHANNELS[row])]
         bound[name] = value
+    return _checked(spec, bound)
+
+
+def _checked(spec: Spec, bound: dict[str, Any]) -> dict[str, Any]:
+    """Return *bound*; an error of ILLEGAL if it breaks a constraint."""
     shapes = {name: evaluate(item.axes, bound) for name, item in spec.inputs.items()}
     check(spec, variables(spec, shapes, {name: bound[name] for name in spec.attrs}))
     return bound
