@@ -125,5 +125,5 @@ def sweep(folder: Path) -> None:
     for place in (folder, folder / FAILURES):
         if is_folder(place):
             for file in place.iterdir():
-                if _DRAFT.fullmatch(file.name):
+                if _DRAFT.fullmatch(file.name) and not is_folder(file):
                     file.unlink(missing_ok=True)

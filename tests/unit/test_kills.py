@@ -12,6 +12,7 @@ import pytest
 
 from quantizer.core import drafts
 from quantizer.core.files import create_files, replace_files
+from quantizer.reporting.folder import sweep
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the processes that are killed are forked")
 KILLER = """
@@ -91,6 +92,14 @@ def test_drafts_of_the_dead_are_swept_and_those_of_the_living_stay(tmp_path: Pat
     finally:
         living.close()
     assert sorted(path.name for path in tmp_path.iterdir()) == [".mine", "records.jsonl"]
+
+
+def test_a_folder_that_is_called_as_a_draft_is_left_where_it_is(tmp_path: Path) -> None:
+    """A plugin may have made it: the next run of the folder ended in an IsADirectoryError."""
+    made = tmp_path / ".records.jsonl.0123456789ab.draft"
+    made.mkdir()
+    sweep(tmp_path)
+    assert made.is_dir()
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o640, 0o444, 0o755])

@@ -196,10 +196,8 @@ def _run(name: str, trial: Trial) -> Verdict | None:
 
 def _on_other_data(trial: Trial, verdict: Verdict) -> Verdict:
     """Return the verdict of `repeat`. It fails if a plugin is wrong on data that it has not seen before."""
-    other = None if verdict.failing else with_other_data(trial)
-    if other is None:
-        return verdict
-    found = next((one for one in judge(other, CODES) if one.failing), None)
+    others = () if verdict.failing else with_other_data(trial)
+    found = next((one for other in others for one in judge(other, CODES) if one.failing), None)
     if found is None:
         return verdict
     said = f": {found.reason}" if found.reason else ""

@@ -5,8 +5,7 @@ A quantize rule is given samples, and a float forward runs on the data of the ca
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -16,58 +15,44 @@ from quantizer.ops import BUILT_IN, OVERRIDE, REGISTRY
 
 SHARE = 0.75
 """Share of the distance from the middle of a tensor that values keep. So all other values move, and ranges are kept."""
-
-
 LARGEST = 1e30
 """Ends of a calibrated range, at most, that is widened; the smallest is its inverse."""
 
 
-def with_other_data(trial: Trial) -> Trial | None:
-    """Return the case with other activations; None if no plugin computes it, or if every activation is constant.
+def with_other_data(trial: Trial) -> Iterator[Trial]:
+    """Yield the case with each of the CHANGES of its activations, then under a wider output, for a plugin's function.
 
-    The data of the case choose in which of the CHANGES they differ; in all values, where that change changes nothing.
-    Indices stay. In one case of several the data stay, and the range of the output is another.
+    Indices stay. A change that changes nothing is left out, as of a constant.
     """
     entry = REGISTRY.find(trial.spec.op, "quantized", trial.target.platform.places)
     if entry is None or entry.origin in (BUILT_IN, OVERRIDE):
-        return None
+        return
     inputs = trial.spec.inputs
     known = {
         name: values
         for name, values in trial.tensors.items()
         if inputs[name].role == "activation" and inputs[name].kind != "index" and values.numel()
     }
-    choice = _digest(known.values()) % (len(CHANGES) + 1)
-    if choice == len(CHANGES) and (other := _under_a_wider_output(trial)) is not None:
-        return other
-    chosen = CHANGES[choice % len(CHANGES)]
-    for change in (chosen, CHANGES[0]):
+    for change in CHANGES:
         moved = {name: _changed(values, _step(trial, name), change) for name, values in known.items()}
         if any(not values.equal(known[name]) for name, values in moved.items()):
             other = Trial(trial.target, trial.case, trial.engine)
             other.provide(trial.parameters)
             other.tensors = {**trial.tensors, **moved}
-            return other
-    return None
+            yield other
+    yield from _under_a_wider_output(trial)
 
 
-def _under_a_wider_output(trial: Trial) -> Trial | None:
-    """Return the same data with wider calibrated outputs; None if none is calibrated, or if parameters are given."""
+def _under_a_wider_output(trial: Trial) -> Iterator[Trial]:
+    """Yield the same data with wider calibrated outputs; nothing if none is calibrated, or if parameters are given."""
     case = trial.case
     ends = {name: case.ranges[name] for name in trial.spec.outputs if name in case.ranges}
     wider = {name: (low / SHARE, high / SHARE) for name, (low, high) in ends.items()}
     if case.data.given or not wider or any(not 1 / LARGEST < max(map(abs, pair)) < LARGEST for pair in wider.values()):
-        return None
+        return
     other = Trial(trial.target, case.but(ranges={**case.ranges, **wider}), trial.engine)
     other.tensors = dict(trial.tensors)
-    return other
-
-
-def _digest(tensors: Iterable[Tensor]) -> int:
-    digest = 0
-    for values in tensors:
-        digest = zlib.crc32(values.contiguous().numpy().tobytes(), digest)
-    return digest
+    yield other
 
 
 def _step(trial: Trial, name: str) -> float:
