@@ -17,16 +17,20 @@ from quantizer.conformance.trials.elements import judge_codes
 from quantizer.conformance.trials.trial import Trial, copies
 from quantizer.core.shapes import channel_axis, named_axes
 from quantizer.core.spec import Property
-from quantizer.core.verdict import Verdict
+from quantizer.core.verdict import Verdict, inconclusive
 from quantizer.numerics.qparams import Constant, Parameters, QParams
 from quantizer.numerics.rules import same_numbers
 from quantizer.runtime.engines.protocol import Asked
 
 Array = NDArray[Any]
+OTHER_NUMBERS = "the rule provides other scales for swapped operands, or the case states its values: nothing to compare"
 
 
 def properties(trial: Trial) -> Verdict | None:
-    """Judge the metamorphic relations that the spec declares, bit for bit on codes; None if none applies."""
+    """Judge the metamorphic relations that the spec declares, bit for bit on codes; None if none applies.
+
+    Elements of a swap whose numbers nothing states count as vacuous.
+    """
     runs = [*related_runs(trial)]
     results = trial.results(Asked(trial.call, copies(run.codes), run.parameters) for run in runs)
     found: list[Verdict] = []
@@ -37,9 +41,18 @@ def properties(trial: Trial) -> Verdict | None:
         if verdict.failing:
             return verdict
         found.append(verdict)
+    unjudged = trial.got.size if _is_unjudged(trial) else 0
     if not found:
-        return None
-    return replace(max(found, key=lambda verdict: verdict.ratio), elements=sum(v.elements for v in found))
+        return inconclusive("properties", OTHER_NUMBERS) if unjudged else None
+    elements = sum(verdict.elements for verdict in found) + unjudged
+    worst = max(found, key=lambda verdict: verdict.ratio)
+    return replace(worst, elements=elements, vacuous=worst.vacuous + unjudged)
+
+
+def _is_unjudged(trial: Trial) -> bool:
+    """Return whether operands commute, and nothing says which numbers belong to the swapped ones."""
+    swaps = (item for item in trial.spec.properties if item.relation == "commutes")
+    return any(_swap_of(trial, item) is not None and _swapped_parameters(trial, item) is None for item in swaps)
 
 
 @dataclass(frozen=True)
@@ -102,17 +115,29 @@ def _reversed(params: QParams, places: list[int]) -> QParams:
 
 def _commutes(trial: Trial, relation: Property) -> Related | None:
     """Return the run in which two operands are swapped; None if their order affects rounding."""
-    known = trial.parameters.rescale
-    if known is not None and DECLARED[known.variant].float32:
-        return None
-    first, second = relation.operands or ("", "")
-    swap = {first: second, second: first}
-    own = trial.parameters
-    parameters = _swapped_by_rule(trial, swap) if own.numbers or own.tables else _swapped(own, swap)
-    if parameters is None:
+    swap, parameters = _swap_of(trial, relation), _swapped_parameters(trial, relation)
+    if swap is None or parameters is None:
         return None
     codes = {name: trial.codes[swap.get(name, name)] for name in trial.codes}
-    return Related(codes, parameters, *owed(trial), f"{first} and {second} swapped")
+    return Related(codes, parameters, *owed(trial), f"{' and '.join(swap)} swapped")
+
+
+def _swap_of(trial: Trial, relation: Property) -> dict[str, str] | None:
+    known = trial.parameters.rescale
+    if (known is not None and DECLARED[known.variant].float32) or (
+        relation.when is not None and not relation.when(trial.bound)
+    ):
+        return None
+    first, second = relation.operands or ("", "")
+    return {first: second, second: first}
+
+
+def _swapped_parameters(trial: Trial, relation: Property) -> Parameters | None:
+    """Return the numbers of the swapped operands; None if the rule provides others for them."""
+    own = trial.parameters
+    if (swap := _swap_of(trial, relation)) is None:
+        return None
+    return _swapped_by_rule(trial, swap) if own.numbers or own.tables else _swapped(own, swap)
 
 
 def _swapped(own: Parameters, swap: Mapping[str, str]) -> Parameters:
