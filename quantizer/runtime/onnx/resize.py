@@ -273,8 +273,8 @@ def resize_any(
         scale_of = dict(zip(chosen, factors, strict=True))
         every = [scale_of.get(i, 1.0) for i in range(x.dim())]
         if antialias and list(x.shape) != target:
-            points = partial(_axis_points, coordinate_transformation_mode, every, x.shape, target)
-            return antialiased(x, target, every, _resized_axes(every), points, exclude=bool(exclude_outside))
+            place = partial(_axis_points, coordinate_transformation_mode, every, x.shape, target)
+            return antialiased(x, target, every, _resized_axes(every), place, exclude=bool(exclude_outside))
         return _of_integers(x, target, every, coordinate_transformation_mode)
     corners = [float(v) for v in roi.tolist()] if roi is not None and roi.numel() else []
     if coordinate_transformation_mode == "tf_crop_and_resize" and len(corners) != 2 * len(chosen):

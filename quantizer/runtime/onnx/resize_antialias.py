@@ -74,7 +74,8 @@ def _weights(size: int, place: np.float32, step: np.float32, *, exclude: bool) -
     found = np.zeros(max(len(inside), 1), np.float32)
     total = np.float32(0)
     for k in taken:
-        weight = np.float32(max(0, 1 - abs((np.float32(k) - centre + half) * (np.float32(1) / reach))))
+        distance = abs(float((np.float32(k) - centre + half) * (np.float32(1) / reach)))
+        weight = np.float32(max(0.0, 1 - distance))
         total += weight
         found[min(max(k - inside.start, 0), len(found) - 1)] += weight
     return inside.start, found * (np.float32(1) / total if total else np.float32(1))
