@@ -36,6 +36,7 @@ from typing import Any
 
 from quantizer.conformance.faults.cases import explicit_cases, number_of_cases
 from quantizer.conformance.judging.judge import judge
+from quantizer.conformance.run.facts import tree_of
 from quantizer.conformance.setup.options import Options
 from quantizer.conformance.setup.session import Session, open_session
 from quantizer.conformance.stored.cases import golden_problems
@@ -384,6 +385,12 @@ def report(outcomes: Sequence[tuple[Mutant, str, str]], size: int) -> int:
     return 0 if outcomes and share >= LIMIT else 1
 
 
+def measured_on() -> str:
+    """Return a sentence that names the measured commit; empty outside a git repository."""
+    tree = tree_of(Path(__file__).parents[1])
+    return "" if tree is None else f" Measured on commit {tree.commit[:8]} of {tree.date}."
+
+
 def document(outcomes: Sequence[tuple[Mutant, str, str]], outside: Counter[str], total: int, seed: int) -> str:
     """Return the score and every survivor as markdown, with what `mutants_judged.json` says about it.
 
@@ -401,7 +408,7 @@ def document(outcomes: Sequence[tuple[Mutant, str, str]], outside: Counter[str],
         f"Written by `tox -e mutation -- --count {len(outcomes)} --seed {seed} -o docs/mutation.md`. mutmut makes {total} mutants of `numerics`, `ops` and",
         f"`tiling`, {total - outside.total()} of them in functions that sampled cases of the gate reach. {len(outcomes)} of these, drawn by module, were run against the",
         f"gate's cases, checks and goldens alone: **{counts[KILLED]} killed ({counts[KILLED] / max(1, len(outcomes)):.1%}; {counts[KILLED] / effective:.1%} without the {equal} that compute the same)**,",
-        f"{len(alive)} survived.",
+        f"{len(alive)} survived.{measured_on()}",
         "",
         "What killed first: " + ", ".join(f"{name} {count}" for name, count in first.most_common()) + ".",
         "",

@@ -10,7 +10,12 @@ from quantizer.core.model_findings import Local, ModelFindings, PartFinding
 from quantizer.reporting.figures import printable
 from quantizer.reporting.templating import templates
 
-COLUMNS = ("part", "operator", "edge", "differ", "by", "alone differ")
+COLUMNS = ("node", "operator", "edge", "differ", "by", "differ alone")
+LEGEND = (
+    "differ: elements that differ in the run of the whole model, and by how much; differ alone: on equal operands.",
+    "Each engine: its largest distance from the exact result, in brackets as a multiple of what is allowed.",
+)
+"""What the columns mean."""
 SHOWN = 12
 """Rows of the terminal's table."""
 
@@ -25,11 +30,11 @@ def model_lines(findings: ModelFindings) -> list[str]:
     rows = list({(p.name, p.edge): p for p in (*chosen, *worst)}.values())[: max(SHOWN, len(chosen))]
     headers = [*COLUMNS, *(f"{local.engine}" for local in (rows[0].locals if rows else ()))]
     table = tabulate([row(part) for part in rows], headers=headers, disable_numparse=True)
-    return [table, "", *(printable(line) for line in summary(findings))]
+    return [table, *LEGEND, "", *(printable(line) for line in summary(findings))]
 
 
 def summary(findings: ModelFindings) -> list[str]:
-    """Return the sentences that answer the question: where do they part, and who is outside."""
+    """Return the sentences that answer the question: where do the engines differ, and which one is wrong."""
     a, b = findings.engines
     first = findings.first
     if findings.float_edges:
@@ -37,7 +42,7 @@ def summary(findings: ModelFindings) -> list[str]:
         stepped = [part for part in findings.parts if part.quantized]
         differ = max((part.apart for part in stepped or findings.parts), default=0.0)
         unit = " steps" if stepped else ""  # a float model has no codes
-        lines = [f"{other} is at most {differ:.4g}{unit} from the float model at an edge of {len(findings.parts)}."]
+        lines = [f"{other} is at most {differ:.4g}{unit} from the float model, over {len(findings.parts)} edges."]
     elif first is None:
         differing = sum(part.differ > 0 for part in findings.parts)
         lines = [
@@ -48,8 +53,8 @@ def summary(findings: ModelFindings) -> list[str]:
     else:
         inherited = sum(part.differ > 0 and not part.parts_here for part in findings.parts)
         lines = [
-            f"{a} and {b} part first at {first.name} ({first.op}): {first.differ} elements, by {_by(first)};"
-            f" {sum(p.parts_here for p in findings.parts)} parts differ on equal operands, {inherited} more inherit it."
+            f"{a} and {b} first differ at {first.name} ({first.op}): {first.differ} elements, by {_by(first)};"
+            f" {sum(p.parts_here for p in findings.parts)} nodes differ on equal operands, {inherited} more inherit it."
         ]
     for part in findings.outside:
         who = ", ".join(
@@ -105,6 +110,7 @@ def model_page(findings: ModelFindings) -> str:
             platform=findings.platform,
             sentences=summary(findings),
             columns=[*COLUMNS, *engines],
+            legend=LEGEND,
             rows=rows,
         )
     )

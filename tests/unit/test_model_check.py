@@ -110,7 +110,7 @@ def test_a_fault_of_two_steps_is_found_where_it_was_planted(place: str) -> None:
     assert [(part.name, part.blamed) for part in findings.outside] == [(place, ("faulty",))]
     later = [part for part in findings.parts if part.differ and not part.parts_here]
     assert all(not part.blamed and not part.alone for part in later), "what inherits a difference is not blamed"
-    assert f"part first at {place}" in summary(findings)[0]
+    assert f"first differ at {place}" in summary(findings)[0]
 
 
 def test_without_a_fault_nothing_is_outside_and_the_float_model_parts_by_half_steps() -> None:
@@ -273,7 +273,7 @@ def test_a_model_in_float_has_no_steps() -> None:
     assert 0 < apart < 1e-5
     assert (
         summary(findings)[0]
-        == f"onnxruntime is at most {apart:.4g} from the float model at an edge of {len(findings.parts)}."
+        == f"onnxruntime is at most {apart:.4g} from the float model, over {len(findings.parts)} edges."
     )
 
 
