@@ -34,7 +34,8 @@ int main(int count, char **words) {
     if (quantizer_open(&bundle, words[1])) return fprintf(stderr, "%s: %s\n", words[1], bundle.why), 2;
     while ((state = quantizer_next(&bundle, &test)) == 1) {
         const quantizer_array *x = quantizer_operand(&test, "x"), *y = &test.output;
-        if (strcmp(test.op, "relu") || !x || strcmp(x->dtype, "int8")) return fprintf(stderr, "%s: no relu of int8\n", test.id), 2;
+        if (strcmp(test.op, "relu") || !x || strcmp(x->dtype, "int8") || x->count != y->count || x->slices != 1 || y->slices != 1)
+            return fprintf(stderr, "%s: no relu of int8\n", test.id), 2;
         int8_t *codes = malloc(x->count + 1), *results = malloc(y->count + 1);
         int64_t *wide = malloc((y->count + 1) * sizeof *wide);
         for (size_t i = 0; i < x->count; i++) codes[i] = (int8_t)x->codes[i];

@@ -10,6 +10,7 @@
 #ifndef QUANTIZER_VECTORS_H
 #define QUANTIZER_VECTORS_H
 
+#include <float.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -230,8 +231,13 @@ static inline int quantizer_grid(FILE *file, quantizer_array *array) {
     if (quantizer_whole(file, &array->lowest) || quantizer_whole(file, &array->highest) || quantizer_whole(file, &axis)) return -1;
     if (axis < -1 || axis >= array->rank) return -1;
     array->axis = (int)axis;
-    return quantizer_count(file, (size_t)1 << 24, &array->slices) || quantizer_reals(file, array->slices, &array->scale)
-        || quantizer_wholes(file, array->slices, &array->zero_point) ? -1 : 0;
+    if (quantizer_count(file, (size_t)1 << 24, &array->slices) || quantizer_reals(file, array->slices, &array->scale)
+        || quantizer_wholes(file, array->slices, &array->zero_point)) return -1;
+    for (size_t i = 0; i < array->slices; i++) { /* so that a kernel may divide by a scale, and subtract a zero point in its own type */
+        if (!(array->scale[i] > 0 && array->scale[i] <= DBL_MAX)) return -1;
+        if (array->zero_point[i] < array->lowest || array->zero_point[i] > array->highest) return -1;
+    }
+    return 0;
 }
 
 static inline int quantizer_value_of(FILE *file, quantizer_value *value, int has_count) {

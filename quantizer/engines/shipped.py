@@ -50,6 +50,15 @@ ONEDNN = Pins(
 )
 """oneDNN reads this variable: OpenVINO multiplies, convolves and pools with it. OpenVINO's own kernels ignore it."""
 IREE = _qdq("iree", "iree-base-runtime", "iree-base-compiler", "onnx")
+EXECUTORCH = Engine(
+    "executorch",
+    "npz",
+    str(FOLDER / "executorch.py"),
+    ("executorch", "torch"),
+    {ANY_ORDER: "cpu"},
+    extra="",
+    guest=True,
+)
 JAX = Engine("jax", "npz", str(FOLDER / "jax.py"), ("jax",), {ANY_ORDER: "cpu"}, extra="", guest=True)
 NCNN = Engine(
     "ncnn",

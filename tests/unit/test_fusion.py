@@ -269,3 +269,16 @@ def test_each_defect_of_graphs_has_its_severity_graph_and_script():
             assert defect.severity
             assert defect.graph in GRAPHS
             assert not defect.script or (ROOT / "examples" / "gallery" / defect.script).is_file()
+
+
+def test_a_difference_is_judged_only_where_float32_allows_one_code(sessions):
+    class Other:
+        name = OPTIMIZED
+
+        def results(self, graph, feeds, wanted):
+            return {name: codes ^ 1 for name, codes in sessions[0].results(graph, feeds, wanted).items()}
+
+    spec, plain = GRAPHS["matmul_add_relu"], sessions[0]
+    built = [build(spec, case) for case in cases(spec, 8)]
+    assert {judging.judge_optimized(one, plain, plain).status for one in built} == {"pass"}
+    assert {judging.judge_optimized(one, plain, Other()).status for one in built} == {"fail", "inconclusive"}

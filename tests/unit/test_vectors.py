@@ -318,6 +318,13 @@ def test_the_reader_in_c_reads_every_kind_of_line(tmp_path):
 
 STRICT = ("-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-g", "-O1")
 SANITIZED = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+
+
+def with_numbers(line, scale, zero_point):
+    """Return the line of an operand of relu with another scale and zero point; other lines are unchanged."""
+    return f"{line.rsplit(' ', 2)[0]} {scale} {zero_point}\n" if line.startswith("operand") else line
+
+
 LINES = {
     "a case less": (lambda lines: lines[: lines.index("end\n") + 1], "index.txt: has fewer cases"),
     "a case more": (lambda lines: [*lines, *lines[1 : lines.index("end\n") + 1]], "index.txt: has more cases"),
@@ -338,6 +345,9 @@ LINES = {
     ),
     "a file outside": (lambda lines: [line.replace("cases/", "../cases/") for line in lines], "relu-a8-ideal-0000"),
     "a type unknown": (lambda lines: [line.replace(" int8 ", " int4 ") for line in lines], "relu-a8-ideal-0000"),
+    "a scale that is no number": (lambda lines: [with_numbers(line, "nan", "0") for line in lines], "0000"),
+    "a scale of zero": (lambda lines: [with_numbers(line, "0.0", "0") for line in lines], "0000"),
+    "a zero point beyond the codes": (lambda lines: [with_numbers(line, "1.0", "128") for line in lines], "0000"),
     "a code too small": (
         lambda lines: [line.replace(" -128 127 ", " 127 127 ") for line in lines],
         "relu-a8-ideal-0000",
