@@ -355,7 +355,7 @@ def _padding_folded(merge: Callable[[Sequence[int], Sequence[int]], Sequence[int
     def rewrite(graph: Graph) -> Graph:
         pads, conv = _numbers(graph, "pads").tolist(), graph.node("conv")
         own: Any = conv.attrs["pads"]
-        merged: dict[str, Any] = {**conv.attrs, "pads": merge([*pads[2:4], *pads[6:8]], own)}
+        merged: dict[str, Any] = {**conv.attrs, "pads": tuple(merge([*pads[2:4], *pads[6:8]], own))}
         return graph.with_node(replace(conv, inputs=("x#quantized", *conv.inputs[1:]), attrs=merged))
 
     return rewrite
