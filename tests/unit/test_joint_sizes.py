@@ -13,6 +13,7 @@ from quantizer.conformance.generation.joint_sizes import (
     AXES,
     CHANNELS,
     GROUPS,
+    IMAGES,
     JOINED,
     PAST_COUNTERS,
     joint_sizes,
@@ -146,3 +147,9 @@ def test_each_mode_triples_both_axes(session, op: str) -> None:
     for cases in _of(session, op, tripled).values():
         assert {case.attrs["mode"] for case in cases} == set(spec.attrs["mode"].choices)
         assert all(case.attrs["size"] == tuple(3 * size for size in case.shapes["x"][2:]) for case in cases)
+
+
+@pytest.mark.parametrize("op", ["softmax", "reduce_mean", "reduce_max", "argmax", "split"])
+def test_an_operator_works_along_many_channels_of_images(session, op: str) -> None:
+    for cases in _of(session, op, joint_sizes).values():
+        assert any(case.shapes["x"] in IMAGES for case in cases)

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from quantizer.conformance.checks import invariance
 from quantizer.conformance.checks.properties import OTHER_NUMBERS, Related, properties
 from quantizer.conformance.generation.builder import build_case
 from quantizer.conformance.generation.choice_sources import HashChoices
@@ -57,8 +56,7 @@ def test_a_swap_alone_under_other_scales_is_inconclusive():
 def test_a_swap_under_other_scales_counts_as_vacuous_beside_other_relations(monkeypatch: pytest.MonkeyPatch):
     again = Related({}, {}, {}, {}, "")
     monkeypatch.setattr(
-        invariance,
-        "related_runs",
+        "quantizer.conformance.checks.properties.related_runs",
         lambda trial: [replace(again, codes=trial.codes, parameters=trial.parameters, low=trial.got, high=trial.got)],
     )
     trial, found = judged(by_first)

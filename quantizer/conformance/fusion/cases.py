@@ -47,6 +47,8 @@ ONE_SIGN_IN = 3
 """In one of so many cases each tensor has values of one sign: zero points at an end, sums that are all negative."""
 LARGEST_ONE_IN = 4
 """One size in so many is the largest of its domain, past a multiple of what kernels block by."""
+SQUARE_ONE_IN = 6
+"""In one of so many cases each size is the one before it, if it may be: rewrites tell tensors apart by their shapes."""
 
 
 @dataclass(frozen=True)
@@ -85,11 +87,25 @@ def cases(spec: GraphSpec, count: int, seed: int = 0) -> Iterator[GraphCase]:
     for form in range(len(spec.quantized)):
         for index in range(count):
             chooser = HashChoices(key(seed, spec.graph, str(form), str(index)), {})
-            bound: dict[str, Any] = {}
-            for name, domain in spec.dims.items():
-                bound[name] = _size(name, domain, chooser, bound)
+            bound = _sizes(spec, chooser)
             drawn, data = chooser.integer("seed", 0, (1 << 31) - 1), chooser.option("data", DATA)
             yield GraphCase(spec.graph, form, bound, drawn, data, SCHEMES[index % len(SCHEMES)])
+
+
+def _sizes(spec: GraphSpec, chooser: HashChoices) -> dict[str, Any]:
+    """Return a value for each dimension, in some cases one value for as many as may have it."""
+    bound: dict[str, Any] = {}
+    square = chooser.integer("square", 1, SQUARE_ONE_IN) == 1
+    for name, domain in spec.dims.items():
+        drawn, before = _size(name, domain, chooser, bound), list(bound.values())[-1:]
+        bound[name] = before[0] if square and before and _may_be(domain, before[0], bound) else drawn
+    return bound
+
+
+def _may_be(domain: Domain, value: int, bound: Mapping[str, Any]) -> bool:
+    """Return whether a size lies between the ends of its domain."""
+    ends = [int(end(bound)) for end in (domain.min, domain.max) if end is not None]
+    return len(ends) == 2 and ends[0] <= value <= ends[1]
 
 
 def _size(name: str, domain: Domain, chooser: HashChoices, bound: Mapping[str, Any]) -> Any:

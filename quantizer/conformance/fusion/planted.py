@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -60,6 +60,21 @@ def _clipped(node: str, low: Callable[[Graph], float], high: float) -> Rewrite:
         return graph.with_node(changed).with_tensors(*ends)
 
     return rewrite
+
+
+def _clipped_between(low: Callable[[Graph], float], high: Callable[[Graph], float]) -> Rewrite:
+    """Clip between two numbers of the graph."""
+    return lambda graph: _clipped("clip", low, high(graph))(graph)
+
+
+def _by_scale_of(node: str, value: float) -> Callable[[Graph], float]:
+    """Return a bound whose code was counted by the scale of another tensor."""
+    return lambda graph: value * float(_numbers(graph, f"{node}#scale")) / float(_numbers(graph, "clip#scale"))
+
+
+def _off_by_zero_point(value: float) -> Callable[[Graph], float]:
+    """Return a bound whose code was counted from the code 0."""
+    return lambda graph: value + _code_zero("clip")(graph)
 
 
 def _code_zero(name: str) -> Callable[[Graph], float]:
@@ -322,6 +337,50 @@ def _bias_of_first_group(graph: Graph) -> Graph:
     return _with_numbers("b", lambda bias: bias[: len(bias) // groups].repeat(groups))(graph)
 
 
+def _clip_after_sum(graph: Graph) -> Graph:
+    """Clip the sum instead of its operand."""
+    clip, total = graph.node("clip"), graph.node("sum")
+    result = total.outputs[0]
+    identity = replace(clip, op="Identity", inputs=clip.inputs[:1], attrs={}, extra={"since": 13})
+    wide = replace(total, outputs=("sum@wide",))
+    after = replace(clip, name="clip@after", inputs=("sum@wide", *clip.inputs[1:]), outputs=(result,))
+    changed = {"clip": (identity,), "sum": (wide, after)}
+    nodes = tuple(item for node in graph.nodes for item in changed.get(node.name, (node,)))
+    return graph.with_(nodes=nodes).with_tensors(replace(graph.tensor(result), name="sum@wide"))
+
+
+def _padding_folded(merge: Callable[[Sequence[int], Sequence[int]], Sequence[int]]) -> Rewrite:
+    """Fold zeros around an image into a convolution. merge: padding of the image and the convolution's own -> both."""
+
+    def rewrite(graph: Graph) -> Graph:
+        pads, conv = _numbers(graph, "pads").tolist(), graph.node("conv")
+        own: Any = conv.attrs["pads"]
+        merged: dict[str, Any] = {**conv.attrs, "pads": tuple(merge([*pads[2:4], *pads[6:8]], own))}
+        return graph.with_node(replace(conv, inputs=("x#quantized", *conv.inputs[1:]), attrs=merged))
+
+    return rewrite
+
+
+def _one_shape(*names: str) -> Condition:
+    """Return whether tensors have one shape."""
+    return lambda graph: len({graph.tensor(name).shape for name in names}) == 1
+
+
+def _cubic(graph: Graph) -> bool:
+    """Return whether the axes of the input but for the first have one size."""
+    return len(set(graph.tensor("x").shape[1:])) == 1
+
+
+def _square(graph: Graph) -> bool:
+    """Return whether a layer has as many outputs as inputs."""
+    return len(set(graph.tensor("w#codes").shape)) == 1
+
+
+def _computed_as(node: str, op: str, **attrs: float) -> Rewrite:
+    """Compute *node* by another operator of one operand."""
+    return lambda graph: graph.with_node(replace(graph.node(node), op=op, attrs=attrs))
+
+
 def _without_rest(block: int) -> Callable[[torch.Tensor], torch.Tensor]:
     """Return a function that drops what a loop over blocks of rows leaves."""
 
@@ -441,4 +500,74 @@ PLANTS = (
         "matmul_add_relu",
         _where(lambda graph: graph.tensor("x").shape[1] > 64, _with_numbers("w#codes", _without_rest(64))),
     ),
+    Plant("the lower bound of a clip is 0", "conv_clip", _clipped("clip", lambda _: 0.0, 3.0)),
+    Plant("the upper bound of a clip is lost", "conv_clip", _clipped("clip", lambda _: 0.5, WIDE)),
+    Plant(
+        "bounds of a clip are counted from the code 0",
+        "conv_clip",
+        _clipped_between(_off_by_zero_point(0.5), _off_by_zero_point(3.0)),
+    ),
+    Plant(
+        "bounds of a clip have the scale of the sum after it",
+        "conv_clip",
+        _clipped_between(_by_scale_of("sum", 0.5), _by_scale_of("sum", 3.0)),
+    ),
+    Plant("a clip comes after the sum", "conv_clip", _clip_after_sum),
+    Plant(
+        "a concatenation copies an operand whose scale is its own",
+        "concat_conv",
+        _where(_equal("scale", "x", "z"), _zero_of("z", "x")),
+    ),
+    Plant(
+        "operands of a concatenation exchange their scales",
+        "concat_conv",
+        _both(_scale_of("x", "z"), _scale_of("z", "x")),
+    ),
+    Plant(
+        "merged convolutions of equal shapes are exchanged",
+        "convs_joined",
+        _where(_one_shape("first", "second"), _exchanged("join")),
+    ),
+    Plant("a relu is dropped for both readers of a convolution", "conv_relu_shared", _left_to_codes("relu")),
+    Plant("factors of a product exchange their zero points", "mul_add", _both(_zero_of("x", "y"), _zero_of("y", "x"))),
+    Plant(
+        "a folded padding is the larger of two",
+        "pad_conv",
+        _padding_folded(lambda inside, own: [max(pair) for pair in zip(inside, own, strict=True)]),
+    ),
+    Plant("a folded padding replaces the convolution's own", "pad_conv", _padding_folded(lambda inside, _: inside)),
+    Plant(
+        "a folded padding exchanges height and width",
+        "pad_conv",
+        _padding_folded(lambda a, b: [a[i] + b[i] for i in (1, 0, 3, 2)]),
+    ),
+    Plant(
+        "an average is given the numbers of its operand",
+        "pool_requantize",
+        _both(_quantized_by("pool", "x"), _scale_of("pool", "x")),
+    ),
+    Plant("a relu before a pool is a relu6", "relu_pool", _clipped("relu", lambda _: 0.0, 6.0)),
+    Plant("the shift after two factors has the scale of one", "scaled_twice", _scale_of("b", "h")),
+    Plant(
+        "softmax is taken along the other axis", "softmax_scales", _with_attributes("weights", lambda _: {"axis": 0})
+    ),
+    Plant("softmax is read without its zero point", "softmax_scales", _zero_of("weights", None)),
+    Plant("the factor before softmax is lost", "softmax_scales", _reads("weights", 0, "product")),
+    Plant("a relu before a split reaches its first part alone", "split_sum", _reads("tail", 0, "x#quantized")),
+    Plant("a sigmoid that is moved is read by 1/256", "moves_through", _read_by("act", 2**-8)),
+    Plant("a transposition of axes of one size is dropped", "moves_through", _where(_cubic, _reads("view", 0, "act"))),
+    Plant("an LSTM cell's state leaves tanh out", "lstm_cell", _reads("hidden", 1, "next")),
+    Plant("an LSTM cell's candidate goes through a sigmoid", "lstm_cell", _computed_as("g", "Sigmoid")),
+    Plant("an LSTM cell's old state has the scale of the new", "lstm_cell", _scale_of("state", "next")),
+    Plant("an LSTM cell's kept state is not rounded", "lstm_cell", _unrounded("kept", "next")),
+    Plant("SiLU is computed as hard swish", "conv_silu", _computed_as("gate", "HardSigmoid", alpha=1 / 6, beta=0.5)),
+    Plant(
+        "square weights are not transposed",
+        "linear_relu_add",
+        _where(_square, _with_attributes("linear", lambda _: {"transB": 0})),
+    ),
+    Plant("the mean is subtracted the other way round", "mean_centred", _exchanged("centred")),
+    Plant("the mean is read without its zero point", "mean_centred", _zero_of("mean", None)),
+    Plant("a difference and its factor are rounded once", "mean_centred", _unrounded("centred", "scaled")),
+    Plant("the mean is not rounded", "mean_centred", _unrounded("mean", "centred")),
 )

@@ -26,11 +26,15 @@ AXES = (EARLIER, LATER)
 
 A broadcast operand has size 1 on both axes, as a factor for each channel has, or on the later axis alone.
 """
-LONG, COPY = "long", "copy"
-"""Further cases: one axis of size PAST_COUNTERS; a permutation that moves only axes of size 1.
+LONG, COPY, ALONG_CHANNELS = "long", "copy", "channels"
+"""Further cases: one axis of size PAST_COUNTERS; a permutation that moves only axes of size 1; an operator that works
+along the channels of images, which are more than a vector.
 
 Kernels skip axes of size 1, and copy the tensor if the remaining axes keep their order.
 """
+CHANNEL = 1
+"""The axis of the channels among the four of images."""
+IMAGES = ((2, 33, 3, 5), (1, 17, 4, 3))
 PAST_COUNTERS = 8193
 """Past the integers of float16 (2048), and past the counters of 12 and 13 bits of an accelerator."""
 SUMMED = ("linear", "bilinear", "product")
@@ -78,7 +82,9 @@ def kinds_of_axes(spec: Spec) -> list[str]:
     moves = any(domain.type == "permutation" for domain in spec.attrs.values())
     terms = spec.error_model.terms
     is_counted = spec.error_model.kind not in SUMMED or terms is None or not terms.names or _runs(spec)
-    return [*AXES, *([LONG] if is_counted else []), *([COPY] if moves else [])]
+    chosen = any(domain.type == "axes" or _is_axis(domain, axes_shape(spec)) for domain in spec.attrs.values())
+    further = {LONG: is_counted, COPY: moves, ALONG_CHANNELS: chosen and not moves}
+    return [*AXES, *(kind for kind, has in further.items() if has)]
 
 
 def _runs(spec: Spec) -> bool:
@@ -131,7 +137,12 @@ def _of_two(spec: Spec, shape: str, kind: str, number: int, chooser: HashChoices
 
 
 def _special(kind: str, number: int) -> dict[str, tuple[int, ...]]:
-    """Return the shape of a case of LONG, or shape and permutation of one of COPY; the shape's name is empty."""
+    """Return the shape of a case of LONG or ALONG_CHANNELS, or shape and permutation of one of COPY.
+
+    The shape's name is empty.
+    """
+    if kind == ALONG_CHANNELS:
+        return {"": IMAGES[number % len(IMAGES)]}
     if kind == LONG:
         return {"": ((1, PAST_COUNTERS), (PAST_COUNTERS, 1))[number % 2]}
     long, perm = COPIES[number % len(COPIES)]
@@ -153,6 +164,8 @@ def _with_shape(
         return None
     if not _is_legal(spec, bound):
         return None
+    if fixed[""] in IMAGES:
+        return bound if CHANNEL in _along(spec, shape, bound) else None
     long = EARLIER if bound[shape][-1] == 1 else LATER
     return bound if "permutation" in fixed or works_along(spec, shape, bound) in (long, "") else None
 
@@ -193,10 +206,18 @@ def works_along(spec: Spec, shape: str, bound: Mapping[str, Any]) -> str:
         if domain.type == "permutation":
             return _of_permutation(bound[name])
         if domain.type == "axes" or _is_axis(domain, shape):
-            along = bound[name] if domain.type == "axes" else (bound[name],)
-            found = {axis % rank for axis in along} & {rank - 2, rank - 1}
+            found = _along(spec, shape, bound) & {rank - 2, rank - 1}
             return "other" if len(found) != 1 else EARLIER if rank - 2 in found else LATER
     return ""
+
+
+def _along(spec: Spec, shape: str, bound: Mapping[str, Any]) -> set[int]:
+    """Return the axes that the first attribute of an axis or of several chooses."""
+    for name, domain in spec.attrs.items():
+        if domain.type == "axes" or _is_axis(domain, shape):
+            chosen = bound[name] if domain.type == "axes" else (bound[name],)
+            return {axis % len(bound[shape]) for axis in chosen}
+    return set()
 
 
 def _of_permutation(perm: tuple[int, ...]) -> str:

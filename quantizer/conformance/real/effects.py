@@ -57,6 +57,16 @@ def _flat_tail(codes: Tensor, block: int) -> Tensor:
     return order >= codes.numel() - codes.numel() % block
 
 
+def _flat_last(codes: Tensor, count: int) -> Tensor:
+    return torch.arange(codes.numel()).reshape(codes.shape) >= codes.numel() - count
+
+
+def _of_channel(codes: Tensor, index: int) -> Tensor:
+    """Choose one place of each channel's image, counted in rows."""
+    places = torch.arange(codes[0, 0].numel()).reshape(codes.shape[2:])
+    return (places == index % places.numel()).expand(codes.shape)
+
+
 def _edges(codes: Tensor, axis: int) -> Tensor:
     index = _along(codes, axis)
     return (index == 0) | (index == codes.shape[axis] - 1)
@@ -121,18 +131,23 @@ def _rolled(axis: int, by: int) -> Wrap:
     return output_codes(lambda codes, _: codes.roll(by, axis))
 
 
-def _input_codes(modulus: int, remainder: int) -> Wrap:
-    """Change the results for some codes of the first operand."""
+def _by_first(change: Callable[[Tensor, Parameters, Tensor], Tensor]) -> Wrap:
+    """Change the results by the first operand."""
 
     def wrap(original: Function) -> Function:
         def faulty(*operands: Tensor, parameters: Parameters, **named: Any) -> Any:
             first = next(v for v in (*operands, *named.values()) if isinstance(v, Tensor))
-            change = output_codes(lambda codes, p: _moved(codes, p, first % modulus == remainder))
-            return change(original)(*operands, parameters=parameters, **named)
+            changed = output_codes(lambda codes, p: change(codes, p, first))
+            return changed(original)(*operands, parameters=parameters, **named)
 
         return faulty
 
     return wrap
+
+
+def _input_codes(modulus: int, remainder: int) -> Wrap:
+    """Change the results for some codes of the first operand."""
+    return _by_first(lambda codes, p, first: _moved(codes, p, first % modulus == remainder))
 
 
 def _raises(original: Function) -> Function:
@@ -146,6 +161,26 @@ def _raises(original: Function) -> Function:
 def _attribute(name: str, by: int) -> Wrap:
     """Compute with another value of a whole number among the attributes."""
     return lambda original: lambda *operands, **named: original(*operands, **{**named, name: named[name] + by})
+
+
+def _replaced(name: str, by: str) -> Wrap:
+    """Compute with another text among the attributes."""
+    return lambda original: lambda *operands, **named: original(*operands, **{**named, name: by})
+
+
+def _last_code(codes: Tensor, p: Parameters, first: Tensor) -> Tensor:
+    return torch.where(first == next(iter(p.inputs.values())).qmax, p.outputs["y"].qmin, codes)
+
+
+def _between(low: int, high: int) -> Wrap:
+    """Change the results of real numbers between two tenths."""
+
+    def change(codes: Tensor, p: Parameters, first: Tensor) -> Tensor:
+        x = next(iter(p.inputs.values()))
+        tenths = (first - x.zero_point).double() * x.scale * 10
+        return _moved(codes, p, (tenths > low) & (tenths < high))
+
+    return _by_first(change)
 
 
 def _stale_tail(axis: int, block: int) -> Wrap:
@@ -195,16 +230,7 @@ def _steps(values: Tensor, p: Parameters) -> Tensor:
 
 def _of_reals(chosen: Callable[[Tensor, Parameters], Tensor], end: str = "qmin") -> Wrap:
     """Return the code at one end where *chosen* is true of the first operand's real values."""
-
-    def wrap(original: Function) -> Function:
-        def faulty(*operands: Tensor, parameters: Parameters, **named: Any) -> Any:
-            where = chosen(next(v for v in (*operands, *named.values()) if isinstance(v, Tensor)), parameters)
-            change = output_codes(lambda codes, p: torch.where(where, getattr(p.outputs["y"], end), codes))
-            return change(original)(*operands, parameters=parameters, **named)
-
-        return faulty
-
-    return wrap
+    return _by_first(lambda codes, p, first: torch.where(chosen(first, p), getattr(p.outputs["y"], end), codes))
 
 
 def _infinite_low() -> Wrap:
@@ -309,6 +335,8 @@ EFFECTS: Mapping[str, Callable[..., Wrap]] = {
     "block": _where(_span_of),
     "line": _where(_line),
     "edges": _where(_edges),
+    "flat_last": _where(_flat_last),
+    "of_channel": _where(_of_channel),
     "slope_side": lambda: output_codes(_below_zero),
     "wrap_top": lambda: output_codes(_wrapped),
     "mirror_low": lambda: output_codes(_mirrored),
@@ -327,6 +355,10 @@ EFFECTS: Mapping[str, Callable[..., Wrap]] = {
     "drop_last": _without_last,
     "input_codes": _input_codes,
     "attribute": _attribute,
+    "replaced": _replaced,
+    "reals": _between,
+    "last_code": lambda: _by_first(_last_code),
+    "magnitude": lambda: _of_operand(0, lambda values, _: values.abs()),
     "raises": lambda: _raises,
     "stale_tail": _stale_tail,
     "storage_order": lambda: _storage_order,
