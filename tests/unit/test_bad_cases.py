@@ -31,7 +31,10 @@ WRONG = {
     "no case": (_with(case=KeyError), "case: "),
     "unknown key": (_with(extra=1), "extra: "),
     "other version": (_with(case__version=2), "version 2 of this kind of file."),
-    "unknown operator": (_with(case__op="softmox"), "'softmox': no such operator. Did you mean 'softmax'?"),
+    "unknown operator": (
+        _with(case__op="softmox"),
+        "'softmox': no spec is known. Name its folder with --op-specs. Did you mean 'softmax'?",
+    ),
     "unknown scheme": (_with(case__scheme="a17"), "'a17': no such scheme."),
     "weights without weights": (_with(case__scheme="w8a8"), "scheme 'w8a8': softmax has no weights."),
     "unknown platform": (_with(case__platform="compas"), "'compas': no such platform. Did you mean 'compass'?"),

@@ -87,12 +87,12 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("unsigned", [True, False])
-def test_a_right_convolution_is_green_on_onnxruntime_and_ours(
+def test_a_right_convolution_is_green_on_onnxruntime_and_the_builtin_functions(
     place: Path, capsys: pytest.CaptureFixture[str], unsigned: bool
 ) -> None:
     onnx.save(model(unsigned=unsigned, softmax=True), place / "net.onnx")
     asked = ["case", "from-onnx", "net.onnx", "--node", "stem", "--data", "x.npz", "-o", "out"]
-    assert main([*asked, "--engine", "ours", "--engine", "onnxruntime"]) == 0
+    assert main([*asked, "--engine", "builtin", "--engine", "onnxruntime"]) == 0
     shown = capsys.readouterr().out
     assert "engine onnxruntime, platform ort" in shown
     assert shown.count("stem                 conv2d") == 2

@@ -285,7 +285,7 @@ def test_codes_that_are_not_integers_fail_and_are_not_cast(
 def test_names_of_engines() -> None:
     assert chosen("builtin") is None
     assert chosen("litert:xnnpack") == Chosen("litert", "xnnpack")
-    for wrong in ("onnx", "litert:cpu", "onnxruntime:cpu"):
+    for wrong in ("onnx", "litert:cpu", "onnxruntime:gpu"):
         with pytest.raises(UnsupportedError, match="--op-engine="):
             chosen(wrong)
     everything = {platform for entry in engines().values() for platform in entry.variant_of_platform}

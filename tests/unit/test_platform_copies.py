@@ -150,8 +150,12 @@ def test_a_copy_without_the_defects_of_its_original_is_told_which_it_lacks(tmp_p
     content = yaml.safe_load(file.read_text(encoding="utf-8"))
     del content["defects"], content["ops_named_for"]
     file.write_text(yaml.safe_dump({**content, "functions": "compass", "ops": ["sigmoid"]}), encoding="utf-8")
-    (problem,) = platform_problems(["my_compass"], [tmp_path])
+    problem, *cases = platform_problems(["my_compass"], [tmp_path])
     assert "my_compass.yaml: sigmoid-a16-my_compass: parameters: " in problem
+    assert cases
+    assert all(re.search(r" in the case of defect \w+ of compass\. Keep its `defects`\.$", case) for case in cases), (
+        cases
+    )
     assert re.search(r"\. compass declares defects of it: \w+(, \w+)*\. Keep its `defects`\.$", problem), problem
 
 
