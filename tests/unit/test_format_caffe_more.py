@@ -180,10 +180,14 @@ def test_what_a_layer_cannot_be_is_said_with_its_place(tmp_path, name):
         (layer("Slice", "slice_param { slice_point: 1 }", top="a b"), ["a", "b"]),
         (layer("Split", top="a b", name="s") + layer("ReLU", bottom="a", top="c", name="r"), ["b", "c"]),
         (layer("ReLU", top="a", name="r") + layer("Dropout", bottom="a", top="b"), ["b"]),
-        (layer("Slice", "slice_param { slice_point: 1 }", top="ab a", name="s") + layer("Dropout", bottom="ab", top="d"), ["a", "d"]),
+        (
+            layer("Slice", "slice_param { slice_point: 1 }", top="ab a", name="s")
+            + layer("Dropout", bottom="ab", top="d"),
+            ["a", "d"],
+        ),
     ],
     ids=["parts", "a copy that is read elsewhere", "a dropout", "names that begin alike"],
-)  # fmt: skip
+)
 def test_the_outputs_are_the_tops_that_no_layer_reads_under_their_own_names(tmp_path, text, names):
     """Parts had names that no prototxt has, and a copy that nobody read was no output."""
     assert list(load_caffe_graph(*files(tmp_path, f"{INPUT}\n{text}")).outputs) == names

@@ -323,7 +323,7 @@ def test_plugins_may_import_each_other(tmp_path):
 
 @pytest.mark.parametrize("name", ["aipubt_a", "aipubt_b"])
 def test_a_plugin_is_compiled_from_its_source_whatever_lies_beside_it(tmp_path, name):
-    """The statement names the source. A compiled form that names no time of its source counts for ever."""
+    """The statement names the source, and Python would never check an UNCHECKED_HASH file against it."""
     write(tmp_path, "plugin/aipubt_a.py", "import aipubt_b\nX = 1\n")
     write(tmp_path, "plugin/aipubt_b.py", "X = 1\n")
     source = tmp_path / f"plugin/{name}.py"
