@@ -11,6 +11,7 @@ import re
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -182,14 +183,21 @@ def _size(item: Any) -> int:
     """Return how many bytes an array takes; FormatError if type or shape is invalid."""
     try:
         kind, shape = item
-        dtype = np.dtype(kind) if isinstance(kind, str) and NUMBER.fullmatch(kind) else None
+        size = _item_size(kind) if isinstance(kind, str) else 0
     except (TypeError, ValueError, SyntaxError):
         raise FormatError("a message with an array of no type and shape") from None
     good = isinstance(shape, list) and len(shape) <= MAX_AXES and all(type(n) is int and n >= 0 for n in shape)
-    if dtype is None or dtype.kind not in KINDS or dtype.shape or not good:
+    if not size or not good:
         raise FormatError(f"a message with an array of type {kind!r} and shape {str(shape)[:MAX_AXES]}")
     count: int = math.prod(shape)
-    return count * dtype.itemsize
+    return count * size
+
+
+@lru_cache(256)
+def _item_size(kind: str) -> int:
+    """Return how many bytes a number of this type takes; 0 if messages hold no such type."""
+    dtype = np.dtype(kind) if NUMBER.fullmatch(kind) else None
+    return 0 if dtype is None or dtype.kind not in KINDS or dtype.shape else dtype.itemsize
 
 
 def _exactly(stream: Source, size: int) -> bytes:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -36,7 +36,7 @@ ROOTS: tuple[type, ...] = (Request, Parameters, Staged, Tile, TilePlan, GraphTen
 """Records that a function takes or returns, and records in their fields."""
 DEEPEST = 40
 """Records, tables and lists in each other."""
-PLAIN = (bool, int, float, str, type(None))
+PLAIN = frozenset((bool, int, float, str, type(None)))
 TYPES: Mapping[str, torch.dtype] = {
     str(kind).removeprefix("torch."): kind
     for kind in (
@@ -110,25 +110,33 @@ class Writer:
         kind = type(value)
         if kind in PLAIN:
             return value
+        if kind is Tensor:
+            return self._tensor(value)
         if depth > DEEPEST:
             raise FunctionError(f"a value of more than {DEEPEST} levels. Hand plain data.")
-        deeper = depth + 1
+        known = records().get(kind.__name__)
+        if known is not None and kind is known[0]:
+            return {"r": kind.__name__, "f": self._each([getattr(value, name) for name in known[1]], depth)}
         if kind in (list, tuple):
-            return {"l" if kind is list else "t": [self.write(item, deeper) for item in value]}
+            return {"l" if kind is list else "t": self._each(value, depth)}
+        return self._other(value, depth)
+
+    def _each(self, values: Sequence[Any], depth: int) -> list[Any]:
+        return [value if type(value) in PLAIN else self.write(value, depth + 1) for value in values]
+
+    def _other(self, value: Any, depth: int) -> Any:
+        """Return a value of a class with subclasses; anything unknown stays here, and a handle of it is returned."""
         if isinstance(value, Tensor):
             return self._tensor(value)
         if isinstance(value, Mapping):
-            return {"m": [[self.write(k, deeper), self.write(v, deeper)] for k, v in value.items()]}
-        known = records().get(kind.__name__)
-        if known is not None and kind is known[0]:
-            return {"r": kind.__name__, "f": [self.write(getattr(value, name), deeper) for name in known[1]]}
+            return {"m": [self._each(pair, depth) for pair in value.items()]}
         if isinstance(value, Model) and (number := self._name(value)) is not None:
             return {"n": number}
         if isinstance(value, Opaque):
             return {"o": [*value.handle]}
         if isinstance(value, np.integer | np.floating | np.bool_):
             return value.item()
-        return {"o": [*self._opaque(value)], "c": kind.__name__}
+        return {"o": [*self._opaque(value)], "c": type(value).__name__}
 
     def _tensor(self, value: Tensor) -> Any:
         value = plain(value)
@@ -146,7 +154,8 @@ class Writer:
 class Reader:
     """Turns plain data and arrays back into values, in new memory.
 
-    named: returns the spec, scheme or platform of a number; opaque: returns the object of a handle.
+    named: returns the spec, scheme or platform of a number; opaque: returns the object of a handle; checked: the fields
+    of records are checked, which are a plugin's. The judge's were checked where they were made.
     """
 
     def __init__(
@@ -154,55 +163,67 @@ class Reader:
         arrays: typing.Sequence[Array],
         named: Callable[[int], Model],
         opaque: Callable[[tuple[int, int], str], Any],
+        *,
+        checked: bool = True,
     ) -> None:
         self._arrays = arrays
         self._named = named
         self._opaque = opaque
+        self._record = _checked if checked else _rebuilt
         self.tensors: list[tuple[Tensor, Array]] = []
         """Every tensor that was read, with the array that holds the same values."""
 
-    def read(self, data: Any, depth: int = 0) -> Any:
+    def read(self, data: Any) -> Any:
         """Return the value of *data*; FormatError if it is not a value."""
-        if type(data) in PLAIN:
-            return data
         try:
-            return self._tagged(data, depth + 1)
+            return data if type(data) in PLAIN else self._tagged(data, 1)
         except (KeyError, IndexError, AttributeError, TypeError, ValueError, RuntimeError) as err:
             raise FormatError(f"an invalid value: {type(err).__name__}") from None
 
     def _tagged(self, data: Any, depth: int) -> Any:
-        if not isinstance(data, dict) or depth > DEEPEST + 2:
+        if type(data) is not dict or depth > DEEPEST + 2:
             raise FormatError("an invalid value")
         if "a" in data:
             return self._tensor(data["a"], data["k"])
-        if "t" in data:
-            return tuple(self.read(item, depth) for item in data["t"])
-        if "l" in data:
-            return [self.read(item, depth) for item in data["l"]]
-        if "m" in data:
-            return {self.read(key, depth): self.read(value, depth) for key, value in data["m"]}
         if "r" in data:
             kind, fields = records()[data["r"]]
-            values = dict(zip(fields, [self.read(item, depth) for item in data["f"]], strict=True))
-            if (wrong := strange(kind, values)) is not None:
-                raise FunctionError(wrong)
-            return kind(**values)
+            return self._record(kind, dict(zip(fields, self._each(data["f"], depth), strict=True)))
+        if "m" in data:
+            return dict(self._each(pair, depth) for pair in data["m"])
+        if "t" in data:
+            return tuple(self._each(data["t"], depth))
+        if "l" in data:
+            return self._each(data["l"], depth)
         if "n" in data:
             return self._named(data["n"])
         generation, number = data["o"]
         return self._opaque((generation, number), data.get("c", ""))
 
+    def _each(self, items: Any, depth: int) -> list[Any]:
+        return [item if type(item) in PLAIN else self._tagged(item, depth + 1) for item in items]
+
     def _tensor(self, place: int, name: str) -> Tensor:
         held, kind = self._arrays[place], TYPES[name]
-        stored = torch.int16 if kind is torch.bfloat16 else kind
-        made = torch.empty(held.shape, dtype=stored)
-        view = made.numpy()
-        if held.dtype != view.dtype:
+        view = torch.from_numpy(held)
+        if view.dtype is not (torch.int16 if kind is torch.bfloat16 else kind):
             raise FormatError(f"a tensor of {name} that holds {held.dtype}")
-        view[...] = held
-        made = made.view(kind)
+        made = view.clone().view(kind)
         self.tensors.append((made, held))
         return made
+
+
+def _checked(kind: type, values: Mapping[str, Any]) -> Any:
+    """Return a record; FunctionError if a field has another type than its class declares."""
+    if (wrong := strange(kind, values)) is not None:
+        raise FunctionError(wrong)
+    return kind(**values)
+
+
+def _rebuilt(kind: type, values: Mapping[str, Any]) -> Any:
+    """Return a record of fields that were checked before."""
+    made: Any = object.__new__(kind)
+    made.__dict__.update(values)
+    return made
 
 
 def write_model(value: Any) -> Any:

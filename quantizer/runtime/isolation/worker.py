@@ -181,7 +181,7 @@ class Served:
         return answer
 
     def _reader(self, frame: Frame) -> Reader:
-        return Reader(frame.arrays, self._models.__getitem__, self._held)
+        return Reader(frame.arrays, self._models.__getitem__, self._held, checked=False)
 
     def _number(self, model: Model) -> int | None:
         """Return the number of a spec, scheme or platform that the judge sent."""
