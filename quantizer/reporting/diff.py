@@ -141,10 +141,11 @@ def compare(base: Iterable[Record], run: Iterable[Record], *, filtered: bool = F
     """
     before, after = _by_id(base, "the baseline"), _by_id(run, "the run")
     both = [(before[item], after[item]) for item in sorted(before.keys() & after.keys())]
-    grown, shrunk = _by_size([pair for pair in both if pair[0] != pair[1]], elsewhere=elsewhere)
+    changed = [pair for pair in both if pair[0] != pair[1]]
+    grown, shrunk = _by_size(changed, elsewhere=elsewhere)
     lost: list[CoverageChange] = []
     gained: list[CoverageChange] = []
-    for old, new in both:
+    for old, new in changed:
         names = _covered_otherwise(old, new)
         if not names and _beside_checks(old) == _beside_checks(new):
             continue
@@ -224,7 +225,7 @@ def _ratios(old: Record, new: Record, *, elsewhere: bool) -> Iterator[RatioChang
     known, checks, item = old.checks, new.checks, new.id
     for name in _in_order(tuple(checks)):
         was, now = known.get(name), checks[name]
-        if was is None or name not in comparable or (was.ratio == now.ratio and name != "accuracy"):
+        if was is None or (was.ratio == now.ratio and name != "accuracy") or name not in comparable:
             continue
         if elsewhere and (name in FIGURES or _moved(old, new, name)):
             continue

@@ -186,6 +186,42 @@ class Totals:
     others: Mapping[str, Mapping[Standing, int]]
 
 
+class _Sum:
+    """The sums of a check over items."""
+
+    def __init__(self) -> None:
+        self.passed = self.failed = self.mistrusted = self.overflow = self.defects = self.inconclusive = 0
+        self.elements = self.vacuous = 0
+
+    @property
+    def verdicts(self) -> int:
+        """Cases in which the check ran."""
+        return self.passed + self.failed + self.mistrusted + self.overflow + self.defects + self.inconclusive
+
+
+def _sums(records: Iterable[Record]) -> dict[str, _Sum]:
+    """Return check -> its sums. A run of a large vendor has a million checks, with zero for most counts."""
+    found: dict[str, _Sum] = defaultdict(_Sum)
+    for record in records:
+        for name, check in record.checks.items():
+            own = found[name]
+            own.passed += check.passed
+            own.elements += check.elements
+            if check.failed:
+                own.failed += check.failed
+            if check.mistrusted:
+                own.mistrusted += check.mistrusted
+            if check.overflow:
+                own.overflow += check.overflow
+            if check.defects:
+                own.defects += check.defects
+            if check.inconclusive:
+                own.inconclusive += check.inconclusive
+            if check.vacuous:
+                own.vacuous += check.vacuous
+    return found
+
+
 def _stand(records: Iterable[Record]) -> dict[Standing, int]:
     counts: dict[Standing, int] = dict.fromkeys(STANDINGS, 0)
     for record in records:
@@ -207,33 +243,21 @@ def totals(records: Iterable[Record]) -> Totals:
     for record in everything:
         if record.kind != CASES:
             others[record.kind if record.kind in ITEM_CHECKS else "other"].append(record)
-    passed = failed = mistrusted = overflow = 0
-    elements: dict[str, int] = defaultdict(int)
-    vacuous: dict[str, int] = defaultdict(int)
+    sums = _sums(values)
     judged: dict[str, int] = defaultdict(int)
-    for record in values:
-        for name, check in record.checks.items():
-            passed += check.passed
-            failed += check.failed
-            mistrusted += check.mistrusted
-            overflow += check.overflow
-            elements[name] += check.elements
-            vacuous[name] += check.vacuous
-            known = name if name in _ORDER else "other"
-            judged[known] += (
-                check.passed + check.failed + check.mistrusted + check.overflow + check.defects + check.inconclusive
-            )
-    seen = sum(elements[name] for name, count in vacuous.items() if count)
+    for name, own in sums.items():
+        judged[name if name in _ORDER else "other"] += own.verdicts
+    seen = sum(own.elements for own in sums.values() if own.vacuous)
     return Totals(
         items=_stand(values),
         cases=sum(record.cases for record in values),
         data_sets=sum(max(record.data_sets, record.cases) for record in values),
-        verdicts=passed + failed,
-        failed=failed,
-        mistrusted=mistrusted,
-        overflow=overflow,
+        verdicts=sum(own.passed + own.failed for own in sums.values()),
+        failed=sum(own.failed for own in sums.values()),
+        mistrusted=sum(own.mistrusted for own in sums.values()),
+        overflow=sum(own.overflow for own in sums.values()),
         gaps=sum(len(item_gaps(record)) for record in values),
-        vacuous=sum(vacuous.values()) / max(seen, 1),
+        vacuous=sum(own.vacuous for own in sums.values()) / max(seen, 1),
         judged={name: judged[name] for name in sorted(judged, key=check_order)},
         others={kind: _stand(others[kind]) for kind in sorted(others, key=kind_order)},
     )
