@@ -54,10 +54,22 @@ class RunFolder:
         try:
             sweep(self.path)
             self._before = SAID.bytes_of(self.path / FACTS) if is_file(self.path / FACTS) else None
-            replace_files({self.path / FACTS: unfinished(RUNS)}, CaseError)
+            self._invalidate()
         except BaseException:
             self.release()
             raise
+
+    def _invalidate(self) -> None:
+        """Mark the folder as not whole. On a full disk its facts are removed: without them no reader accepts a run."""
+        try:
+            replace_files({self.path / FACTS: unfinished(RUNS)}, CaseError)
+        except CaseError as err:
+            if self._before is None:
+                raise
+            with contextlib.suppress(OSError):
+                (self.path / FACTS).unlink(missing_ok=True)
+            text = "The older run there is no longer whole, so that nobody takes it for this one."
+            raise CaseError(f"{err} {text}") from None
 
     def note(self, line: str) -> None:
         """Add the record of an item that ended.

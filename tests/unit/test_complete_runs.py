@@ -179,6 +179,20 @@ def test_a_folder_is_invalid_from_the_moment_that_a_run_takes_it(tmp_path: Path)
     read_complete_run(path)
 
 
+def test_an_older_run_is_no_run_where_a_full_disk_takes_no_mark_of_the_new_one(tmp_path: Path) -> None:
+    path = written(tmp_path / "run", [PASSED])
+    script = (  # a limit on the size of files stands for a full disk: every write fails, removing does not
+        "import resource, signal, sys; from pathlib import Path; from quantizer.reporting.folder import RunFolder\n"
+        "folder = RunFolder(Path(sys.argv[1])); signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)); folder.claim()\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", script, str(path)], capture_output=True, text=True, check=False)
+    assert "cannot be written" in ended.stderr
+    assert "The older run there is no longer whole" in ended.stderr
+    with pytest.raises(IncompleteRunError, match="holds no run.json"):
+        read_complete_run(path)
+
+
 def test_a_lock_ends_with_its_owner_however_it_ends(tmp_path: Path) -> None:
     path = tmp_path / "run"
     with subprocess.Popen(
