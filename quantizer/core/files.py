@@ -224,6 +224,7 @@ def _write(
     drafts: dict[Path, Draft] = {}
     path = Path()
     token = new_token()
+    made = {folder for path in contents for folder in path.parents if not exists(folder)}
     try:
         for path in contents:
             targets[path] = target_of(path)
@@ -237,11 +238,15 @@ def _write(
             drafts[path].fill(_pieces(contents[path]), keep=path in guards)
         place([drafts[path] for path in contents])
         sync_folders(target.parent for target in targets.values())
+        made.clear()
     except OSError as err:
         raise _refused(_at_fault(err, targets, path), err, error) from None
     finally:
         for draft in drafts.values():
             draft.close()
+        for folder in sorted(made, key=lambda folder: len(folder.parts), reverse=True):
+            with contextlib.suppress(OSError):  # it was not made, or another process wrote into it
+                folder.rmdir()
 
 
 def _at_fault(err: OSError, targets: Mapping[Path, Path], path: Path) -> Path:

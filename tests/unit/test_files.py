@@ -16,7 +16,7 @@ from reporting_facts import written
 from test_onnx_compass import network
 
 from quantizer.cli import main
-from quantizer.core.files import WriteError, check_apart, overwritten, replace_files, resolved
+from quantizer.core.files import WriteError, check_apart, create_files, overwritten, replace_files, resolved
 from quantizer.core.record import Record
 
 
@@ -197,3 +197,11 @@ def test_a_loop_of_links_is_one_error(tmp_path, capsys):
         assert capsys.readouterr().err.startswith(("error: ", str(loop)))
     assert resolved(loop).name == loop.name
     assert resolved("a\0b").is_absolute()
+
+
+def test_folders_that_were_made_for_files_go_with_them_where_a_write_fails(tmp_path: Path) -> None:
+    taken = tmp_path / "file"
+    taken.touch()
+    with pytest.raises(WriteError, match="cannot be written"):
+        create_files({tmp_path / "new" / "folder" / "a": "1", taken / "b": "2"})
+    assert [*tmp_path.iterdir()] == [taken]
