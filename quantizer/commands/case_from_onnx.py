@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -133,7 +134,7 @@ def _judged(
     chosen = failing[:WRITTEN] if not args.node else found
     for number, (cut, trial, verdicts) in enumerate(chosen, 1):
         folder = None if args.output is None else args.output / _place(cut, number, session)
-        lines.append(_explained(args, cut, trial, verdicts, folder, contents))
+        lines.append(_explained(args, session.options.engine, cut, trial, verdicts, folder, contents))
     return bool(failing), lines
 
 
@@ -149,7 +150,8 @@ def _line(cut: Cut, verdicts: Sequence[Verdict]) -> str:
     wrong = next((headline(verdict) for verdict in verdicts if verdict.failing), "")
     counts = Counter(verdict.status for verdict in verdicts)
     assert cut.case is not None
-    said = f"FAIL {wrong}" if wrong else ", ".join(f"{count} {status}" for status, count in counts.items())
+    listed = sorted(counts.items(), key=lambda item: (item[0] != "pass", item[0]))
+    said = f"FAIL {wrong}" if wrong else ", ".join(f"{count} {status}" for status, count in listed)
     return f"  {cut.part.name:<20} {cut.case.op:<18} {said}"
 
 
@@ -160,24 +162,29 @@ def _place(cut: Cut, number: int, session: Session) -> str:
 
 def _explained(
     args: argparse.Namespace,
+    engine: str,
     cut: Cut,
     trial: Trial,
     verdicts: list[Verdict],
     folder: Path | None,
     contents: dict[Path, Any],
 ) -> str:
-    """Return the text to print for one node; for a failing node it describes the smallest case."""
+    """Return the text to print for one node; for a failing node it describes the smallest case.
+
+    engine: as the user named it, a command and a worker's file included.
+    """
     from quantizer.conformance.failures.message import describe, replay_content
     from quantizer.conformance.models.from_onnx import smallest
 
     text, lines = "", []
     if _fails(verdicts):
         trial, verdicts = smallest(trial, verdicts)
-        name, plugins = trial.engine.name, "".join(f" --op-plugins={path}" for path in args.op_plugins)
-        again = (f" --op-engine={name}" if name != "builtin" else "") + plugins
+        name = shlex.quote(engine)
+        plugins = "".join(f" --op-plugins={shlex.quote(str(path))}" for path in args.op_plugins)
+        again = (f" --op-engine={name}" if engine != OWN else "") + plugins
         replay = f"quantizer case replay {folder / 'case.json'}{again}" if folder else "-o FOLDER writes the case"
         data = f" --data {args.data}" if args.data else ""
-        own = f" --engine {name}" if name != "builtin" else ""
+        own = f" --engine {name}" if engine != OWN else ""
         node = f"--node {cut.part.name}{own} --platform {trial.case.platform}"
         rerun = f"quantizer case from-onnx {args.model} {node}{data}{plugins}"
         text = describe(f"{cut.part.name} ({trial.target.id})", trial.case, trial, verdicts, rerun=rerun, replay=replay)

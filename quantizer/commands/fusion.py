@@ -14,9 +14,15 @@ from quantizer.core.errors import UnsupportedError
 from quantizer.core.wording import unknown
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from quantizer.conformance.fusion.cases import GraphCase
+    from quantizer.conformance.fusion.judging import Judged
     from quantizer.core.graph_spec import GraphSpec
+    from quantizer.runtime.engines.external import ExternalEngine
     from quantizer.runtime.models.engines import Session
 
+    Judge = Callable[[GraphSpec, GraphCase, str], list[Judged]]
     Engines = tuple[Session | None, Session | None]
 
 PASSED, FAILED = 0, 1
@@ -25,6 +31,8 @@ Each case is a graph of graph_specs/ with sizes and data of its own, quantized b
 one from the codes before them, then the graph as a whole is compared with them, then each of our rewrites of it. With
 --engine the optimized run of a real system is compared with its run without optimizations, on its own platform. A
 system without such a switch is run with every tensor as an output of the graph, then with the graph's own outputs.
+Of a system whose models are written operator by operator, such as litert, one model of the graph is compared with a
+model for each node, on each of its platforms: litert:xnnpack has a delegate, litert:builtin has none.
 A failure is shrunk to fewer nodes and smaller sizes.
 
 exit status: 0 nothing failed, 1 something did, 2 the input cannot be read. Seeds: 0 to {LARGEST_SEED}.
@@ -52,7 +60,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     parser.add_argument("--seed", type=seed_number, default=0, help="seed of sizes and data (default: %(default)s)")
     parser.add_argument(
-        "--engine", metavar="NAME", help="a real system, such as onnxruntime, with and without its optimizations"
+        "--engine", metavar="NAME", help="a real system, such as onnxruntime or litert, with and without fusions"
     )
 
 
@@ -70,6 +78,9 @@ def run(args: argparse.Namespace) -> int:
     for name in args.platform:
         if name not in platforms:
             raise UnsupportedError(f"--platform={name}: {unknown(name, platforms, 'platform')}")
+    if args.engine and (joining := _joining(args.engine)) is not None:
+        engine, homes = joining
+        return _all_joined([known[name] for name in args.graph or known], args, engine, homes)
     engines, at_home = _sessions(args.engine) if args.engine else ((None, None), None)
     failed = [
         _judged(known[name], platform, args, engines if platform == at_home else (None, None))
@@ -81,21 +92,62 @@ def run(args: argparse.Namespace) -> int:
 
 def _judged(spec: GraphSpec, platform: str, args: argparse.Namespace, engines: Engines) -> bool:
     """Judge the cases of one graph on one platform and write a line of them; return whether one failed."""
+    from quantizer.conformance.fusion.judging import judge_graph
+
+    def judge(spec: GraphSpec, case: GraphCase, platform: str) -> list[Judged]:
+        return judge_graph(spec, case, platform, *engines)
+
+    return _counted(spec, platform, args, judge)
+
+
+def _counted(spec: GraphSpec, platform: str, args: argparse.Namespace, judge: Judge) -> bool:
     from quantizer.conformance.fusion.cases import cases
-    from quantizer.conformance.fusion.judging import failing_what, judge_graph, smallest
+    from quantizer.conformance.fusion.judging import smallest
 
     counts: Counter[str] = Counter()
     for case in cases(spec, args.cases, args.seed):
-        found = judge_graph(spec, case, platform, *engines)
+        found = judge(spec, case, platform)
         counts.update(item.verdict.status for item in found)
         if wrong := next((item for item in found if item.verdict.failing), None):
-            fails = functools.partial(failing_what, spec, platform=platform, engines=engines, what=wrong.what)
+            fails = functools.partial(_fails_as, wrong.what, judge, spec, platform)
             sys.stdout.write(
                 f"{spec.graph} on {platform}: {wrong}\n  case: {case}\n  smallest: {smallest(spec, case, fails)}\n"
             )
     said = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
     sys.stdout.write(f"{spec.graph} on {platform}: {said}\n")
     return counts["fail"] > 0
+
+
+def _fails_as(what: str, judge: Judge, spec: GraphSpec, platform: str, case: GraphCase) -> bool:
+    """Return whether a case fails in the comparison *what*."""
+    return any(item.what == what and item.verdict.failing for item in judge(spec, case, platform))
+
+
+def _joining(name: str) -> tuple[ExternalEngine, tuple[str, ...]] | None:
+    """Return an engine that runs one model of several operators, and its platforms; None if *name* is no such one."""
+    from quantizer.runtime.engines.catalogue import chosen
+    from quantizer.runtime.engines.external import ExternalEngine
+    from quantizer.runtime.models.engines import real_engines
+
+    system = None if name in real_engines() else chosen(name, option="--engine")
+    if system is None or not (engine := ExternalEngine(system)).joins:
+        return None
+    homes = system.entry.variant_of_platform
+    return engine, tuple(p for p, variant in homes.items() if system.variant in (None, variant))
+
+
+def _all_joined(
+    specs: list[GraphSpec], args: argparse.Namespace, engine: ExternalEngine, homes: tuple[str, ...]
+) -> int:
+    """Judge one model of each graph on the platforms that the engine computes."""
+    from quantizer.conformance.fusion.joined import judge_joined_graph
+
+    def judge(spec: GraphSpec, case: GraphCase, platform: str) -> list[Judged]:
+        return judge_joined_graph(spec, case, platform, engine)
+
+    platforms = [name for name in args.platform or homes if name in homes]
+    failed = [_counted(spec, platform, args, judge) for spec in specs for platform in platforms]
+    return FAILED if any(failed) else PASSED
 
 
 def _sessions(name: str) -> tuple[tuple[Session, Session], str]:

@@ -71,6 +71,8 @@ def _operators_named(platform: Platform) -> Iterator[tuple[Location, str]]:
     yield from ((("stages", op), op) for op in platform.stages)
     sums = platform.accumulator.float32_sums
     yield from ((("accumulator", "float32_sums", index), op) for index, op in enumerate(sums))
+    for index, order in enumerate(platform.accumulator.any_order):
+        yield from ((("accumulator", "any_order", index, "ops", place), op) for place, op in enumerate(order.ops))
     for index, defect in enumerate(platform.defects):
         yield from ((("defects", index, "ops", place), op) for place, op in enumerate(defect.ops or ()))
 

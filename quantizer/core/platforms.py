@@ -184,6 +184,19 @@ class FirstRounding(Model):
     """How the sum is rounded to those places."""
 
 
+class AnyOrder(Model):
+    """Float32 sums whose order is not declared."""
+
+    ops: list[str] = Field(min_length=1)
+    """The operators."""
+    when: Expr | None = None
+    """A condition on dimensions and attributes; if absent, all cases of the operators."""
+
+    def holds(self, op: str, values: Mapping[str, Any]) -> bool:
+        """Return whether the sums of *op* are such sums in a case with these dimensions and attributes."""
+        return op in self.ops and (self.when is None or bool(self.when(values)))
+
+
 class Accumulator(Model):
     """What happens to a sum that leaves the accumulator."""
 
@@ -196,6 +209,9 @@ class Accumulator(Model):
     """Operator families whose sums are rounded to float32 after each operation."""
     float32_sums: list[str] = []
     """Operators whose sums the real system adds in float32, in a library's order. Built-ins add exactly."""
+    any_order: list[AnyOrder] = []
+    """Sums that the real system adds in float32, in an order that the memory of its operands may choose. A plugin's
+    function may do so, too: its codes may depend on the memory of its operands, and each of them must be right."""
     float32_before: list[Activation] = []
     """Fused activations before which an exact sum is rounded to float32."""
 

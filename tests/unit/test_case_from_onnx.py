@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -123,6 +125,32 @@ def test_a_wrong_function_is_red_shrunk_and_replayed(place: Path, warmed: Warmed
     assert done.returncode == 1, done.stdout
     assert "  worst       y[" in done.stdout
     assert main([*replay]) == 0, "our own function is right on the same case"
+
+
+WORKER = """
+import onnxruntime
+NAME, VERSION, FORM = "my_sim", "0.1", "onnx-qdq"
+OPERATORS = ["conv2d"]
+def load(model, options):
+    return onnxruntime.InferenceSession(model)
+def run(session, feeds):
+    (codes,) = session.run(None, dict(feeds))
+    codes[:, 3:] = 7  # filters past the third
+    return [codes]
+"""
+
+
+def test_an_engine_of_the_users_is_named_as_it_was_asked_for(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The lines to run again work as they stand. Operators that the engine does not name are not judged."""
+    (place / "my sim.py").write_text(WORKER)
+    engine = f"{sys.executable}:my sim.py"
+    assert main(["case", "from-onnx", "net.onnx", "--data", "x.npz", "--engine", engine, "-o", "out"]) == 1
+    shown = capsys.readouterr().out
+    assert "no case: engine my_sim has no softmax" in shown
+    for word in ("rerun", "replay"):
+        (line,) = (line for line in shown.splitlines() if line.strip().startswith(f"{word}  "))
+        assert main(shlex.split(line.split(maxsplit=1)[1])[1:]) == 1
+        assert "outside their interval" in capsys.readouterr().out
 
 
 def test_what_has_no_spec_is_named_and_a_wrong_name_gets_the_nearest(

@@ -11,6 +11,7 @@ from quantizer.conformance.generation.dealing import dealt
 from quantizer.conformance.generation.first_broadcast import mutual_broadcast
 from quantizer.conformance.generation.joint_sizes import (
     AXES,
+    BLOCKS,
     CHANNELS,
     GROUPS,
     IMAGES,
@@ -19,8 +20,9 @@ from quantizer.conformance.generation.joint_sizes import (
     joint_sizes,
     works_along,
 )
+from quantizer.conformance.generation.scaled import tiny
 from quantizer.conformance.generation.usual_sizes import tripled
-from quantizer.conformance.generation.usual_windows import CEILED, PATCHES, ceiled, patches
+from quantizer.conformance.generation.usual_windows import CEILED, PATCHES, VECTORS, ceiled, first_layer, patches
 from quantizer.conformance.setup.options import Options
 from quantizer.conformance.setup.session import open_session
 from quantizer.core.errors import UnsupportedError
@@ -129,7 +131,33 @@ def test_running_sums_are_longer_than_counters(session) -> None:
 def test_each_operand_is_repeated_along_an_axis_of_the_other(session) -> None:
     for op in ("add", "matmul"):
         for cases in _of(session, op, mutual_broadcast).values():
-            assert {(case.shapes["a"][:2], case.shapes["b"][:2]) for case in cases} == {((3, 1), (1, 17))}
+            found = {(case.shapes["a"][:4], case.shapes["b"][:4]) for case in cases}
+            assert {(a[:2], b[:2]) for a, b in found} == {((3, 1), (1, 17)), ((2, 33), (2, 1))}
+            assert ((2, 33, 1, 1), (2, 1, 3, 5)) in found
+
+
+@pytest.mark.parametrize("op", ["softmax", "argmax", "reduce_sum"])
+def test_an_axis_has_whole_blocks_of_the_largest_size(session, op: str) -> None:
+    """The operator works along it."""
+    spec = session.library.spec(op)
+    for cases in _of(session, op, joint_sizes).values():
+        found = {case.shapes["x"]: case for case in cases if case.shapes["x"] in BLOCKS.values()}
+        assert set(found) == set(BLOCKS.values())
+        assert {works_along(spec, "shape", {"shape": s, **case.attrs}) for s, case in found.items()} == {"later"}
+
+
+def test_a_first_layer_has_three_channels_and_whole_vectors_of_filters(session) -> None:
+    for cases in _of(session, "conv2d", first_layer).values():
+        (case,) = cases
+        assert case.shapes["weight"][1:] == (3, 3, 3) and case.shapes["weight"][0] in VECTORS
+        assert case.attrs["stride"] == (2, 2) and case.shapes["x"][1] == 3
+    assert not any(_of(session, "max_pool2d", first_layer).values())
+
+
+def test_a_function_is_asked_near_0(session) -> None:
+    for cases in _of(session, "gelu", tiny).values():
+        assert [max(map(abs, case.ranges["x"])) < 1e-6 for case in cases] == [True]
+    assert not any(_of(session, "conv2d", tiny).values())
 
 
 @pytest.mark.parametrize("op", ["max_pool2d", "avg_pool2d"])

@@ -17,6 +17,7 @@ from quantizer.conformance.checks.log_softmax import logarithms
 from quantizer.conformance.checks.means import mean
 from quantizer.conformance.checks.multiplier_rules import AREA_BITS, FLOAT32_CODES
 from quantizer.conformance.checks.normalization import normalization_arithmetic
+from quantizer.conformance.checks.other_memory import in_other_memory
 from quantizer.conformance.checks.products import bilinear
 from quantizer.conformance.checks.quantize_op import quantized_reals
 from quantizer.conformance.checks.quotients import quotient
@@ -41,6 +42,15 @@ FLOAT32_WHOLE = 2.0**24
 
 def arithmetic(trial: Trial) -> Verdict:
     """Judge output codes against the exact real number that the platform's arithmetic prescribes.
+
+    Where a plugin's sums may depend on the memory of its operands, so are its codes for operands in other memory.
+    """
+    verdict = _of_codes(trial)
+    return verdict if verdict.failing or not trial.any_order else in_other_memory(trial, verdict, _of_codes)
+
+
+def _of_codes(trial: Trial) -> Verdict:
+    """Judge the codes of one run.
 
     The codes are judged under the numbers and stages that the platform declares (`declared.py`). A stage that is shown
     but not declared is a failure. If the owner of the run chose a reading, it judges every case to which it applies.

@@ -28,18 +28,27 @@ from quantizer.runtime.quantization import dispatch_graph, quantize_graph
 from quantizer.runtime.setting import Setting
 from quantizer.runtime.tensor_config import QuantizationProperty as P
 
+MIDDLE = 128
+"""Half of the codes of 8 bits."""
 OPSET = 18
 IR_VERSION = 9
 NARROW = Setting(reduce_range=True)
 """Weights of 7 bits: those of 8 saturate in pairs on processors without VNNI, which is a separate defect."""
 DATA = ("random", "random", "corners")
 OWN = "own"
-SCHEMES = (OWN, "symmetric", OWN, "powers of two", OWN, "symmetric", "powers of two", "symmetric powers of two")
+ONE_SCALE = "one scale"
+SCHEMES = (
+    *(OWN, "symmetric", OWN, "powers of two", OWN, "symmetric", "powers of two", "symmetric powers of two"),
+    ONE_SCALE,
+)
 """How activations get their numbers, case by case. Ranges of their own never give two tensors equal numbers, and never
-a relu a zero point above its lowest code: engines compare these numbers to choose what they fuse."""
+a relu a zero point above its lowest code: engines compare these numbers to choose what they fuse. One scale: all have
+the largest, with zero points of their own.
+"""
 POLICIES = {
     OWN: P.ASYMMETRICAL,
     "symmetric": P.SYMMETRICAL,
+    ONE_SCALE: P.ASYMMETRICAL,
     "powers of two": P.ASYMMETRICAL | P.POWER_OF_2,
     "symmetric powers of two": P.SYMMETRICAL | P.POWER_OF_2,
 }
@@ -70,7 +79,9 @@ class GraphCase:
         """The case in one line."""
         sizes = ", ".join(f"{name}={value}" for name, value in self.sizes.items())
         until = f", until {', '.join(self.nodes)}" if self.nodes else ""
-        numbers = "" if self.scheme == OWN else f", {self.scheme} scales"
+        numbers = (
+            "" if self.scheme == OWN else f", {self.scheme if self.scheme == ONE_SCALE else f'{self.scheme} scales'}"
+        )
         return f"{self.graph}[{self.form}] {sizes}, {self.data} data of seed {self.seed}{numbers}{until}"
 
 
@@ -126,12 +137,36 @@ def build(spec: GraphSpec, case: GraphCase) -> Built:
     whole = with_constant_codes(with_qdq(quantize_graph(dispatch_graph(source), [feeds], _setting(case))))
     open_ones = [name for name in spec.nodes if name not in spec.quantized[case.form] and name in source.tensors]
     graph = _showing_codes(_unquantized(whole, open_ones)).with_(name=spec.graph)
+    if case.scheme == ONE_SCALE:
+        graph = _on_one_scale(graph)
     return Built(graph, {**feeds, **_on_codes(graph, feeds)})
 
 
 def _setting(case: GraphCase) -> Setting:
     """Return how the tensors of a case are quantized."""
     return replace(NARROW, activations=P.PER_TENSOR | P.LINEAR | POLICIES[case.scheme])
+
+
+def _on_one_scale(graph: Graph) -> Graph:
+    """Return *graph* with the largest scale of an activation for all of them.
+
+    Each range begins where it did, but for a code more from tensor to tensor: no two have one zero point by chance.
+    """
+    numbers = {str(node.inputs[1]): str(node.inputs[2]) for node in graph.nodes if node.op == QUANTIZE}
+    found = {name: (graph.tensor(name).data, graph.tensor(zero).data) for name, zero in numbers.items()}
+    largest = max(scale for scale, _ in found.values() if scale is not None)
+    changed = []
+    for place, (name, (scale, zero)) in enumerate(found.items()):
+        assert scale is not None
+        assert zero is not None
+        ends = torch.iinfo(zero.dtype)
+        own = torch.round((zero.double() - ends.min) * (scale.double() / largest))
+        moved = ends.min + own + torch.where(own > MIDDLE, -place, place)
+        changed += [
+            replace(graph.tensor(name), data=largest),
+            replace(graph.tensor(numbers[name]), data=moved.to(zero.dtype)),
+        ]
+    return graph.with_tensors(*changed)
 
 
 def _on_codes(graph: Graph, feeds: Values) -> dict[str, torch.Tensor]:
@@ -204,7 +239,7 @@ def _filled(case: GraphCase, name: str, shape: tuple[int, ...]) -> np.ndarray[An
     whole = HashChoices(case.seed, {})
     exponents = whole if together else chooser
     width = 2.0 ** exponents.integer("exponent", -1, 2) * (1 + chooser.integer("width", 0, 255) / 256)
-    one_sign = whole.integer("one sign", 1, ONE_SIGN_IN) == 1
+    one_sign = case.scheme != ONE_SCALE and whole.integer("one sign", 1, ONE_SIGN_IN) == 1
     share = float(chooser.integer("sign", 0, 1)) if one_sign else chooser.integer("low", 0, 16) / 16
     site = Site(name, "activation", tuple(shape), -width * share, width * (1 - share), None, case.seed)
     return FILLERS[case.data](site).astype(np.float32)

@@ -298,13 +298,6 @@ def compared(wanted: Codes, found: Codes) -> Verdict:
     return passed(CHECK, elements=elements)
 
 
-def failing_what(
-    spec: GraphSpec, case: GraphCase, platform: str, engines: tuple[Session | None, Session | None], what: str
-) -> bool:
-    """Return whether a case fails in the comparison *what*."""
-    return any(item.what == what and item.verdict.failing for item in judge_graph(spec, case, platform, *engines))
-
-
 def smallest(spec: GraphSpec, case: GraphCase, fails: Callable[[GraphCase], bool]) -> GraphCase:
     """Return the smallest case that still fails: fewer nodes first, then smaller sizes."""
     for count in range(1, len(spec.nodes)):

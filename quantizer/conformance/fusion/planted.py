@@ -397,6 +397,23 @@ def _gap_lost(graph: Graph) -> Graph:
     return _both(_with_numbers("second", lambda _: middle), _with_numbers("end", lambda _: 2 * middle))(graph)
 
 
+def _exchanged_between(first: str, second: str) -> Rewrite:
+    """Exchange the first operands of two nodes."""
+
+    def rewrite(graph: Graph) -> Graph:
+        a, b = graph.node(first), graph.node(second)
+        one, other = (b.inputs[0], *a.inputs[1:]), (a.inputs[0], *b.inputs[1:])
+        return graph.with_node(replace(a, inputs=one)).with_node(replace(b, inputs=other))
+
+    return rewrite
+
+
+def _second_part_first(graph: Graph) -> Graph:
+    """Take the weights of the second operand of a concatenation for those of the first."""
+    count = graph.tensor("x").shape[1]
+    return _with_numbers("w#codes", lambda codes: torch.cat([codes[:, count:], codes[:, :count]], dim=1))(graph)
+
+
 PLANTS = (
     Plant("the relu clamps at the code 0", "conv_relu_add", _clipped("relu", _code_zero("relu"), WIDE)),
     Plant("a relu is computed as a relu6", "linear_relu_add", _clipped("relu", lambda _: 0.0, 6.0)),
@@ -570,4 +587,64 @@ PLANTS = (
     Plant("the mean is read without its zero point", "mean_centred", _zero_of("mean", None)),
     Plant("a difference and its factor are rounded once", "mean_centred", _unrounded("centred", "scaled")),
     Plant("the mean is not rounded", "mean_centred", _unrounded("mean", "centred")),
+    Plant(
+        "a concatenation copies an operand of its scale",
+        "concat_scales",
+        _where(_equal("scale", "z", "join"), _zero_of("z", "join")),
+    ),
+    Plant(
+        "a convolution writes codes of its own into a concatenation of equal scale",
+        "concat_scales",
+        _where(_equal("scale", "conv", "join"), _zero_of("conv", "join")),
+    ),
+    Plant(
+        "operands of a concatenation with equal scales have one zero point",
+        "concat_scales",
+        _where(_equal("scale", "z", "conv"), _zero_of("z", "conv")),
+    ),
+    Plant("a convolution before a concatenation is not rounded", "concat_scales", _unrounded("conv", "join")),
+    Plant("weights of the second operand of a concatenation come first", "concat_conv", _second_part_first),
+    Plant("a sum reads one operand twice", "add_relu", _reads("sum", 1, "x#quantized")),
+    Plant("a convolution and its clip are rounded once", "conv_clip", _unrounded("conv", "clip")),
+    Plant(
+        "a clip is given the numbers of the convolution",
+        "conv_clip",
+        _both(_quantized_by("clip", "conv"), _scale_of("clip", "conv")),
+    ),
+    Plant("a relu and the sum after it are rounded once", "conv_relu_add", _unrounded("relu", "sum")),
+    Plant("paddings of both ends are exchanged", "conv_relu_add", _with_attributes("conv", _ends_exchanged)),
+    Plant("the first reader of a convolution sees it without its relu", "conv_relu_shared", _reads("sum", 0, "conv")),
+    Plant("the gate of SiLU is not rounded", "conv_silu", _unrounded("gate", "product")),
+    Plant("SiLU reads its gate twice", "conv_silu", _reads("product", 0, "gate")),
+    Plant("merged convolutions have the scale of the first", "convs_joined", _scale_of("second", "first")),
+    Plant("the second of merged convolutions has the result's scale", "convs_joined", _quantized_by("second", "join")),
+    Plant("a layer and its relu are rounded once", "linear_relu_add", _unrounded("linear", "relu")),
+    Plant("an LSTM cell exchanges two gates", "lstm_cell", _exchanged_between("kept", "added")),
+    Plant("an LSTM cell's tanh is not rounded", "lstm_cell", _unrounded("held", "hidden")),
+    Plant("a matrix product and a sum are rounded once", "matmul_add_relu", _unrounded("product", "sum")),
+    Plant("a sum and its relu are rounded once", "matmul_add_relu", _unrounded("sum", "relu")),
+    Plant(
+        "square factors are read transposed",
+        "matmul_add_relu",
+        _where(_square, _with_numbers("w#codes", lambda codes: codes.t().contiguous())),
+    ),
+    Plant("a difference has the scale of its operand", "mean_centred", _scale_of("centred", "x")),
+    Plant("axes move the other way", "moves_through", _with_attributes("turn", lambda _: {"perm": (0, 3, 1, 2)})),
+    Plant("a sum is quantized by the product's scale", "mul_add", _quantized_by("sum", "mul")),
+    Plant("a product reads one factor twice", "mul_add", _reads("mul", 1, "x#quantized")),
+    Plant(
+        "padding of its own is lost after one in front",
+        "pad_conv",
+        _with_attributes("conv", lambda _: {"pads": (0,) * 4}),
+    ),
+    Plant("an average is quantized by its operand's scale", "pad_pool", _quantized_by("pool", "x")),
+    Plant("the paddings of an average are exchanged", "pool_requantize", _with_attributes("pool", _ends_exchanged)),
+    Plant("a pool reads what was before the relu", "relu_pool", _reads("pool", 0, "x#quantized")),
+    Plant("a pool is read without its zero point", "relu_pool", _zero_of("pool", None)),
+    Plant("two factors exchange their scales", "scaled_twice", _both(_scale_of("g", "h"), _scale_of("h", "g"))),
+    Plant("the second product is not rounded", "scaled_twice", _unrounded("second", "sum")),
+    Plant("softmax is not rounded before the product", "softmax_scales", _unrounded("weights", "mixed")),
+    Plant("a factor is folded into softmax without codes", "softmax_scales", _unrounded("scaled", "weights")),
+    Plant("the gate of a split is not rounded", "split_sum", _unrounded("gate", "sum")),
+    Plant("a relu before a split reaches its second part alone", "split_sum", _reads("head", 0, "x#quantized")),
 )

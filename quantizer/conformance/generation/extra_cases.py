@@ -16,10 +16,10 @@ from quantizer.conformance.generation.near_ties import near_ties
 from quantizer.conformance.generation.one_difference import one_difference_cases
 from quantizer.conformance.generation.past_blocks import past_blocks
 from quantizer.conformance.generation.patterned import patterned
-from quantizer.conformance.generation.scaled import one_sided, scaled
+from quantizer.conformance.generation.scaled import one_sided, scaled, tiny
 from quantizer.conformance.generation.twice_rounded import twice_rounded
 from quantizer.conformance.generation.usual_sizes import tripled, usual_sizes
-from quantizer.conformance.generation.usual_windows import ceiled, patches, usual_windows
+from quantizer.conformance.generation.usual_windows import ceiled, first_layer, patches, usual_windows
 from quantizer.conformance.generation.zero_points import zero_points
 from quantizer.conformance.target import Target
 from quantizer.core.case import Case
@@ -59,4 +59,6 @@ def shared_cases(everything: Sequence[Target], target: Target, *, strong: bool =
         *ceiled(everything, target),
         *tripled(everything, target),
         *mutual_broadcast(everything, target),
+        *first_layer(everything, target),
+        *tiny(everything, target),
     ]

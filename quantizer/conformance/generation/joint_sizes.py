@@ -32,6 +32,11 @@ along the channels of images, which are more than a vector.
 
 Kernels skip axes of size 1, and copy the tensor if the remaining axes keep their order.
 """
+ROW_OF_BLOCKS, ROWS_OF_BLOCKS = "row of blocks", "rows of blocks"
+BLOCKS: Mapping[str, tuple[int, ...]] = {ROW_OF_BLOCKS: (1, 1024), ROWS_OF_BLOCKS: (3, 2048)}
+"""Further cases of an operator that computes along an axis: whole blocks of the largest size that kernels block by, of
+one row and of several. Other cases have a rest or less than a block.
+"""
 CHANNEL = 1
 """The axis of the channels among the four of images."""
 IMAGES = ((2, 33, 3, 5), (1, 17, 4, 3))
@@ -54,9 +59,9 @@ one size for both.
 """
 KERNELS, OF_SIGNALS = (1, 3), (3, 65)
 """Sizes of the kernel along each axis; of signals, also past a block of 64, as in networks for speech."""
-JOINED = (8, 16)
-"""Places of each operand of an operator that joins them along one axis: whole vectors, all alike. In the first case of
-a platform those operands are left out that may be.
+JOINED = (8, 16, 6)
+"""Places of each operand of an operator that joins them along one axis, all alike: whole vectors; or a multiple of 4
+together and none alone. In the first case of a platform those operands are left out that may be.
 """
 TRIES = 64
 """Choices that may be too large, have fewer than two axes, or let the operator work along other axes."""
@@ -83,7 +88,8 @@ def kinds_of_axes(spec: Spec) -> list[str]:
     terms = spec.error_model.terms
     is_counted = spec.error_model.kind not in SUMMED or terms is None or not terms.names or _runs(spec)
     chosen = any(domain.type == "axes" or _is_axis(domain, axes_shape(spec)) for domain in spec.attrs.values())
-    further = {LONG: is_counted, COPY: moves, ALONG_CHANNELS: chosen and not moves}
+    computes = chosen and not moves and not _joins(spec)[0] and spec.error_model.kind != "movement"
+    further = {LONG: is_counted, COPY: moves, ALONG_CHANNELS: chosen and not moves, **dict.fromkeys(BLOCKS, computes)}
     return [*AXES, *(kind for kind, has in further.items() if has)]
 
 
@@ -137,12 +143,14 @@ def _of_two(spec: Spec, shape: str, kind: str, number: int, chooser: HashChoices
 
 
 def _special(kind: str, number: int) -> dict[str, tuple[int, ...]]:
-    """Return the shape of a case of LONG or ALONG_CHANNELS, or shape and permutation of one of COPY.
+    """Return the shape of a case of LONG, ALONG_CHANNELS or BLOCKS, or shape and permutation of one of COPY.
 
     The shape's name is empty.
     """
     if kind == ALONG_CHANNELS:
         return {"": IMAGES[number % len(IMAGES)]}
+    if kind in BLOCKS:
+        return {"": BLOCKS[kind]}
     if kind == LONG:
         return {"": ((1, PAST_COUNTERS), (PAST_COUNTERS, 1))[number % 2]}
     long, perm = COPIES[number % len(COPIES)]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from quantizer.conformance.generation.builder import build_case
 from quantizer.conformance.generation.choice_sources import HashChoices
+from quantizer.conformance.generation.dealing import dealt
 from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.generation.ranges import Change, activation_of
 from quantizer.conformance.target import Target
@@ -23,6 +24,10 @@ HUGE: Mapping[str, float] = {"activation": 2.0**33, "weight": 1.0, "bias": 2.0**
 A multiplier of few bits and a table of a fixed unit end far below, as does a function whose output has one scale for
 every input. With constants, every other target has them.
 """
+TINY = 2.0**-30
+"""A factor that leaves a function its slope at 0 alone, where kernels cancel. A platform's targets share the case."""
+FUNCTIONS = ("monotone", "piecewise_monotone", "set_valued")
+"""Error models of functions of one operand without poles."""
 WIDE = ("exact", "f32")
 """Prefixes of the requantizations whose ratio is exact or a float32 number."""
 FARTHEST = 2.0**40
@@ -44,6 +49,16 @@ def scaled(target: Target) -> list[Case]:
         huge = case_of(1, HUGE)
         cases[1] = huge if is_near(huge) else cases[1]
     return [case for case in cases if is_near(case)]
+
+
+def tiny(everything: Sequence[Target], target: Target) -> list[Case]:
+    """Return the case of TINY that one of a platform's targets has, if the operator is a function with free scales."""
+    spec = target.spec
+    is_function = spec.error_model.kind in FUNCTIONS and len(spec.inputs) == 1
+    if not is_function or spec.op in target.platform.fixed_outputs:
+        return []
+    made = [_random(target, "tiny", ranges_times(dict.fromkeys(spec.inputs, TINY)))]
+    return [case for _ in dealt(everything, target, (TINY,), "tiny") for case in made if is_near(case)]
 
 
 def one_sided(target: Target) -> list[Case]:

@@ -63,6 +63,10 @@ PATCHES = ((4, 4, 0, 0, 1), (8, 8, 0, 0, 1), (14, 14, 0, 0, 1))
 """Windows side by side, as networks cut a picture into patches. The targets of a platform share these cases."""
 OF_PATCHES = OF_VECTORS + 1
 """Row of these cases."""
+FIRST_LAYER = (3, 2, 1, 1, 1)
+"""The window of the first layer of networks, from a colour picture to whole vectors. A platform's targets share it."""
+OF_FIRST_LAYER = OF_PATCHES + 1
+"""Row of this case."""
 CEILED = tuple((window, rest) for window in ((3, 2, 0, 0, 1), (2, 2, 0, 0, 1), (3, 2, 1, 1, 1)) for rest in (0, 1))
 """Windows of an operator that may round its number of outputs up, which it does in these cases, and places after the
 last whole step. The targets of a platform share them. Without a rest the axes have one output, two, and so on; with one
@@ -88,6 +92,14 @@ def patches(everything: Sequence[Target], target: Target) -> list[Case]:
         return []
     windows = dealt(everything, target, PATCHES, "patches")
     return [case for window in windows if (case := _case(target, OF_PATCHES, (window,))) is not None]
+
+
+def first_layer(everything: Sequence[Target], target: Target) -> list[Case]:
+    """Return the case of FIRST_LAYER that one of a platform's targets has, if the operator has filters."""
+    if not {"stride", "padding"} <= target.spec.attrs.keys() or not is_ours(target.spec) or not _filters(target.spec):
+        return []
+    windows = dealt(everything, target, (FIRST_LAYER,), "first_layer")
+    return [case for window in windows if (case := _case(target, OF_FIRST_LAYER, (window,))) is not None]
 
 
 def ceiled(everything: Sequence[Target], target: Target) -> list[Case]:
@@ -119,7 +131,7 @@ def _case(target: Target, row: int, windows: tuple[tuple[int, int, int, int, int
     chooser = HashChoices(number, {"data": "random", "tiles": "untiled"} | ({"activation": fused} if fused else {}))
     if row == OF_VECTORS and number // 2 % 2:
         windows = (POINT,)
-    elif row not in (WHOLE, OF_PATCHES) and DILATION in spec.attrs:
+    elif row not in (WHOLE, OF_PATCHES, OF_FIRST_LAYER) and DILATION in spec.attrs:
         windows = WINDOWS + DILATED
     try:
         bound = _bound(spec, windows[number % len(windows)], row, number // len(windows), chooser)
@@ -135,7 +147,7 @@ def _bound(
     kernel, stride, before, behind, dilation = (window[0], 1, 0, 0, 1) if row == WHOLE else window
     fixed = {"kernel": (kernel,), "stride": (stride,), "padding": (before, behind), DILATION: (dilation,)}
     axes = spec.inputs[next(iter(spec.activations))].axes
-    filters = _filters(spec) if row == OF_VECTORS else ""
+    filters = _filters(spec) if row in (OF_VECTORS, OF_FIRST_LAYER) else ""
     channels, *spatial = [axis.text for axis in axes[1:]] if isinstance(axes, list) else [""]
     for name in draw_order(spec):
         domain = spec.dims.get(name) or spec.attrs[name]
@@ -155,6 +167,8 @@ def _bound(
             value = VECTORS[number // 2 % len(VECTORS)]
         elif name == filters:
             value = _whole(domain, VECTORS[number // 8 % len(VECTORS)], bound)
+        elif name == channels and row == OF_FIRST_LAYER:
+            value = CHANNELS[0][0]
         elif name == channels and row < WHOLE:
             value = CHANNELS[row][number // 2 % len(CHANNELS[row])]
         bound[name] = value

@@ -49,7 +49,7 @@ def cuts_of(graph: Graph, feeds: Mapping[str, Tensor], session: Session, platfor
     """Return every quantized node of *graph*, or the one called *node*, as a case of *platform* that it fits.
 
     feeds: by input; our float32 with the model's quantizations makes the codes that each node reads. A node without a
-    spec, or without a scheme of the platform, has a reason instead of a case.
+    spec, without a scheme of the platform, or that the engine does not have, has a reason instead of a case.
 
     Raises GraphError if the model has no quantized node, UnsupportedError with the nearest name for an unknown one.
     """
@@ -104,6 +104,9 @@ def _cut(parts: Parts, part: Part, edges: Mapping[str, Tensor], session: Session
         case = _case(graph, part, operands, session, platform)
     except QuantizerError as err:
         return Cut(part, graph, operands, None, str(err))
+    target = _target(session, case)
+    if (lacking := session.engine.supports(target.spec, target.scheme, target.platform)) is not None:
+        return Cut(part, graph, operands, None, lacking)
     return Cut(part, graph, operands, case)
 
 

@@ -99,7 +99,8 @@ def _run(trials: Sequence[Trial]) -> str | None:
     except Exception:  # noqa: BLE001 - each trial alone fails by what its quantize rule raises
         return None
     try:
-        made = _codes(engine.run_together(trials[0].call, several, parameters))
+        with trials[0].placing():
+            made = _codes(engine.run_together(trials[0].call, several, parameters))
     except Exception as err:  # noqa: BLE001 - whatever a function under test raises is its failure
         return f"raised {raised(err)}"
     for trial, staged in zip(trials, made, strict=True):
@@ -130,7 +131,8 @@ def in_a_batch(trial: Trial) -> Verdict | None:
     alone = [trial.outcome.codes, trial.run(trial.call, *turns[1]).codes]
     given = [turns[place % 2] for place in range(count)]
     copies = [{name: values.clone() for name, values in codes.items()} for codes, _ in given]
-    made = _codes(engine.run_together(trial.call, copies, [parameters for _, parameters in given]))
+    with trial.placing():
+        made = _codes(engine.run_together(trial.call, copies, [parameters for _, parameters in given]))
     for place, staged in enumerate(made):
         wanted = alone[place % 2].numpy()
         text = f"the codes of trial {place} alone, which is one of a batch of {count}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from typing import Any
 
@@ -30,6 +31,8 @@ from quantizer.ops import BUILT_IN, REGISTRY
 from quantizer.runtime.engines.builtin import BuiltinEngine, target_values
 from quantizer.runtime.engines.external import ExternalEngine
 from quantizer.runtime.engines.protocol import Asked, Call, Engine
+from quantizer.runtime.isolation.memory import SHARED
+from quantizer.runtime.isolation.placement import ANYHOW, asked_place, placed
 from quantizer.tiling.stacks import cut_along, part_at, sizes_of_parts
 from quantizer.tiling.windows import slices
 
@@ -296,10 +299,42 @@ class Trial:
 
     def run_on(self, call: Call, codes: Mapping[str, Tensor], parameters: Parameters) -> Staged:
         """Run the engine's integer forward on these tensors themselves; GraphError if it gives no integers."""
-        staged = self.engine.run(call, codes, parameters)
+        with self.placing():
+            staged = self.engine.run(call, codes, parameters)
         if staged.codes.is_floating_point() or staged.codes.dtype == torch.bool:
             raise GraphError(f"the integer forward returned {staged.codes.dtype}: codes are integers. Round them.")
         return Staged(staged.codes.to(torch.int64), staged.stages)
+
+    @cached_property
+    def any_order(self) -> bool:
+        """Whether a plugin computes the case and may add in float32, in an order that the operands' memory chooses."""
+        forward = REGISTRY.find(self.spec.op, "quantized", self.target.platform.places)
+        if forward is None or not forward.apart or type(self.engine) is not BuiltinEngine:
+            return False
+        declared, family = self.target.platform.accumulator, self.spec.quantization.family
+        read = family in declared.float32 or self.spec.op in declared.float32_sums
+        if self.target.platform.enclosing is not None or (read and self.target.reading == "float32_sums"):
+            return True
+        return any(rule.holds(self.spec.op, self.bound) for rule in declared.any_order)
+
+    def placing(self) -> AbstractContextManager[None]:
+        """Return the context in which functions of plugins run the case, unless it runs in another one."""
+        return placed(ANYHOW) if self.any_order and not asked_place() else nullcontext()
+
+    def elsewhere(self, place: str) -> Trial:
+        """Return the trial of the same codes with operands that lie in *place* (`runtime/isolation/memory.py`)."""
+        other = Trial(self.target, self.case, self.engine)
+        other.provide(self.parameters)
+        other.codes = {n: self._codes_in(n, values, place) for n, values in self.codes.items()}
+        with placed(place):
+            other.outcome = other.run(self.call, other.codes, self.parameters)
+        return other
+
+    def _codes_in(self, name: str, values: Tensor, place: str) -> Tensor:
+        """Return codes that the place can hold: an activation's slices must be equal where they share memory."""
+        if place != SHARED or name in self.parameters.constants or not values.numel() or not values.dim():
+            return values
+        return values[:1].expand(values.shape).contiguous()
 
     def run_float(self, call: Call, tensors: Mapping[str, Tensor]) -> Tensor:
         """Run the engine's float forward on copies."""

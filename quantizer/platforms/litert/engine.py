@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from torch import Tensor
 
@@ -10,9 +10,10 @@ from quantizer.core.platforms import Platform
 from quantizer.core.schemes import Scheme
 from quantizer.core.spec import Spec
 from quantizer.numerics.qparams import Parameters
-from quantizer.platforms.litert import others, products
+from quantizer.platforms.litert import joined, others, products
 from quantizer.platforms.litert.part import Lower
-from quantizer.runtime.engines.lowering import Lowered
+from quantizer.runtime.engines.frames import Job
+from quantizer.runtime.engines.lowering import Lowered, Wires
 from quantizer.runtime.engines.protocol import Call
 
 CHECKS = ("float", "arithmetic", "accuracy", "tiled", "properties", "repeat", "engine")
@@ -43,3 +44,8 @@ def lower_sums(
 ) -> Lowered | None:
     """Return None: no kernel shows its sums."""
     return None
+
+
+def join(jobs: Sequence[Job], wires: Wires, outputs: Sequence[int]) -> Job:
+    """Return one model of all operators. An interpreter with a delegate may fuse them."""
+    return joined.join(jobs, wires, outputs)

@@ -64,7 +64,16 @@ class Graph:
 
     def job(self, output: int, variant: str) -> Job:
         """Return the job of the model whose result is at *output*."""
-        return Job(model(self.ops, self.tensors, [output]), self.feeds, {"resolver": variant})
+        return Written(model(self.ops, self.tensors, [output]), self.feeds, {"resolver": variant}, None, self, output)
+
+
+@dataclass(frozen=True)
+class Written(Job):
+    """A job, and what its model was written from."""
+
+    graph: Graph = field(default_factory=Graph)
+    output: int = 0
+    """The place of the result."""
 
 
 def fused(call: Call, output: QParams | None) -> int:

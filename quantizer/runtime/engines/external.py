@@ -21,8 +21,8 @@ from quantizer.numerics.parameters import Request
 from quantizer.numerics.qparams import Parameters, Staged
 from quantizer.runtime.engines.builtin import BuiltinEngine
 from quantizer.runtime.engines.catalogue import Chosen
-from quantizer.runtime.engines.frames import Array
-from quantizer.runtime.engines.lowering import Lowered, Lowering, load_lowering
+from quantizer.runtime.engines.frames import Array, Job
+from quantizer.runtime.engines.lowering import Join, Lowered, Lowering, Wires, load_lowering
 from quantizer.runtime.engines.pins import held_to, instruction_sets, running_variant, variables
 from quantizer.runtime.engines.process import OverLimitError, Worker
 from quantizer.runtime.engines.protocol import Asked, Call
@@ -110,6 +110,24 @@ class ExternalEngine:
         made = iter(() if single or len(jobs) < 2 else self._worker.run_each(jobs) or ())
         outputs = [next(made, None) if isinstance(one, Lowered) else None for one in lowered]
         return [functools.partial(self._answer, *each) for each in zip(several, lowered, outputs, strict=True)]
+
+    @property
+    def joins(self) -> bool:
+        """Return whether the system's form holds several operators in one model."""
+        return self._chosen.missing is None and hasattr(self._lowering, "join")
+
+    def lowered(self, asked: Asked) -> Lowered:
+        """Return the model of one operator and its inputs."""
+        return self._lowered(asked)
+
+    def joined(self, jobs: Sequence[Job], wires: Wires, outputs: Sequence[int]) -> tuple[Array, ...]:
+        """Return the results of *outputs* of one model of all *jobs*, as the system gives them."""
+        join: Join = getattr(self._lowering, "join")  # noqa: B009 - only some forms have it
+        return self._worker.run(join(jobs, wires, outputs))
+
+    def alone(self, job: Job) -> tuple[Array, ...]:
+        """Return the results of one job."""
+        return self._worker.run(job)
 
     def accumulate(self, call: Call, codes: Mapping[str, Tensor], parameters: Parameters) -> Tensor | None:
         """Return the system's sums, where it shows them."""

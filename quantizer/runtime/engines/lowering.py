@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, cast
 
@@ -30,6 +30,15 @@ class Lowered:
 
     job: Job
     result: Callable[[tuple[Array, ...]], Array] = first
+
+
+Wires = Mapping[tuple[int, str], int]
+"""(Number of a job, name of a feed) -> number of the earlier job whose result it is."""
+Join = Callable[[Sequence[Job], Wires, Sequence[int]], Job]
+"""Makes one model of the models of several operators; `join` of a lowering, where its form holds several operators.
+
+Its last operand are the jobs whose results are the outputs. RefusedError if two do not fit.
+"""
 
 
 class Lowering(Protocol):

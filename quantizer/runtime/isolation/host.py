@@ -22,6 +22,7 @@ from quantizer.numerics.pinned import is_within
 from quantizer.runtime.engines.child import Child, DiedError, Limits
 from quantizer.runtime.engines.frames import Frame
 from quantizer.runtime.isolation.launch import launch
+from quantizer.runtime.isolation.placement import asked_place
 from quantizer.runtime.isolation.wire import Opaque, Reader, Writer, write_model
 
 HANGS = 3
@@ -100,7 +101,7 @@ class Host:
 
     def call(self, number: int, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
         """Return the result of function *number*; FunctionError if it raised, EngineError if it ended its process."""
-        return self._called({"kind": "call", "function": number}, args, named)
+        return self._called({"kind": "call", "function": number, "place": asked_place()}, args, named)
 
     def flow(self, place: str, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
         """Return the result of our `module:function` in the process of plugins; errors are those of a call.

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from quantizer.core.errors import FunctionError
+from quantizer.core.errors import FunctionError, UnsupportedError
 from quantizer.numerics.pinned import is_within
 from quantizer.numerics.qparams import Staged
 from quantizer.runtime.engines.frames import Array
@@ -32,8 +32,8 @@ SETTLED = 0.25
 """Seconds for which operands and results of a call are watched."""
 HELD = 1 << 25
 """Bytes of it, at most."""
-THREADS = 3
-"""Threads of torch in a call under several: more than two halves, and no power of two."""
+THREADS = (3, 2, 4)
+"""Threads of torch in a call under several, one number a call; the operands' values decide which."""
 
 
 def require_unchanged(tensors: Sequence[tuple[Tensor, Array]], names: Mapping[int, str]) -> None:
@@ -84,11 +84,14 @@ def _digest(operands: Mapping[str, Tensor]) -> int:
     return digest
 
 
-def require_same_elsewhere(call: Call, operands: Mapping[str, Tensor], made: Any, anew: Call | None = None) -> None:
+def require_same_elsewhere(
+    call: Call, operands: Mapping[str, Tensor], made: Any, anew: Call | None = None, *, layouts: bool = True
+) -> None:
     """Raise FunctionError if *call* gives other codes for the same operands in other memory.
 
     A function may refuse operands in shared memory by any exception. made: its result for *operands*, in memory that
-    was not used before; anew: the same call with attributes and parameters that were made anew.
+    was not used before; anew: the same call with attributes and parameters that were made anew; layouts: False where
+    the memory of operands may choose the order of float32 sums.
     """
     known = [values.clone() for values in _tensors(made)]
     buffers = {name: values.flatten().flip(0).reshape(values.shape).contiguous() for name, values in operands.items()}
@@ -107,6 +110,8 @@ def require_same_elsewhere(call: Call, operands: Mapping[str, Tensor], made: Any
             f"gave {found} if the same operands are stored where other operands were before."
             " Keep nothing by the address of a tensor."
         )
+    if not layouts:
+        return
     for layout, (said, place) in LAYOUTS.items():
         _require_same_in(call, known, {name: place(values) for name, values in operands.items()}, layout, said)
     further = (_require_same_in_threads, _require_same_of_one, _require_same_of_repeated)
@@ -135,14 +140,18 @@ def _require_same_in_threads(call: Call, known: Sequence[Tensor], operands: Mapp
     """Raise FunctionError if *call* gives other codes under several threads."""
     if is_within():
         return
+    count = THREADS[_digest(operands) // EVERY // len(THREADS) % len(THREADS)]
+    if (found := _difference(known, _in_threads(call, operands, count))) is not None:
+        raise FunctionError(f"gave {found} under {count} threads. Give the same codes under any number of threads.")
+
+
+def _in_threads(call: Call, operands: Mapping[str, Tensor], count: int) -> Any:
     threads = torch.get_num_threads()
-    torch.set_num_threads(THREADS)
+    torch.set_num_threads(count)
     try:
-        found = _difference(known, call({name: values.clone() for name, values in operands.items()}))
+        return call({name: values.clone() for name, values in operands.items()})
     finally:
         torch.set_num_threads(threads)
-    if found is not None:
-        raise FunctionError(f"gave {found} under {THREADS} threads. Give the same codes under any number of threads.")
 
 
 def _require_same_of_one(call: Call, _: Sequence[Tensor], operands: Mapping[str, Tensor]) -> None:
@@ -167,10 +176,14 @@ def _require_same_of_repeated(call: Call, _: Sequence[Tensor], operands: Mapping
 
 
 def _repeated(values: Tensor) -> Tensor:
+    return _shared(values)[0]
+
+
+def _shared(values: Tensor) -> tuple[Tensor, Tensor]:
     """Return the first slice repeated by a stride of 0, in a buffer that is as large as if it were not."""
     room = torch.full(values.shape, POISON).to(values.dtype)
     room[:1] = values[:1]
-    return room[:1].expand(values.shape)
+    return room[:1].expand(values.shape), room
 
 
 def _require_as_apart(call: Call, given: Mapping[str, Tensor], said: str) -> None:
@@ -191,18 +204,38 @@ def _require_same_in(
 
     placed: operand -> its view, and the whole buffer around it.
     """
+    try:
+        given = _made_of(call, placed)
+    except UnsupportedError:  # a function that refuses such operands aloud gives no wrong code
+        return
+    if (found := _difference(known, given)) is not None:
+        raise FunctionError(f"gave {found} where its operands {layout}. {said}")
+
+
+def made_in(call: Call, operands: Mapping[str, Tensor], place: str) -> Any:
+    """Return what *call* gives for *operands* in a place of PLACES; UnsupportedError if it refuses them there."""
+    if place == THREADED:
+        return _in_threads(call, operands, THREADS[0])
+    lay = _shared if place == SHARED else LAYOUTS[place][1]
+    return _made_of(call, {name: lay(values) for name, values in operands.items()})
+
+
+def _made_of(call: Call, placed: Mapping[str, tuple[Tensor, Tensor]]) -> Any:
+    """Return the result for operands in buffers; FunctionError if *call* writes into one.
+
+    Whatever it raises is an UnsupportedError: it refuses operands in such memory.
+    """
     before = {name: room.clone() for name, (_, room) in placed.items()}
     try:
         given = call({name: values for name, (values, _) in placed.items()})
-    except Exception:  # noqa: BLE001 - a function that refuses such operands aloud gives no wrong code
-        return
+    except Exception as err:
+        raise UnsupportedError(type(err).__name__) from err
     for name, (_, room) in placed.items():
         if not torch.equal(before[name], room):
             raise FunctionError(
                 f"wrote outside operand {name!r}, which is part of a larger buffer. Write into no operand."
             )
-    if (found := _difference(known, given)) is not None:
-        raise FunctionError(f"gave {found} where its operands {layout}. {said}")
+    return given
 
 
 def _strided(values: Tensor) -> tuple[Tensor, Tensor]:
@@ -236,6 +269,12 @@ LAYOUTS: Mapping[str, tuple[str, Callable[[Tensor], tuple[Tensor, Tensor]]]] = {
     "stand inside larger buffers": ("Read them from their offset, and no further than their size.", _inside),
 }
 """Layout of operands -> the advice in the message, and the function that makes the layout."""
+
+
+THREADED = "are read by several threads"
+SHARED = "repeat a slice by a stride of 0"
+PLACES = (*LAYOUTS, THREADED, SHARED)
+"""Where the judge may ask for operands to lie; in SHARED, all slices along the first axis are equal."""
 
 
 def _tensors(made: Any) -> list[Tensor]:

@@ -25,7 +25,16 @@ from quantizer.plugins.bridge import connect
 from quantizer.plugins.discovery import load_plugins
 from quantizer.plugins.loading import LAYERS
 from quantizer.runtime.engines.frames import Frame, receive, send
-from quantizer.runtime.isolation.memory import Call, Settling, is_due, require_same_elsewhere, require_unchanged
+from quantizer.runtime.isolation.memory import (
+    PLACES,
+    Call,
+    Settling,
+    is_due,
+    made_in,
+    require_same_elsewhere,
+    require_unchanged,
+)
+from quantizer.runtime.isolation.placement import ANYHOW
 from quantizer.runtime.isolation.wire import Reader, Writer, read_model
 from quantizer.runtime.raised import raised
 
@@ -89,7 +98,8 @@ class Served:
         except BaseException as err:  # noqa: BLE001 - whatever is raised is the answer; Ctrl-C goes to the judge
             text = traceback.format_exc()[-TRACE:]
             plain = str(err) if isinstance(err, QuantizerError) and header["kind"] != "call" else raised(err)
-            ours = header["kind"] == "flow" and isinstance(err, UnsupportedError) and not is_from_shielded(err)
+            from_us = isinstance(err, UnsupportedError) and not is_from_shielded(err)
+            ours = from_us and (header["kind"] == "flow" or header.get("place") in PLACES)
             return Frame({"error": plain or type(err).__name__, "trace": text, "unsupported": ours})
 
     def _load(self, header: Mapping[str, Any], _: Frame) -> Frame:
@@ -122,7 +132,8 @@ class Served:
             self._untold.discard(number)
             raise FunctionError(self._late[number])
         try:
-            return self._called(entry.function, header, frame, again=entry.kind in INTEGER, number=number)
+            again = entry.kind in INTEGER
+            return self._called(entry.function, header, frame, again=again, number=number, place=header["place"])
         except FunctionError:
             self._failed.add(number)
             raise
@@ -159,26 +170,34 @@ class Served:
         *,
         again: bool = False,
         number: int | None = None,
+        place: str = "",
     ) -> Frame:
         """Call a function, and check its use of memory.
 
-        again: some calls are repeated in other memory; number: the function's number, to watch its memory.
+        again: some calls are repeated in other memory; number: the function's number, to watch its memory; place: how
+        operands lie (`placement.py`).
         """
         reader = self._reader(frame)
         args, named = reader.read(header["args"]), reader.read(header["named"])
         tensors = {name: value for name, value in named.items() if isinstance(value, torch.Tensor)}
         names = {id(value): name for name, value in tensors.items()}
         with np.errstate(all="ignore"), pinned() if header["pinned"] else contextlib.nullcontext():
+            if place in PLACES:
+                return self._answered(made_in(_with(function, named), tensors, place))
             made = function(*args, **named)
             require_unchanged(reader.tensors, names)
             if again and not args and is_due(tensors):
                 others = self._reader(frame).read(header["named"])
-                require_same_elsewhere(_with(function, named), tensors, made, _with(function, others))
-        writer = Writer(self._number, self._keep)
-        answer = Frame({"result": writer.write(made)}, arrays=writer.arrays)
+                anew = _with(function, others)
+                require_same_elsewhere(_with(function, named), tensors, made, anew, layouts=place != ANYHOW)
+        answer = self._answered(made)
         if number is not None:
-            self._settling.hold(number, reader.tensors, writer.arrays)
+            self._settling.hold(number, reader.tensors, answer.arrays)
         return answer
+
+    def _answered(self, made: Any) -> Frame:
+        writer = Writer(self._number, self._keep)
+        return Frame({"result": writer.write(made)}, arrays=writer.arrays)
 
     def _reader(self, frame: Frame) -> Reader:
         return Reader(frame.arrays, self._models.__getitem__, self._held, checked=False)

@@ -1,0 +1,42 @@
+"""Codes of a plugin's function for operands in other memory, where that memory may choose the order of float32 sums.
+
+Everywhere else the process of plugins requires the same codes. Here each result is judged as the first one is: by the
+interval that `arithmetic` derives for every order. What it leaves open must be the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from quantizer.conformance.trials.trial import Trial
+from quantizer.core.errors import UnsupportedError
+from quantizer.core.verdict import Verdict, failure
+from quantizer.runtime.isolation.memory import PLACES, SHARED, is_due
+
+
+def in_other_memory(trial: Trial, usual: Verdict, judge: Callable[[Trial], Verdict]) -> Verdict:
+    """Return *usual*, or a failure if the codes in some other memory are wrong. Some of the cases are run there."""
+    if not is_due(trial.codes):
+        return usual
+    for place in PLACES:
+        if (problem := _problem(trial, place, judge)) is not None:
+            return failure(usual.check, f"where operands {place}: {problem}", elements=usual.elements)
+    return usual
+
+
+def _problem(trial: Trial, place: str, judge: Callable[[Trial], Verdict]) -> str | None:
+    """Return what is wrong with the codes in *place*; None if nothing is, or the function refuses such operands."""
+    try:
+        other = trial.elsewhere(place)
+    except UnsupportedError:
+        return None
+    found = judge(other)
+    if found.failing:
+        worst = found.worst
+        at = "" if worst is None else f", {worst.got} at {list(worst.index)}, expected {worst.expected}"
+        return f"{found.failed} wrong codes of {found.elements}{at}; {found.reason or 'outside their interval'}"
+    if found.status == "inconclusive" and place != SHARED and not torch.equal(other.outcome.codes, trial.outcome.codes):
+        return "other codes, and nothing says which are right"
+    return None

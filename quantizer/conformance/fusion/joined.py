@@ -1,0 +1,140 @@
+"""Judges an engine whose models are written operator by operator: one model of a graph against a model for each node.
+
+Both runs are the engine's own, on the codes of the node before, so they agree exactly: a delegate that fuses nodes, or
+reuses their memory, keeps every code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from quantizer.conformance.fusion.cases import Built, GraphCase, build
+from quantizer.conformance.fusion.judging import CHECK, Judged, compared
+from quantizer.conformance.models.graph_nodes import NodeTrial
+from quantizer.core.errors import EngineError, QuantizerError, RefusedError
+from quantizer.core.graph_spec import GraphSpec
+from quantizer.core.verdict import Verdict, failure, inconclusive
+from quantizer.ir.graph import Node
+from quantizer.numerics.pinned import pinned
+from quantizer.numerics.qparams import Parameters
+from quantizer.runtime.engines.external import ExternalEngine
+from quantizer.runtime.engines.frames import Array
+from quantizer.runtime.engines.lowering import Lowered, Wires
+from quantizer.runtime.engines.protocol import Asked, Call
+from quantizer.runtime.integer import integer_graph, with_integers
+from quantizer.runtime.integer_executor import IntegerExecutor
+from quantizer.runtime.onnx.kernels import specs
+
+AXES, LAST = 4, (0, 2, 3, 1)
+ORDERED = frozenset({"axes", "begin", "end", "perm", "repeats", "shape"})
+"""Attributes whose numbers belong to axes, besides an axis and the padding of each."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One node as a model of its own, and what the engine gave for it."""
+
+    node: Node
+    lowered: Lowered
+    raw: tuple[Array, ...]
+    is_last: bool
+    """Whether the operands were handed with the axis of channels last."""
+
+    def codes(self, raw: tuple[Array, ...]) -> Tensor:
+        """Return the codes of a result, in the operator's axis order."""
+        found = np.array(self.lowered.result(raw), order="C").astype(np.int64)
+        return torch.from_numpy(np.moveaxis(found, -1, 1) if self.is_last else found)
+
+
+def judge_joined_graph(spec: GraphSpec, case: GraphCase, platform: str, engine: ExternalEngine) -> list[Judged]:
+    """Return the comparison of one case; inconclusive where the platform or the engine lacks a node of the graph."""
+    try:
+        verdict = _judged(build(spec, case), platform, engine)
+    except RefusedError as err:
+        verdict = inconclusive(CHECK, str(err))
+    except EngineError as err:
+        verdict = failure(CHECK, str(err))
+    return [Judged(f"{engine.name} in one model", verdict)]
+
+
+@pinned()
+def _judged(built: Built, platform: str, engine: ExternalEngine) -> Verdict:
+    try:
+        made = IntegerExecutor(with_integers(integer_graph(built.graph, platform, dict(built.feeds))))
+    except QuantizerError as err:
+        return inconclusive(CHECK, str(err))
+    if made.floats:
+        return inconclusive(CHECK, f"{made.floats[0]!r} computes on real numbers")
+    try:
+        steps, wires = _wired_steps(made, built, engine, last=True)
+    except RefusedError:
+        steps, wires = _wired_steps(made, built, engine, last=False)
+    named = {step.node.outputs[0]: number for number, step in enumerate(steps)}
+    ends = [number for name, number in named.items() if not made.graph.consumers.get(name)]
+    results = engine.joined([step.lowered.job for step in steps], wires, ends)
+    ended = [(steps[number], raw) for number, raw in zip(ends, results, strict=True)]
+    wanted = {step.node.name: step.codes(step.raw) for step, _ in ended}
+    return compared(wanted, {step.node.name: step.codes((raw,)) for step, raw in ended})
+
+
+def _wired_steps(
+    made: IntegerExecutor, built: Built, engine: ExternalEngine, *, last: bool
+) -> tuple[list[Step], Wires]:
+    """Return the nodes, and which feeds are results of earlier ones; RefusedError if their axis orders do not fit.
+
+    last: operators on four axes in any order get the axis of channels last, as the engine's windows have it.
+    """
+    steps = list(_steps(made, built, engine, last=last))
+    return steps, {(number, name): source for number, step in enumerate(steps) for name, source in _wired(step, steps)}
+
+
+def _steps(made: IntegerExecutor, built: Built, engine: ExternalEngine, *, last: bool) -> Iterator[Step]:
+    """Run every node alone on the codes that the engine gave for the nodes before it."""
+    values = made.run(dict(built.feeds))
+    for node in made.graph.order:
+        assert isinstance(node.parameters, Parameters)
+        named = zip(specs()[node.op].inputs, node.inputs, strict=False)
+        trial = NodeTrial(node, made.graph, {key: values[name].long() for key, name in named if name is not None})
+        moved = _channels_last(trial) if last else None
+        lowered = engine.lowered(Asked(*(moved or (trial.call, trial.codes)), node.parameters))
+        raw = engine.alone(lowered.job)
+        step = Step(node, lowered, raw, moved is not None)
+        values[node.outputs[0]] = step.codes(raw)
+        yield step
+
+
+def _channels_last(trial: NodeTrial) -> tuple[Call, dict[str, Tensor]] | None:
+    """Return the case with its second axis last; None if it has other than four axes, or an order of its own."""
+    call, codes = trial.call, trial.codes
+    is_ordered = any(item.spatial for item in call.spec.inputs.values()) or ORDERED & call.attrs.keys()
+    if is_ordered or any(values.dim() != AXES for values in codes.values()):
+        return None
+    attrs: dict[str, Any] = dict(call.attrs)
+    if "axis" in attrs:
+        attrs["axis"] = LAST.index(attrs["axis"] % AXES)
+    if "padding" in attrs:
+        attrs["padding"] = tuple(attrs["padding"][axis + end] for end in (0, AXES) for axis in LAST)
+    return replace(call, attrs=attrs), {name: values.permute(LAST).contiguous() for name, values in codes.items()}
+
+
+def _wired(step: Step, steps: list[Step]) -> Iterator[tuple[str, int]]:
+    """Yield the feeds of a node that are the result of an earlier one, as the engine holds it.
+
+    RefusedError if the engine holds the two in different axis orders: a transposition would stand between them.
+    """
+    made = {other.node.outputs[0]: number for number, other in enumerate(steps)}
+    named = dict(zip(specs()[step.node.op].inputs, step.node.inputs, strict=False))
+    for name, values in step.lowered.job.feeds.items():
+        source = made.get(str(named.get(name)))
+        if source is None:
+            continue
+        raw = steps[source].raw[0]
+        if raw.shape != values.shape or not np.array_equal(raw, values):
+            raise RefusedError(f"{step.node.name!r} reads {name!r} in another axis order than its maker writes")
+        yield name, source

@@ -1,0 +1,59 @@
+"""Graphs as one model of an engine whose models are written operator by operator: LiteRT with and without its delegate."""
+
+from dataclasses import replace
+
+import pytest
+
+from quantizer.cli import main
+from quantizer.conformance.fusion.cases import cases
+from quantizer.conformance.fusion.joined import judge_joined_graph
+from quantizer.core.graph_spec import shipped_graphs
+from quantizer.platforms.litert import engine as litert
+from quantizer.platforms.litert.model import Op
+from quantizer.runtime.engines.catalogue import chosen
+from quantizer.runtime.engines.external import ExternalEngine
+
+pytest.importorskip("ai_edge_litert")
+GRAPHS = shipped_graphs()
+JOINED = ("conv_relu_add", "conv_relu_shared", "mean_centred", "mul_add", "pad_conv", "relu_pool")
+"""Graphs of which LiteRT has each node, with numbers as ONNX's quantizer chooses them."""
+
+
+@pytest.fixture(scope="module")
+def engine():
+    made = ExternalEngine(chosen("litert"))
+    yield made
+    made.close()
+
+
+def verdicts(name, platform, engine, count=2):
+    graph = GRAPHS[name]
+    return [item.verdict for case in cases(graph, count) for item in judge_joined_graph(graph, case, platform, engine)]
+
+
+@pytest.mark.parametrize("platform", ["tflite_builtin", "xnnpack"])
+@pytest.mark.parametrize("name", JOINED)
+def test_one_model_gives_the_codes_of_its_nodes_one_by_one(name, platform, engine):
+    found = verdicts(name, platform, engine)
+    assert not [item.reason for item in found if item.failing]
+    assert any(item.status == "pass" for item in found)
+
+
+def _with_relu(op: Op) -> Op:
+    """Fuse a relu that is none of the graph's."""
+    return replace(op, options={**op.options, "fused_activation_function": 1}) if op.code == "ADD" else op
+
+
+def test_a_wrong_fusion_is_red(engine, monkeypatch):
+    right = litert.joined.model
+    monkeypatch.setattr(litert.joined, "model", lambda ops, *rest: right([_with_relu(op) for op in ops], *rest))
+    assert any(item.failing for item in verdicts("mul_add", "tflite_builtin", engine, 4))
+
+
+def test_a_graph_that_litert_cannot_express_is_inconclusive(engine):
+    assert {item.status for item in verdicts("softmax_scales", "tflite_builtin", engine)} == {"inconclusive"}
+
+
+def test_the_command_judges_the_variant_that_was_named(capsys):
+    assert main(["fusion", "pad_conv", "--engine", "litert:xnnpack", "--cases", "1"]) == 0
+    assert capsys.readouterr().out == "pad_conv on xnnpack: 1 pass\n"
