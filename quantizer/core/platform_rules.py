@@ -66,6 +66,8 @@ def _releases(platform: Platform) -> Iterator[Finding]:
         except PluginError as err:
             yield Finding(("releases", index, "first"), str(err))
             continue
+        if release.quantizer == platform.quantizer:
+            yield Finding(("releases", index, "quantizer"), "is the platform's own. Change it, or remove the entry.")
         if first <= last.get(release.engine, ()):
             text = f"{release.first} does not follow the entry before it. List versions in rising order."
             yield Finding(("releases", index, "first"), text)

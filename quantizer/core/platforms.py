@@ -374,6 +374,11 @@ class Platform(Model):
         return self.model_copy(update={"quantizer": reached[-1].quantizer}) if reached else self
 
     @property
+    def is_later(self) -> bool:
+        """Whether these are the settings of a later release, not those that the file gives first."""
+        return any(self.quantizer == release.quantizer for release in self.releases)
+
+    @property
     def in_graphs(self) -> Platform:
         """The platform as it computes what a graph has in float between its quantizations."""
         if not self.graph_requantize:
