@@ -1,7 +1,8 @@
 """float32 steps of quantized operators that compute in float: a float32 bias; full vectors and the tail of a row.
 
 Every order of operations was measured on torch 2.13 (x86-64 with AVX-512), with at least 20,000 elements for each of
-three kinds of scales: any value, powers of two, and scales that put a sum within 2**-23 of a tie.
+three kinds of scales: any value, powers of two, and scales that put a sum within 2**-23 of a tie. The orders under
+`zero_point: after` were measured on torch 2.14.1 and 2.15.0.
 """
 
 from __future__ import annotations
