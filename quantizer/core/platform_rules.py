@@ -10,6 +10,7 @@ from quantizer.core.errors import PluginError, SpecError
 from quantizer.core.expressions import parse
 from quantizer.core.model_errors import Finding
 from quantizer.core.platforms import SIGNS, Platform, Quantizer, RoundingMode
+from quantizer.core.rooms import engines
 from quantizer.core.version_numbers import parse_version
 from quantizer.core.wording import suggestion
 from quantizer.core.yaml_source import Location
@@ -58,9 +59,12 @@ def check_platform(platform: Platform, stem: str) -> list[Finding]:
 
 
 def _releases(platform: Platform) -> Iterator[Finding]:
-    """Yield findings on releases whose versions are no versions, or do not rise."""
+    """Yield findings on releases of an unknown engine, that change nothing, or whose versions do not rise."""
     last: dict[str, tuple[int, ...]] = {}
     for index, release in enumerate(platform.releases):
+        if release.engine not in engines():
+            text = f"{release.engine!r}: no such engine.{suggestion(release.engine, engines(), 'Known')}"
+            yield Finding(("releases", index, "engine"), text)
         try:
             first = parse_version(release.first)
         except PluginError as err:

@@ -137,6 +137,7 @@ def test_codes_of_another_release_fail_and_its_own_pass(op: str, changes: dict[s
     [
         ([("2.14", QUANTIZER), ("2.14", "quantizer: {nan: lowest}")], "releases.1.first", "rising order"),
         ([("2.14", QUANTIZER), ("2.9", "quantizer: {nan: lowest}")], "releases.1.first", "rising order"),
+        ([("2.14", QUANTIZER)], "releases.0.engine", "no such engine"),
         ([("new", QUANTIZER)], "releases.0.first", "numbers joined by dots"),
         ([("2.14", "quantizer: {}")], "releases.0.quantizer", "is the platform's own"),
         ([("2.14", "quantizer: {rounding: stochastic}")], "releases.0.quantizer.rounding", "deterministic"),
@@ -146,7 +147,8 @@ def test_lint_refuses_entries_that_cannot_hold(
     tmp_path: Path, entries: list[tuple[str, str]], place: str, said: str
 ) -> None:
     (tmp_path / "platforms").mkdir()
-    lines = [f"  - {{engine: chip, first: '{first}', reason: Measured., {keys}}}\n" for first, keys in entries]
+    engine = "chip" if place.endswith("engine") else "torch"
+    lines = [f"  - {{engine: {engine}, first: '{first}', reason: Measured., {keys}}}\n" for first, keys in entries]
     (tmp_path / "platforms" / "chip.yaml").write_text(CHIP + "".join(lines))
     library._load_library.cache_clear()
     found = lint([tmp_path])[0]
