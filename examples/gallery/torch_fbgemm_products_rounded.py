@@ -2,7 +2,7 @@
 
 without AVX2 (ATEN_CPU_CAPABILITY=default) the kernel that takes 64 codes at once rounds products before it adds:
 nothing is fused
-Severity: design. Seen in torch fbgemm 2.13.0.
+Severity: design. Seen in torch fbgemm 2.13.0, 2.14.1, 2.15.0.
 Kernels that show it: on processors with aten.sse4_1, without aten.avx2.
 Case: add(a: [2, 4, 4, 2], b: [2, 4, 4, 2]) channels_first, data ties, found by generated cases of quantizer.
 """

@@ -2,7 +2,7 @@
 
 without VNNI the products of raw codes and weights are added in pairs in int16, which saturates (vpmaddubsw); weights
 of 7 bits (reduce_range) do not saturate
-Severity: wrong. Seen in torch fbgemm 2.13.0.
+Severity: wrong. Seen in torch fbgemm 2.13.0, 2.14.1, 2.15.0.
 Cause: vpmaddubsw adds two products in int16 with saturation.
 Kernels that show it: on processors without fbgemm.avx512_vnni.
 See also https://github.com/pytorch/pytorch/issues/44939

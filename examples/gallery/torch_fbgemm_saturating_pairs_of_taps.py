@@ -3,7 +3,7 @@
 fbgemm's depthwise kernels (3x3 and 5x5 of the same padding, channels a multiple of 8, one or two filters each) add
 the products of raw codes and weights of two neighbouring taps in int16 and saturate: (0, 1), (2, 3), ... of the
 window; up to 248 codes off. Weights of 7 bits (reduce_range) do not saturate.
-Severity: wrong. Seen in torch fbgemm 2.13.0.
+Severity: wrong. Seen in torch fbgemm 2.13.0, 2.14.1, 2.15.0.
 Cause: vpmaddubsw on pairs of neighbouring taps in fbgemm's depthwise kernels.
 See also https://github.com/pytorch/pytorch/issues/42312
 Case: depthwise_conv2d(x: [1, 8, 1, 2], weight: [8, 1, 3, 3]) dilation=[1, 1] padding=[1, 1, 1, 1] stride=[1, 1]

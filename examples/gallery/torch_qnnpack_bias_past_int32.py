@@ -1,6 +1,6 @@
 """a bias whose code is 2**31 and more becomes the smallest one: the conversion to int32 overflows
 
-Severity: wrong. Seen in torch qnnpack 2.13.0.
+Severity: wrong. Seen in torch qnnpack 2.13.0, 2.14.1, 2.15.0.
 Case: conv2d(x: [1, 1, 1, 1], weight: [2, 1, 1, 1], bias: [2]) dilation=[1, 1] groups=1 padding=[0, 1, 0, 0]
 stride=[1, 2] channels_first, data scale_spread, found by generated cases of quantizer.
 """

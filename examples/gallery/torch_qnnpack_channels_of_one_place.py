@@ -3,7 +3,7 @@
 of an image of one place with several channels, each channel's codes go where those of another belong: the kernel
 writes channels last into a result whose channels come first. Without ceil_mode QNNPACK's own kernel runs, which is
 right.
-Severity: wrong. Seen in torch qnnpack 2.13.0.
+Severity: wrong. Seen in torch qnnpack 2.13.0, 2.14.1, 2.15.0.
 Cause: is_contiguous(channels_last) holds for an image of one place, so the channels-last kernel writes into a result
 whose channels come first.
 Case: max_pool2d(x: [1, 2, 1, 1]) ceil_mode=True kernel=[2, 2] padding=[1, 1, 1, 1] stride=[1, 1] channels_first, data

@@ -1,6 +1,6 @@
 """QNNPACK divides by all places of a window, whatever count_include_pad says
 
-Severity: wrong. Seen in torch qnnpack 2.13.0.
+Severity: wrong. Seen in torch qnnpack 2.13.0, 2.14.1, 2.15.0.
 Cause: QNNPACK's average pooling has no count that leaves padding out.
 Case: avg_pool2d(x: [1, 1, 1, 1]) ceil_mode=False count_include_pad=False kernel=[2, 2] padding=[1, 1, 1, 1]
 stride=[1, 1] channels_first, data random, found by generated cases of quantizer.

@@ -1,6 +1,6 @@
 """the axis is counted from the front without being brought into the range: it raises
 
-Severity: wrong. Seen in torch qnnpack 2.13.0.
+Severity: wrong. Seen in torch qnnpack 2.13.0, 2.14.1, 2.15.0.
 Cause: the axis is used as an index before it is wrapped.
 Case: softmax(x: [1, 2]) axis=-2 channels_first, data random, found by generated cases of quantizer.
 """

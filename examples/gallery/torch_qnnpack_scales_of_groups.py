@@ -2,7 +2,7 @@
 
 weights with a scale for each channel: the scales of the first group alone are kept, and those of the others are
 whatever follows in memory; it refuses to run where one is not positive
-Severity: memory. Seen in torch qnnpack 2.13.0.
+Severity: memory. Seen in torch qnnpack 2.13.0, 2.14.1, 2.15.0.
 Case: conv_transpose2d(x: [1, 3, 1, 1], weight: [1, 3, 1, 1]) dilation=[1, 1] groups=3 output_padding=[0, 0]
 padding=[0, 0, 0, 0] stride=[1, 1] channels_first, data one_hot, found by generated cases of quantizer.
 """

@@ -1,7 +1,8 @@
 """torch_x86: average_of_one_channel
 
-of several channels the sum of raw codes times 1 / n is rounded, of one channel the centred sum times 1 / n plus the
-zero point
+global_avg_pool2d: of several channels the sum of raw codes times 1 / n is rounded, of one channel the centred sum
+times 1 / n plus the zero point. From 2.14 on one channel is rounded before its zero point is added, in avg_pool2d,
+too, and several are not.
 Severity: off by one. Seen in torch x86.
 Case: global_avg_pool2d(x: [2, 2, 6, 5]) channels_first tiles=c1, data corners, found by generated cases of quantizer.
 """

@@ -3,7 +3,7 @@
 oneDNN's brg_conv_fwd loses its place in a grouped convolution of one input and several filters a group, where there
 is one column of windows and the stride is larger along the columns: rows after the first are wrong; a tile that is
 one column wide is such an image
-Severity: wrong. Seen in torch x86 2.13.0.
+Severity: wrong. Seen in torch x86 2.13.0, 2.14.1, 2.15.0.
 Kernels that show it: on processors with avx512_vnni, with onednn.avx512f.
 Case: conv2d(x: [1, 8, 3, 4], weight: [128, 1, 2, 2]) dilation=[1, 1] groups=8 padding=[0, 0, 0, 0] stride=[1, 2]
 channels_first tiles=ow1, data random, found by generated cases of quantizer.

@@ -2,7 +2,7 @@
 
 without VNNI torch hands these to fbgemm: the zero point is added after the rounding, and pairs of products saturate;
 platform torch_fbgemm describes them
-Severity: design. Seen in torch x86 2.13.0.
+Severity: design. Seen in torch x86 2.13.0, 2.14.1, 2.15.0.
 Kernels that show it: on processors without avx512_vnni.
 Case: conv2d(x: [1, 1, 1, 1], weight: [19, 1, 1, 1], bias: [19]) dilation=[1, 1] groups=1 padding=[0, 0, 0, 0]
 stride=[1, 1] channels_first, data ties, found by generated cases of quantizer.

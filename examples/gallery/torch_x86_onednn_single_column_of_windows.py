@@ -2,7 +2,7 @@
 
 oneDNN loses its place where several filters see each of four channels or more, there is one column of windows, and
 the stride is larger along the columns: rows after the first are wrong
-Severity: wrong. Seen in torch x86 2.13.0.
+Severity: wrong. Seen in torch x86 2.13.0, 2.14.1, 2.15.0.
 Kernels that show it: on processors with avx512_vnni, with onednn.avx512f.
 Case: depthwise_conv2d(x: [3, 7, 1, 2], weight: [14, 1, 1, 3]) dilation=[1, 1] padding=[0, 1, 1, 1] stride=[1, 3]
 channels_first, data random, found by generated cases of quantizer.

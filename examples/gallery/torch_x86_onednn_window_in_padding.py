@@ -1,7 +1,7 @@
 """torch_x86: onednn_window_in_padding
 
 oneDNN's brgemm kernels read what they should not where windows lie wholly in the padding: wrong codes, or SIGSEGV
-Severity: memory. Seen in torch x86 2.13.0.
+Severity: memory. Seen in torch x86 2.13.0, 2.14.1.
 Cause: brgemm convolutions with blocks of windows that lie in the padding wholly.
 Kernels that show it: on processors with avx512_vnni, with onednn.avx512f.
 See also https://github.com/uxlfoundation/oneDNN/issues/5942

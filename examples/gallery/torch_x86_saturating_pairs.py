@@ -2,7 +2,7 @@
 
 torch hands convolutions to oneDNN because the processor has VNNI; held to fewer instructions (ONEDNN_MAX_CPU_ISA),
 oneDNN adds the products of raw codes and weights in pairs in int16, which saturates (vpmaddubsw)
-Severity: wrong. Seen in torch x86 2.13.0.
+Severity: wrong. Seen in torch x86 2.13.0, 2.14.1, 2.15.0.
 Cause: vpmaddubsw adds two products in int16 with saturation.
 Kernels that show it: on processors with avx512_vnni, without onednn.avx512_vnni.
 See also https://github.com/uxlfoundation/oneDNN/issues/476

@@ -3,7 +3,7 @@
 fbgemm multiplies matrices, and convolves where the output is padded; held to fewer instructions
 (FBGEMM_ENABLE_INSTRUCTIONS), it adds the products of raw codes and weights in pairs in int16, which saturates
 (vpmaddubsw)
-Severity: wrong. Seen in torch x86 2.13.0.
+Severity: wrong. Seen in torch x86 2.13.0, 2.14.1, 2.15.0.
 Cause: vpmaddubsw adds two products in int16 with saturation.
 Kernels that show it: on processors with avx512_vnni, without fbgemm.avx512_vnni.
 See also https://github.com/pytorch/pytorch/issues/44939

@@ -2,7 +2,7 @@
 
 oneDNN reads the weights of a group as if it had as many inputs as outputs: element (o, i) is that of the matrix
 written transposed under the other's shape. Right where both are equal or one is 1.
-Severity: wrong. Seen in torch x86 2.13.0.
+Severity: wrong. Seen in torch x86 2.13.0, 2.14.1, 2.15.0.
 Kernels that show it: on processors with avx512_vnni.
 Case: conv_transpose2d(x: [1, 2, 1, 1], weight: [3, 2, 1, 1]) dilation=[1, 1] groups=1 output_padding=[0, 0]
 padding=[0, 0, 0, 0] stride=[1, 1] channels_first, data random, found by generated cases of quantizer.

@@ -6,10 +6,12 @@ from collections.abc import Iterator
 
 from quantizer.core.defects import check_defects, check_graph_defects
 from quantizer.core.dtypes import DTYPES
-from quantizer.core.errors import SpecError
+from quantizer.core.errors import PluginError, SpecError
 from quantizer.core.expressions import parse
 from quantizer.core.model_errors import Finding
-from quantizer.core.platforms import SIGNS, Platform, RoundingMode
+from quantizer.core.platforms import SIGNS, Platform, Quantizer, RoundingMode
+from quantizer.core.rooms import engines
+from quantizer.core.version_numbers import parse_version
 from quantizer.core.wording import suggestion
 from quantizer.core.yaml_source import Location
 
@@ -50,9 +52,30 @@ def check_platform(platform: Platform, stem: str) -> list[Finding]:
     for key, expression in platform.significant_bits.items():
         for name in sorted(expression.names - {"activation_bits"}):
             findings.append(Finding(("significant_bits", key), f"name {name!r} is not activation_bits."))
+    findings += _releases(platform)
     findings += check_defects(platform.defects, "defects")
     taken = [defect.id for defect in platform.defects]
     return [*findings, *check_graph_defects(platform.graph_defects, taken)]
+
+
+def _releases(platform: Platform) -> Iterator[Finding]:
+    """Yield findings on releases of an unknown engine, that change nothing, or whose versions do not rise."""
+    last: dict[str, tuple[int, ...]] = {}
+    for index, release in enumerate(platform.releases):
+        if release.engine not in engines():
+            text = f"{release.engine!r}: no such engine.{suggestion(release.engine, engines(), 'Known')}"
+            yield Finding(("releases", index, "engine"), text)
+        try:
+            first = parse_version(release.first)
+        except PluginError as err:
+            yield Finding(("releases", index, "first"), str(err))
+            continue
+        if release.quantizer == platform.quantizer:
+            yield Finding(("releases", index, "quantizer"), "is the platform's own. Change it, or remove the entry.")
+        if first <= last.get(release.engine, ()):
+            text = f"{release.first} does not follow the entry before it. List versions in rising order."
+            yield Finding(("releases", index, "first"), text)
+        last[release.engine] = first
 
 
 def _first_rounding(platform: Platform) -> Iterator[Finding]:
@@ -73,11 +96,15 @@ def _empty_ranges(platform: Platform) -> Iterator[Finding]:
 
 def _random_roundings(platform: Platform) -> Iterator[Finding]:
     """Yield findings on stochastic rounding, which platforms cannot have: repeated and tiled runs give equal codes."""
-    quantizers = {"quantizer": platform.quantizer, "kernel_quantizer": platform.kernel_quantizer}
+    quantizers: dict[Location, Quantizer | None] = {
+        ("quantizer",): platform.quantizer,
+        ("kernel_quantizer",): platform.kernel_quantizer,
+        **{("releases", index, "quantizer"): release.quantizer for index, release in enumerate(platform.releases)},
+    }
     modes: dict[Location, RoundingMode] = {("rounding",): platform.rounding}
     if platform.first_rounding is not None:
         modes["first_rounding", "rounding"] = platform.first_rounding.rounding
-    modes |= {(key, "rounding"): part.rounding for key, part in quantizers.items() if part is not None}
+    modes |= {(*place, "rounding"): part.rounding for place, part in quantizers.items() if part is not None}
     for place, mode in modes.items():
         if mode == "stochastic":
             text = (

@@ -14,6 +14,7 @@ from quantizer.core.model_errors import IDENTIFIER
 from quantizer.core.spec_values import Activation, Expr, Identifier
 from quantizer.core.stages import Stage
 from quantizer.core.variants import RatioArithmetic, Variant
+from quantizer.core.version_numbers import release_of
 
 RoundingMode = rounding_modes.RoundingMode
 
@@ -247,6 +248,23 @@ class Enclosing(Model):
     """Format of each operand, product, sum and quotient; each rounds once."""
 
 
+class Release(Model):
+    """Settings that changed in a release of the system, while the platform kept its name.
+
+    A run of the real engine is judged by those of its version. Everything else is judged by the platform's own
+    settings, which are those of the oldest supported version.
+    """
+
+    engine: str
+    """The engine whose versions count, without a variant."""
+    first: str
+    """The first version that has these settings. They hold until the next entry."""
+    reason: str
+    """What changed, and how it is known."""
+    quantizer: Quantizer
+    """It replaces the platform's `quantizer`."""
+
+
 class Platform(Model):
     """The arithmetic and the parameter rules of one system."""
 
@@ -345,6 +363,8 @@ class Platform(Model):
     """Operator -> its roundings on this system by name, the output's last. They replace the stages of the spec."""
     index_dtype: str = "int64"
     """Number format of index outputs."""
+    releases: list[Release] = []
+    """Settings of later versions of the system, oldest first."""
     enclosing: Enclosing | None = None
     """If present, outputs lie in intervals, and runs of other shapes need not agree bit for bit. Such a platform is
     judged where a run names it, or names an engine that no platform describes."""
@@ -363,6 +383,16 @@ class Platform(Model):
     def runtime_quantizer(self) -> Quantizer:
         """How a real value becomes a code while a graph runs: the kernel's way, or the platform's only way."""
         return self.kernel_quantizer or self.quantizer
+
+    def at_release(self, engine: str, version: str) -> Platform:
+        """Return the platform as *version* of *engine* computes it; an empty version is the platform's own."""
+        reached = [r for r in self.releases if r.engine == engine and release_of(r.first) <= release_of(version)]
+        return self.model_copy(update={"quantizer": reached[-1].quantizer}) if reached else self
+
+    @property
+    def is_later(self) -> bool:
+        """Whether these are the settings of a later release, not those that the file gives first."""
+        return any(self.quantizer == release.quantizer for release in self.releases)
 
     @property
     def in_graphs(self) -> Platform:

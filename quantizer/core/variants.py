@@ -67,4 +67,8 @@ n); of one channel as f32_mean_zpin. f32_mean_inverse: sum * (s / (s n)), z adde
 rounded half up (softmax). quotient_first: the integer quotient of exponential and sum, rounded half up, then multiplier
 and shift (softmax; under multiplier_shift the multiplier is divided by the sum first). aligned_half_away: two ratios as
 integers of 22 bits under one shift, rounded half away; else as f32_add_in_lanes.
+
+Where these say that z_y is added before rounding, or in one rounding with the product, the kernel ends as the
+platform's `quantizer` does: with `zero_point: after` it rounds the product alone and then adds z_y. That holds for
+f32_products, f32_add_in_lanes, f32_dequantized_fused, aligned_half_away, and means of one channel (f32_mean_zpin).
 """

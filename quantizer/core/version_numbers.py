@@ -1,4 +1,4 @@
-"""Version numbers of registered functions."""
+"""Version numbers of registered functions and of real systems."""
 
 from __future__ import annotations
 
@@ -17,3 +17,12 @@ def parse_version(text: str) -> tuple[int, ...]:
     while len(parts) > 1 and parts[-1] == 0:
         parts = parts[:-1]
     return parts
+
+
+def release_of(text: str) -> tuple[int, ...]:
+    """Return the numbers with which a system's version begins: 2.16 of 2.16.0.dev20270101; () if it begins with none.
+
+    A development version counts as the release that it leads to.
+    """
+    found = _VERSION.match(text)
+    return parse_version(found[0]) if found else ()

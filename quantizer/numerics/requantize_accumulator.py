@@ -114,7 +114,7 @@ def requantize_mean(sums: Tensor, counts: Tensor | int, parameters: Parameters) 
     rescale, out, mode = _rescale(parameters), parameters.outputs["y"], parameters.platform.rounding
     counts = torch.as_tensor(counts, dtype=torch.int64).expand(sums.shape)
     if rescale.variant in float32_stages.MEANS:
-        return float32_stages.requantize_float32_mean(sums, counts, rescale, out)
+        return float32_stages.requantize_float32_mean(sums, counts, rescale, out, parameters.platform)
     match rescale.variant:
         case "exact":
             (factor,) = rescale.factors.values()

@@ -14,6 +14,7 @@ from quantizer.conformance.agreement.table import Pairing, document
 from quantizer.conformance.defects.document import levels_of
 from quantizer.conformance.judging.judge import is_overruled, judge
 from quantizer.conformance.setup.options import Options
+from quantizer.conformance.setup.releases import at_release
 from quantizer.conformance.setup.session import open_session
 from quantizer.conformance.stored.cases import read_replay, target_of
 from quantizer.conformance.trials.trial import Trial
@@ -32,7 +33,7 @@ from quantizer.runtime.engines.pins import held_to, instruction_sets, running_va
 from quantizer.runtime.engines.process import Worker
 
 load_built_ins()
-LIBRARY = load_library()
+LIBRARY = at_release(load_library(), Chosen("torch"))
 CASES = Path(__file__).parents[2] / "quantizer/platforms/torch/cases"
 XEON = tuple(dict.fromkeys(name for needed in levels.LEVELS.values() for name in needed))
 EPYC = (*levels.LEVELS["avx512_vnni"], "avx512_bf16")

@@ -21,6 +21,7 @@ from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.hashing import integers, uniform
 from quantizer.conformance.generation.ranges import range_of
 from quantizer.conformance.judging.judge import known_defect
+from quantizer.conformance.setup.releases import at_release
 from quantizer.conformance.target import Target
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.dtypes import dtype
@@ -36,7 +37,7 @@ from quantizer.runtime.engines.frames import Job
 from quantizer.runtime.engines.process import Worker
 
 load_built_ins()
-LIBRARY = load_library()
+LIBRARY = at_release(load_library(), Chosen("torch"))
 PLATFORMS = ("torch_x86", "torch_fbgemm", "torch_qnnpack")
 ENGINE = ExternalEngine(Chosen("torch"))
 POPULATIONS = ("powers", "any", "near")
@@ -54,6 +55,10 @@ CASES: dict[str, tuple[dict[str, tuple[int, ...]], dict[str, Any]]] = {
     "softmax": ({"x": (7, 150)}, {"axis": 1}),
     "concat": ({"a": (3, 40), "b": (3, 31), "c": (3, 65)}, {"axis": 1}),
     "avg_pool2d": ({"x": (2, 65, 9, 8)}, {**PADS, "kernel": (5, 6), "stride": (1, 1), "count_include_pad": True}),
+    "avg_pool2d of one channel": (
+        {"x": (9, 1, 4, 7)},
+        {**PADS, "kernel": (2, 3), "stride": (1, 2), "count_include_pad": True},
+    ),
     "max_pool2d": ({"x": (2, 33, 9, 8)}, {**PADS, "kernel": (5, 6), "stride": (2, 1)}),
     "global_avg_pool2d": ({"x": (2, 65, 5, 6)}, {}),
     "global_avg_pool2d of one channel": ({"x": (9, 1, 2, 7)}, {}),

@@ -56,9 +56,29 @@ def numbers(trial: Trial) -> tuple[F32, F32]:
     return F32(1) / F32(float(trial.output.scale)), F32(int(trial.output.zero_point))
 
 
+def adds_after(trial: Trial) -> bool:
+    """Return whether kernels of one element add the zero point after rounding, as the platform's quantizer does."""
+    return trial.target.platform.quantizer.zero_point == "after"
+
+
+def ended(trial: Trial, steps: Array) -> tuple[Array, Array]:
+    """Return codes of float32 output steps of a kernel of one element, and what is rounded to them less z_y."""
+    zero = F32(int(trial.output.zero_point))
+    if adds_after(trial):
+        return np.rint(steps) + zero, steps.astype(np.float64)
+    held = steps + zero
+    return np.rint(held), held.astype(np.float64) - float(zero)
+
+
 def quantized(trial: Trial, values: Array, made_of: str) -> Verdict:
-    """Judge codes of float32 values: times 1 / s_y plus z_y, rounded once to float32, then to a code."""
+    """Judge codes of float32 values: times 1 / s_y plus z_y, rounded once to float32, then to a code.
+
+    Where the platform adds z_y after rounding, the product alone is rounded, to float32 and to a code.
+    """
     inverse, zero = numbers(trial)
+    if adds_after(trial):
+        steps = values.astype(F32) * inverse
+        return one_code(trial, np.rint(steps) + zero, steps.astype(np.float64), f"{made_of}, z_y after rounding")
     held = fused(values, np.asarray(inverse), np.asarray(zero))
     return one_code(trial, np.rint(held), held.astype(np.float64) - float(zero), made_of)
 
@@ -81,7 +101,7 @@ def bounded(trial: Trial, real: Array, magnitude: Array, operations: int) -> Ver
         qmin=output.qmin,
         qmax=output.qmax,
         rounding="half_even",
-        zero_point_first=True,
+        zero_point_first=not adds_after(trial),
     )
     return judge_codes(
         CHECK,

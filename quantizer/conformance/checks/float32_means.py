@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from quantizer.conformance.checks.float32_codes import CHECK, F32, Array, bounded, one_code, quantized, short
+from quantizer.conformance.checks.float32_codes import CHECK, F32, Array, bounded, ended, one_code, quantized, short
 from quantizer.conformance.checks.window_sums import mean_sums
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.verdict import Verdict, inconclusive
@@ -41,6 +41,8 @@ def replayed_mean(trial: Trial, rescale: Rescale) -> Verdict:
         value = sums.astype(F32) * (scale32 / (scale32 * n))
         return one_code(trial, np.rint(value) + zero, value.astype(np.float64), "half_even of the sum times s / (s n)")
     held = sums.astype(F32) / n if variant == "f32_mean_divided" else sums.astype(F32) * (F32(1) / n)
+    if variant == "f32_mean_zpin" and trial.output_shape[1:2] == (1,):
+        return one_code(trial, *ended(trial, held), "half_even of the mean of one channel")
     value = held + F32(zero)
     return one_code(trial, np.rint(value), value.astype(np.float64) - zero, "half_even of the mean plus the zero point")
 

@@ -17,6 +17,7 @@ from quantizer.conformance.checks.float32_codes import (
     UNIT,
     Array,
     bounded,
+    ended,
     fused,
     numbers,
     one_code,
@@ -174,10 +175,10 @@ def _lanes(trial: Trial, rescale: Rescale) -> Verdict:
     first, second = held
     vector = (first + second) * inverse
     a, b = plain.values()
-    rest = (a + b) * inverse + zero
+    rest, real_rest = ended(trial, (a + b) * inverse)
     within = in_vectors(list(shapes.values()), trial.target.platform.vector_lanes)
-    rounded = np.where(within, np.rint(vector) + zero, np.rint(rest))
-    real = np.where(within, vector, rest.astype(np.float64) - float(zero))
+    rounded = np.where(within, np.rint(vector) + zero, rest)
+    real = np.where(within, vector, real_rest)
     return one_code(trial, rounded, real, "half_even of the dequantized sum, as the element's place has it")
 
 

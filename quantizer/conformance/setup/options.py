@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 
 from quantizer.conformance.setup.readings import with_readings
+from quantizer.conformance.setup.releases import at_release
 from quantizer.conformance.setup.xfails import with_xfails
 from quantizer.core.errors import UnsupportedError
 from quantizer.core.files import exists, is_file, is_folder, resolved
@@ -112,7 +113,7 @@ class Options:
 
         UnsupportedError for a platform or scheme that no file declares; SpecError for a file that cannot be read.
         """
-        library = with_readings(load_library((*self.specs, *extra)), self.readings)
+        library = at_release(with_readings(load_library((*self.specs, *extra)), self.readings), self.real)
         enclosing = [name for name, platform in library.platforms.items() if platform.enclosing is not None]
         if self.real is None and (unasked := set(enclosing).difference(self.platforms)):
             library = library.without(unasked)

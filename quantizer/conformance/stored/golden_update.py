@@ -64,11 +64,16 @@ def update_goldens(
 ) -> list[str]:
     """Write the goldens of *targets* again, all or none. Goldens of other targets are kept if they still apply.
 
+    CaseError for an engine of a later release of a platform's system.
+
     Each is written where goldens of its platform belong. Returns one line for each changed golden, and how many are new
     or unused.
     """
     known = {target.id for target in everything}
     chosen = {t.id: t for t in targets if engine.supports(t.spec, t.scheme, t.platform) is None}
+    if later := [t.id for t in chosen.values() if t.platform.is_later]:
+        text = "goldens hold codes of the settings that the platform's file gives first. Use an engine of that release."
+        raise CaseError(f"{later[0]}: the engine is of a later release: {text}")
     made: dict[Path, list[Golden]] = {path: [] for path in stores.goldens()}
     said: list[str] = []
 

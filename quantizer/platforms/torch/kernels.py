@@ -50,7 +50,7 @@ def matmul(a: Tensor, b: Tensor, *, parameters: Parameters) -> Tensor:
     )
     with pinned():
         product = torch.matmul(left, right)
-    return to_codes(product, parameters.outputs["y"])
+    return to_codes(product, parameters.outputs["y"], parameters.platform)
 
 
 @operator("reduce_mean", kind="quantized", platform=PLATFORMS)
@@ -62,7 +62,7 @@ def reduce_mean(x: Tensor, *, parameters: Parameters, axes: tuple[int, ...], kee
     params, last = parameters.inputs["x"], x.dim() - len(axes)
     if sorted(axes) != [*range(last, x.dim())]:
         values = (x.contiguous() - params.zero_point).float() * params.scale.float()  # as in matmul
-        return to_codes(values.mean(dim=axes, keepdim=keepdims), parameters.outputs["y"])
+        return to_codes(values.mean(dim=axes, keepdim=keepdims), parameters.outputs["y"], parameters.platform)
     if "torch_qnnpack" not in parameters.platform.places or x.dim() != 4 or last != 2:
         assert parameters.rescale is not None
         parameters = replace(parameters, rescale=replace(parameters.rescale, variant="f32_mean_divided"))
@@ -80,7 +80,7 @@ def softmax(x: Tensor, *, parameters: Parameters, axis: int) -> Staged:
     """Divide float32 exponentials of dequantized codes by their sum, as torch does on float32, then quantize."""
     params = parameters.inputs["x"]
     values = lanes.softmax((x - params.zero_point).float() * params.scale.float(), axis)
-    return Staged(to_codes(values, parameters.outputs["y"]), {})
+    return Staged(to_codes(values, parameters.outputs["y"], parameters.platform), {})
 
 
 @operator("softmax", kind="quantized", platform="torch_qnnpack")

@@ -7,7 +7,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from quantizer.numerics.float32_stages import dequantized_fused, in_vectors, inverse
+from quantizer.core.platforms import Platform
+from quantizer.numerics.float32_stages import dequantized_fused, in_vectors, inverse, rounded_alone
 from quantizer.numerics.fused import multiply_add
 from quantizer.numerics.parameters import Request, default_parameters
 from quantizer.numerics.qparams import Parameters, QParams, Table
@@ -39,7 +40,7 @@ def lane_tables(request: Request, f: Function) -> Parameters:
     scale, one_over = x.scale.float(), inverse(y.scale)
     vector = (f(dequantized_fused(codes, scale, x.zero_point)) * one_over).round() + y.zero_point
     plain = (codes - x.zero_point).float() * scale
-    rest = (f(plain) * one_over + y.zero_point.float()).round()
+    rest = rounded_alone(f(plain) * one_over, y, request.platform)
     return _with_tables(parameters, x, y, vector, rest)
 
 
@@ -56,7 +57,7 @@ def logistic_tables(request: Request) -> Parameters:
     one_over, zero = inverse(y.scale), y.zero_point
     vector = (1.0 / (1.0 + vector_exponential(negated)) * one_over).round() + zero
     nearest = torch.exp(negated.double()).float().double()
-    rest = ((1.0 / (1.0 + nearest)).float() * one_over + zero.float()).round()
+    rest = rounded_alone((1.0 / (1.0 + nearest)).float() * one_over, y, request.platform)
     return _with_tables(parameters, x, y, vector, rest)
 
 
@@ -93,7 +94,7 @@ def looked_up(x: Tensor, parameters: Parameters) -> Tensor:
     return torch.where(within, vector.entries[place], rest.entries[place])
 
 
-def code_of_bound(value: float, params: QParams) -> int:
+def code_of_bound(value: float, params: QParams, platform: Platform) -> int:
     """Return the code of one float32 number by the scalar quantizer: the product, the zero point, round to even."""
-    real = torch.tensor(value, dtype=torch.float32) * inverse(params.scale) + params.zero_point.float()
-    return int(real.round().double().clamp(params.qmin, params.qmax))
+    steps = torch.tensor(value, dtype=torch.float32) * inverse(params.scale)
+    return int(rounded_alone(steps, params, platform).double().clamp(params.qmin, params.qmax))

@@ -28,7 +28,7 @@ def clip(request: Request) -> Parameters:
     parameters = default_parameters(request)
     x = parameters.inputs["x"]
     bounds = (request.attrs["low"], request.attrs["high"])
-    low, high = (lane_tables.code_of_bound(float(cast("float", bound)), x) for bound in bounds)
+    low, high = (lane_tables.code_of_bound(float(cast("float", bound)), x, request.platform) for bound in bounds)
     entries = torch.arange(x.qmin, x.qmax + 1).clamp(low, high)
     return replace(parameters, tables={"lut": Table(entries, x.qmin, 1, float(x.scale), x.dtype.bits)})
 
