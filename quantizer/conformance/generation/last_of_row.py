@@ -33,7 +33,7 @@ SELECTIONS = ("index", "movement")
 
 
 def last_of_row(target: Target) -> list[Case]:
-    """Return a case of a target whose operator depends on an element of a row: maxima, minima, their places, softmax."""
+    """Return a case of a target whose operator selects an element of a row, or its place, or has softmax over it."""
     spec = target.spec
     values = [name for name in spec.activations if spec.inputs[name].kind == "value"]
     if spec.error_model.kind not in (*SELECTIONS, "softmax") or list(spec.inputs) != values or not is_ours(spec):
