@@ -100,7 +100,9 @@ def test_an_example_past_all_blocks_stands_for_the_case(session) -> None:
         assert not any(past_blocks(target) for target in _targets(session, op))
 
 
-@pytest.mark.parametrize("op", ["argmax", "argmin", "max_pool2d", "global_max_pool2d", "reduce_max", "reduce_min", "softmax", "log_softmax"])
+@pytest.mark.parametrize(
+    "op", ["argmax", "argmin", "max_pool2d", "global_max_pool2d", "reduce_max", "reduce_min", "softmax", "log_softmax"]
+)
 def test_the_last_element_of_a_long_row_decides(session, op: str) -> None:
     """A function that leaves it out is wrong on the data of the case."""
     for target in _targets(session, op):

@@ -62,7 +62,7 @@ def _candidates(target: Target) -> Iterator[tuple[Case, float]]:
                 yield case, sign
 
 
-def _spans(target: Target, row: int) -> list[tuple[float, Range]]:
+def _spans(target: Target, row: float) -> list[tuple[float, Range]]:
     """Return a range for each sign of the element that decides; of a softmax one that gives it half of the sum.
 
     There a code of the input moves the result the most.
@@ -77,7 +77,9 @@ def row_of(target: Target, case: Case) -> int:
     """Return how many elements an element of the output is selected from, or shares a sum with."""
     spec, (shape,) = target.spec, case.shapes.values()
     if spec.error_model.kind == "softmax":
-        return shape[int(spec.error_model.axis(variables(spec, case.shapes, case.attrs))) % len(shape)]
+        axis = spec.error_model.axis
+        assert axis is not None, "a softmax has an axis"
+        return shape[int(axis(variables(spec, case.shapes, case.attrs))) % len(shape)]
     kernel = case.attrs.get("kernel")
     if isinstance(kernel, tuple):
         return math.prod(kernel)
