@@ -233,6 +233,17 @@ def test_a_version_that_is_not_installed_names_the_command(monkeypatch, tmp_path
     )
 
 
+def test_each_installed_version_is_listed(monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("QUANTIZER_ENGINES", str(tmp_path))
+    for release in ("1.30.0", "1.31.0"):
+        (tmp_path / f"onnxruntime@{release}" / "bin").mkdir(parents=True)
+        (tmp_path / f"onnxruntime@{release}" / "bin" / "python").touch()
+    (tmp_path / "onnxruntime@1.31.0" / "complete").touch()
+    assert main(["engine", "list"]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("onnxruntime@")]
+    assert lines == [["onnxruntime@1.31.0", "1.31.0", "ort"]]
+
+
 def test_the_server_is_one_file_of_the_standard_library():
     text = SERVE.read_text()
     assert "quantizer." not in text.replace("quantizer's", "")
