@@ -97,15 +97,18 @@ def run(args: argparse.Namespace) -> int:
 def _list() -> int:
     from quantizer.core.rooms import engines
     from quantizer.runtime.engines.catalogue import Chosen
+    from quantizer.runtime.engines.environments import releases
 
     rows = [
         {
-            "engine": Chosen(name).identity(platform),
-            "version": Chosen(name).version or "not installed",
+            "engine": f"{chosen.identity(platform)}{f'@{release}' if release else ''}",
+            "version": chosen.version or "not installed",
             "platform": platform,
         }
         for name, entry in engines().items()
         for platform in entry.variant_of_platform
+        for release in ("", *releases(name))
+        for chosen in (Chosen(name, release=release),)
     ]
     sys.stdout.write(tabulate(rows, headers="keys", disable_numparse=True) + os.linesep)
     return AGREE

@@ -291,9 +291,12 @@ DrawnSet = Literal[
     "random",
 ]
 DATA_SETS: tuple[DrawnSet, ...] = get_args(DrawnSet)
-DataSet = Literal[DrawnSet, "every_code", "infinities", "uneven_channels", "outliers", "cancelling", "patterns"]
+DataSet = Literal[
+    DrawnSet, "every_code", "infinities", "uneven_channels", "outliers", "cancelling", "returning", "patterns"
+]
 """Data sets that fill tensors; every_code (each code in turn), infinities (among real numbers), uneven_channels and
-outliers (of weights), cancelling (large parts of a small sum) and patterns (rows, orders, signs) are for examples."""
+outliers (of weights), cancelling and returning (large parts of a small sum) and patterns (rows, orders, signs) are for
+examples."""
 
 
 class Example(Model):

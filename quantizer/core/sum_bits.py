@@ -10,6 +10,9 @@ SUM_BITS = 12
 """Bits that a sum needs beyond one of its products: room for 4,096 terms, or for 4,096 terms of half the size and a
 bias."""
 
+LONGEST = 40_000
+"""Terms of the longest sum of a case: as many as leave 30 bits, if codes have 8."""
+
 
 def accumulator_bits(platform: Platform, scheme: Scheme) -> int:
     """Return the bits of the accumulator that the platform declares under *scheme*."""
@@ -28,8 +31,16 @@ def bits_of_sum(platform: Platform, spec: Spec, scheme: Scheme) -> int:
     return max(centred + weight + SUM_BITS, own.bias_bits if biased else 0)
 
 
+def leaving_terms(platform: Platform, scheme: Scheme) -> int:
+    """Return the terms of largest codes that leave the accumulator, if the zero point is in the middle of its codes."""
+    own, weight = scheme.activation.bits, scheme.weight
+    largest = ((1 << (own - 1)) - 1) * ((1 << ((own if weight is None else weight.bits) - 1)) - 1)
+    return -(-(1 << (accumulator_bits(platform, scheme) - 1)) // max(largest, 1)) + 1
+
+
 def is_narrow(platform: Platform, spec: Spec, scheme: Scheme) -> bool:
-    """Return whether a sum of 4,096 products leaves the accumulator, and the platform says what it then holds."""
+    """Return whether sums of 4,096 products, or of a case, leave an accumulator that the platform wraps or cuts."""
     if spec.error_model.kind != "bilinear" or platform.accumulator.overflow not in ("wrap", "saturate"):
         return False
-    return accumulator_bits(platform, scheme) < bits_of_sum(platform, spec, scheme)
+    needed = bits_of_sum(platform, spec, scheme)
+    return accumulator_bits(platform, scheme) < needed or leaving_terms(platform, scheme) <= LONGEST

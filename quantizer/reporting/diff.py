@@ -125,11 +125,13 @@ class Diff:
     gained: tuple[CoverageChange, ...] = ()
     added: tuple[ItemAppearance, ...] = ()
     removed: tuple[ItemAppearance, ...] = ()
+    engines: tuple[tuple[str, str], ...] = ()
+    """Engines of items in both, before and now, with versions, where they differ. It is not a change by itself."""
 
     @property
     def is_empty(self) -> bool:
         """Return whether nothing changed. An item that fails in both runs is not a change."""
-        counts = ("base_items", "run_items", "still_failing")
+        counts = ("base_items", "run_items", "still_failing", "engines")
         return not any(getattr(self, field.name) for field in fields(self) if field.name not in counts)
 
 
@@ -167,6 +169,7 @@ def compare(base: Iterable[Record], run: Iterable[Record], *, filtered: bool = F
         gained=tuple(gained),
         added=tuple(_appearance(after[item]) for item in sorted(after.keys() - before.keys())),
         removed=() if filtered else tuple(_appearance(before[item]) for item in sorted(before.keys() - after.keys())),
+        engines=tuple(sorted({(old.engine, new.engine) for old, new in both if old.engine != new.engine})),
     )
 
 

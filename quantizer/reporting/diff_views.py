@@ -81,7 +81,7 @@ def _finite(value: Any) -> Any:
 
 
 def diff_headline(diff: Diff) -> list[str]:
-    """Return the changes as one sentence of counts."""
+    """Return the changes as one sentence of counts, and the engines if they differ."""
     counts = [
         (len(diff.new_failures), "new failure", "new failures"),
         (len(diff.fixed), "fixed", "fixed"),
@@ -97,7 +97,8 @@ def diff_headline(diff: Diff) -> list[str]:
     if diff.is_empty:
         words.insert(0, "no change")
     items = f"{counted(diff.base_items, 'item')} before, {diff.run_items:,} now"
-    return [f"{items}: {', '.join(words)}."]
+    engines = [f"{old} before, {new} now." for old, new in diff.engines]
+    return [f"{items}: {', '.join(words)}.", *engines]
 
 
 _ITEM = Column("item", cut="middle", code=True)

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import os
 import shlex
 import sys
 from pathlib import Path
@@ -231,6 +232,18 @@ def test_a_version_that_is_not_installed_names_the_command(monkeypatch, tmp_path
     assert Chosen("openvino", release="2026.3").missing == (
         "engine openvino: openvino@2026.3 not installed; quantizer engine install openvino@2026.3"
     )
+
+
+def test_each_installed_version_is_listed(monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("QUANTIZER_ENGINES", str(tmp_path))
+    for release in ("1.30.0", "1.31.0"):
+        python = tmp_path / f"onnxruntime@{release}" / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+        python.parent.mkdir(parents=True)
+        python.touch()
+    (tmp_path / "onnxruntime@1.31.0" / "complete").touch()
+    assert main(["engine", "list"]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("onnxruntime@")]
+    assert lines == [["onnxruntime@1.31.0", "1.31.0", "ort"]]
 
 
 def test_the_server_is_one_file_of_the_standard_library():

@@ -18,6 +18,7 @@ from quantizer.conformance.setup.options import Options
 from quantizer.conformance.setup.session import open_session
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.shapes import infer_shapes
+from quantizer.runtime.engines.builtin import BuiltinEngine
 
 ROOT = Path(__file__).parents[2]
 MATRICES, IMAGES = ("fully_connected",), ("conv1d", "conv3d", "conv_transpose2d", "depthwise_conv2d")
@@ -99,7 +100,9 @@ def test_an_example_past_all_blocks_stands_for_the_case(session) -> None:
         assert not any(past_blocks(target) for target in _targets(session, op))
 
 
-@pytest.mark.parametrize("op", ["argmax", "argmin", "max_pool2d", "global_max_pool2d", "reduce_max", "reduce_min"])
+@pytest.mark.parametrize(
+    "op", ["argmax", "argmin", "max_pool2d", "global_max_pool2d", "reduce_max", "reduce_min", "softmax", "log_softmax"]
+)
 def test_the_last_element_of_a_long_row_decides(session, op: str) -> None:
     """A function that leaves it out is wrong on the data of the case."""
     for target in _targets(session, op):
@@ -110,6 +113,18 @@ def test_the_last_element_of_a_long_row_decides(session, op: str) -> None:
         without.view(-1)[-1] *= -1.0  # below the zeros, or above: an index of the last zero would be the same
         whole = target.reference({name: values.double()}, case)
         assert not torch.equal(whole, target.reference({name: without}, case))
+
+
+def test_a_code_of_the_last_maximum_moves_a_softmax(session) -> None:
+    """A kernel that reads the maximum of the rest of a row one code too low is wrong on the data of the case."""
+    for target in _targets(session, "softmax"):
+        (case,) = last_of_row(target)
+        trial = Trial(target, case, BuiltinEngine())
+        lower = {"x": trial.values["x"].double().clone()}
+        lower["x"].view(-1)[-1] -= float(trial.parameters.inputs["x"].scale)
+        moved = (target.reference(lower, case) - torch.from_numpy(trial.y_hat)).abs().max()
+        assert moved > 0.9 * float(trial.output.scale)
+        assert trial.values["x"].argmax() == trial.values["x"].numel() - 1
 
 
 @pytest.mark.parametrize("op", ["reshape", "slice", "avg_pool2d", "reduce_mean", "gather"])

@@ -15,6 +15,7 @@ from quantizer.core.rooms import engines
 from quantizer.runtime.engines.catalogue import Chosen
 
 FAULTY = f"{sys.executable}:{Path(__file__).parent / 'workers' / 'faulty_simulator.py'}"
+SATURATING = f"{sys.executable}:{Path(__file__).parent / 'workers' / 'saturating_simulator.py'}"
 DECLARED = (
     ("ideal", "relu", {"requantize": "exact", "rounding": "half_even"}),
     ("ideal", "mul", {"requantize": "exact", "rounding": "half_even"}),
@@ -92,6 +93,15 @@ def test_the_faults_of_a_simulator_are_named_with_an_element_that_shows_each():
     unit = float(x.scale) * float(weight.scale.reshape(-1)[evidence.item % weight.scale.numel()])
     assert abs(total / unit) > (1 << 15) - 1, shown(evidence)
     assert evidence.got != evidence.wanted
+
+
+@pytest.mark.nightly
+def test_an_accumulator_that_saturates_at_each_addition_is_named_with_what_it_adds_first():
+    found = found_in(SATURATING, "ideal", "fully_connected")
+    best = answer(found, "ideal")
+    assert best.value("rounding") == "half_away"
+    assert (best.value("accumulator"), best.value("additions")) == ((20, "saturate"), "bias")
+    assert not any(one.value("accumulator") in ("wide", (20, "wrap")) for one in found.kept)
 
 
 @pytest.mark.nightly

@@ -51,6 +51,14 @@ def test_each_item_has_its_status() -> None:
     assert (diff.base_items, diff.run_items) == (9, 10)
 
 
+def test_another_version_of_the_engine_is_named_and_is_no_change() -> None:
+    old, new = (replace(item(), engine=f"sim {version}") for version in ("1.0", "1.1"))
+    diff = change(old, new)
+    assert diff.is_empty
+    assert as_terminal(diff)[:2] == ["1 item before, 1 now: no change.", "sim 1.0 before, sim 1.1 now."]
+    assert change(old, old).engines == ()
+
+
 def test_a_failing_item_that_fails_in_another_check_is_a_new_failure() -> None:
     diff = change(item(outcome="failed", accuracy=BAD, tiled=OK), item(outcome="failed", accuracy=BAD, tiled=BAD))
     assert [(c.checks, c.more) for c in diff.new_failures] == [((("tiled", 2.0),), True)]

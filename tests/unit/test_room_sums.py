@@ -33,6 +33,11 @@ def of_operands(asked):
     return asked.codes["x"]
 
 
+def of_operands_at_three_tenths(asked):
+    assert (asked.codes["x"] >= asked.grids["x"].qmin).all()
+    return at_three_tenths(asked)
+
+
 def room_with(monkeypatch: pytest.MonkeyPatch, function: str) -> None:
     monkeypatch.setattr(room_sums, "oracle_of", lambda *_: Oracle("convolution", f"{__name__}:{function}"))
 
@@ -60,9 +65,10 @@ def test_an_oracle_that_takes_more_than_sums_has_none(monkeypatch: pytest.Monkey
     assert sums_of(drawn()).shape[1] == 0
 
 
-def test_cases_have_sums_beside_the_steps(monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize("function", ["at_three_tenths", "of_operands_at_three_tenths"])
+def test_cases_have_sums_beside_the_steps(monkeypatch: pytest.MonkeyPatch, function: str):
     """Random sums are seldom the last before a step, of which there is one in some hundred sums."""
-    room_with(monkeypatch, "at_three_tenths")
+    room_with(monkeypatch, function)
     for module in (near_sums, near_ties):
         monkeypatch.setattr(module, "has_own_rule", lambda _: True)
     cases = near_ties.near_ties(CONVOLUTION)

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from quantizer.conformance.checks.accumulators import leaves_accumulator
+from quantizer.conformance.generation import deep
 from quantizer.conformance.generation.builder import build_case
 from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.deep import cancelling_and_wide, leaves
@@ -102,3 +103,21 @@ def saturating_matmul(order: int):
 def test_a_kernel_that_saturates_at_each_addition_is_right_in_any_order(order: int):
     with REGISTRY.overridden("matmul", "quantized", saturating_matmul(order), "ideal"):
         assert [v.worst for v in verdicts("matmul") if v.failing] == []
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_a_case_leaves_an_accumulator_that_takes_more_than_4096_products(op: str):
+    for target in targets(op, 28):
+        assert leaves_accumulator(Trial(target, cancelling_and_wide(target)[-1], SESSION.engine))
+
+
+@pytest.mark.parametrize("bits", [20, 24])
+@pytest.mark.parametrize("op", OPS)
+def test_a_sum_leaves_the_accumulator_of_a_room_and_returns(monkeypatch: pytest.MonkeyPatch, op: str, bits: int):
+    """Its oracle saturates the whole sum; a kernel that saturates at each addition gives other codes."""
+    monkeypatch.setattr(deep, "has_oracle", lambda _: True)
+    for target in targets(op, bits):
+        trial = Trial(target, cancelling_and_wide(target)[-1], SESSION.engine)
+        limit = 1 << (bits - 1)
+        assert trial.case.data.set == "returning"
+        assert ((abs(trial.sums) < limit) & (trial.sum_magnitudes > 2 * limit)).any()

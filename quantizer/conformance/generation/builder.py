@@ -233,7 +233,7 @@ def _calibrated(target: Target, case: Case, chooser: ChoiceSource) -> dict[str, 
         return dict(case.ranges)
     tensors = materialise(target, case)
     y = target.real({name: values.double() for name, values in tensors.items()}, case).numpy()
-    hints = _hints(target, case, tensors) if case.data.set in BY_STEP else {}
+    hints = output_hints(target, case, tensors) if case.data.set in BY_STEP else {}
     bound = variables(spec, case.shapes, case.attrs)
     found = {
         name: output_range(target, case.data.set, y, chooser, hints, _limits(spec.outputs[name], bound))
@@ -242,7 +242,7 @@ def _calibrated(target: Target, case: Case, chooser: ChoiceSource) -> dict[str, 
     return {**case.ranges, **found}
 
 
-def _hints(target: Target, case: Case, tensors: Mapping[str, Any]) -> dict[str, float]:
+def output_hints(target: Target, case: Case, tensors: Mapping[str, Any]) -> dict[str, float]:
     """Return the numbers behind the output range of data next to ties: accumulator units, and the number of terms."""
     spec = target.spec
     hints = {"step": _accumulator_step(target, case, tensors)}

@@ -6,7 +6,10 @@ Each scheme has a kernel of its own, so each target has these cases: scales of c
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
 
 from quantizer.conformance.generation.builder import complete
 from quantizer.conformance.generation.choice_sources import HashChoices
@@ -14,13 +17,23 @@ from quantizer.conformance.generation.datasets import materialise
 from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.generation.near_sums import exact_sums, is_near_sum, provided_for
 from quantizer.conformance.generation.ranges import unit_of
-from quantizer.conformance.generation.units import Unit, batch_of, beside_blocks, bound_with, is_ours, is_window
+from quantizer.conformance.generation.room_sums import has_oracle
+from quantizer.conformance.generation.units import (
+    MOST_ELEMENTS,
+    MOST_WORK,
+    Unit,
+    batch_of,
+    beside_blocks,
+    bound_with,
+    is_ours,
+    is_window,
+)
 from quantizer.conformance.target import Target
 from quantizer.core.case import Case, Range
 from quantizer.core.domains import draw_order
 from quantizer.core.platforms import NARROW_BITS
 from quantizer.core.spec import Spec
-from quantizer.core.sum_bits import accumulator_bits, is_narrow
+from quantizer.core.sum_bits import LONGEST, accumulator_bits, is_narrow, leaving_terms
 
 DEPTHS = (65, 96, 100, 128, 130, 160, 192, 256, 257, 320)
 OUTPUTS = (2, 3, 5, 8, 12, 16, 20)
@@ -33,16 +46,30 @@ ROWS = (*BATCHES, "one product", "one product")
 LONG = (1057, 1100)
 """Terms at which sums of products of the largest 8-bit codes pass the whole numbers of float32."""
 MATRIX, LONG_TIE, CANCELLING, FULL, LEFT = "matrix", "long tie", "cancelling", "full blocks", "left accumulator"
+RETURNED = "returned to the accumulator"
 OTHER_ROWS = (MATRIX, LONG_TIE, CANCELLING)
 """Further cases of a target.
 
 matrix: more rows and more outputs than a block of a kernel holds, both with a rest. long tie: long sums beside a tie,
 past the whole numbers of float32. cancelling: long sums whose parts are large and cancel, under a multiplier near 1.
 full blocks: whole blocks of weights, all operands at their ends. left accumulator: as few terms as leave it, where
-4,096 do.
+a case can have them. returned to the accumulator: the first half of the terms leaves it, and the second half brings the
+sum back; where a room's oracle says what a saturating accumulator then holds.
 """
 RESTS: Mapping[str, tuple[int, ...]] = {"batch": (17, 20, 24, 33), "outputs": (16, 48, 24, 80), "depth": (8, 16, 33)}
+OF_KIND = {
+    LONG_TIE: "near_ties",
+    CANCELLING: "cancelling",
+    FULL: "accumulator_limit",
+    LEFT: "accumulator_limit",
+    RETURNED: "returning",
+}
+"""The data set of a kind that needs one."""
+RETURNING = 3
+"""Factor for the terms of a sum that returns: two halves, of which no zero point in the middle half makes one short."""
 ATTEMPTS = 16
+WIDE = (4 * LONGEST, 4 * LONGEST)
+"""Elements and terms of such a case: two or three outputs."""
 FAR = 2.0**6
 """Factor of the output's range for ties past the whole numbers of float32."""
 OF_BLOCKS = 3
@@ -70,30 +97,50 @@ def cancelling_and_wide(target: Target) -> list[Case]:
 
 
 def _left(target: Target, depth: str) -> list[Case]:
-    """Return the first case with a sum that leaves the accumulator: a window may lie in padding alone."""
-    for attempt in range(ATTEMPTS):
-        case = _other(target, depth, LEFT, attempt)
-        if case is not None and _is_left(target, case):
-            return [case]
-    return []
+    """Return the first case with a sum that leaves the accumulator, and the first one with a sum that returns to it.
+
+    A window may lie in padding alone, and a zero point at an end of the codes.
+    """
+    found = [_first(target, depth, LEFT, _is_left)]
+    if target.platform.accumulator.overflow == "saturate" and has_oracle(target):
+        found.append(_first(target, depth, RETURNED, _returns))
+    return [case for case in found if case is not None]
+
+
+def _first(target: Target, depth: str, kind: str, aim: Callable[[Target, Case], bool]) -> Case | None:
+    drawn = (_other(target, depth, kind, attempt) for attempt in range(ATTEMPTS))
+    return next((case for case in drawn if case is not None and aim(target, case)), None)
 
 
 def _is_left(target: Target, case: Case) -> bool:
+    return bool((abs(_sums(target, case)) > _limit(target)).any())
+
+
+def _returns(target: Target, case: Case) -> bool:
+    """Return whether a sum that ends in the accumulator is beyond its end after half of the terms."""
+    (name, *_) = target.spec.activations
+    half = _sums(target, case, first=name)
+    return bool(((abs(half) > _limit(target)) & (abs(_sums(target, case)) < _limit(target))).any())
+
+
+def _sums(target: Target, case: Case, first: str = "") -> NDArray[np.float64]:
+    """Return the sums; without the second half of the operand *first*, if one is named."""
     tensors = {name: values.double().numpy() for name, values in materialise(target, case).items()}
-    limit = 1 << (accumulator_bits(target.platform, target.scheme) - 1)
-    return bool((abs(exact_sums(target, case, tensors, provided_for(target, case, tensors))) > limit).any())
+    parameters = provided_for(target, case, tensors)
+    if first:
+        flat = tensors[first].reshape(-1).copy()
+        flat[flat.size // 2 :] = 0.0
+        tensors[first] = flat.reshape(tensors[first].shape)
+    return exact_sums(target, case, tensors, parameters)
+
+
+def _limit(target: Target) -> int:
+    return 1 << (accumulator_bits(target.platform, target.scheme) - 1)
 
 
 def leaves(target: Target) -> bool:
     """Return whether the operator has long sums, and the platform an accumulator that 4,096 of their terms leave."""
     return _depth(target.spec) is not None and is_narrow(target.platform, target.spec, target.scheme)
-
-
-def _leaving(target: Target) -> int:
-    """Return the terms of largest codes that leave the accumulator, if the zero point is in the middle of its codes."""
-    own, weight = target.scheme.activation.bits, target.weight
-    largest = ((1 << (own - 1)) - 1) * ((1 << ((own if weight is None else weight.bits) - 1)) - 1)
-    return -(-(1 << (accumulator_bits(target.platform, target.scheme) - 1)) // max(largest, 1)) + 1
 
 
 def _depth(spec: Spec) -> str | None:
@@ -132,8 +179,7 @@ def _other(target: Target, depth: str, kind: str, attempt: int = 0) -> Case | No
     spec, number = target.spec, key(attempt, target.id, kind)
     if kind == LONG_TIE and not (is_near_sum(target) and target.scheme.activation.bits == NARROW_BITS):
         return None
-    limit = dict.fromkeys((FULL, LEFT), "accumulator_limit")
-    data = {LONG_TIE: "near_ties", CANCELLING: "cancelling", **limit}.get(kind, "uneven_channels")
+    data = OF_KIND.get(kind, "uneven_channels")
     chooser = HashChoices(number, {"data": data, "tiles": "untiled", "activation": "none"})
     batch, outputs = batch_of(spec), _outputs(spec)
     if kind == MATRIX:
@@ -142,15 +188,17 @@ def _other(target: Target, depth: str, kind: str, attempt: int = 0) -> Case | No
         sizes = {depth: RESTS["depth"], batch: RESTS["batch"], **dict.fromkeys(outputs, RESTS["outputs"])}
     else:
         depths = tuple(beside_blocks(target, depth)[1::3]) if kind == FULL else LONG
-        depths = (_leaving(target),) if kind == LEFT else depths
+        least = leaving_terms(target.platform, target.scheme)
+        depths = {LEFT: (least,), RETURNED: (RETURNING * least,)}.get(kind, depths)
         sizes = {depth: depths, batch: (1,), **dict.fromkeys(outputs, (2, 3))}
         sizes |= {name: (1,) for name in spec.dims if is_window(spec, name)}
     wanted = {name: of[number // 16**i % len(of)] for i, (name, of) in enumerate(sizes.items()) if name}
     wanted |= _defaults(spec)
-    bound = bound_with(spec, {name: Unit(name, size) for name, size in wanted.items()}, chooser)
+    most = {LEFT: WIDE, RETURNED: (RETURNING * WIDE[0], RETURNING * WIDE[1])}.get(kind, (MOST_ELEMENTS, MOST_WORK))
+    bound = bound_with(spec, {name: Unit(name, size) for name, size in wanted.items()}, chooser, most)
     if bound is None:
         return None
-    present = [name for name, item in spec.inputs.items() if not item.optional or kind != CANCELLING]
+    present = [name for name, item in spec.inputs.items() if not item.optional or kind not in (CANCELLING, RETURNED)]
     case = complete(target, bound, present, data, number % (1 << 32), chooser)
     if kind == LONG_TIE:
         return case.but(ranges={**case.ranges, **_times(case, spec.outputs, FAR)})

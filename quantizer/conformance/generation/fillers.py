@@ -161,6 +161,19 @@ def cancelling(site: Site) -> Array:
     return accumulator_limit(site)
 
 
+def returning(site: Site) -> Array:
+    """The first half of the first activation at one end, the second half as far on the other side of 0.
+
+    Weights at one end. A sum leaves a narrow accumulator half way, and comes back.
+    """
+    if site.role == "bias":
+        return np.zeros(site.shape)
+    if site.role == "activation" and site.is_first:
+        far, places = min(-site.low, site.high), np.arange(math.prod(site.shape))
+        return np.where(places < places.size // 2, far, -far).reshape(site.shape)
+    return accumulator_limit(site)
+
+
 def _lone(site: Site, place: int) -> Array:
     """Return zeros but for the largest magnitude at one place."""
     values = np.zeros(math.prod(site.shape))
@@ -276,6 +289,7 @@ FILLERS: dict[str, Callable[[Site], Array]] = {
     "uneven_channels": uneven_channels,
     "outliers": outliers,
     "cancelling": cancelling,
+    "returning": returning,
     "patterns": patterns,
 }
 TOGETHER = ("one_hot", "corners", "saturation", "zero_point_extremes", "small_integers", "random")

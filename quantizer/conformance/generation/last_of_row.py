@@ -1,7 +1,7 @@
 """Cases in which the element that decides lies in the last place of a row longer than two vectors.
 
 Kernels compare whole vectors first and the rest of a row afterwards, or not at all. Random data have their largest
-element there once in the length of the row.
+element there once in the length of the row. A softmax subtracts the largest element before it does anything else.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from quantizer.conformance.generation.fillers import LAST_ALONE, PATTERNS
 from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.generation.units import Unit, batch_of, bound_with, is_ours
 from quantizer.conformance.target import Target
-from quantizer.core.case import Case
-from quantizer.core.shapes import infer_shapes
+from quantizer.core.case import Case, Range
+from quantizer.core.shapes import infer_shapes, variables
 
 VECTOR = 32
 SIZES = (33, 40, 47, 65)
@@ -29,13 +29,14 @@ SIGNS = (1.0, -1.0)
 """The largest element decides, or the smallest."""
 SHARE = 0.25
 """The other end of the range, as a share of the end at which the element lies."""
+SELECTIONS = ("index", "movement")
 
 
 def last_of_row(target: Target) -> list[Case]:
-    """Return a case of a target whose operator selects an element of a row, or its place: maxima and minima."""
+    """Return a case of a target whose operator selects an element of a row, or its place, or has softmax over it."""
     spec = target.spec
     values = [name for name in spec.activations if spec.inputs[name].kind == "value"]
-    if spec.error_model.kind not in ("index", "movement") or list(spec.inputs) != values or not is_ours(spec):
+    if spec.error_model.kind not in (*SELECTIONS, "softmax") or list(spec.inputs) != values or not is_ours(spec):
         return []
     return next(([case] for case, sign in _candidates(target) if decides(target, case, sign)), [])
 
@@ -55,16 +56,30 @@ def _candidates(target: Target) -> Iterator[tuple[Case, float]]:
         if bound is None:
             continue
         seed = number % (1 << 31) // len(PATTERNS) * len(PATTERNS) + LAST_ALONE
-        for sign in SIGNS:
-            span = (-SHARE, 1.0) if sign > 0 else (-1.0, SHARE)
+        for sign, span in _spans(target, unit.value):
             case = complete(target, bound, [name], "patterns", seed, chooser, {name: span})
             if row_of(target, case) > VECTOR:
                 yield case, sign
 
 
+def _spans(target: Target, row: float) -> list[tuple[float, Range]]:
+    """Return a range for each sign of the element that decides; of a softmax one that gives it half of the sum.
+
+    There a code of the input moves the result the most.
+    """
+    if target.spec.error_model.kind == "softmax":
+        top = math.log(row - 1)
+        return [(1.0, (-top, top))]
+    return [(sign, (-SHARE, 1.0) if sign > 0 else (-1.0, SHARE)) for sign in SIGNS]
+
+
 def row_of(target: Target, case: Case) -> int:
-    """Return how many elements an element of the output is selected from."""
+    """Return how many elements an element of the output is selected from, or shares a sum with."""
     spec, (shape,) = target.spec, case.shapes.values()
+    if spec.error_model.kind == "softmax":
+        axis = spec.error_model.axis
+        assert axis is not None, "a softmax has an axis"
+        return shape[int(axis(variables(spec, case.shapes, case.attrs))) % len(shape)]
     kernel = case.attrs.get("kernel")
     if isinstance(kernel, tuple):
         return math.prod(kernel)
@@ -80,5 +95,7 @@ def decides(target: Target, case: Case, sign: float) -> bool:
         values = torch.zeros(math.prod(shape), dtype=torch.float64)
         values[place] = sign
         made.append(float(target.reference({name: values.reshape(shape)}, case).reshape(-1)[place]))
+    if target.spec.error_model.kind == "softmax":
+        return made[0] == made[1]
     expected = [row_of(target, case) - 1.0, 0.0] if target.spec.error_model.kind == "index" else [sign, sign]
     return made == expected

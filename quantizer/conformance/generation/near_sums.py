@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from quantizer.conformance.generation.hashing import key
-from quantizer.conformance.generation.room_sums import beside_steps, has_oracle, has_own_rule
+from quantizer.conformance.generation.room_sums import Biased, beside_steps, has_oracle, has_own_rule
 from quantizer.conformance.target import Target
 from quantizer.core.case import Case
 from quantizer.core.shapes import channel_axis, variables
@@ -66,9 +66,14 @@ def solved_near_bias(target: Target, case: Case, name: str, tensors: Mapping[str
     bound = variables(target.spec, case.shapes, case.attrs)
     axis = channel_axis(target.spec, bound, sums.ndim) or 0
     flat = np.moveaxis(sums, axis, 0).reshape(sums.shape[axis], -1)
-    picked = np.array([row[key(case.data.seed, name, str(c)) % row.size] for c, row in enumerate(flat)])
+    elements = np.array([key(case.data.seed, name, str(c)) % row.size for c, row in enumerate(flat)])
+    picked = flat[np.arange(len(flat)), elements]
     if has_own_rule(target):
-        near = beside_steps(target, case, parameters, ratios(parameters, flat.shape[0]))
+        multipliers = ratios(parameters, flat.shape[0])
+        near = beside_steps(target, case, parameters, multipliers)
+        if not near.shape[1]:
+            biased = Biased(target, case, parameters, name, tensors, sums, axis, elements)
+            near = biased.beside_steps(multipliers)
         chosen = [row[key(case.data.seed, name, "step", str(c)) % row.size] for c, row in enumerate(near) if row.size]
         return _as_bias(parameters, case, name, np.array(chosen) - picked if chosen else np.zeros(picked.shape))
     near = near_sums(parameters, flat.shape[0])

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from quantizer.conformance.asking import entries_of, grid_of, ratio_of
+from quantizer.conformance.generation.hashing import integers
 from quantizer.conformance.oracle import Asked
 from quantizer.conformance.target import Target
 from quantizer.core.case import Case
 from quantizer.core.rooms import loaded, oracle_of
 from quantizer.core.shapes import variables
-from quantizer.numerics.qparams import Parameters
+from quantizer.numerics.qparams import Parameters, QParams
+from quantizer.numerics.quantize import quantize
 from quantizer.ops import REGISTRY
 
 Array = NDArray[Any]
@@ -38,12 +42,73 @@ def beside_steps(target: Target, case: Case, parameters: Parameters, multipliers
     """Return [channels, n] sums on both sides of steps of the oracle's codes; no sums if it takes more than sums."""
     out = parameters.outputs["y"]
     halves = np.linspace(out.qmin, out.qmax - 1, STEPS).round() - int(out.zero_point) + 0.5
-    low, high = (np.floor((halves + side) / multipliers[:, None]).astype(np.int64) for side in (-0.5, 0.5))
+    low, high = _around(halves, multipliers[:, None])
     codes = functools.partial(_codes, target, case, parameters)
     try:
         return _bisected(codes, low, high)
     except Exception:  # noqa: BLE001 - an oracle that reads operands, too, cannot be asked about sums
         return np.zeros((multipliers.size, 0), np.int64)
+
+
+@dataclass(frozen=True)
+class Biased:
+    """A case whose sums a bias moves, for an oracle that reads the operands as well."""
+
+    target: Target
+    case: Case
+    parameters: Parameters
+    name: str
+    """The bias."""
+    operands: Mapping[str, Array]
+    """Real values of the other operands."""
+    sums: Array
+    """The sums without a bias."""
+    axis: int
+    places: Array
+    """The element of each channel that is to lie beside a step."""
+
+    @property
+    def picked(self) -> Array:
+        """The sum of each channel at its place."""
+        return self._at_places(self.sums)
+
+    def beside_steps(self, multipliers: Array) -> Array:
+        """Return [channels, 2] sums of the picked elements on both sides of a step; none if the oracle fails."""
+        out, channels = self.parameters.outputs["y"], (multipliers.size,)
+        steps = integers(self.case.data.seed, f"{self.name}.step", channels, out.qmin, out.qmax - 1)
+        low, high = _around(steps - int(out.zero_point) + 0.5, multipliers)
+        try:
+            return _bisected(lambda sums: self._codes(sums[:, 0])[:, None], low[:, None], high[:, None])
+        except Exception:  # noqa: BLE001 - an oracle may cover other cases only
+            return np.zeros((multipliers.size, 0), np.int64)
+
+    def _codes(self, wanted: Array) -> Array:
+        """Return the oracle's codes of the picked elements if their sums are *wanted*."""
+        bias = (wanted - self.picked).astype(np.int64)
+        whole = self.sums.astype(np.int64) + bias.reshape([-1 if i == self.axis else 1 for i in range(self.sums.ndim)])
+        codes = {**self._operands, self.name: bias.reshape(self.case.shapes[self.name])}
+        return self._at_places(_asked(self.target, self.case, self.parameters, whole, codes, self.axis))
+
+    @functools.cached_property
+    def _operands(self) -> dict[str, Array]:
+        quantizer = self.target.platform.quantizer
+        grids = {name: _params(self.parameters, name) for name in self.operands}
+        values = {name: torch.from_numpy(each).float() for name, each in self.operands.items()}
+        return {name: quantize(values[name], grids[name], quantizer).numpy() for name in grids}
+
+    def _at_places(self, values: Array) -> Array:
+        flat = np.moveaxis(values, self.axis, 0).reshape(values.shape[self.axis], -1)
+        return flat[np.arange(len(flat)), self.places]
+
+
+def _params(parameters: Parameters, name: str) -> QParams:
+    return parameters.inputs.get(name) or parameters.constants[name].params
+
+
+def _around(halves: Array, multipliers: Array) -> tuple[Array, Array]:
+    """Return sums half a code below *halves* and above."""
+    low, high = (np.floor((halves + side) / multipliers).astype(np.int64) for side in (-0.5, 0.5))
+    return low, high
 
 
 def _bisected(codes: Callable[[Array], Array], low: Array, high: Array) -> Array:
@@ -59,6 +124,13 @@ def _bisected(codes: Callable[[Array], Array], low: Array, high: Array) -> Array
 
 def _codes(target: Target, case: Case, parameters: Parameters, sums: Array) -> Array:
     """Return the oracle's codes of [channels, n] sums."""
+    return _asked(target, case, parameters, sums, {}, 0)
+
+
+def _asked(
+    target: Target, case: Case, parameters: Parameters, sums: Array, operands: Mapping[str, Array], channels: int
+) -> Array:
+    """Return the oracle's codes of *sums*, whose axis *channels* the multipliers follow."""
     oracle = oracle_of(target.spec.quantization.family, target.platform.places)
     assert oracle is not None, "the room has an oracle of the family"
     rescale, requantize = parameters.rescale, target.platform.requantize
@@ -71,14 +143,14 @@ def _codes(target: Target, case: Case, parameters: Parameters, sums: Array) -> A
         rescale.variant if rescale else requantize.get(target.spec.quantization.family, requantize["default"]),
         variables(target.spec, case.shapes, case.attrs),
         sums.shape,
-        {},
+        operands,
         {name: grid_of(params) for name, params in tensors.items()},
         grid_of(parameters.outputs["y"]),
         ratio_of(parameters),
         entries_of(parameters),
         parameters.numbers,
         None,
-        0,
+        channels,
         lambda: (sums, np.ones(sums.shape, np.int64)),
     )
     codes = np.asarray(loaded(oracle.codes)(asked))

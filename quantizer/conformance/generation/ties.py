@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from quantizer.conformance.generation.fillers import random, site_of
 from quantizer.conformance.generation.hashing import integers, key
@@ -29,6 +30,7 @@ from quantizer.core.case import Case
 from quantizer.core.formats import FLOAT_LAYOUTS
 from quantizer.core.shapes import channel_axis, variables
 from quantizer.numerics.qparams import QParams
+from quantizer.numerics.quantize import centred, quantize
 from quantizer.numerics.rules import weight_params
 
 Array = NDArray[Any]
@@ -347,13 +349,19 @@ def _integer_sums(target: Target, case: Case, tensors: Mapping[str, Array], weig
         block_axis=item.block_axis,
     )
     x_params, y_params = activation_of(target, case, x), activation_of(target, case, "y")
-    step = weights.spread(weights.scale, tensors[weight].shape).numpy()
     operands = {
         x: torch.from_numpy(np.round(tensors[x] / float(x_params.scale))),
-        weight: torch.from_numpy(np.round(tensors[weight] / step)),
+        weight: _centred_weights(target, tensors[weight], weights),
     }
     sums = target.reference(operands, case).numpy()
     bound = variables(target.spec, case.shapes, case.attrs)
     axis = channel_axis(target.spec, bound, sums.ndim) or 0
     scale = np.resize(weights.coarsest().scale.numpy(), (sums.shape[axis],)) * float(x_params.scale)
     return scale, scale / float(y_params.scale), sums
+
+
+def _centred_weights(target: Target, values: Array, params: QParams) -> Tensor:
+    """Return the weights' codes minus their zero points, by the platform's own quantizer: half a step is a tie."""
+    if params.dtype.kind == "float":
+        return torch.from_numpy(np.round(values / params.spread(params.scale, values.shape).numpy()))
+    return centred(quantize(torch.from_numpy(values).float(), params, target.platform.quantizer), params).double()

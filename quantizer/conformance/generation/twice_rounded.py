@@ -7,10 +7,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
-from quantizer.conformance.generation.builder import build_case
+from quantizer.conformance.generation.builder import build_case, output_hints
 from quantizer.conformance.generation.choice_sources import HashChoices
+from quantizer.conformance.generation.datasets import materialise
 from quantizer.conformance.generation.hashing import key
+from quantizer.conformance.generation.ranges import activation_of, range_of, unit_of
 from quantizer.conformance.target import Target
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.case import Case
@@ -57,7 +60,48 @@ def _of_modes(target: Target, rivals: list[FirstRounding]) -> Iterator[Case]:
 
 def _drawn(target: Target, data: str, count: int) -> Iterator[Case]:
     for index in range(count):
-        yield build_case(target, HashChoices(key(index, target.id, "twice_rounded"), {"data": data}))
+        number = key(index, target.id, "twice_rounded")
+        case = build_case(target, HashChoices(number, {"data": data}))
+        yield _at_ties(target, case, number // 16) if data == "ties" and index % 4 else case
+
+
+def _at_ties(target: Target, case: Case, number: int) -> Case:
+    """Return the case with steps under which one of its sums ties at the first rounding, beside a tie of the second.
+
+    A sum of S units, S odd, times `m / 2**(n + 1)` ties at n places; m is solved for S, since a power of two leaves
+    most sums far from the second tie. No change where a bias is solved, or the output has no scale of its own.
+    """
+    first, family = target.platform.first_rounding, target.spec.quantization.family
+    free = family not in target.platform.same_as_input and target.spec.op not in target.platform.fixed_outputs
+    if first is None or target.spec.has_weights or not free or "y" not in case.ranges:
+        return case
+    tensors = materialise(target, case)
+    is_product, hints = target.spec.error_model.kind == "bilinear", output_hints(target, case, tensors)
+    unit = unit_of(target, case) if is_product else hints.get("mean_step", 2 * hints["step"]) / 2
+    sums = target.real({name: values.double() for name, values in tensors.items()}, case).numpy() / unit
+    factors = _factors(sums[sums % 2 == 1], first.fraction_bits, activation_of(target, case, "y").qmax)
+    if not factors:
+        return case
+    factor = float(factors[number % len(factors)])
+    present = [name for name in target.spec.activations if name in case.ranges]
+    names = present[:1] if is_product else present
+    known = {name: activation_of(target, case, name) for name in (*names, "y")}
+    steps = {name: float(params.scale) * factor for name, params in known.items()}
+    steps["y"] = unit * 2.0 ** (first.fraction_bits + 1)
+    spans = {name: range_of(target, step, int(known[name].zero_point)) for name, step in steps.items()}
+    return case.but(ranges={**case.ranges, **spans})
+
+
+def _factors(sums: NDArray[np.float64], places: int, reach: int) -> list[int]:
+    """Return the factors that bring one of the odd *sums* to half a code, one unit more or one less, in *reach*."""
+    whole = 2 << places
+    found = [
+        (abs(each) * factor, factor)
+        for each in map(int, np.unique(sums))
+        for side in (-1, 1)
+        if (factor := (whole // 2 + side) * pow(each, -1, whole) % whole)
+    ]
+    return [factor for product, factor in found if product < reach * whole]
 
 
 def _differs(target: Target, first: FirstRounding | None, case: Case) -> bool:

@@ -153,14 +153,19 @@ def _past_sums(target: Target) -> list[int]:
     return sorted(size for size in found if 2 < size <= MOST_TERMS)
 
 
-def bound_with(spec: Spec, asked: Mapping[str, Unit], chooser: ChoiceSource) -> dict[str, Any] | None:
-    """Return the requested dimensions and attributes, with small values for the rest; None if no case can have them."""
+def bound_with(
+    spec: Spec, asked: Mapping[str, Unit], chooser: ChoiceSource, most: tuple[int, int] = (MOST_ELEMENTS, MOST_WORK)
+) -> dict[str, Any] | None:
+    """Return the requested dimensions and attributes, with small values for the rest; None if no case can have them.
+
+    *most*: elements of all operands and the output, and terms of all sums.
+    """
     for spread in SPREADS[chooser.integer("spread", 0, len(SPREADS) - 1) :]:
         try:
             bound = _bound(spec, asked, _Lean(chooser, spec, spread))
         except ILLEGAL:
             return None
-        if bound is not None and _is_cheap(spec, bound):
+        if bound is not None and _is_cheap(spec, bound, most):
             return bound
     return None
 
@@ -217,7 +222,7 @@ def _with(
     return tuple(values)
 
 
-def _is_cheap(spec: Spec, bound: Mapping[str, Any]) -> bool:
+def _is_cheap(spec: Spec, bound: Mapping[str, Any], most: tuple[int, int]) -> bool:
     """Return whether the sizes are legal and the case small enough."""
     try:
         shapes = {name: evaluate(item.axes, bound) for name, item in spec.inputs.items()}
@@ -233,7 +238,7 @@ def _is_cheap(spec: Spec, bound: Mapping[str, Any]) -> bool:
     elements = made + sum(math.prod(shape) for shape in shapes.values())
     if spec.error_model.kind == "product" and each > MOST_FACTORS:
         return False
-    return made > 0 and elements <= MOST_ELEMENTS and made * max(each, 1) <= MOST_WORK
+    return made > 0 and elements <= most[0] and made * max(each, 1) <= most[1]
 
 
 def batch_of(spec: Spec) -> str:

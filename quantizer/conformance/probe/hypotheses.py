@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
+from quantizer.conformance.probe.additions import saturated
 from quantizer.conformance.probe.question import Array, Question
 from quantizer.core.arithmetics import form_of
 from quantizer.core.errors import QuantizerError
@@ -56,6 +57,8 @@ OPERAND_SHIFT = 20
 ACCUMULATORS = (16, 20, 24, 32)
 """Bits of an accumulator that the sums of a question can leave."""
 WRAP, SATURATE = "wrap", "saturate"
+ADDED_FIRST = ("bias", "products")
+"""What an accumulator that saturates at each addition holds first."""
 WIDE: Literal["wide"] = "wide"
 """An accumulator that sums do not leave."""
 
@@ -72,6 +75,7 @@ WORDS: Mapping[str, str] = {
     "overflow": "multiplier overflows as on {}",
     "unify_shifts": "one shift for all channels",
     "tables": "table in {}",
+    "additions": "at each addition, the {} first",
 }
 """Setting -> its description in words."""
 
@@ -139,7 +143,20 @@ def with_accumulators(spec: Spec, kept: Iterable[Hypothesis]) -> list[Hypothesis
             found += [] if one.narrowed else [one]
             continue
         found += [one.but(family, accumulator=each) for each in (WIDE, *narrow)]
+        found += [_at_each_addition(one, family, bits, first) for bits in ACCUMULATORS for first in ADDED_FIRST]
     return found
+
+
+def _at_each_addition(one: Hypothesis, family: str, bits: int, first: str) -> Hypothesis:
+    """Return *one* with an accumulator that saturates at each addition, not once at the end; one file declares both."""
+    whole, wide = one.but(family, accumulator=(bits, SATURATE)), one.but(family, accumulator=WIDE)
+
+    def run(question: Question) -> Array:
+        codes = wide.answers(saturated(question, bits, first))
+        assert codes is not None, "the hypothesis has a rule for the question"
+        return codes
+
+    return replace(whole, settings=(*whole.settings, ("additions", first)), program=run)
 
 
 @functools.lru_cache(maxsize=1 << 14)

@@ -18,6 +18,10 @@ from quantizer.core.yaml_source import load_yaml
 
 FOLLOWED = ("same_as_input", "shared_parameters", "per_tensor_weights", "fixed_outputs", "output_signs", "index_dtype")
 """Keys that describe the grids of the questions."""
+OF_FAMILY = ("requantize", "ratio")
+"""Settings that each family has for itself."""
+OWN = (*OF_FAMILY, "additions")
+"""Settings that operators need not share: a file declares one accumulator that saturates, in any order of additions."""
 WIDTH, INT32 = 118, 32
 
 
@@ -115,7 +119,7 @@ def _declared(name: str, engine: str, found: list[Found], home: Platform) -> Ass
             left[op] = "its settings do not fit those of the other operators, or only a room has them"
             continue
         families.setdefault(family, fitting[0])
-        shared |= {key: value for key, value in fitting[0].settings if key not in ("requantize", "ratio")}
+        shared |= {key: value for key, value in fitting[0].settings if key not in OWN}
         ops.append(op)
     raw["ops"] = sorted(ops)
     raw["rounding"] = shared.get("rounding", home.rounding)
@@ -145,6 +149,7 @@ def _of_float32(one: Hypothesis) -> bool:
     narrow = one.value("accumulator")
     return one is ANY_ORDER or (
         one.program is not None
+        and one.value("additions") is None
         and (narrow is None or narrow[0] >= INT32)
         and one.value("sum times") != "float64"
         and one.value("rounding") == "half_even"
@@ -153,16 +158,16 @@ def _of_float32(one: Hypothesis) -> bool:
 
 def _usable(one: Hypothesis, found: Found) -> bool:
     """Return whether a platform file may declare it."""
-    if one.shipped or one.program is not None or one.platform is None:
+    if one.shipped or (one.program is not None and one.value("additions") is None) or one.platform is None:
         return False
     variant = one.value("requantize")
     return variant is None or refusal(one.platform, found.target.spec, variant) is None
 
 
 def _fits(one: Hypothesis, shared: Mapping[str, Any], same_family: Hypothesis | None) -> bool:
-    if same_family is not None and any(same_family.value(key) != one.value(key) for key in ("requantize", "ratio")):
+    if same_family is not None and any(same_family.value(key) != one.value(key) for key in OF_FAMILY):
         return False
-    return all(shared.get(key, value) == value for key, value in one.settings if key not in ("requantize", "ratio"))
+    return all(shared.get(key, value) == value for key, value in one.settings if key not in OWN)
 
 
 def _base(name: str, engine: str, home: Platform) -> dict[str, Any]:

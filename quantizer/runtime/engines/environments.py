@@ -32,6 +32,12 @@ def interpreter(engine: str, release: str = "") -> str:
     return str(python) if python.is_file() and (place / "complete").is_file() else ""
 
 
+def releases(engine: str) -> list[str]:
+    """Return the versions of *engine* that have an environment of their own."""
+    found = [place.parent.name.partition("@")[2] for place in folder().glob(f"{engine}@*/complete")]
+    return sorted(release for release in found if interpreter(engine, release))
+
+
 def install(engine: str, requirements: Sequence[str], release: str = "") -> str:
     """Make the environment of *engine* and return its interpreter; UnsupportedError if pip finds no such version.
 
