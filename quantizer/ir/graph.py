@@ -120,6 +120,10 @@ class Graph:
     dynamic: bool = False
     """Whether sizes may be FREE or 0, and constants NaN: such a graph runs in runtime.torch_executor alone."""
 
+    def has_bodies(self, node: Node) -> bool:
+        """Return whether *node* is control flow, with bodies among the subgraphs."""
+        return any(isinstance(value, str) and value in self.subgraphs for value in node.attrs.values())
+
     @cached_property
     def _nodes_by_name(self) -> dict[str, Node]:
         return {node.name: node for node in self.nodes}

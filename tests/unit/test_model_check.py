@@ -133,7 +133,13 @@ class OneCodeOff(OwnIntegers):
 
     def alone(self, parts: Parts, edges: Values) -> Values:
         found = super().alone(parts, edges)
-        computed = [name for part in parts.parts if self.integers(part) for name in part.results]
+        computed = [
+            name
+            for part in parts.parts
+            if self.integers(part)
+            for name in part.results
+            if not found[name].is_floating_point()
+        ]
         return found | {name: self._off(found[name]) for name in computed}
 
     @staticmethod

@@ -88,8 +88,14 @@ class Parts:
             for name, tensor in self.graph.tensors.items()
             if name in names
         }
+        bodies = self.graph.subgraphs if any(self.graph.has_bodies(node) for node in part.nodes) else {}
         return self.graph.with_(
-            name=part.name, nodes=part.nodes, tensors=tensors, inputs=part.operands, outputs=part.results
+            name=part.name,
+            nodes=part.nodes,
+            tensors=tensors,
+            inputs=part.operands,
+            outputs=part.results,
+            subgraphs=bodies,
         )
 
     def _inner(self, made: set[str]) -> list[Node]:
