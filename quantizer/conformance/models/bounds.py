@@ -152,7 +152,7 @@ class _Work:
 
     def _computed(self, node: Node) -> str:
         """Compute a node in float64 and its radius; return the reason if no radius is known."""
-        if self.graph.has_bodies(node):
+        if self.graph.bodies_of(node):
             return f"{node.op}: there is no analysis of bodies of control flow"
         if node.op not in MOVED and (narrow := self._narrow(node)):
             return f"{node.op}: there is no analysis of arithmetic in {narrow}"

@@ -88,7 +88,7 @@ class Parts:
             for name, tensor in self.graph.tensors.items()
             if name in names
         }
-        bodies = self.graph.subgraphs if any(self.graph.has_bodies(node) for node in part.nodes) else {}
+        bodies = {name: body for node in part.nodes for name, body in self.graph.bodies_of(node).items()}
         return self.graph.with_(
             name=part.name,
             nodes=part.nodes,
