@@ -123,8 +123,9 @@ def test_clothes_do_not_change_the_codes(block, request):
         if case is None:
             continue
         model, changes = dressed(case.model, seed)
-        try:
-            expected = runs(replace(case, model=model), [output.name for output in model.graph.output])
+        names = [output.name for output in model.graph.output]
+        try:  # without optimizations: with them, some bodies end ONNX Runtime's process
+            expected = [session(model, optimized=False).run(names, case.feeds), runs(case, names)[1]]
         except Exception:  # noqa: BLE001 - what it raises has no class of its own; it has no Identity of some formats
             found["nobody runs it"] += 1
             continue

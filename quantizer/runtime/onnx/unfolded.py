@@ -283,12 +283,15 @@ class _Work:
 def _without_qlinear(graph: Graph) -> Graph:
     """Return *graph* with QLinearConv and QLinearMatMul as float operators between quantizations.
 
-    A product with scales along several axes stays as it is: no quantization has such scales.
+    A product with scales along several axes stays as it is: no quantization has such scales. So does a convolution
+    with a computed bias: float32 does not hold its 32 bits.
     """
     nodes: list[Node] = []
     added: dict[str, Tensor] = {}
     for node in graph.order:
-        if node.op in ("QLinearConv", "QLinearMatMul") and not _has_scales_along_axes(graph, node):
+        if node.op in ("QLinearConv", "QLinearMatMul") and not (
+            _has_scales_along_axes(graph, node) or _has_computed_bias(graph, node)
+        ):
             nodes += _as_qdq(graph, node, added)
         else:
             nodes.append(node)
@@ -298,6 +301,10 @@ def _without_qlinear(graph: Graph) -> Graph:
 def _has_scales_along_axes(graph: Graph, node: Node) -> bool:
     scales = (graph.tensor(str(node.inputs[place])) for place in (1, 4))
     return any(len(scale.shape) > 1 and math.prod(scale.shape) > 1 for scale in scales)
+
+
+def _has_computed_bias(graph: Graph, node: Node) -> bool:
+    return any(name is not None and graph.tensor(name).data is None for name in node.inputs[8:])
 
 
 def _as_qdq(graph: Graph, node: Node, added: dict[str, Tensor]) -> list[Node]:
