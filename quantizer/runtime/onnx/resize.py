@@ -189,6 +189,8 @@ def _neighbours(points: Tensor, size: int, *, fixed: bool) -> tuple[tuple[Tensor
 def _axis_points(
     mode: str, scales: Sequence[float], shape: Sequence[int], target: Sequence[int], spans: Spans, axis: int
 ) -> Tensor:
+    if mode == CROP:
+        raise UnsupportedError(f"Resize of integers with antialias=1 and {CROP}: must be one of the two.")
     return _points(mode, scales[axis], shape[axis], target[axis], spans[axis])
 
 
@@ -209,8 +211,8 @@ def _points(mode: str, scale: float, size: int, count: int, span: tuple[float, f
     if mode == CROP:
         low, high = torch.tensor(span, dtype=torch.float32)
         if count == 1:
-            return (half * (low + high) * (size - 1)).reshape(1)
-        return low * (size - 1) + place * (high - low) * (size - 1) / (count - 1)
+            return torch.stack([half * (low + high) * (size - 1)])
+        return torch.add(low * (size - 1), place * (high - low) * (size - 1) / (count - 1))
     if count == 1 and mode != "half_pixel":
         return place
     if mode == "align_corners":
@@ -289,21 +291,14 @@ def resize_any(
     factors, wanted = _target(x, chosen, scales, sizes, keep_aspect_ratio_policy)
     target = [dict(zip(chosen, wanted, strict=True)).get(i, n) for i, n in enumerate(x.shape)]
     sized("Resize", target, x.dtype)
-    corners = [float(v) for v in roi.tolist()] if roi is not None and roi.numel() else []
-    if coordinate_transformation_mode == CROP and len(corners) != 2 * len(chosen):
-        raise UnsupportedError(f"Resize: roi holds {len(corners)} numbers: must be two for each of {len(chosen)} axes.")
-    spans = [(0.0, 1.0)] * x.dim()
-    for i, axis in enumerate(chosen):
-        spans[axis] = (corners[i], corners[i + len(chosen)]) if corners else (0.0, 1.0)
+    spans = _spans(roi, chosen, x.dim(), coordinate_transformation_mode)
     if integers:
         scale_of = dict(zip(chosen, factors, strict=True))
         every = [scale_of.get(i, 1.0) for i in range(x.dim())]
-        if antialias and list(x.shape) != target:
-            if coordinate_transformation_mode == CROP:
-                raise UnsupportedError(f"Resize of integers with antialias=1 and {CROP}: must be one of the two.")
-            place = partial(_axis_points, coordinate_transformation_mode, every, x.shape, target, spans)
-            return antialiased(x, target, every, _resized_axes(every), place, exclude=bool(exclude_outside))
-        return _of_integers(x, target, every, coordinate_transformation_mode, spans, extrapolation_value)
+        if not antialias or list(x.shape) == target:
+            return _of_integers(x, target, every, coordinate_transformation_mode, spans, extrapolation_value)
+        place = partial(_axis_points, coordinate_transformation_mode, every, x.shape, target, spans)
+        return antialiased(x, target, every, _resized_axes(every), place, exclude=bool(exclude_outside))
     outside = torch.zeros((), dtype=torch.bool)
     for axis, scale, count in zip(chosen, factors, wanted, strict=True):
         size, mode_of_place = x.shape[axis], coordinate_transformation_mode
@@ -326,6 +321,18 @@ def resize_any(
     if not bool(outside.any()):
         return x
     return torch.where(outside, torch.tensor(extrapolation_value, dtype=x.dtype), x)
+
+
+def _spans(roi: Tensor | None, axes: Sequence[int], rank: int, mode: str) -> list[tuple[float, float]]:
+    """Return which part of each axis is cropped; all of an axis that is not resized."""
+    corners = [float(v) for v in roi.tolist()] if roi is not None and roi.numel() else []
+    if mode == CROP and len(corners) != 2 * len(axes):
+        raise UnsupportedError(f"Resize: roi holds {len(corners)} numbers: must be two for each of {len(axes)} axes.")
+    found = [(0.0, 1.0)] * rank
+    if len(corners) == 2 * len(axes):
+        for i, axis in enumerate(axes):
+            found[axis] = (corners[i], corners[i + len(axes)])
+    return found
 
 
 def _target(

@@ -304,7 +304,9 @@ def _has_scales_along_axes(graph: Graph, node: Node) -> bool:
 
 
 def _has_computed_bias(graph: Graph, node: Node) -> bool:
-    return any(name is not None and graph.tensor(name).data is None for name in node.inputs[8:])
+    """Return whether a bias, or the scales of its operands that give it its scale, are no constants."""
+    bias = [name for name in node.inputs[8:] if name is not None]
+    return bool(bias) and any(graph.tensor(str(name)).data is None for name in (*bias, node.inputs[1], node.inputs[4]))
 
 
 def _as_qdq(graph: Graph, node: Node, added: dict[str, Tensor]) -> list[Node]:
@@ -320,8 +322,8 @@ def _as_qdq(graph: Graph, node: Node, added: dict[str, Tensor]) -> list[Node]:
     inputs = [f"{node.name}#a", f"{node.name}#b"]
     if bias and bias[0] is not None:
         scales = [graph.tensor(str(name)).data for name in (a_scale, b_scale)]
-        if scales[0] is None or scales[1] is None:
-            raise UnsupportedError(f"node {node.name!r}: scales are computed: must be constants.")
+        assert scales[0] is not None
+        assert scales[1] is not None
         scale, name = scales[0].reshape(()).double() * scales[1].double(), f"{node.name}#bias"
         added[f"{name}_scale"] = Tensor(f"{name}_scale", tuple(scale.shape), DTYPES["float64"], scale)
         added[name] = replace(graph.tensor(bias[0]), name=name, dtype=FLOAT, data=None, qparams=None)
