@@ -238,3 +238,13 @@ def test_a_second_bottom_must_fit(tmp_path):
     text = layer("Scale", "scale_param { axis: 1 }", bottom="x x")
     with pytest.raises(FormatError, match="a second bottom of 4 axes from axis 1 of 4 on"):
         run(tmp_path, f"{INPUT}\n{text}", None, X)
+
+
+@pytest.mark.parametrize("pool", ["MAX", "AVE"])
+def test_the_only_window_of_an_axis_may_be_larger_than_the_image(tmp_path, pool):
+    """Caffe rounds up to one window, and cuts it; it was refused when the network ran."""
+    says = f"pooling_param {{ pool: {pool} kernel_h: 5 kernel_w: 3 stride: 2 pad_h: 1 }}"
+    head = 'input: "x" input_shape { dim: 1 dim: 1 dim: 2 dim: 2 }\n'
+    x = torch.tensor([[[[-1.0, -2], [-3, -6]]]])
+    (found,) = run(tmp_path, head + layer("Pooling", says), None, x)
+    assert found.tolist() == [[[[-1.0 if pool == "MAX" else -12 / 8]]]]

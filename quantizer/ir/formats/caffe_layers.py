@@ -139,6 +139,8 @@ def pooling(writer: Writer, layer: Any, _: list[Array]) -> None:
             raise UnsupportedError(f"strides {list(stride)} above the kernel, and its image has no known size.")
         writer.make(layer, op, [x], 4, ceil_mode=1, **attrs)
         return
+    kernel = [_in_image(*sizes) for sizes in zip(shape[2:], kernel, stride, pad, strict=True)]
+    attrs["kernel_shape"] = kernel
     both = [_last_window(*sizes) for sizes in zip(shape[2:], kernel, stride, pad, strict=True)]
     attrs["ceil_mode"] = int(any(last == OVERHANGS for _, last in both))
     counts = [count for count, _ in both]
@@ -157,6 +159,15 @@ def pooling(writer: Writer, layer: Any, _: list[Array]) -> None:
     writer.known[maxima] = [*shape[:2], *counts]
     ends = writer.constant(layer, "pads", np.array([0] * 6 + beyond, np.int64))
     writer.make(layer, "Pad", [maxima, ends, writer.constant(layer, "lowest", np.array(LOWEST, np.float32))], 4)
+
+
+def _in_image(size: int, kernel: int, stride: int, pad: int) -> int:
+    """Return the window's size; of the only window of an axis, what lies in x and its padding.
+
+    ONNX refuses a larger window. Caffe counts one by rounding up, and cuts it.
+    """
+    beyond = kernel - size - 2 * pad
+    return kernel - beyond if 0 < beyond < stride else kernel
 
 
 def _last_window(size: int, kernel: int, stride: int, pad: int) -> tuple[int, int]:
