@@ -139,13 +139,13 @@ def pooling(writer: Writer, layer: Any, _: list[Array]) -> None:
             raise UnsupportedError(f"strides {list(stride)} above the kernel, and its image has no known size.")
         writer.make(layer, op, [x], 4, ceil_mode=1, **attrs)
         return
-    kernel = [_in_image(*sizes) for sizes in zip(shape[2:], kernel, stride, pad, strict=True)]
-    attrs["kernel_shape"] = kernel
-    both = [_last_window(*sizes) for sizes in zip(shape[2:], kernel, stride, pad, strict=True)]
+    cut = [_in_image(*sizes) for sizes in zip(shape[2:], kernel, stride, pad, strict=True)]
+    attrs["kernel_shape"] = cut
+    both = [_last_window(*sizes) for sizes in zip(shape[2:], cut, stride, pad, strict=True)]
     attrs["ceil_mode"] = int(any(last == OVERHANGS for _, last in both))
     counts = [count for count, _ in both]
     if attrs["ceil_mode"]:
-        attrs["pads"] = [*pad, *map(_read_padding, both, shape[2:], kernel, stride, pad)]
+        attrs["pads"] = [*pad, *map(_read_padding, both, shape[2:], cut, stride, pad)]
     beyond = [0 if any(pad) else int(last == BEYOND) for _, last in both]
     if not any(beyond):
         writer.known[writer.make(layer, op, [x], 4, **attrs)] = [*shape[:2], *counts]
