@@ -189,7 +189,7 @@ def test_our_integers_lie_inside_on_every_platform_and_one_code_off_outside(name
 @pytest.mark.parametrize("platform", sorted(load_library().platforms))
 @pytest.mark.parametrize("name", TORCHVISION)
 def test_architectures_lie_inside_on_every_platform(tmp_path: Path, name: str, platform: str) -> None:
-    (tmp_path / "model.onnx").write_bytes(of_torchvision(name))
+    (tmp_path / "model.onnx").write_bytes(of_torchvision(name, small=True))
     check_on(platform, tmp_path / "model.onnx")
 
 
