@@ -29,7 +29,7 @@ nodes = [
     helper.make_node("Transpose", ["f"], ["t"], perm=[1, 0]),
     helper.make_node("Loop", ["once", "yes"], ["y"], body=body),
 ]
-constants = {"scale": np.float32(0.5), "zero": np.uint8(0), "once": np.array(1), "yes": np.array(True)}
+constants = {"scale": np.float32(0.5), "zero": np.uint8(0), "once": np.array(1), "yes": np.ones((), bool)}
 graph = helper.make_graph(
     nodes,
     "loop",
@@ -42,7 +42,7 @@ expected = np.arange(6.0).reshape(1, 2, 3).tolist()
 with tempfile.TemporaryDirectory() as folder:
     path = Path(folder) / "model.onnx"
     onnx.save(model, path)
-    done = subprocess.run([sys.executable, "-c", RUN, str(path)], capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-c", RUN, str(path)], capture_output=True, text=True, check=False)  # noqa: S603
 got = done.stdout.strip() if done.returncode == 0 else f"the process ended with {done.returncode}"
 print(f"onnxruntime {onnxruntime.__version__}, onnx {onnx.__version__}, numpy {np.__version__}")
 print(f"expected: {expected}")
