@@ -24,6 +24,8 @@ from quantizer.runtime.onnx.kernels import KERNELS, Context, special
 SMALLEST = float(torch.finfo(torch.float32).smallest_normal)
 LIBRARY = lost(2 * TRANSCENDENTAL_ULPS)
 """Relative error of a library's function."""
+MADE = lost(4)
+"""Error of numbers that a definition makes of integers and attributes, such as places on a grid, over the largest."""
 UNDERFLOW = 2.0**-100
 CUBIC = (1.375, 4.2)
 """Of cubic weights with a = -0.75: the largest sum of their magnitudes, and of the magnitudes of their slopes."""
@@ -97,11 +99,14 @@ def exact(values: Tensor) -> Bounded:
 
 
 def parts(found: object) -> Pair:
-    """Return the numbers of an operand and their radius."""
+    """Return the numbers of an operand and their radius: of numbers that the definition made, some roundings."""
     if isinstance(found, Bounded):
         return found.as_subclass(Tensor), found.radius
     values = found if isinstance(found, Tensor) else torch.tensor(found, dtype=torch.float64)
-    return values, torch.zeros(values.shape, dtype=torch.float64)
+    radius = torch.zeros(values.shape, dtype=torch.float64)
+    if values.is_floating_point() and values.numel() and not torch.equal(values, values.float().to(values.dtype)):
+        radius += MADE * float(values.abs().max())
+    return values, radius
 
 
 def _called(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
