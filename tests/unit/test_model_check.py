@@ -256,8 +256,7 @@ def test_small_architectures(
     }
     assert blamed <= INTEGER_SOFTMAX, said
     assert code == bool(blamed)
-    judged = [part for part in found["parts"] if not part["reason"]]
-    assert {part["op"] for part in found["parts"]} - {part["op"] for part in judged} <= {"LSTM"}
+    assert not [part["op"] for part in found["parts"] if part["reason"]]
     page = (tmp_path / "out" / "model.html").read_text(encoding="utf-8")
     assert "http" not in page.replace("http-equiv", "")
     assert f"{pair[0]} and {pair[1]}" in page
@@ -334,7 +333,7 @@ def test_random_quantized_graphs_lie_inside(seed: int) -> None:
     for other in (OwnIntegers("ort"), ONNXRUNTIME):
         findings, _ = model_findings(graph, feeds, (OwnFloat(), other), "ort")
         assert not findings.outside, summary(findings)
-        assert {part.op for part in findings.inconclusive} <= {"Resize"}, "cubic alone"
+        assert not findings.inconclusive
 
 
 @pytest.mark.nightly
