@@ -120,6 +120,11 @@ class Graph:
     dynamic: bool = False
     """Whether sizes may be FREE or 0, and constants NaN: such a graph runs in runtime.torch_executor alone."""
 
+    def bodies_of(self, node: Node) -> dict[str, Graph]:
+        """Return the bodies of a control-flow node by name, empty for any other node."""
+        named = (value for value in node.attrs.values() if isinstance(value, str))
+        return {name: self.subgraphs[name] for name in named if name in self.subgraphs}
+
     @cached_property
     def _nodes_by_name(self) -> dict[str, Node]:
         return {node.name: node for node in self.nodes}

@@ -233,13 +233,13 @@ def _largest_sum(provided: Provided, terms: int) -> int:
     low = high = torch.zeros((), dtype=torch.int64)
     for key, constant in provided.weights.items():
         first = next(iter(provided.activations.values()))
-        ends = torch.tensor([first.qmin, first.qmax]) - first.zero_point
+        most = max(first.qmax - int(first.zero_point), 0)
+        least = min(first.qmin - int(first.zero_point), 0)
         axis = provided.spec.inputs[key].channel_axis or 0
         centred = constant.codes - constant.params.along(constant.params.zero_point, constant.codes.dim())
         rows = centred.movedim(axis, 0).reshape(centred.shape[axis], -1)
-        products = rows.unsqueeze(-1) * ends
-        low = products.amin(-1).clamp(max=0).sum(1)
-        high = products.amax(-1).clamp(min=0).sum(1)
+        above, below = rows.clamp(min=0).sum(1), rows.clamp(max=0).sum(1)
+        low, high = above * least + below * most, above * most + below * least
     for key, constant in provided.constants.items():
         if provided.spec.inputs[key].role == "bias":
             bias = constant.codes.reshape(-1)

@@ -15,14 +15,18 @@ def alone(graph: Graph, node: Node) -> TorchExecutor:
     Raises UnsupportedError if it, or an operator in one of its bodies, has no kernel.
     """
     reads = tuple(dict.fromkeys(node.reads))
-    bodies = graph.subgraphs if node.captures or _has_bodies(graph, node) else {}
     held = {
         name: replace(graph.tensor(name), data=None, qparams=None, shape=(), ranked=False)
         for name in (*reads, *node.outputs)
     }
-    part = Graph(graph.name, (replace(node, parameters=None),), held, reads, node.outputs, {}, bodies, dynamic=True)
+    part = Graph(
+        graph.name,
+        (replace(node, parameters=None),),
+        held,
+        reads,
+        node.outputs,
+        {},
+        graph.bodies_of(node),
+        dynamic=True,
+    )
     return TorchExecutor(part, platform=FP32)
-
-
-def _has_bodies(graph: Graph, node: Node) -> bool:
-    return any(isinstance(value, str) and value in graph.subgraphs for value in node.attrs.values())

@@ -130,10 +130,12 @@ KEPT: list[object] = []
 """Declarations of operators live as long as this."""
 
 
-def of_torchvision(name: str) -> bytes:
-    """Return one of TORCHVISION's models."""
-    side = 224 if name.startswith("vit") else 64
-    return exported(seeded(getattr(torchvision_models(), name)(weights=None)), (torch.zeros(1, 3, side, side),))
+def of_torchvision(name: str, *, small: bool = False) -> bytes:
+    """Return one of TORCHVISION's models; *small*: a transformer of images reads smaller ones, as the others do."""
+    side = 224 if name.startswith("vit") and not small else 64
+    sized = {"image_size": side} if name.startswith("vit") else {}
+    model = seeded(getattr(torchvision_models(), name)(weights=None, **sized))
+    return exported(model, (torch.zeros(1, 3, side, side),))
 
 
 SMALL: dict[str, Callable[[], bytes]] = {

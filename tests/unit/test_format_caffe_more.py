@@ -215,3 +215,36 @@ def test_some_axes_become_more_or_fewer(tmp_path):
     ):
         (found,) = run(tmp_path, f"{INPUT}\n" + layer("Reshape", f"reshape_param {{ {says} }}"), None, x)
         assert torch.equal(found, x.reshape(shape))
+
+
+@pytest.mark.parametrize("kind", ["Scale", "Bias"])
+@pytest.mark.parametrize("axis", [0, -4, 1])
+def test_factors_and_constants_may_be_a_second_bottom(tmp_path, kind, axis):
+    """The gate of a squeeze-and-excitation block, [n, c] from axis 0 on; it was refused."""
+    pool = layer("Pooling", "pooling_param { pool: AVE global_pooling: true }", name="p", top="p")
+    flat = layer("Flatten", f"flatten_param {{ axis: {1 if axis % 4 == 0 else 0} }}", name="f", bottom="p", top="f")
+    x = X if axis % 4 == 0 else X[:1]
+    head = INPUT if axis % 4 == 0 else INPUT.replace("dim: 2", "dim: 1", 1)
+    both = kind == "Scale"
+    says = "scale_param { axis: %d bias_term: true num_axes: 3 }" if both else "bias_param { axis: %d }"
+    gate = layer(kind, says % axis, name="g", bottom="x f", top="g")
+    shift = whole(*((2, 4) if axis % 4 == 0 else (4,)), seed=6)
+    (found,) = run(tmp_path, "\n".join([head, pool, flat, gate]), {"g": [shift]} if both else None, x)
+    factor, shift = (v.reshape(x.shape[0], 4, 1, 1) for v in (x.mean((2, 3)), shift))
+    torch.testing.assert_close(found, x * factor + shift if both else x + factor)
+
+
+def test_a_second_bottom_must_fit(tmp_path):
+    text = layer("Scale", "scale_param { axis: 1 }", bottom="x x")
+    with pytest.raises(FormatError, match="a second bottom of 4 axes from axis 1 of 4 on"):
+        run(tmp_path, f"{INPUT}\n{text}", None, X)
+
+
+@pytest.mark.parametrize("pool", ["MAX", "AVE"])
+def test_the_only_window_of_an_axis_may_be_larger_than_the_image(tmp_path, pool):
+    """Caffe rounds up to one window, and cuts it; it was refused when the network ran."""
+    says = f"pooling_param {{ pool: {pool} kernel_h: 5 kernel_w: 3 stride: 2 pad_h: 1 }}"
+    head = 'input: "x" input_shape { dim: 1 dim: 1 dim: 2 dim: 2 }\n'
+    x = torch.tensor([[[[-1.0, -2], [-3, -6]]]])
+    (found,) = run(tmp_path, head + layer("Pooling", says), None, x)
+    assert found.tolist() == [[[[-1.0 if pool == "MAX" else -12 / 8]]]]

@@ -133,7 +133,13 @@ class OneCodeOff(OwnIntegers):
 
     def alone(self, parts: Parts, edges: Values) -> Values:
         found = super().alone(parts, edges)
-        computed = [name for part in parts.parts if self.integers(part) for name in part.results]
+        computed = [
+            name
+            for part in parts.parts
+            if self.integers(part)
+            for name in part.results
+            if not found[name].is_floating_point()
+        ]
         return found | {name: self._off(found[name]) for name in computed}
 
     @staticmethod
@@ -183,7 +189,7 @@ def test_our_integers_lie_inside_on_every_platform_and_one_code_off_outside(name
 @pytest.mark.parametrize("platform", sorted(load_library().platforms))
 @pytest.mark.parametrize("name", TORCHVISION)
 def test_architectures_lie_inside_on_every_platform(tmp_path: Path, name: str, platform: str) -> None:
-    (tmp_path / "model.onnx").write_bytes(of_torchvision(name))
+    (tmp_path / "model.onnx").write_bytes(of_torchvision(name, small=True))
     check_on(platform, tmp_path / "model.onnx")
 
 
@@ -250,8 +256,7 @@ def test_small_architectures(
     }
     assert blamed <= INTEGER_SOFTMAX, said
     assert code == bool(blamed)
-    judged = [part for part in found["parts"] if not part["reason"]]
-    assert {part["op"] for part in found["parts"]} - {part["op"] for part in judged} <= {"LSTM"}
+    assert not [part["op"] for part in found["parts"] if part["reason"]]
     page = (tmp_path / "out" / "model.html").read_text(encoding="utf-8")
     assert "http" not in page.replace("http-equiv", "")
     assert f"{pair[0]} and {pair[1]}" in page
@@ -328,7 +333,7 @@ def test_random_quantized_graphs_lie_inside(seed: int) -> None:
     for other in (OwnIntegers("ort"), ONNXRUNTIME):
         findings, _ = model_findings(graph, feeds, (OwnFloat(), other), "ort")
         assert not findings.outside, summary(findings)
-        assert {part.op for part in findings.inconclusive} <= {"Resize"}, "cubic alone"
+        assert not findings.inconclusive
 
 
 @pytest.mark.nightly

@@ -117,6 +117,20 @@ def test_bodies_of_control_flow_read_quantized_values_around_them(positive):
     agrees(model(nodes, {"c": np.float32(0)}), ["QuantizeLinear", "If"])
 
 
+def test_two_nodes_of_control_flow_have_bodies_of_their_own():
+    """Each was run with the bodies of both, which read tensors that only the other has."""
+    body = {
+        "then_branch": branch("then", [node("Relu", "a", "u")]),
+        "else_branch": branch("other", [node("Neg", "a", "v")]),
+    }
+    second = {
+        "then_branch": branch("then2", [node("Relu", "f", "u2")]),
+        "else_branch": branch("other2", [node("Neg", "f", "v2")]),
+    }
+    nodes = [*qdq("x", "a"), node("If", "t", "f", **body), node("If", "t", "g", **second), *qdq("g", "y")]
+    agrees(model(nodes, {"t": np.array(True)}), ["If", "If"])
+
+
 def test_codes_in_blocks_of_computed_values_are_kept():
     scales = np.full((2, 3), 0.04, np.float32)
     zeros = np.full((2, 3), 100, np.uint8)

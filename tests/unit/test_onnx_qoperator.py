@@ -191,3 +191,24 @@ def test_a_small_file_that_asks_for_a_giant_tensor_is_refused_before_it_is_made(
         registry_form(graph, {"x": torch.zeros(1, 4)})
     with pytest.raises(OperationError, match="more than 2147483648 bytes"):
         TorchExecutor(graph, platform="fp32").forward(torch.zeros(1, 4))
+
+
+def test_a_convolution_with_a_computed_bias_keeps_its_integers():
+    """The bias became float64 for a convolution of float32, which was refused."""
+    x, bias = np.arange(-16, 16, dtype=np.int8).reshape(1, 2, 4, 4), np.array([2**24 + 1, -(2**25) - 3, 7], np.int32)
+    held = {
+        "xs": np.float32(0.5), "xz": np.int8(3), "w": np.arange(-3, 3, dtype=np.int8).reshape(3, 2, 1, 1),
+        "ws": np.float32(0.25), "wz": np.int8(0), "ys": np.float32(2.0**17), "yz": np.int8(-5),
+    }  # fmt: skip
+    operands = ["x", "xs", "xz", "w", "ws", "wz", "ys", "yz", "b"]
+    inputs = [
+        helper.make_tensor_value_info("x", TensorProto.INT8, x.shape),
+        helper.make_tensor_value_info("b", TensorProto.INT32, bias.shape),
+    ]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.INT8, [1, 3, 4, 4])]
+    constants = [numpy_helper.from_array(np.asarray(value), name) for name, value in held.items()]
+    graph = helper.make_graph([helper.make_node("QLinearConv", operands, ["y"])], "g", inputs, outputs, constants)
+    model = helper.make_model(graph, opset_imports=IMPORTS[:1], ir_version=8)
+    executor = IntegerExecutor(integer_graph(from_model(model)))
+    (made,) = executor.forward({"x": torch.from_numpy(x), "b": torch.from_numpy(bias)}, ["y"])
+    np.testing.assert_array_equal(made.numpy(), runtime(model, {"x": x, "b": bias}, ["y"])[0])

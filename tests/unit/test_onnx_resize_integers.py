@@ -59,6 +59,30 @@ def test_integers_are_those_of_onnx_runtime(kind: str, dtype: str) -> None:
         np.testing.assert_array_equal(ours, theirs, mode)
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "int32"])
+@pytest.mark.parametrize("kind", ["image", "matrix", "channels last", "volume"])
+def test_a_crop_of_integers_is_that_of_onnx_runtime(kind: str, dtype: str) -> None:
+    """Places outside have the value for extrapolation, without its fraction. It was refused."""
+    shape, wanted = RESIZED[kind]
+    x, resized = codes(dtype, shape), [a != b for a, b in zip(shape, wanted, strict=True)]
+    roi = np.array([0.2 * r for r in resized] + [1.25 if r else 1 for r in resized], np.float32)
+    names = {"roi": roi, "given": np.array(wanted)}
+    attrs: dict[str, Any] = {"coordinate_transformation_mode": "tf_crop_and_resize", "extrapolation_value": -3.7}
+    if dtype == "uint8":
+        attrs["extrapolation_value"] = 7.9
+    theirs = run_node("Resize", {"x": x}, names, ["x", "roi", "", "given"], 13, mode="linear", **attrs)
+    operands = [torch.from_numpy(roi), None, torch.tensor(wanted)]
+    ours = resize_any(torch.from_numpy(x), *operands, mode="linear", since=13, **attrs)
+    np.testing.assert_array_equal(ours.numpy(), theirs)
+
+
+def test_no_places_of_a_crop_give_an_empty_result() -> None:
+    """A length that is floored to 0 ended in a refusal that named no reason."""
+    operands = [torch.tensor([0.0, 0.2, 1.0, 0.9]), torch.tensor([1.0, 0.6])]
+    attrs: dict[str, Any] = {"mode": "nearest", "since": 13, "coordinate_transformation_mode": "tf_crop_and_resize"}
+    assert resize_any(torch.ones(2, 1, dtype=torch.int32), *operands, **attrs).shape == (2, 0)
+
+
 @pytest.mark.parametrize("dtype", ["uint8", "int32", "float32"])
 @pytest.mark.parametrize("scales", [UNEVEN, SAME], ids=["uneven", "same"])
 def test_lengths_by_scales_are_products_in_float32(scales: Array, dtype: str) -> None:
@@ -120,7 +144,7 @@ def test_an_antialiased_resize_of_int8_is_refused() -> None:
     ],
 )
 def test_what_is_not_known_is_refused(shape: list[int], wanted: list[int], attrs: dict[str, Any]) -> None:
-    with pytest.raises(UnsupportedError, match="Resize of"):
+    with pytest.raises(UnsupportedError, match="Resize"):
         resize_any(
             torch.from_numpy(codes("uint8", shape)), None, None, torch.tensor(wanted), mode="linear", since=19, **attrs
         )

@@ -116,11 +116,14 @@ def gamma(operations: int) -> float:
 @np.errstate(all="ignore")
 def add_down(a: FloatArray, b: FloatArray) -> FloatArray:
     """Return the largest float64 number <= a + b: the exact sum if float64 represents it."""
-    total = a + b
+    total = np.array(a + b)
     part = total - a
     error = (a - (total - part)) + (b - part)  # Knuth's error-free sum: a + b = total + error
-    down = np.where(error < 0, np.nextafter(total, -np.inf), total)
-    return np.where(np.isnan(down), -np.inf, np.minimum(down, LARGEST))
+    bits = total.view(np.int64)  # of a number that is not 0: its neighbour below is one less, or one more if negative
+    bits -= np.where(bits < 0, -1, 1) * (error < 0)  # a sum that is rounded is not 0
+    np.minimum(total, LARGEST, out=total)
+    np.copyto(total, -np.inf, where=np.isnan(total))
+    return total
 
 
 def add_up(a: FloatArray, b: FloatArray) -> FloatArray:

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from quantizer.conformance.checks.float32 import UNIT
-from quantizer.conformance.models.radius import evaluated, radius_of
+from quantizer.conformance.models.radius import MOVED, evaluated, radius_of
+from quantizer.conformance.models.running import LARGEST
 from quantizer.core.errors import QuantizerError
 from quantizer.ir.graph import Graph, Node
 from quantizer.runtime.models.parts import CLIPS, DEQUANTIZE, QUANTIZE, Part
@@ -43,10 +44,15 @@ class Enclosure:
         values = got.double()
         if values.shape != self.exact.shape:
             return Judged(values.numel(), float("inf"), float("inf"), ())
-        same = (values == self.exact) | (values.isnan() & self.exact.isnan())
-        error = torch.where(same, 0.0, (values - self.exact).abs()).nan_to_num(nan=float("inf"))
         allowed = self.radius + _half_ulp(self.exact)
+        same = (values == self.exact) | (values.isnan() & self.exact.isnan()) | self._overflowed(values, allowed)
+        error = torch.where(same, 0.0, (values - self.exact).abs()).nan_to_num(nan=float("inf"))
         return _judged(error, torch.where(same, 0.0, error / allowed), error > allowed)
+
+    def _overflowed(self, values: Tensor, allowed: Tensor) -> Tensor:
+        """Return where a result is infinite, and what is allowed reaches numbers that float32 rounds to infinity."""
+        beyond = self.exact.abs() + allowed >= LARGEST
+        return values.isinf() & beyond & (values.sign() == self.exact.sign())
 
 
 @dataclass(frozen=True)
@@ -146,6 +152,10 @@ class _Work:
 
     def _computed(self, node: Node) -> str:
         """Compute a node in float64 and its radius; return the reason if no radius is known."""
+        if self.graph.bodies_of(node):
+            return f"{node.op}: there is no analysis of bodies of control flow"
+        if node.op not in MOVED and (narrow := self._narrow(node)):
+            return f"{node.op}: there is no analysis of arithmetic in {narrow}"
         operands = [None if name is None else _double(self.known[name]) for name in node.inputs]
         made = evaluated(node, operands, self.graph)
         if node.op in CLIPS and node is not self.part.core:
@@ -161,6 +171,11 @@ class _Work:
         self.known |= dict(zip(node.outputs, made, strict=False))
         self.radii |= dict(zip(node.outputs, radius, strict=False))
         return ""
+
+    def _narrow(self, node: Node) -> str:
+        """Return a floating-point format of fewer than 32 bits that a node reads or makes; empty without one."""
+        formats = (self.graph.tensor(name).dtype for name in (*node.reads, *node.outputs))
+        return next((str(dtype) for dtype in formats if dtype.kind == "float" and dtype.bits < 32), "")
 
 
 def _dequantized(node: Node, known: Mapping[str, Tensor]) -> Tensor:
@@ -186,8 +201,10 @@ def _along(node: Node, numbers: Tensor, values: Tensor) -> Tensor:
     if numbers.numel() == 1:
         return numbers.reshape(())
     axis = int(node.attrs.get("axis", 1)) % values.dim()  # type: ignore[arg-type]
-    if node.attrs.get("block_size") or numbers.dim() != 1:
-        raise ValueError("scales by block")
+    if block := int(node.attrs.get("block_size", 0)):  # type: ignore[arg-type]
+        return numbers.repeat_interleave(block, axis).narrow(axis, 0, values.shape[axis])
+    if numbers.dim() != 1:
+        raise ValueError("scales of several axes")
     return numbers.reshape([-1 if i == axis else 1 for i in range(values.dim())])
 
 

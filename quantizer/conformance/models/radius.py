@@ -1,8 +1,8 @@
-"""Float32 error bounds by ONNX operator: the error analyses of the check `float` (ADR 0007)."""
+"""Float32 error bounds by ONNX operator: the analyses of the check `float` (ADR 0007), else a running analysis."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import torch
@@ -10,11 +10,18 @@ from torch import Tensor
 
 from quantizer.conformance.checks.float32 import UNIT, lost
 from quantizer.conformance.checks.float_forward import TRANSCENDENTAL_ULPS
+from quantizer.conformance.models.running import (
+    CUBIC,
+    SMALLEST,
+    NoAnalysisError,
+    log_softmax_loss,
+    run_bounded,
+    softmax_loss,
+)
 from quantizer.ir.graph import Graph, Node
 from quantizer.runtime.dispatch import FP32, find_handler
 from quantizer.runtime.onnx.kernels import Context
 
-SMALLEST = float(torch.finfo(torch.float32).smallest_normal)
 OTHERS = 8
 """Roundings in addition to those of a sum's terms: of dequantized operands, products, a bias, a requantization."""
 MOVED = frozenset(
@@ -22,10 +29,15 @@ MOVED = frozenset(
         "ArgMax ArgMin Cast Concat ConstantOfShape DepthToSpace Equal Expand Flatten Gather GatherElements GatherND "
         "Greater GreaterOrEqual Identity Less LessOrEqual Max MaxPool Min Neg Not And Or OneHot Pad Range ReduceMax "
         "ReduceMin Relu Clip Abs Reshape Shape Sign Size Slice SpaceToDepth Split Squeeze Tile TopK Transpose "
-        "Unsqueeze Where GlobalMaxPool Dropout Floor Ceil Round ScatterElements ScatterND NonZero"
+        "Unsqueeze Where GlobalMaxPool Dropout Floor Ceil Round Scatter ScatterElements ScatterND TensorScatter "
+        "NonZero Hardmax CenterCropPad MaxUnpool MaxRoiPool Unique"
     ).split()
 )
 """Operators without rounding: their results are elements of operands, or integers."""
+SCATTERED = ("ScatterElements", "ScatterND")
+RESIZES = ("Resize", "Upsample")
+STEPS = frozenset(["Floor", "Ceil", "Round", "Sign", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"])
+"""Operators that the last bit of a dequantized operand can turn."""
 SUMS = frozenset(
     [
         "Conv",
@@ -40,14 +52,15 @@ SUMS = frozenset(
         "ReduceSum",
         "CumSum",
         "Sum",
+        "Col2Im",
     ]
 )
 """Operators whose error is gamma_n times their result on the magnitudes of their operands."""
 PRODUCTS = frozenset(["Mul", "Div", "Reciprocal", "Sqrt"])
 FUNCTIONS = frozenset(
     (
-        "Acos Acosh Asin Asinh Atan Atanh Celu Cos Cosh Elu Erf Exp Gelu HardSigmoid HardSwish LeakyRelu Log Mish "
-        "PRelu Pow Selu Sigmoid Silu Sin Sinh Softplus Softsign Swish Tan Tanh ThresholdedRelu"
+        "Acos Acosh Asin Asinh Atan Atanh Cos Cosh Erf Exp Gelu HardSigmoid HardSwish LeakyRelu Log "
+        "PRelu Pow Sigmoid Sin Sinh Softplus Softsign Tan Tanh ThresholdedRelu"
     ).split()
 )
 """Functions of a library, element by element."""
@@ -57,40 +70,67 @@ def radius_of(
     node: Node, operands: Sequence[Tensor | None], made: Sequence[Tensor], graph: Graph, *, rounded: bool
 ) -> list[Tensor] | str:
     """Return how far float32 may be from each result; *rounded*: operands are dequantized, which rounds once each."""
-    if not made[0].is_floating_point():
-        return [torch.zeros(values.shape, dtype=torch.float64) for values in made]
     first = made[0]
-    if node.op in MOVED or (node.op == "Resize" and node.attrs.get("mode") == "nearest"):
+    how = node.attrs.get("reduction", "none")
+    if node.op in SCATTERED and how not in ("none", "max", "min"):
+        return f"{node.op}: there is no analysis of the float32 error with reduction={how}"
+    if rounded and node.op in STEPS:
+        return _running(node, operands, graph, rounded=rounded)
+    if not any(values.is_floating_point() for values in made):
+        return [torch.zeros(values.shape, dtype=torch.float64) for values in made]
+    if node.op in MOVED or (node.op in RESIZES and node.attrs.get("mode", "nearest") == "nearest"):
         return [
             2 * UNIT * values.abs() * rounded if values.is_floating_point() else torch.zeros_like(values)
             for values in made
         ]
     if node.op in SUMS:
-        magnitude = evaluated(node, [None if v is None else _magnitude(v) for v in operands], graph)[0]
-        if node.op == "Sub":
-            magnitude = sum(v.abs() for v in present(operands)) + torch.zeros_like(first)
-        return [lost(_terms(node, operands, first) + OTHERS) * magnitude + SMALLEST]
+        return [_of_sum(node, operands, first, graph)]
     if node.op in PRODUCTS:
         return [lost(OTHERS) * first.abs() + SMALLEST]
     if node.op in FUNCTIONS:
         return [_of_function(node, operands, first, graph)]
-    if node.op == "Softmax":
-        return [_softmax(node, present(operands)[0], first)]
-    if node.op == "LogSoftmax":
-        return [_log_softmax(node, present(operands)[0], first)]
-    if node.op == "Resize" and node.attrs.get("mode") == "linear":
-        x = present(operands)[0]
-        moved = 3 * UNIT * (sum(x.shape[2:]) + 2) * 2 * float(x.abs().max()) if x.numel() else 0.0
-        return [lost(12 + OTHERS) * float(x.abs().max() if x.numel() else 0.0) + moved + torch.zeros_like(first)]
-    if node.op == "BatchNormalization":
-        x, gain, bias, mean, variance = present(operands)[:5]
-        along = [-1 if i == 1 else 1 for i in range(x.dim())]
-        epsilon = cast("float", node.attrs.get("epsilon", 1e-5))
-        slope = (gain / torch.sqrt(variance + float(epsilon))).abs().reshape(along)
-        return [lost(2 * OTHERS) * (slope * (x.abs() + mean.abs().reshape(along)) + bias.abs().reshape(along))]
-    if node.op == "LayerNormalization":
-        return [_layer_norm(node, operands, first), *(torch.full_like(v, float("inf")) for v in made[1:])]
-    return f"{node.op}: there is no analysis of its float32 error"
+    formula = FORMULAS.get(node.op)
+    if formula is None or (node.op == "Mod" and rounded):
+        return _running(node, operands, graph, rounded=rounded)
+    found = formula(node, operands, first)
+    return found if isinstance(found, str) else [found, *(torch.full_like(v, float("inf")) for v in made[1:])]
+
+
+def _of_sum(node: Node, operands: Sequence[Tensor | None], made: Tensor, graph: Graph) -> Tensor:
+    magnitude = evaluated(node, [None if v is None else _magnitude(v) for v in operands], graph)[0]
+    if node.op == "Sub":
+        magnitude = sum(v.abs() for v in present(operands)) + torch.zeros_like(made)
+    return lost(_terms(node, operands, made) + OTHERS) * magnitude + SMALLEST
+
+
+def _softmax(node: Node, operands: Sequence[Tensor | None], made: Tensor) -> Tensor:
+    x, axis = present(operands)[0], _axis(node)
+    return softmax_loss(x, axis) * made + x.shape[axis] * SMALLEST
+
+
+def _log_softmax(node: Node, operands: Sequence[Tensor | None], made: Tensor) -> Tensor:
+    return log_softmax_loss(present(operands)[0], _axis(node), made)
+
+
+def _remainder(node: Node, operands: Sequence[Tensor | None], made: Tensor) -> Tensor:  # noqa: ARG001 - as every formula
+    """A remainder is exact; where it has the sign of the divisor, that is added once."""
+    return UNIT * present(operands)[1].abs() + torch.zeros_like(made)
+
+
+def _batch_norm(node: Node, operands: Sequence[Tensor | None], made: Tensor) -> Tensor:  # noqa: ARG001 - as every formula
+    x, gain, bias, mean, variance = present(operands)[:5]
+    along = [-1 if i == 1 else 1 for i in range(x.dim())]
+    epsilon = cast("float", node.attrs.get("epsilon", 1e-5))
+    slope = (gain / torch.sqrt(variance + float(epsilon))).abs().reshape(along)
+    return lost(2 * OTHERS) * (slope * (x.abs() + mean.abs().reshape(along)) + bias.abs().reshape(along))
+
+
+def _running(node: Node, operands: Sequence[Tensor | None], graph: Graph, *, rounded: bool) -> list[Tensor] | str:
+    """Return the radii of the running error analysis, or which function of the operator has none."""
+    try:
+        return [value.radius for value in run_bounded(node, operands, graph, dequantized=rounded)]
+    except NoAnalysisError as err:
+        return f"{node.op}: {err}"
 
 
 def _terms(node: Node, operands: Sequence[Tensor | None], made: Tensor) -> int:
@@ -107,7 +147,45 @@ def _terms(node: Node, operands: Sequence[Tensor | None], made: Tensor) -> int:
             return int(given[0].shape[-1])
         case "Add" | "Sub" | "Sum":
             return len(given)
+        case "Col2Im":
+            return int(given[2].prod())
     return max(1, given[0].numel() // max(1, made.numel())) if node.op != "AveragePool" else _window(node)
+
+
+def _axis(node: Node) -> int:
+    return int(node.attrs.get("axis", -1))  # type: ignore[arg-type]
+
+
+def _interpolated(node: Node, operands: Sequence[Tensor | None], made: Tensor) -> Tensor | str:
+    """A place that is off by e along an axis moves a result by the slope of the neighbours' weights times e."""
+    x, mode, attrs = present(operands)[0], node.attrs.get("mode"), node.attrs
+    jumps = [name for name in ("antialias", "exclude_outside") if attrs.get(name)]
+    if attrs.get("coordinate_transformation_mode") == "tf_crop_and_resize":
+        jumps.append("tf_crop_and_resize")
+    if jumps or (mode == "cubic" and float(attrs.get("cubic_coeff_a", -0.75)) != -0.75):  # type: ignore[arg-type]
+        return f"{node.op}: there is no analysis of the float32 error with {' and '.join(jumps) or 'cubic_coeff_a'}"
+    if not x.numel():
+        return torch.zeros_like(made)
+    largest, axes = float(x.abs().max()), max(1, x.dim() - 2) if mode == "cubic" else 1
+    total, slope = CUBIC if mode == "cubic" else (1.0, 2.0)
+    sizes = x.shape if x.dim() < 3 else x.shape[2:]
+    weight = total ** x.dim() if mode == "cubic" else 1.0
+    moved = 3 * UNIT * (sum(sizes) + 2) * slope * weight * largest
+    return lost(12 * axes + OTHERS) * weight * largest + moved + torch.zeros_like(made)
+
+
+def _spectrum(node: Node, operands: Sequence[Tensor | None], made: Tensor) -> Tensor:
+    """Sums of products with roots of unity, in any order: gamma_n of the sum of magnitudes along the axis."""
+    given = operands[2] if len(operands) > 2 else None
+    x = present(operands)[0]
+    last = cast("int", node.attrs.get("axis", -2))
+    axis = last if given is None else int(given)
+    axis %= x.dim()
+    count = made.shape[axis] if node.attrs.get("inverse") else 1
+    terms = max(x.shape[axis], made.shape[axis])
+    both = 2 if node.attrs.get("onesided") else 1
+    total = both * x.abs().sum(axis, keepdim=True).sum(-1, keepdim=True) + torch.zeros_like(made)
+    return lost(2 * terms + 2 * TRANSCENDENTAL_ULPS + OTHERS) * total / count
 
 
 def _window(node: Node) -> int:
@@ -137,25 +215,6 @@ def _of_function(node: Node, operands: Sequence[Tensor | None], made: Tensor, gr
     return moved + ulps * torch.maximum(made.abs(), cancels) + SMALLEST
 
 
-def _softmax(node: Node, x: Tensor, made: Tensor) -> Tensor:
-    axis = int(node.attrs.get("axis", -1))  # type: ignore[arg-type]
-    distance = (x - x.amax(axis, keepdim=True)).abs()
-    spread = distance.amax(axis, keepdim=True)
-    relative = (
-        distance + spread + 4 * TRANSCENDENTAL_ULPS + x.shape[axis] + 2 + 2 * x.abs().amax(axis, keepdim=True)
-    ) * UNIT
-    return relative * made + x.shape[axis] * SMALLEST
-
-
-def _log_softmax(node: Node, x: Tensor, made: Tensor) -> Tensor:
-    """Differences from a rounded maximum, their sum's logarithm, one subtraction."""
-    axis = int(node.attrs.get("axis", -1))  # type: ignore[arg-type]
-    distance = (x - x.amax(axis, keepdim=True)).abs()
-    spread, largest = distance.amax(axis, keepdim=True), x.abs().amax(axis, keepdim=True)
-    sums = (2 * distance + spread + 2 * largest + 4 * TRANSCENDENTAL_ULPS + x.shape[axis]) * UNIT
-    return sums + 4 * TRANSCENDENTAL_ULPS * UNIT * made.abs()
-
-
 def _layer_norm(node: Node, operands: Sequence[Tensor | None], made: Tensor) -> Tensor:
     """Differences from a rounded mean, the root of a rounded mean of their squares, a product and a sum."""
     x = present(operands)[0]
@@ -174,6 +233,20 @@ def _layer_norm(node: Node, operands: Sequence[Tensor | None], made: Tensor) -> 
     scaled = radius if gain is None else radius * gain.abs()
     held = made.abs() if bias is None else made.abs() + bias.abs()
     return scaled + lost(OTHERS) * held
+
+
+Formula = Callable[[Node, Sequence["Tensor | None"], Tensor], "Tensor | str"]
+FORMULAS: Mapping[str, Formula] = {
+    "Softmax": _softmax,
+    "LogSoftmax": _log_softmax,
+    "Resize": _interpolated,
+    "Upsample": _interpolated,
+    "DFT": _spectrum,
+    "Mod": _remainder,
+    "BatchNormalization": _batch_norm,
+    "LayerNormalization": _layer_norm,
+}
+"""Analyses of single operators, of their first result; all others run their definition with its error."""
 
 
 def evaluated(node: Node, operands: Sequence[Tensor | None], graph: Graph) -> list[Tensor]:

@@ -139,11 +139,13 @@ def pooling(writer: Writer, layer: Any, _: list[Array]) -> None:
             raise UnsupportedError(f"strides {list(stride)} above the kernel, and its image has no known size.")
         writer.make(layer, op, [x], 4, ceil_mode=1, **attrs)
         return
-    both = [_last_window(*sizes) for sizes in zip(shape[2:], kernel, stride, pad, strict=True)]
+    cut = [_in_image(*sizes) for sizes in zip(shape[2:], kernel, stride, pad, strict=True)]
+    attrs["kernel_shape"] = cut
+    both = [_last_window(*sizes) for sizes in zip(shape[2:], cut, stride, pad, strict=True)]
     attrs["ceil_mode"] = int(any(last == OVERHANGS for _, last in both))
     counts = [count for count, _ in both]
     if attrs["ceil_mode"]:
-        attrs["pads"] = [*pad, *map(_read_padding, both, shape[2:], kernel, stride, pad)]
+        attrs["pads"] = [*pad, *map(_read_padding, both, shape[2:], cut, stride, pad)]
     beyond = [0 if any(pad) else int(last == BEYOND) for _, last in both]
     if not any(beyond):
         writer.known[writer.make(layer, op, [x], 4, **attrs)] = [*shape[:2], *counts]
@@ -157,6 +159,15 @@ def pooling(writer: Writer, layer: Any, _: list[Array]) -> None:
     writer.known[maxima] = [*shape[:2], *counts]
     ends = writer.constant(layer, "pads", np.array([0] * 6 + beyond, np.int64))
     writer.make(layer, "Pad", [maxima, ends, writer.constant(layer, "lowest", np.array(LOWEST, np.float32))], 4)
+
+
+def _in_image(size: int, kernel: int, stride: int, pad: int) -> int:
+    """Return the window's size; of the only window of an axis, what lies in x and its padding.
+
+    ONNX refuses a larger window. Caffe counts one by rounding up, and cuts it.
+    """
+    beyond = kernel - size - 2 * pad
+    return kernel - beyond if 0 < beyond < stride else kernel
 
 
 def _last_window(size: int, kernel: int, stride: int, pad: int) -> tuple[int, int]:
@@ -226,25 +237,47 @@ def right_aligned(blob: Array, axes: int) -> Array:
 
 @layer_type("Scale")
 def scale(writer: Writer, layer: Any, blobs: list[Array]) -> None:
-    """Factors along some axes, and constants where it has a bias."""
+    """Factors along some axes, and constants where it has a bias. The factors are a blob, or a second bottom."""
     param = layer.scale_param
-    (x,) = writer.read(layer)
+    x, *second = writer.read(layer, 2 if len(layer.bottom) == 2 else 1)
     rank = writer.ranks[x]
-    factor, *bias = blobs_of(blobs, 1 + param.bias_term)
     axis = param.axis if param.HasField("axis") else 1
     axis = axis + rank if axis < 0 else axis
-    count = param.num_axes if param.HasField("num_axes") else 1
-    factor = right_aligned(factor, rank - axis if count < 0 else count)
-    if not 0 <= axis <= rank - factor.ndim or any(part.size != factor.size for part in bias):
-        raise UnsupportedError(f"factors of shape {list(factor.shape)} from axis {axis} of {rank} on: they must fit.")
-    along = [*factor.shape, *[1] * (rank - axis - factor.ndim)]
-    names = [
-        writer.constant(layer, k, v.reshape(along)) for k, v in zip(("factor", "bias"), (factor, *bias), strict=False)
-    ]
+    if second:
+        factor, bias = along_axis(writer, layer, second[0], rank, axis), blobs_of(blobs, int(param.bias_term))
+        axes = writer.ranks[second[0]]
+    else:
+        held, *bias = blobs_of(blobs, 1 + param.bias_term)
+        count = param.num_axes if param.HasField("num_axes") else 1
+        held = right_aligned(held, rank - axis if count < 0 else count)
+        if not 0 <= axis <= rank - held.ndim or any(part.size != held.size for part in bias):
+            raise UnsupportedError(f"factors of shape {list(held.shape)} from axis {axis} of {rank} on: they must fit.")
+        bias = [part.reshape(held.shape) for part in bias]
+        factor, axes = (
+            writer.constant(layer, "factor", held.reshape([*held.shape, *[1] * (rank - axis - held.ndim)])),
+            0,
+        )
     if not bias:
-        writer.make(layer, "Mul", [x, names[0]], rank)
+        writer.make(layer, "Mul", [x, factor], rank)
         return
-    writer.make(layer, "Add", [writer.inner(layer, "Mul", [x, names[0]], rank), names[1]], rank)
+    shift = right_aligned(bias[0], axes) if second else bias[0]
+    shift = shift.reshape([*shift.shape, *[1] * (rank - axis - shift.ndim)])
+    made = writer.inner(layer, "Mul", [x, factor], rank)
+    writer.make(layer, "Add", [made, writer.constant(layer, "bias", shift)], rank)
+
+
+def along_axis(writer: Writer, layer: Any, tensor: str, rank: int, axis: int) -> str:
+    """Return a second bottom, which lies along the axes from *axis* on, with ones for the axes after it.
+
+    Source: ScaleLayer and BiasLayer of Caffe. num_axes has no meaning there: the bottom's own axes count.
+    """
+    axes = writer.ranks[tensor]
+    if not 0 <= axis <= rank - axes:
+        raise FormatError(f"a second bottom of {axes} axes from axis {axis} of {rank} on: they must fit.")
+    if axis + axes == rank:
+        return tensor
+    after = writer.constant(layer, "axes", np.arange(axes, rank - axis, dtype=np.int64))
+    return writer.inner(layer, "Unsqueeze", [tensor, after], rank - axis)
 
 
 @layer_type("Eltwise")

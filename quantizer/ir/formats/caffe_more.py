@@ -13,7 +13,7 @@ import numpy as np
 from onnx import TensorProto
 
 from quantizer.core.errors import FormatError, UnsupportedError
-from quantizer.ir.formats.caffe_layers import right_aligned
+from quantizer.ir.formats.caffe_layers import along_axis, right_aligned
 from quantizer.ir.formats.caffe_writer import Array, Writer, axis_of, blobs_of, layer_type, said
 
 REDUCTIONS = {1: "ReduceSum", 2: "ReduceL1", 3: "ReduceSumSquare", 4: "ReduceMean"}
@@ -126,11 +126,14 @@ def threshold(writer: Writer, layer: Any, _: list[Array]) -> None:
 
 @layer_type("Bias")
 def bias(writer: Writer, layer: Any, blobs: list[Array]) -> None:
-    """Constants along some axes."""
-    (x,) = writer.read(layer)
-    (values,) = blobs_of(blobs, 1)
+    """Constants along some axes, or a second bottom."""
+    x, *second = writer.read(layer, 2 if len(layer.bottom) == 2 else 1)
     rank = writer.ranks[x]
     axis = axis_of(layer.bias_param, 1, rank)
+    if second:
+        writer.make(layer, "Add", [x, along_axis(writer, layer, second[0], rank, axis)], rank)
+        return
+    (values,) = blobs_of(blobs, 1)
     count = said(layer.bias_param, "num_axes", 1)
     values = right_aligned(values, rank - axis if count < 0 else count)
     if axis + values.ndim > rank:

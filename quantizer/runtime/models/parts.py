@@ -82,14 +82,17 @@ class Parts:
 
     def cut(self, part: Part, known: Mapping[str, torch.Tensor]) -> Graph:
         """Return one part as a separate graph, with its real scales, constants and shapes."""
-        names = {*part.operands, *(name for node in part.nodes for name in (*node.reads, *node.outputs))}
-        tensors = {
-            name: _shaped(tensor, known) if tensor.data is None else tensor
-            for name, tensor in self.graph.tensors.items()
-            if name in names
-        }
+        names = (*part.operands, *(name for node in part.nodes for name in (*node.reads, *node.outputs)))
+        found = {name: self.graph.tensor(name) for name in names}
+        tensors = {name: _shaped(tensor, known) if tensor.data is None else tensor for name, tensor in found.items()}
+        bodies = {name: body for node in part.nodes for name, body in self.graph.bodies_of(node).items()}
         return self.graph.with_(
-            name=part.name, nodes=part.nodes, tensors=tensors, inputs=part.operands, outputs=part.results
+            name=part.name,
+            nodes=part.nodes,
+            tensors=tensors,
+            inputs=part.operands,
+            outputs=part.results,
+            subgraphs=bodies,
         )
 
     def _inner(self, made: set[str]) -> list[Node]:

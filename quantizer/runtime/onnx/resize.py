@@ -27,6 +27,7 @@ ROUNDED = {
     "ceil": math.ceil,
 }
 POLICIES = ("stretch", "not_larger", "not_smaller")
+CROP = "tf_crop_and_resize"
 INTEGER_COORDINATES = (
     "half_pixel",
     "half_pixel_symmetric",
@@ -34,6 +35,7 @@ INTEGER_COORDINATES = (
     "align_corners",
     "pytorch_half_pixel",
     "tf_half_pixel_for_nn",
+    CROP,
 )
 """The coordinate_transformation_modes of a linear Resize of integers."""
 
@@ -115,7 +117,13 @@ INTEGERS = (torch.uint8, torch.int8, torch.int32)
 """Types of integers whose linear resize ONNX Runtime has."""
 
 
-def _of_integers(x: Tensor, target: Sequence[int], scales: Sequence[float], mode: str) -> Tensor:
+Spans = Sequence[tuple[float, float]]
+"""The part of each axis that is cropped, from 0 to 1."""
+
+
+def _of_integers(
+    x: Tensor, target: Sequence[int], scales: Sequence[float], mode: str, spans: Spans, outside: float
+) -> Tensor:
     """Return the linear resize of integers, as ONNX Runtime has it.
 
     Products of values and weights are summed in float32, the first axis slowest, and the sum loses its fraction.
@@ -125,7 +133,8 @@ def _of_integers(x: Tensor, target: Sequence[int], scales: Sequence[float], mode
         return x
     axes = _resized_axes(scales)
     fixed = axes == [1, 2] and x.dim() == 4 and x.dtype != torch.int32
-    around = [_neighbours(mode, scales[axis], x.shape[axis], target[axis], fixed=fixed) for axis in axes]
+    points = [_points(mode, scales[axis], x.shape[axis], target[axis], spans[axis]) for axis in axes]
+    around = [_neighbours(point, x.shape[axis], fixed=fixed) for axis, point in zip(axes, points, strict=True)]
     wide = x.to(torch.int64 if fixed else torch.float32)
     total = None
     for ends in itertools.product((0, 1), repeat=len(axes)):
@@ -138,7 +147,13 @@ def _of_integers(x: Tensor, target: Sequence[int], scales: Sequence[float], mode
         assert weight is not None
         total = weight * values if total is None else total + weight * values
     assert total is not None
-    return (total.div(UNIT * UNIT, rounding_mode="trunc") if fixed else total.trunc()).to(x.dtype)
+    made = (total.div(UNIT * UNIT, rounding_mode="trunc") if fixed else total.trunc()).to(x.dtype)
+    if mode != CROP:
+        return made
+    for axis, point in zip(axes, points, strict=True):
+        away = (point < 0) | (point > x.shape[axis] - 1)
+        made = made.masked_fill(away.reshape([-1 if i == axis else 1 for i in range(x.dim())]), math.trunc(outside))
+    return made
 
 
 UNIT = 1 << 10
@@ -159,11 +174,9 @@ def _resized_axes(scales: Sequence[float]) -> list[int]:
     )
 
 
-def _neighbours(
-    mode: str, scale: float, size: int, count: int, *, fixed: bool
-) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+def _neighbours(points: Tensor, size: int, *, fixed: bool) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
     """Return the two neighbours of each coordinate of an axis, and their weights."""
-    point = _points(mode, scale, size, count).clamp(0, size - 1)
+    point = points.clamp(0, size - 1)
     lower = point.to(torch.int64)
     upper = (lower + 1).clamp(max=size - 1)
     at, one = ((point * UNIT).to(torch.int64), UNIT) if fixed else (point, 1)
@@ -173,11 +186,15 @@ def _neighbours(
     return (lower, upper), (torch.where(same, middle, back), torch.where(same, middle, away))
 
 
-def _axis_points(mode: str, scales: Sequence[float], shape: Sequence[int], target: Sequence[int], axis: int) -> Tensor:
-    return _points(mode, scales[axis], shape[axis], target[axis])
+def _axis_points(
+    mode: str, scales: Sequence[float], shape: Sequence[int], target: Sequence[int], spans: Spans, axis: int
+) -> Tensor:
+    if mode == CROP:
+        raise UnsupportedError(f"Resize of integers with antialias=1 and {CROP}: must be one of the two.")
+    return _points(mode, scales[axis], shape[axis], target[axis], spans[axis])
 
 
-def _points(mode: str, scale: float, size: int, count: int) -> Tensor:
+def _points(mode: str, scale: float, size: int, count: int, span: tuple[float, float]) -> Tensor:
     """Return the coordinates of an axis, in float32 but for one mode."""
     place, half = torch.arange(count, dtype=torch.float32), 0.5
     step = torch.tensor(scale, dtype=torch.float32)
@@ -191,6 +208,11 @@ def _points(mode: str, scale: float, size: int, count: int) -> Tensor:
     if mode == "half_pixel_symmetric":
         moved = (size / 2 * (1 - torch.tensor(float(count)) / (step * size))).double()
         return (moved + (place.double() + half) / step.double() - half).float()
+    if mode == CROP:
+        low, high = torch.tensor(span, dtype=torch.float32)
+        if count == 1:
+            return torch.stack([half * (low + high) * (size - 1)])
+        return torch.add(low * (size - 1), place * (high - low) * (size - 1) / (count - 1))
     if count == 1 and mode != "half_pixel":
         return place
     if mode == "align_corners":
@@ -269,23 +291,20 @@ def resize_any(
     factors, wanted = _target(x, chosen, scales, sizes, keep_aspect_ratio_policy)
     target = [dict(zip(chosen, wanted, strict=True)).get(i, n) for i, n in enumerate(x.shape)]
     sized("Resize", target, x.dtype)
+    spans = _spans(roi, chosen, x.dim(), coordinate_transformation_mode)
     if integers:
         scale_of = dict(zip(chosen, factors, strict=True))
         every = [scale_of.get(i, 1.0) for i in range(x.dim())]
-        if antialias and list(x.shape) != target:
-            place = partial(_axis_points, coordinate_transformation_mode, every, x.shape, target)
-            return antialiased(x, target, every, _resized_axes(every), place, exclude=bool(exclude_outside))
-        return _of_integers(x, target, every, coordinate_transformation_mode)
-    corners = [float(v) for v in roi.tolist()] if roi is not None and roi.numel() else []
-    if coordinate_transformation_mode == "tf_crop_and_resize" and len(corners) != 2 * len(chosen):
-        raise UnsupportedError(f"Resize: roi holds {len(corners)} numbers: must be two for each of {len(chosen)} axes.")
+        if not antialias or list(x.shape) == target:
+            return _of_integers(x, target, every, coordinate_transformation_mode, spans, extrapolation_value)
+        place = partial(_axis_points, coordinate_transformation_mode, every, x.shape, target, spans)
+        return antialiased(x, target, every, _resized_axes(every), place, exclude=bool(exclude_outside))
     outside = torch.zeros((), dtype=torch.bool)
-    for i, (axis, scale, count) in enumerate(zip(chosen, factors, wanted, strict=True)):
-        size = x.shape[axis]
-        span = (corners[i], corners[i + len(chosen)]) if corners else (0.0, 1.0)
-        points = [_coordinate(coordinate_transformation_mode, j, scale, size, count, span) for j in range(count)]
-        if coordinate_transformation_mode == "tf_crop_and_resize":
-            away = torch.tensor([not 0 <= point <= size - 1 for point in points])
+    for axis, scale, count in zip(chosen, factors, wanted, strict=True):
+        size, mode_of_place = x.shape[axis], coordinate_transformation_mode
+        points = [_coordinate(mode_of_place, j, scale, size, count, spans[axis]) for j in range(count)]
+        if mode_of_place == CROP:
+            away = torch.tensor([not 0 <= point <= size - 1 for point in points], dtype=torch.bool)
             outside = outside | away.reshape([-1 if j == axis else 1 for j in range(x.dim())])
         elif scale == 1 and count == size:
             continue
@@ -302,6 +321,18 @@ def resize_any(
     if not bool(outside.any()):
         return x
     return torch.where(outside, torch.tensor(extrapolation_value, dtype=x.dtype), x)
+
+
+def _spans(roi: Tensor | None, axes: Sequence[int], rank: int, mode: str) -> list[tuple[float, float]]:
+    """Return which part of each axis is cropped; all of an axis that is not resized."""
+    corners = [float(v) for v in roi.tolist()] if roi is not None and roi.numel() else []
+    if mode == CROP and len(corners) != 2 * len(axes):
+        raise UnsupportedError(f"Resize: roi holds {len(corners)} numbers: must be two for each of {len(axes)} axes.")
+    found = [(0.0, 1.0)] * rank
+    if len(corners) == 2 * len(axes):
+        for i, axis in enumerate(axes):
+            found[axis] = (corners[i], corners[i + len(axes)])
+    return found
 
 
 def _target(

@@ -283,12 +283,15 @@ class _Work:
 def _without_qlinear(graph: Graph) -> Graph:
     """Return *graph* with QLinearConv and QLinearMatMul as float operators between quantizations.
 
-    A product with scales along several axes stays as it is: no quantization has such scales.
+    A product with scales along several axes stays as it is: no quantization has such scales. So does a convolution
+    with a computed bias: float32 does not hold its 32 bits.
     """
     nodes: list[Node] = []
     added: dict[str, Tensor] = {}
     for node in graph.order:
-        if node.op in ("QLinearConv", "QLinearMatMul") and not _has_scales_along_axes(graph, node):
+        if node.op in ("QLinearConv", "QLinearMatMul") and not (
+            _has_scales_along_axes(graph, node) or _has_computed_bias(graph, node)
+        ):
             nodes += _as_qdq(graph, node, added)
         else:
             nodes.append(node)
@@ -298,6 +301,12 @@ def _without_qlinear(graph: Graph) -> Graph:
 def _has_scales_along_axes(graph: Graph, node: Node) -> bool:
     scales = (graph.tensor(str(node.inputs[place])) for place in (1, 4))
     return any(len(scale.shape) > 1 and math.prod(scale.shape) > 1 for scale in scales)
+
+
+def _has_computed_bias(graph: Graph, node: Node) -> bool:
+    """Return whether a bias, or the scales of its operands that give it its scale, are no constants."""
+    bias = [name for name in node.inputs[8:] if name is not None]
+    return bool(bias) and any(graph.tensor(str(name)).data is None for name in (*bias, node.inputs[1], node.inputs[4]))
 
 
 def _as_qdq(graph: Graph, node: Node, added: dict[str, Tensor]) -> list[Node]:
@@ -313,8 +322,8 @@ def _as_qdq(graph: Graph, node: Node, added: dict[str, Tensor]) -> list[Node]:
     inputs = [f"{node.name}#a", f"{node.name}#b"]
     if bias and bias[0] is not None:
         scales = [graph.tensor(str(name)).data for name in (a_scale, b_scale)]
-        if scales[0] is None or scales[1] is None:
-            raise UnsupportedError(f"node {node.name!r}: scales are computed: must be constants.")
+        assert scales[0] is not None
+        assert scales[1] is not None
         scale, name = scales[0].reshape(()).double() * scales[1].double(), f"{node.name}#bias"
         added[f"{name}_scale"] = Tensor(f"{name}_scale", tuple(scale.shape), DTYPES["float64"], scale)
         added[name] = replace(graph.tensor(bias[0]), name=name, dtype=FLOAT, data=None, qparams=None)
