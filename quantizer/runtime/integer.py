@@ -96,15 +96,25 @@ def integer_graph(graph: Graph, platform: str | None = None, inputs: Mapping[str
 
 def with_integers(graph: Graph) -> Graph:
     """Return the result of `integer_graph`; GraphError with the nodes' reasons if all nodes compute in float."""
-    if any(isinstance(node.parameters, Parameters) for node in graph.nodes):
+    if has_integers(graph):
         return graph
-    reasons = cast("Mapping[str, str]", graph.extra.get(REASONS, {}))
+    reasons = float_reasons(graph)
     shown = [f"node {name!r} ({graph.node(name).op}): {why}" for name, why in list(reasons.items())[:SHOWN]]
     left = len(reasons) - len(shown)
     raise GraphError(
         f"graph {graph.name!r}: platform {graph.extra.get(PLATFORM)!r} has no integer function for any of its "
         f"operators: {'; '.join(shown)}{f'; and {left} more' if left else ''}."
     )
+
+
+def has_integers(graph: Graph) -> bool:
+    """Return whether any node of the result of `integer_graph` computes on integers."""
+    return any(isinstance(node.parameters, Parameters) for node in graph.nodes)
+
+
+def float_reasons(graph: Graph) -> Mapping[str, str]:
+    """Return for each node that the result of `integer_graph` computes in float: its name -> the reason."""
+    return cast("Mapping[str, str]", graph.extra.get(REASONS, {}))
 
 
 @dataclass
@@ -221,11 +231,8 @@ class _Work:
         request = ProvidedRequest(
             spec, scheme, platform, shapes, attrs, {}, floats, inputs, output_params=output, weights=weights
         )
-        if not _allowed(plain, output):
-            raise UnsupportedError(
-                f"platform {self.platform.platform!r} fixes the parameters of {node.outputs[0]!r}, or makes its "
-                "operands share them: the file has others"
-            )
+        if (refusal := _other_parameters(plain, output, node.outputs[0])) is not None:
+            raise UnsupportedError(refusal)
         provided = BuiltinEngine().quantize(request)
         self._check_answer(provided, inputs, output, node)
         check_declared(replace(node, parameters=provided), source)
@@ -257,9 +264,7 @@ class _Work:
         ):
             raise UnsupportedError(f"platform {name!r} changes the parameters of its operands")
         if not same_numbers(next(iter(provided.outputs.values())), output):
-            raise UnsupportedError(
-                f"platform {name!r} fixes the parameters of {node.outputs[0]!r}: the file has others"
-            )
+            raise UnsupportedError(_fixed(name, node.outputs[0], next(iter(provided.outputs.values())), output))
         alike = len(inputs) > 1 and all(same_numbers(next(iter(inputs.values())), params) for params in inputs.values())
         unscaled = spec.quantization.family in self.platform.multiplier.unscaled
         if unscaled and alike and provided.rescale is not None and provided.rescale.variant == "multiplier_shift":
@@ -389,8 +394,11 @@ def span(params: QParams) -> tuple[float, float]:
     return low, high
 
 
-def _allowed(request: Request, output: QParams) -> bool:
-    """Return whether the platform's rule leaves the result's parameters open, or has the very same."""
+def _other_parameters(request: Request, output: QParams, name: str) -> str | None:
+    """Return why the platform's rule has other parameters than the file; None where it leaves them open or has these.
+
+    name: the tensor of the result, as messages call it.
+    """
     rule = request.spec.quantization.outputs.get("y", "calibrated")
     family, op, platform = request.spec.quantization.family, request.spec.op, request.platform
     fixed = (
@@ -404,5 +412,16 @@ def _allowed(request: Request, output: QParams) -> bool:
     if family in platform.shared_parameters and len({id(p) for p in request.given.values()}) > 1:
         first, *rest = request.given.values()
         if not all(same_numbers(first, other) for other in rest):
-            return False
-    return not fixed or same_numbers(request.output(), output)
+            return f"platform {platform.platform!r} needs one scale and one zero point for all operands of {op}"
+    if fixed and not same_numbers(wanted := request.output(), output):
+        return _fixed(platform.platform, name, wanted, output)
+    return None
+
+
+def _fixed(platform: str, name: str, wanted: QParams, found: QParams) -> str:
+    """Return the refusal of a result whose parameters the platform fixes."""
+    return f"platform {platform!r} gives {name!r} {_shown(wanted)}; the file has {_shown(found)}"
+
+
+def _shown(params: QParams) -> str:
+    return f"{params.dtype} scale {float(params.scale.max()):.9g} zero point {int(params.zero_point.max())}"
