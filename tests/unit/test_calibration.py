@@ -153,7 +153,9 @@ def restated(name: str, found: Statistics, numbers: tuple[float, ...], bits: int
         ("0.9percentile", (0.9,)),
     ],
 )
-def test_each_strategy_equals_its_restatement(text: str, numbers: tuple[float, ...], bits: int, symmetric: bool, axis: int | None) -> None:  # noqa: FBT001
+def test_each_strategy_equals_its_restatement(
+    text: str, numbers: tuple[float, ...], bits: int, symmetric: bool, axis: int | None
+) -> None:  # noqa: FBT001
     strategy = parse_strategy(text)
     found = observed(batches(3), Wanted(0.9, moments=strategy.moments, bins=64 if strategy.histogram else None), axis)
     low, high = calibrated(strategy, found, bits=bits, symmetric=symmetric)

@@ -64,7 +64,9 @@ def test_new_failures_fail_the_gate_that_asks_for_them(base: list[Record], run: 
         ("accuracy", 0.9, 0.5, None),
     ],
 )
-def test_a_grown_ratio_fails_the_gate_that_asks_for_regressions(check: str, before: float, after: float, says: str | None) -> None:
+def test_a_grown_ratio_fails_the_gate_that_asks_for_regressions(
+    check: str, before: float, after: float, says: str | None
+) -> None:
     old, new = (replace(item(), checks={check: replace(OK, ratio=ratio)}) for ratio in (before, after))
     expected = [f"a: the worst {check} ratio grew {says}"] if says else []
     assert gate([old], [new], {"regression"}) == expected
