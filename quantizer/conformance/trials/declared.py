@@ -59,7 +59,8 @@ def kind_findings(trial: Trial) -> Iterator[Finding]:
         return
     provided, taken = kind_of(_known_numbers(trial)), _kinds(trial)
     if provided != NOTHING and not accepts(trial, provided):
-        text = "the numbers that the platform's arithmetic takes; provide all of these, or none"
+        family = trial.spec.quantization.family
+        text = f"the numbers that the platform takes for family {family!r} of the spec; provide all of these, or none"
         yield Finding("numbers", float("inf"), " or ".join(map(str, taken)), f"{provided}", text)
 
 
