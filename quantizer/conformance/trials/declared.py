@@ -17,7 +17,8 @@ from quantizer.conformance.trials.trial import Trial
 from quantizer.core.errors import QuantizerError
 from quantizer.numerics.qparams import Parameters, Staged
 from quantizer.numerics.stage_formats import declared_stages
-from quantizer.ops import BUILT_IN, REGISTRY
+from quantizer.ops import REGISTRY
+from quantizer.ops.registry import BUILT_IN
 from quantizer.plugins.layer_parameters import LAYER_ATTRS
 
 
