@@ -17,7 +17,7 @@ import torch
 from quantizer.core.case import AttrValue
 from quantizer.core.errors import ConstraintError, GraphError, UnsupportedError
 from quantizer.core.library import load_library
-from quantizer.core.platforms import NARROW_BITS, Platform
+from quantizer.core.platforms import Platform
 from quantizer.core.rooms import graph_platform
 from quantizer.core.schemes import Scheme
 from quantizer.core.shapes import variables
@@ -32,6 +32,7 @@ from quantizer.numerics.rules import own_codes, same_numbers
 from quantizer.ops import REGISTRY
 from quantizer.runtime.declared import Provided, check_accumulator, declared_scheme
 from quantizer.runtime.engines.builtin import BuiltinEngine
+from quantizer.runtime.fixed_parameters import other_parameters, refusal_of_fixed
 from quantizer.runtime.grids import EXACT, Grids, spread
 from quantizer.runtime.hooks import is_quantable
 from quantizer.runtime.onnx.kernels import specs
@@ -231,7 +232,7 @@ class _Work:
         request = ProvidedRequest(
             spec, scheme, platform, shapes, attrs, {}, floats, inputs, output_params=output, weights=weights
         )
-        if (refusal := _other_parameters(plain, output, node.outputs[0])) is not None:
+        if (refusal := other_parameters(plain, output, node.outputs[0])) is not None:
             raise UnsupportedError(refusal)
         provided = BuiltinEngine().quantize(request)
         self._check_answer(provided, inputs, output, node)
@@ -264,7 +265,9 @@ class _Work:
         ):
             raise UnsupportedError(f"platform {name!r} changes the parameters of its operands")
         if not same_numbers(next(iter(provided.outputs.values())), output):
-            raise UnsupportedError(_fixed(name, node.outputs[0], next(iter(provided.outputs.values())), output))
+            raise UnsupportedError(
+                refusal_of_fixed(name, node.outputs[0], next(iter(provided.outputs.values())), output)
+            )
         alike = len(inputs) > 1 and all(same_numbers(next(iter(inputs.values())), params) for params in inputs.values())
         unscaled = spec.quantization.family in self.platform.multiplier.unscaled
         if unscaled and alike and provided.rescale is not None and provided.rescale.variant == "multiplier_shift":
@@ -392,36 +395,3 @@ def span(params: QParams) -> tuple[float, float]:
     ends = torch.tensor([params.qmin, params.qmax])
     low, high = dequantize(ends, replace(params, axis=None)).tolist()
     return low, high
-
-
-def _other_parameters(request: Request, output: QParams, name: str) -> str | None:
-    """Return why the platform's rule has other parameters than the file; None where it leaves them open or has these.
-
-    name: the tensor of the result, as messages call it.
-    """
-    rule = request.spec.quantization.outputs.get("y", "calibrated")
-    family, op, platform = request.spec.quantization.family, request.spec.op, request.platform
-    fixed = (
-        rule not in ("calibrated", "index")
-        or family in platform.same_as_input
-        or family in platform.ones_complement_outputs
-        or op in platform.fixed_outputs
-        or family in platform.same_as_equal_inputs
-        or (family in platform.unit_range_above_8_bits and output.dtype.bits > NARROW_BITS)
-    )
-    if family in platform.shared_parameters and len({id(p) for p in request.given.values()}) > 1:
-        first, *rest = request.given.values()
-        if not all(same_numbers(first, other) for other in rest):
-            return f"platform {platform.platform!r} needs one scale and one zero point for all operands of {op}"
-    if fixed and not same_numbers(wanted := request.output(), output):
-        return _fixed(platform.platform, name, wanted, output)
-    return None
-
-
-def _fixed(platform: str, name: str, wanted: QParams, found: QParams) -> str:
-    """Return the refusal of a result whose parameters the platform fixes."""
-    return f"platform {platform!r} gives {name!r} {_shown(wanted)}; the file has {_shown(found)}"
-
-
-def _shown(params: QParams) -> str:
-    return f"{params.dtype} scale {float(params.scale.max()):.9g} zero point {int(params.zero_point.max())}"
