@@ -73,7 +73,7 @@ class ExternalEngine:
         return self._chosen.identity(platform)
 
     def supports(self, spec: Spec, scheme: Scheme, platform: Platform) -> str | None:
-        """Return why an operator does not run: the system is not installed, is another's, or has no such kernel."""
+        """Return why an operator does not run: not installed, of another platform, or without such a kernel."""
         if (missing := self._chosen.missing) is not None:
             return missing
         if scheme.grid != "uniform":
