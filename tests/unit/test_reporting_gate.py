@@ -48,6 +48,17 @@ def test_new_failures_fail_the_gate_that_asks_for_them(base: list[Record], run: 
     assert not any("fail" in reason for reason in gate(base, run, {"regression"}))
 
 
+def test_a_check_of_a_new_failure_is_not_told_a_second_time_as_a_regression() -> None:
+    base, run = item(), item(outcome="failed", accuracy=replace(OK, failed=1, ratio=2.0))
+    grown = ["a: the worst accuracy ratio grew from 0.5 to 2, beyond the 1 that is allowed."]
+    failed = ["a: failed (accuracy 2.00), and passed in the baseline."]
+    assert gate([base], [run], {"regression"}) == grown
+    assert gate([base], [run], {"new-failure", "regression"}) == failed
+    other = item(accuracy=replace(OK, ratio=0.5), tiled=replace(OK, ratio=0.5))
+    worse = replace(run, checks={**run.checks, "tiled": replace(OK, ratio=0.5)})
+    assert gate([other], [worse], {"new-failure", "regression"}) == failed
+
+
 @pytest.mark.parametrize(
     ("check", "before", "after", "says"),
     [
