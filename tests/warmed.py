@@ -197,7 +197,8 @@ class Forked:
 
     @staticmethod
     def _serve(environment: Mapping[str, str], *streams: int) -> None:
-        from quantizer.ops import BUILT_IN, REGISTRY
+        from quantizer.ops import REGISTRY
+        from quantizer.ops.registry import BUILT_IN
         from quantizer.runtime.engines.serve import pipes
         from quantizer.runtime.isolation.worker import serve
 

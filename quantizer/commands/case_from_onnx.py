@@ -81,6 +81,8 @@ def run(args: argparse.Namespace) -> int:
         texts += made[1]
     if contents:
         create_files(contents)
+    elif args.output is not None:
+        texts.append(f"no check fails: {args.output} is not written. --node NAME writes a node that passes.")
     sys.stdout.write("\n".join(texts) + "\n")
     return FAILED if failed else PASSED
 
@@ -124,7 +126,7 @@ def _judged(
 
     cuts = cuts_of(graph, feeds, session, platform, args.node)
     if args.node and cuts[0].case is None:
-        raise UnsupportedError(f"--node={args.node}: {cuts[0].refusal}")
+        raise UnsupportedError(f"--node={args.node} ({cuts[0].part.op}): {cuts[0].refusal}")
     found = [(cut, *judged_cut(cut, session)) for cut in cuts if cut.case is not None]
     failing = [one for one in found if _fails(one[2])]
     right = [one for one in found if not _fails(one[2])]
@@ -143,16 +145,24 @@ def _fails(verdicts: Sequence[Verdict]) -> bool:
 
 
 def _line(cut: Cut, verdicts: Sequence[Verdict]) -> str:
-    from collections import Counter
+    """Return the line of a node: its failure, or how many checks pass and why others could not be made.
 
+    Checks of a quantize rule are left out, because no rule chose the scales of a model.
+    """
     from quantizer.conformance.failures.message import headline
+    from quantizer.conformance.model_cases import OF_RULES
 
-    wrong = next((headline(verdict) for verdict in verdicts if verdict.failing), "")
-    counts = Counter(verdict.status for verdict in verdicts)
     assert cut.case is not None
-    listed = sorted(counts.items(), key=lambda item: (item[0] != "pass", item[0]))
-    said = f"FAIL {wrong}" if wrong else ", ".join(f"{count} {status}" for status, count in listed)
-    return f"  {cut.part.name:<20} {cut.case.op:<18} {said}"
+    start = f"  {cut.part.name:<20} {cut.case.op:<18}"
+    if wrong := next((headline(verdict) for verdict in verdicts if verdict.failing), ""):
+        return f"{start} FAIL {wrong}"
+    passed = sum(verdict.status == "pass" for verdict in verdicts)
+    others = [
+        f"{verdict.check} {verdict.status}: {verdict.reason}"
+        for verdict in verdicts
+        if verdict.status != "pass" and verdict.check not in OF_RULES
+    ]
+    return "; ".join([f"{start} {passed} pass", *others])
 
 
 def _place(cut: Cut, number: int, session: Session) -> str:

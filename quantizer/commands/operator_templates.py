@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-Kind = Literal["elementwise", "custom", "fused"]
+Kind = Literal["elementwise", "table", "custom", "fused"]
 
 SPECS: dict[Kind, str] = {
     "elementwise": """\
@@ -31,6 +31,40 @@ tiling:
   "*": {{rule: independent}}
 
 oracle: torch.clone
+""",
+    "table": """\
+# yaml-language-server: $schema=operator.schema.json
+op: {name}
+version: "1.0"
+summary: Hyperbolic tangent of each element; write here what {name} computes.
+
+dims:
+  shape: {{type: shape, rank: [1, 4], min: 1, max: 6}}
+
+inputs:
+  x: {{axes: shape}}
+outputs:
+  y: {{min: -1, max: 1}}
+
+shape:
+  y: shape
+
+# monotone: rises or falls everywhere. Of a function that turns: piecewise_monotone, with its critical_points.
+error_model: {{kind: monotone}}
+quantization: {{family: table}}
+
+tiling:
+  "*": {{rule: independent}}
+
+data: [zeros, one_hot, corners, saturation, zero_point_extremes, small_integers, random]
+
+examples:
+  - id: every_code
+    values: {{shape: [16, 17]}}
+    data: every_code
+    ranges: {{x: [-6.0, 6.0]}}
+
+oracle: torch.tanh
 """,
     "custom": """\
 # yaml-language-server: $schema=operator.schema.json
@@ -136,6 +170,28 @@ def reference(x: Tensor) -> Tensor:
 def quantized(x: Tensor, *, parameters: Parameters) -> Tensor:
     """Return the codes of the output, which shares the parameters of the input."""
     return x.clone()
+''',
+    "table": '''\
+"""{title}: a function of one input, which needs no integer code of its own."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from quantizer.ops import operator
+
+
+@operator("{name}")
+def reference(x: Tensor) -> Tensor:
+    """Return the real values of the output."""
+    return torch.tanh(x)
+
+
+@operator("{name}")
+def function(x: Tensor) -> Tensor:
+    """Return what the table holds, in the float type in which the platform builds it."""
+    return torch.tanh(x)
 ''',
     "custom": '''\
 """{title}: each element as it is, in groups of channels."""

@@ -28,7 +28,10 @@ class Parser(argparse.ArgumentParser):
                 self.error(f"{option}: no such option. Options of a {verbs.metavar} follow its name. {_one_of(verbs)}")
             known = sorted(name[2:] for name in self._option_string_actions if name.startswith("--"))
             self.error(f"{option}: no such option.{_options(option, known)}")
-        return super().parse_known_args(words, namespace)
+        parsed, left = super().parse_known_args(words, namespace)
+        if left and self._verbs() is None:
+            self.error(f"{left[0]}: one argument too many. Write {' '.join([self.prog, *self._required()])}.")
+        return parsed, left
 
     def error(self, message: str) -> NoReturn:
         """Write *message* as one line and leave with exit status 2."""

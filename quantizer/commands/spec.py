@@ -65,8 +65,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--kind",
         choices=get_args(Kind),
         default="elementwise",
-        help="what to begin with: one shape for all (elementwise), named axes and an attribute (custom), or two "
-        "roundings, declared as stages (fused); default: %(default)s",
+        help="what to begin with: one shape for all (elementwise), a function of one input that is read from a table "
+        "(table), named axes and an attribute (custom), or two roundings, declared as stages (fused); "
+        "default: %(default)s",
     )
     new.add_argument(
         "--plugins", metavar="DIR", type=Path, help="where the module goes (default: quantizer/ops or DIR/op_plugins)"

@@ -18,7 +18,8 @@ from quantizer.numerics.activations import activate
 from quantizer.numerics.parameters import Request
 from quantizer.numerics.rules import weight_part
 from quantizer.numerics.split_outputs import concatenate_outputs
-from quantizer.ops import BUILT_IN, REGISTRY
+from quantizer.ops import REGISTRY
+from quantizer.ops.registry import BUILT_IN
 from quantizer.plugins.oracle import oracle_function
 
 

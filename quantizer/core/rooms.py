@@ -238,7 +238,7 @@ def engines() -> Mapping[str, Engine]:
     listed += _guests()
     for origin, engine in listed:
         if engine.name in found:
-            raise PluginError(f"{origin}: engine {engine.name!r} is another's too. Rename one of the two.")
+            raise PluginError(f"{origin}: engine {engine.name!r}: the name is taken. Rename one of the two.")
         if engine.form not in known:
             raise PluginError(
                 f"{origin}: engine {engine.name}: form {engine.form!r}: no such form. Known: {', '.join(known)}."
@@ -252,7 +252,7 @@ def forms() -> Mapping[str, str]:
     found = dict(SHARED_FORMS)
     for room in rooms():
         if twice := sorted(found.keys() & room.forms.keys()):
-            raise PluginError(f"room {room.name}: form {twice[0]!r} is another's too. Rename one of the two.")
+            raise PluginError(f"room {room.name}: form {twice[0]!r}: the name is taken. Rename one of the two.")
         found |= room.forms
     return found
 

@@ -84,7 +84,7 @@ def seed_of(config: FixConfig) -> Tensor:
 
 
 def on_grid(data: Tensor, scale: Tensor, config: FixConfig, seed: Tensor | None) -> tuple[Tensor, Tensor | None]:
-    """Return *data* on the grid that *config* and the state *scale* say, and the step; AUTO updates the state."""
+    """Return *data* rounded to the grid of *config* at *scale*, and the grid's step; AUTO updates *scale*."""
     if config.method == QuantizeMethod.NONE:
         return data, None
     if not data.is_floating_point():

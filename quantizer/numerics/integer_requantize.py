@@ -70,6 +70,7 @@ def requantize_integers(
         raise GraphError(f"zero_point={zero_point!r}: {mode} takes integers that are not codes: must be 0.")
     else:
         widened = _wrap_int32(x << places.clamp(0, 63))
+        # Both factors fit 32 bits, so int64 holds the product. Only -2**31 times -2**31 makes the clamp act.
         high = shift_right(widened * factor, 31, "half_up").clamp(*_INT32)
         scaled = shift_right(high, (-places).clamp_min(0), rounding)
     return (scaled + out).clamp(qmin, qmax)
@@ -85,7 +86,7 @@ def multiplier_and_shift(ratio: float) -> tuple[int, int]:
         raise GraphError(f"ratio {ratio}: must be finite.")
     fraction, shift = math.frexp(ratio)
     whole = math.floor(abs(fraction) * (1 << 31) + 0.5)
-    if whole == 1 << 31:
+    if whole == 1 << 31:  # a fraction just below 1 was rounded up to 1, which 31 bits do not hold
         whole, shift = whole // 2, shift + 1
     if shift < -31 or not whole:
         return 0, 0

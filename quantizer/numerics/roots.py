@@ -23,7 +23,7 @@ TABLE_UNIT = 15
 """Binary places of an entry of the table, and of the inverse roots that it makes."""
 MANTISSA_BITS = 22
 """Binary places of the number that is looked up."""
-_CHUNK = 30
+_CHUNK = 30  # a rest below 2**32 that is shifted by 30 places still fits int64
 
 
 def square_root(squares: Tensor, offset: Fraction) -> tuple[Tensor, Tensor]:
@@ -38,7 +38,7 @@ def square_root(squares: Tensor, offset: Fraction) -> tuple[Tensor, Tensor]:
         numerator = square * bottom + top
         places = ROOT_BITS - (numerator.bit_length() - bottom.bit_length()) // 2
         root = _scaled_root(numerator, bottom, places)
-        if root >= 1 << ROOT_BITS:
+        if root >= 1 << ROOT_BITS:  # bit lengths give the length of a quotient only up to one bit
             places -= 1
             root >>= 1
         mantissas.append(root)
@@ -65,6 +65,7 @@ def rounded_root(squares: Tensor, ratio: Fraction, rounding: RoundingMode) -> Te
     for index in map(tuple, ((twice - twice.round()).abs() <= 2 * band).nonzero().tolist()):
         square = 4 * int(squares[index]) * ratio**2
         halves = math.isqrt(square.numerator // square.denominator)
+        # A root that is no half lies between two halves, where every number rounds alike: the middle stands for it.
         beside = Fraction(halves**2 != square, 2)
         result[index] = round_scalar((halves + beside) / 2, rounding)
     return result
@@ -105,6 +106,7 @@ def table_inverse_root(values: Tensor, table: Table) -> Tensor:
     values: int64 in [0, 2**31); 0 counts as 1. m has 22 binary places, of which the chord uses 21; all floors.
     """
     values = values.clamp(min=1)
+    # An even power of two is taken out, because its root is a shift.
     halves = (torch.frexp(values.double()).exponent.to(torch.int64) - 1) >> 1
     grown = values << (MANTISSA_BITS - 2 * halves).clamp(min=0)
     mantissa = grown >> (2 * halves - MANTISSA_BITS).clamp(min=0)

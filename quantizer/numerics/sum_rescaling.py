@@ -75,5 +75,6 @@ def _on_one_grid(variant: Variant, inputs: Mapping[str, QParams], output: QParam
 def _folded(x: QParams, output: QParams, count: int) -> tuple[Tensor, Tensor]:
     """Return the 31-bit multiplier of s_x / s_y, divided by *count* in integers, and its shift."""
     mantissa, shift = fixed_point(x.scale / output.scale)
+    # Shifted left first, so that the division keeps the multiplier's bits; the right shift stays below 63 places.
     places = min(count.bit_length() - 1, 32, 62 - int(shift))
     return (mantissa << places) // count, shift + places

@@ -32,6 +32,7 @@ def transformed(weights: Tensor) -> Tensor:
 def convolved(x: Tensor, weights: Tensor, padding: tuple[int, int, int, int], size: tuple[int, int]) -> Tensor:
     """Return sums [n, o, h, w] of x [n, c, h, w] and transformed weights; *padding*: top, left, bottom, right zeros."""
     top, left, bottom, right = padding
+    # A tile gives two outputs: an odd width gets one column of zeros more, whose output is cut off at the end.
     odd = (left + x.shape[3] + right) % STEP
     padded = functional.pad(x.float(), (left, right + odd, top, bottom))
     pieces = padded.unfold(2, KERNEL, 1).unfold(3, TILE, STEP)

@@ -45,7 +45,7 @@ def quantized(
     axis: int,
     epsilon: float,
 ) -> Staged:
-    """Normalise the elements of the axes from *axis* on exactly, round half to even."""
+    """Normalise over *axis* and the axes after it, exactly; round half to even."""
     return normalize_exactly(x, gamma, beta, parameters, _count(x.shape, axis), epsilon)
 
 

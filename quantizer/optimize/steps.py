@@ -18,7 +18,8 @@ from quantizer.core.wording import shown_path
 from quantizer.ir.formats import compass
 from quantizer.ir.graph import Graph
 from quantizer.numerics.pinned import pinned
-from quantizer.ops import BUILT_IN, REGISTRY
+from quantizer.ops import REGISTRY
+from quantizer.ops.registry import BUILT_IN
 from quantizer.optimize.adaquant import adaquant
 from quantizer.optimize.autosearch import FirstBatches, Search, searched
 from quantizer.optimize.cfg import Options

@@ -18,7 +18,8 @@ from quantizer.ir.formats.compass_mapping import FORMAT
 from quantizer.numerics.activations import activate
 from quantizer.numerics.parameters import Request
 from quantizer.numerics.qparams import Parameters, Staged
-from quantizer.ops import BUILT_IN, REGISTRY, FunctionKind, Registration, unwrapped
+from quantizer.ops import REGISTRY, Registration
+from quantizer.ops.registry import BUILT_IN, FunctionKind, unwrapped
 from quantizer.plugins import flow
 from quantizer.plugins.aipu.node import PyNode
 from quantizer.plugins.aipu.registration import LayerFunction

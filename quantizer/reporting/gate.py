@@ -47,15 +47,18 @@ def reasons_to_fail(
     reasons: list[str] = []
     if not diff.run_items and fail_on:
         reasons.append("The run holds no records: nothing was checked.")
+    told: set[str] = set()
     if "new-failure" in fail_on:
         reasons += [_new_failure(change) for change in diff.new_failures]
+        told = {change.id for change in diff.new_failures}  # with the ratios of the checks that fail
     if "regression" in fail_on:
         # A ratio that shrank is none; its error may have grown. Two large runs have a million of both.
         reasons += [
             _regression(change, factor, lsb)
             for changes in (diff.grown, diff.shrunk if lsb < math.inf else ())
             for change in changes
-            if _regressed(change, factor) or (change.lsb_before is not None and change.grown_lsb > lsb)
+            if not (change.id in told and change.before <= 1 < change.after)
+            and (_regressed(change, factor) or (change.lsb_before is not None and change.grown_lsb > lsb))
         ]
     if "coverage" in fail_on:
         reasons += _coverage(diff)

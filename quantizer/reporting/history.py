@@ -237,7 +237,7 @@ def _opened(file: Path) -> Iterator[sqlite3.Connection]:
 
 
 def _checked(database: sqlite3.Connection, file: Path) -> bool:
-    """Return whether the file holds a history, False if it is empty; CaseError if it is damaged or another's."""
+    """Return whether the file holds a history, False if it is empty; CaseError if damaged or of another program."""
     (application,) = database.execute("PRAGMA application_id").fetchone()
     (version,) = database.execute("PRAGMA user_version").fetchone()
     (tables,) = database.execute("SELECT count(*) FROM sqlite_master").fetchone()

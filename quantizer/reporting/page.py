@@ -201,7 +201,9 @@ def _made_by(facts: Facts | None) -> str:
         return ""
     found = [f"engine {facts.under_test}"]
     found += [f"plugins {', '.join(plugin.name for plugin in facts.plugins)}"] * bool(facts.plugins)
-    found += [f"commit {facts.tree.commit[:12]} of {facts.tree.date}"] if facts.tree else []
+    if facts.tree:
+        changed = "" if facts.tree.clean else ", with changes that no commit holds"
+        found.append(f"commit {facts.tree.commit[:12]} of {facts.tree.date}{changed}")
     return printable("; ".join([*found, f"profile {facts.profile}", f"quantizer {facts.quantizer}"]))
 
 

@@ -17,7 +17,7 @@ import torch
 from quantizer.core.case import AttrValue
 from quantizer.core.errors import ConstraintError, GraphError, UnsupportedError
 from quantizer.core.library import load_library
-from quantizer.core.platforms import NARROW_BITS, Platform
+from quantizer.core.platforms import Platform
 from quantizer.core.rooms import graph_platform
 from quantizer.core.schemes import Scheme
 from quantizer.core.shapes import variables
@@ -32,6 +32,7 @@ from quantizer.numerics.rules import own_codes, same_numbers
 from quantizer.ops import REGISTRY
 from quantizer.runtime.declared import Provided, check_accumulator, declared_scheme
 from quantizer.runtime.engines.builtin import BuiltinEngine
+from quantizer.runtime.fixed_parameters import other_parameters, refusal_of_fixed
 from quantizer.runtime.grids import EXACT, Grids, spread
 from quantizer.runtime.hooks import is_quantable
 from quantizer.runtime.onnx.kernels import specs
@@ -96,15 +97,25 @@ def integer_graph(graph: Graph, platform: str | None = None, inputs: Mapping[str
 
 def with_integers(graph: Graph) -> Graph:
     """Return the result of `integer_graph`; GraphError with the nodes' reasons if all nodes compute in float."""
-    if any(isinstance(node.parameters, Parameters) for node in graph.nodes):
+    if has_integers(graph):
         return graph
-    reasons = cast("Mapping[str, str]", graph.extra.get(REASONS, {}))
+    reasons = float_reasons(graph)
     shown = [f"node {name!r} ({graph.node(name).op}): {why}" for name, why in list(reasons.items())[:SHOWN]]
     left = len(reasons) - len(shown)
     raise GraphError(
         f"graph {graph.name!r}: platform {graph.extra.get(PLATFORM)!r} has no integer function for any of its "
         f"operators: {'; '.join(shown)}{f'; and {left} more' if left else ''}."
     )
+
+
+def has_integers(graph: Graph) -> bool:
+    """Return whether any node of the result of `integer_graph` computes on integers."""
+    return any(isinstance(node.parameters, Parameters) for node in graph.nodes)
+
+
+def float_reasons(graph: Graph) -> Mapping[str, str]:
+    """Return for each node that the result of `integer_graph` computes in float: its name -> the reason."""
+    return cast("Mapping[str, str]", graph.extra.get(REASONS, {}))
 
 
 @dataclass
@@ -221,11 +232,8 @@ class _Work:
         request = ProvidedRequest(
             spec, scheme, platform, shapes, attrs, {}, floats, inputs, output_params=output, weights=weights
         )
-        if not _allowed(plain, output):
-            raise UnsupportedError(
-                f"platform {self.platform.platform!r} fixes the parameters of {node.outputs[0]!r}, or makes its "
-                "operands share them: the file has others"
-            )
+        if (refusal := other_parameters(plain, output, node.outputs[0])) is not None:
+            raise UnsupportedError(refusal)
         provided = BuiltinEngine().quantize(request)
         self._check_answer(provided, inputs, output, node)
         check_declared(replace(node, parameters=provided), source)
@@ -258,7 +266,7 @@ class _Work:
             raise UnsupportedError(f"platform {name!r} changes the parameters of its operands")
         if not same_numbers(next(iter(provided.outputs.values())), output):
             raise UnsupportedError(
-                f"platform {name!r} fixes the parameters of {node.outputs[0]!r}: the file has others"
+                refusal_of_fixed(name, node.outputs[0], next(iter(provided.outputs.values())), output)
             )
         alike = len(inputs) > 1 and all(same_numbers(next(iter(inputs.values())), params) for params in inputs.values())
         unscaled = spec.quantization.family in self.platform.multiplier.unscaled
@@ -387,22 +395,3 @@ def span(params: QParams) -> tuple[float, float]:
     ends = torch.tensor([params.qmin, params.qmax])
     low, high = dequantize(ends, replace(params, axis=None)).tolist()
     return low, high
-
-
-def _allowed(request: Request, output: QParams) -> bool:
-    """Return whether the platform's rule leaves the result's parameters open, or has the very same."""
-    rule = request.spec.quantization.outputs.get("y", "calibrated")
-    family, op, platform = request.spec.quantization.family, request.spec.op, request.platform
-    fixed = (
-        rule not in ("calibrated", "index")
-        or family in platform.same_as_input
-        or family in platform.ones_complement_outputs
-        or op in platform.fixed_outputs
-        or family in platform.same_as_equal_inputs
-        or (family in platform.unit_range_above_8_bits and output.dtype.bits > NARROW_BITS)
-    )
-    if family in platform.shared_parameters and len({id(p) for p in request.given.values()}) > 1:
-        first, *rest = request.given.values()
-        if not all(same_numbers(first, other) for other in rest):
-            return False
-    return not fixed or same_numbers(request.output(), output)

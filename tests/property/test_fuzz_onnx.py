@@ -62,13 +62,13 @@ def test_the_sound_model_loads():
 
 @settings(max_examples=150, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
 @given(st.integers(0, len(sound()) - 1))
-def test_truncated(length):
+def test_a_truncated_model_is_refused_unless_it_is_whole(length):
     assert not loads(sound()[:length]) or onnx.ModelProto.FromString(sound()[:length]).graph.output
 
 
 @settings(max_examples=400, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(st.tuples(st.integers(0, len(sound()) - 1), st.integers(0, 255)), min_size=1, max_size=4))
-def test_changed_bytes(changes):
+def test_changed_bytes_are_read_or_refused(changes):
     data = bytearray(sound())
     for place, byte in changes:
         data[place] = byte
@@ -77,5 +77,5 @@ def test_changed_bytes(changes):
 
 @settings(max_examples=100, deadline=None, derandomize=True, database=None)
 @given(st.binary(max_size=200))
-def test_random_bytes(data):
+def test_random_bytes_are_refused(data):
     assert not loads(data)

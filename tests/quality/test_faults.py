@@ -25,7 +25,7 @@ from quantizer.core.errors import CaseError
 from quantizer.core.library import load_library
 from quantizer.ir.formats.layer_files import layer_files
 from quantizer.numerics.qparams import Parameters
-from quantizer.ops import FunctionKind
+from quantizer.ops.registry import FunctionKind
 
 SPECS = load_library().specs
 PAIRS = pairs(SPECS.values())

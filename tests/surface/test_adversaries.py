@@ -96,9 +96,7 @@ FORGED = (
 )
 LINKED = "Path('reports/out').is_symlink() or (Path('reports/out').rename('reports/away'), Path('reports/out').symlink_to('../good'))"
 REMOVED = "import shutil; shutil.rmtree('reports', ignore_errors=True)"
-HIDDEN = (
-    "from quantizer.ops import REGISTRY, BUILT_IN; [object.__setattr__(e, 'origin', BUILT_IN) for e in REGISTRY.all()]"
-)
+HIDDEN = "from quantizer.ops.registry import REGISTRY, BUILT_IN; [object.__setattr__(e, 'origin', BUILT_IN) for e in REGISTRY.all()]"
 PARENT = "import os, signal; os.kill(os.getppid(), signal.{})"
 LATER = (
     "import threading, os, time\nthreading.Thread(target=lambda: (time.sleep(0.1), os._exit(0)), daemon=True).start()"

@@ -21,7 +21,7 @@ def copied(tmp_path: Path, name: str) -> Path:
 
 
 @pytest.mark.parametrize(("name", "file"), [("op_test", "eltwise_o.txt"), ("model_test", "digits_o.txt")])
-def test_an_example_says_the_scores_of_its_readme(
+def test_an_example_prints_the_scores_of_its_readme(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], name: str, file: str
 ) -> None:
     folder = copied(tmp_path, name)

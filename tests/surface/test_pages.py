@@ -34,8 +34,11 @@ def commands(page: str, heading: str) -> list[str]:
     return [line for line in lines if line.startswith(PROGRAMS)]
 
 
-def run(command: str, folder: Path, warmed: Warmed | None = None) -> str:
-    """Run a command, ours in a child of a warmed process where there is one; return what it prints. It must end with 0."""
+def run(command: str, folder: Path, warmed: Warmed | None = None, status: int = 0) -> str:
+    """Run a command, ours in a child of a warmed process where there is one; return what it prints.
+
+    It must end with *status*.
+    """
     env = {name: value for name, value in os.environ.items() if name not in LEFT_OUT}
     env["PYTHONPATH"] = os.pathsep.join(map(str, (folder, ROOT)))
     env["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{env['PATH']}"
@@ -56,8 +59,20 @@ def run(command: str, folder: Path, warmed: Warmed | None = None) -> str:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
         )
-    assert done.returncode == 0, f"{command}\n{done.stdout}"
+    assert done.returncode == status, f"{command}\n{done.stdout}"
     return done.stdout
+
+
+def test_the_start_in_five_minutes_is_green_then_red_as_its_page_says(tmp_path: Path, warmed: Warmed) -> None:
+    writing, judging = commands("README.md", "Start in five minutes")
+    run(writing, tmp_path, warmed)
+    assert "1 passed" in run(judging, tmp_path, warmed)
+    said = section("README.md", "Start in five minutes")
+    module = tmp_path / "op_plugins" / "my_op.py"
+    before, _, after = module.read_text().rpartition("return x.clone()")
+    module.write_text(before + re.findall(r"`(return .*?)`", said)[0] + after)
+    shown = re.findall(r"```\n(.*?)```", said, re.DOTALL)[0]
+    assert shown in run(judging, tmp_path, warmed, status=1)
 
 
 def test_a_worker_as_it_is_written_is_green(tmp_path: Path, warmed: Warmed) -> None:

@@ -82,7 +82,7 @@ def test_a_function_that_says_it_is_built_in_is_not_believed(vendor):
         "def quantized(x, *, parameters):",
         "    return x",
         'quantized.__module__ = "quantizer.ops.relu"',
-        "from quantizer.ops import BUILT_IN, REGISTRY, Registration",
+        "from quantizer.ops.registry import BUILT_IN, REGISTRY, Registration",
         'REGISTRY.add(Registration("relu", "quantized", quantized, (9,), None, BUILT_IN))',
         'operator("relu", version="8.0")(quantized)',
     ]

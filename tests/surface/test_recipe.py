@@ -122,7 +122,7 @@ def test_the_recipe_is_short(newcomer: Newcomer) -> None:
     assert len(prose.split()) < 1000
 
 
-@pytest.mark.parametrize("kind", ["elementwise", "custom"])
+@pytest.mark.parametrize("kind", ["elementwise", "table", "custom"])
 def test_a_new_operator_in_a_repository_of_its_own_fails_one_check_that_says_what_is_next(
     tmp_path: Path, kind: str, warmed: Warmed
 ) -> None:

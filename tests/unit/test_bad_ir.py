@@ -190,7 +190,7 @@ def test_bytes_that_are_not_utf8(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["absent", "folder", "nul\0", "long" * 99])
-def test_invalid_files(tmp_path: Path, name: str) -> None:
+def test_a_missing_file_and_a_folder_are_refused_by_name(tmp_path: Path, name: str) -> None:
     (tmp_path / "folder").mkdir()
     for files in ((tmp_path / name, REFERENCE / "quant.bin"), (REFERENCE / "quant.txt", tmp_path / name)):
         with pytest.raises(

@@ -56,7 +56,7 @@ def near(got: torch.Tensor, wanted: Any, terms: int) -> None:
 
 @pytest.mark.parametrize("axis", [None, 0, 1, 3, -1])
 @pytest.mark.parametrize("momentum", [0.9, 0.5, 0.0, 1.0])
-def test_statistics(axis: int | None, momentum: float) -> None:
+def test_statistics_equal_those_of_numpy(axis: int | None, momentum: float) -> None:
     values = batches(1)
     found = observed(values, Wanted(momentum, moments=True), axis)
     rows = [flat(batch, axis) for batch in values]
@@ -153,7 +153,9 @@ def restated(name: str, found: Statistics, numbers: tuple[float, ...], bits: int
         ("0.9percentile", (0.9,)),
     ],
 )
-def test_strategies(text: str, numbers: tuple[float, ...], bits: int, symmetric: bool, axis: int | None) -> None:  # noqa: FBT001
+def test_each_strategy_equals_its_restatement(
+    text: str, numbers: tuple[float, ...], bits: int, symmetric: bool, axis: int | None
+) -> None:  # noqa: FBT001
     strategy = parse_strategy(text)
     found = observed(batches(3), Wanted(0.9, moments=strategy.moments, bins=64 if strategy.histogram else None), axis)
     low, high = calibrated(strategy, found, bits=bits, symmetric=symmetric)
@@ -207,7 +209,7 @@ def best_window(counts: Array, low: float, high: float, codes: int, best: int) -
 @pytest.mark.parametrize("kind", ["both", "positive", "negative", "skewed"])
 @pytest.mark.parametrize("best", [2, 10])
 @pytest.mark.parametrize("bits", [4, 6])
-def test_kld(kind: str, best: int, bits: int) -> None:
+def test_kld_finds_the_best_window(kind: str, best: int, bits: int) -> None:
     values = deviates((20_000,), (5, best)) ** (F(3) if kind == "skewed" else F(1))
     values = {"positive": np.abs(values), "negative": -np.abs(values)}.get(kind, values).astype(F)
     found = observed([values], Wanted(bins=512))
@@ -227,7 +229,7 @@ def test_kld_without_more_bins_than_codes_keeps_the_ends() -> None:
 
 
 @pytest.mark.parametrize(("shift", "weight"), [(2.0, 0.7), (-2.0, 0.8), (-20.0, 0.8)])
-def test_weighted_scale(shift: float, weight: float) -> None:
+def test_weighted_scale_weighs_both_ends(shift: float, weight: float) -> None:
     found = observed([batch + F(shift) for batch in batches(7)], Wanted(moments=True))
     low, high = calibrated(parse_strategy("weighted_scale_param[0.7,0.8,0.6,0.01]"), found, bits=8, symmetric=True)
     positive, negative = max(0.0, float(found.running_high)) or 255.0, abs(min(0.0, float(found.running_low))) or 255.0

@@ -177,3 +177,26 @@ def test_a_case_that_contradicts_itself_is_refused(place: Path) -> None:
 def test_a_file_that_is_loaded_keeps_the_scales_of_small_constants(place: Path) -> None:
     nodes = load_onnx_graph(place / "net.onnx").nodes
     assert [node.op for node in nodes if node.reads[0] in ("w", "b")] == ["DequantizeLinear"] * 2
+
+
+def test_a_right_network_names_what_could_not_be_checked_and_says_that_nothing_is_written(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["case", "from-onnx", "net.onnx", "--data", "x.npz", "--engine", "onnxruntime", "-o", "out"]) == 0
+    shown = capsys.readouterr().out
+    assert "  stem                 conv2d             7 pass\n" in shown
+    assert "no check fails: out is not written. --node NAME writes a node that passes.\n" in shown
+    assert not (place / "out").exists()
+
+
+def test_a_result_whose_parameters_the_platform_fixes_is_refused_with_both(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = model(softmax=True)
+    (scale,) = [tensor for tensor in made.graph.initializer if tensor.name == "ps"]
+    scale.CopyFrom(numpy_helper.from_array(np.float32(0.25), "ps"))
+    onnx.save(made, place / "net.onnx")
+    assert main(["case", "from-onnx", "net.onnx", "--data", "x.npz"]) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "no case" in line]
+    wanted = "platform 'ort' gives 's' uint8 scale 0.00390625 zero point 0; the file has uint8 scale 0.25 zero point 0."
+    assert line == f"  second               Softmax            no case: {wanted}"

@@ -13,7 +13,11 @@ WRONG = [
     ("spec", "no VERB is given. Write one of lint, schema, list, new."),
     ("spec lnt", "VERB: 'lnt': must be one of lint, schema, list, new. Did you mean 'lint'?"),
     ("spec new", "NAME missing. Write quantizer spec new NAME."),
-    ("spec new x --kind fusd", "--kind: 'fusd': must be one of elementwise, custom, fused. Did you mean 'fused'?"),
+    (
+        "spec new x --kind fusd",
+        "--kind: 'fusd': must be one of elementwise, table, custom, fused. Did you mean 'fused'?",
+    ),
+    ("spec new x y", "quantizer spec new: y: one argument too many. Write quantizer spec new NAME."),
     ("spec new --knd fused", "--knd: no such option. Did you mean '--kind'?"),
     ("report --format json", "--format: no such option. Options of a VERB follow its name. Write one of diff,"),
     ("campaign --exampls 3", "quantizer campaign: --exampls: no such option. Did you mean '--examples'?"),

@@ -186,13 +186,13 @@ def test_json_is_one_object_without_nan(tmp_path: Path, capsys):
         (["--step", "x=1", "--step", "x=2"], "one name is given twice"),
     ],
 )
-def test_wrong_arguments(arguments, message, tmp_path: Path, capsys):
+def test_wrong_arguments_are_refused_by_name(arguments, message, tmp_path: Path, capsys):
     a = save(tmp_path / "a.npz", x=np.ones(2))
     assert main(["compare", a, a, *arguments]) == 2
     assert message in capsys.readouterr().err
 
 
-def test_wrong_files(tmp_path: Path, capsys):
+def test_files_that_are_no_archives_of_numbers_are_refused(tmp_path: Path, capsys):
     good, bad = save(tmp_path / "a.npz", x=np.ones(2)), tmp_path / "b.npz"
     assert main(["compare", good, str(bad)]) == 2
     assert "b.npz: cannot be read" in capsys.readouterr().err

@@ -160,7 +160,7 @@ def test_absent_keys_mean_what_the_original_takes(op: str, absent: dict[str, int
 
 @pytest.mark.parametrize("activation", ["NONE", "RELU", "RELU6", "relu6", ..., "CLIP", "LEAKYRELU", "TANH"])
 @pytest.mark.parametrize("op", [*(op for op, spec in SPECS.items() if spec.fuses), "batch_norm"])
-def test_with_activation(op: str, activation: Any) -> None:
+def test_an_activation_that_a_layer_does_not_fuse_stays_a_layer(op: str, activation: Any) -> None:
     """What a layer does not fuse stays a layer of Compass; every file is written back as it was."""
     taken: dict[str, Any] = {
         "CLIP": {"clip_min": -1.0, "clip_max": 2.0},

@@ -322,7 +322,7 @@ def test_float_forward_repeats_every_bit(run: Run) -> None:
         assert bool((away <= (0.0 if run.reproduces else 2.0 * float_radius(run.trial(feeds)))).all())
 
 
-def test_activation_parameters(run: Run) -> None:
+def test_parameters_of_activations_equal_the_recorded_ones(run: Run) -> None:
     """layer_top_scale (float32), layer_top_zp, type and range of inputs and output."""
     found = {**run.parameters.inputs, **run.parameters.outputs}
     for key in [*run.activations, "y"]:
@@ -350,7 +350,7 @@ def steps_within_the_float_bound(run: Run) -> tuple[float, float]:
     return found[0], found[1]
 
 
-def test_constants(run: Run) -> None:
+def test_codes_and_scales_of_constants_equal_the_recorded_ones(run: Run) -> None:
     """Codes and scales of weights and biases; a bias in the file has absorbed the input's zero point, clamped."""
     for key, constant in run.parameters.constants.items():
         wanted, params = run.chosen(key), constant.params
@@ -368,7 +368,7 @@ def test_constants(run: Run) -> None:
     assert run.parameters.constants.keys() == run.constants.keys()
 
 
-def test_multipliers_and_tables(run: Run) -> None:
+def test_multipliers_and_tables_equal_the_recorded_ones(run: Run) -> None:
     """scale_value and shift_value or scale and shift, the factors of Eltwise, lut; no further number is left."""
     numbers, ratio, tables = run.numbers, run.parameters.rescale, run.parameters.tables
     table = tables.get("exp")
@@ -424,7 +424,7 @@ def compass_multiplier(run: Run, key: str) -> tuple[Tensor, Tensor]:
 
 
 @pytest.mark.parametrize("number", SAMPLES)
-def test_codes(run: Run, number: int) -> None:
+def test_codes_equal_the_recorded_ones(run: Run, number: int) -> None:
     """Float samples give the recorded input codes, those the recorded output codes, those the recorded reals."""
     feeds, codes = run.sample(number), {k: c.codes for k, c in run.parameters.constants.items()}
     for index, key in enumerate(run.activations):

@@ -218,7 +218,7 @@ def test_the_judges_accept_them(vector: Vector) -> None:
 
 
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda v: f"{v.op}-{v.scheme}-{v.activation}")
-def test_vectors(vector: Vector) -> None:
+def test_the_built_in_functions_give_the_codes_of_each_vector(vector: Vector) -> None:
     spec, tensors = LIBRARY.spec(vector.op), vector.tensors
     constants = {name: values for name, values in tensors.items() if spec.inputs[name].role != "activation"}
     scheme, shapes = LIBRARY.scheme(vector.scheme), dict(vector.shapes)

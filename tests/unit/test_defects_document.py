@@ -15,3 +15,15 @@ def test_the_document_is_what_its_command_writes():
     assert written == defects_document(load_library()), (
         "docs/defects.md is stale: run quantizer engine defects -o docs/defects.md"
     )
+
+
+def test_a_row_of_the_gallery_names_every_operator_of_its_cause():
+    """The text is that of the entry which states the cause, and may tell of one operator alone."""
+    found = (ROOT / "docs/gallery.md").read_text(encoding="utf-8").splitlines()
+    (row,) = [
+        line
+        for line in found
+        if "MultiplyByQuantizedMultiplier computes x * (1 << left_shift)" in line.replace("\\", "")
+    ]
+    assert "MUL's multiplier" in row
+    assert "The same cause shows in conv1d, conv2d, conv_transpose2d, depthwise_conv2d, fully_connected," in row

@@ -48,7 +48,7 @@ def codes(parameters: Parameters) -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize("scheme", ["a8", "a8s", "a16"])
 @pytest.mark.parametrize("ranges", RANGES, ids=str)
-def test_compass(scheme: str, ranges: dict[str, Range]) -> None:
+def test_compass_divides_by_a_table_of_reciprocals(scheme: str, ranges: dict[str, Range]) -> None:
     """T = round(65535 / linspace(0, 2**bits - 1)), T[0] = 0; y = sign(b) * a * T(|b|) * m * 2**-n, rounded half to even.
 
     Ties of wide tables are decided by the last bit of linspace.
@@ -85,7 +85,7 @@ def test_compass(scheme: str, ranges: dict[str, Range]) -> None:
 
 
 @pytest.mark.parametrize("ranges", RANGES, ids=str)
-def test_exact(ranges: dict[str, Range]) -> None:
+def test_exact_division_rounds_the_rational_once(ranges: dict[str, Range]) -> None:
     """One rounding of the rational; a / 0 saturates, 0 / 0 is code 0."""
     parameters = made("ideal", "a8", ranges)
     given, out = codes(parameters), parameters.outputs["y"]

@@ -249,3 +249,34 @@ def test_each_installed_version_is_listed(monkeypatch, tmp_path, capsys):
 def test_the_server_is_one_file_of_the_standard_library():
     text = SERVE.read_text()
     assert "quantizer." not in text.replace("quantizer's", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("def run(session, feeds):\n    return feeds['x']", "run returned an array: must return a list of arrays"),
+        ("def run(session, feeds):\n    pass", "run returned None: must return a list of arrays"),
+    ],
+)
+def test_a_worker_that_returns_no_list_is_told_so(tmp_path, text, said):
+    worker = tmp_path / "w.py"
+    worker.write_text(f"NAME, VERSION, FORM = 'w', '1', 'npz'\ndef load(model, options):\n    pass\n{text}\n")
+    running = Worker("", command=serving(str(worker)))
+    with pytest.raises(EngineError, match=said):
+        running.run(job())
+    running.close()
+
+
+def test_a_worker_that_is_no_python_is_named_with_its_line(tmp_path):
+    (tmp_path / "w.py").write_text("NAME = 'w'\ndef run(session, feeds)\n")
+    with pytest.raises(UnsupportedError, match=r"w\.py:2: expected ':'\.$"):
+        chosen(f"python:{tmp_path / 'w.py'}")
+
+
+def test_a_name_that_no_operator_has_is_named_where_an_operator_is_missing(tmp_path):
+    (tmp_path / "w.py").write_text("NAME, VERSION, FORM, OPERATORS = 'w', '1', 'npz', ['reluu']\n")
+    engine = ExternalEngine(chosen(f"python:{tmp_path / 'w.py'}"))
+    spec, platform = LIBRARY.spec("relu"), LIBRARY.platform("float32_any_order")
+    refusal = engine.supports(spec, LIBRARY.scheme("a8"), platform)
+    assert refusal == "engine w has no relu; no shipped operator has the name 'reluu' of its OPERATORS"
+    engine.close()

@@ -282,7 +282,7 @@ def test_codes_that_are_not_integers_fail_and_are_not_cast(
     assert text in found.reason
 
 
-def test_names_of_engines() -> None:
+def test_an_engine_is_named_with_its_variant_and_a_wrong_name_is_refused() -> None:
     assert chosen("builtin") is None
     assert chosen("litert:xnnpack") == Chosen("litert", "xnnpack")
     for wrong in ("onnx", "litert:cpu", "onnxruntime:gpu"):

@@ -40,7 +40,7 @@ KNOWN: dict[str, Any] = {
         ("broadcasts(shape, [4])", True), ("broadcasts(shape, [5])", False), (" h\n+ 1 ", 8),
     ],
 )  # fmt: skip
-def test_values(text: str, value: object) -> None:
+def test_an_expression_has_a_value_of_its_type(text: str, value: object) -> None:
     found = parse(text)(KNOWN)
     assert found == value
     assert type(found) is type(value)

@@ -28,7 +28,7 @@ def numbers(page: str, expression: str) -> list[int]:
     return [int(number) for number in found.groups()]
 
 
-def test_operators_and_platforms() -> None:
+def test_readme_counts_operators_and_platforms_as_the_library_does() -> None:
     library = load_library()
     assert stated("N operators on N platforms") == [len(library.specs), len(library.platforms)]
     own = {platform for engine in engines().values() if not engine.guest for platform in engine.variant_of_platform}
@@ -41,7 +41,7 @@ def test_the_page_of_tasks_lists_every_platform() -> None:
     assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} == set(load_library().platforms)
 
 
-def test_faults() -> None:
+def test_readme_counts_faults_as_their_page_does() -> None:
     faults, pairs, found, _, without = numbers(
         "faults.md", r"(\d+) faults in \d+ operators: (\d+) pairs, (\d+) found, (\d+) survivors, (\d+) without effect"
     )

@@ -129,7 +129,7 @@ def test_the_convention_reproduces_recorded_codes(name: str) -> None:
     assert torch.equal(codes.to(torch.int32), torch.from_numpy(recorded))
 
 
-def test_parameters_of_constants() -> None:
+def test_constants_have_parameters_by_channel() -> None:
     graph = load("compass/conv3x3/pc_asym/quant")
     weights, biases = (graph.tensor(f"conv3x3:{key}").qparams for key in ("weights", "biases"))
     assert weights is not None and biases is not None and weights.steps is not None
@@ -289,7 +289,7 @@ def test_axes_count_from_the_end(tmp_path: Path) -> None:
     assert same(graph, rewrite(graph, tmp_path)[2]) is None
 
 
-def test_constants_in_lists(tmp_path: Path) -> None:
+def test_constants_in_lists_are_read_and_written_again(tmp_path: Path) -> None:
     more = "k_type=[uint8,int16]\nk_offset=[2,0]\nk_size=[1,2]\nk_shape=[[1],[1]]\n"
     graph = parsed(tmp_path, "model_name=m\n" + layer(0, "Source", "[]", "[a]", "[[2]]", more=more), b"\x01\x02\x03")
     assert graph.node("L0").extra["compass.constants"] == ("k_0", "k_1")
@@ -299,7 +299,7 @@ def test_constants_in_lists(tmp_path: Path) -> None:
     assert "k_offset=[0,1]\n" in text
 
 
-def test_subgraphs(tmp_path: Path) -> None:
+def test_a_subgraph_may_read_tensors_around_it(tmp_path: Path) -> None:
     """A body is a graph of its own; it may read tensors of the graph around it."""
     text = "model_name=m\nlayer_number=2\ninput_tensors=[a]\noutput_tensors=[y]\n"
     text += layer(0, "Input", "[]", "[a]", "[[2]]") + layer(1, "If", "[a]", "[y]", "[[2]]", more="then_branch=body\n")
@@ -410,7 +410,7 @@ def test_native_and_back_is_the_same_file(name: str, tmp_path: Path) -> None:
     assert rewrite(back, tmp_path)[0] == (REFERENCE / f"{name}.txt").read_text()
 
 
-def test_native_convolution() -> None:
+def test_a_convolution_becomes_conv2d_with_its_attributes() -> None:
     ours = native(load("compass/conv3x3/pc_asym/quant"), SPECS)
     (conv,) = ours.nodes
     assert (conv.op, conv.order, conv.inputs) == (

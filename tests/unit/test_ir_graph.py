@@ -49,7 +49,7 @@ def test_lookups_name_the_nearest() -> None:
         net.tensor("zz")
 
 
-def test_producers_and_consumers() -> None:
+def test_each_tensor_knows_its_producer_and_consumers() -> None:
     net = graph()
     twice = net.with_(nodes=(*net.nodes, Node("sum", "add", ("h", "h"), ("s",))))
     assert {name: node.name for name, node in net.producers.items()} == {"h": "act", "y": "fc"}
@@ -71,7 +71,7 @@ def test_order_of_a_long_chain_costs_no_stack() -> None:
     verify(chain)
 
 
-def test_replacing() -> None:
+def test_a_replaced_node_or_tensor_leaves_the_old_graph_alone() -> None:
     net = graph()
     assert net.with_node(replace(net.node("act"), op="abs")).nodes[0].op == "abs"
     assert net.with_tensors(Tensor("x", (5, 2), FLOAT)).tensor("x").shape == (5, 2)
@@ -80,7 +80,7 @@ def test_replacing() -> None:
         net.with_node(replace(net.node("act"), name="other"))
 
 
-def test_same_graphs() -> None:
+def test_equal_graphs_have_no_difference() -> None:
     assert same(graph(), graph()) is None
 
 
@@ -140,7 +140,7 @@ def test_every_format_has_a_container(name: str) -> None:
     assert torch.zeros(2, dtype=torch.uint8).to(container(DTYPES[name])).shape == (2,)
 
 
-def test_verify_accepts() -> None:
+def test_verify_accepts_sound_graphs() -> None:
     verify(graph())
     verify(_with_data(torch.full((3, 2), -math.inf))(graph()))
     layer = Node("in", "Input", (), ("x",))

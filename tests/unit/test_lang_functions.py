@@ -76,7 +76,7 @@ def test_a_function_of_floats_is_torchs(name: str) -> None:
     assert np.array_equal(got, TORCH[name](torch.from_numpy(values)).numpy())
 
 
-def test_structures_of_torch() -> None:
+def test_convolutions_and_products_equal_those_of_torch() -> None:
     d = Draw("structures")
     x, w, v = d.array([2, 4, 7, 8]), d.array([6, 2, 3, 2]), d.array([3, 4, 3, 2])
     with Graph("g") as graph:

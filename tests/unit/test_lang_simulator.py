@@ -35,7 +35,7 @@ def shifted(value: int, shift: int, mode: str, low: int, high: int) -> int:
 
 @pytest.mark.parametrize("mode", SHIFTS)
 @pytest.mark.parametrize("shape", [(3, 4, 6), (2, 3, 4, 6), (1, 2, 3, 4, 6)])
-def test_rope_of_codes(shape: tuple[int, ...], mode: str) -> None:
+def test_rope_of_codes_equals_its_loop(shape: tuple[int, ...], mode: str) -> None:
     d = Draw(f"{shape}{mode}")
     x, sines, cosines = d.array(shape, "int8"), d.array(shape[-2:], "int8"), d.array(shape[-2:], "int8")
     with Graph("g") as graph:
@@ -64,7 +64,7 @@ def test_rope_of_floats_with_places_in_front() -> None:
 @pytest.mark.parametrize("formula", WEIGHTS)
 @pytest.mark.parametrize("source", range(4))
 @pytest.mark.parametrize(("target", "mode"), [(4, "HalfAwayFromZero"), (5, "HalfToEven"), (4, "HalfUp")])
-def test_yuv2rgb(source: int, target: int, formula: str, mode: str) -> None:
+def test_yuv2rgb_equals_its_formula(source: int, target: int, formula: str, mode: str) -> None:
     height, width = 4, 6
     x = Draw(f"{source}{target}{formula}").array([2, height * 3 // 2, width], "uint8")
     with Graph("g") as graph:

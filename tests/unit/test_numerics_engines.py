@@ -81,7 +81,7 @@ def draw_scales(draws: Draws, kind: str) -> list[float]:
 
 @pytest.mark.parametrize("name", ["uint8", "int8"])
 @pytest.mark.parametrize("population", ["random", "pow2", "eighths"])
-def test_qlinear_add(name: str, population: str) -> None:
+def test_qlinear_add_follows_the_fused_order_of_operations(name: str, population: str) -> None:
     """Bodies and tails of every length, raw zero points anywhere: the fused order of operations, bit for bit."""
     draws = Draws(7, len(name), len(population))
     kind = dtype(name)

@@ -203,7 +203,7 @@ def test_int8_reaches_minus_128() -> None:
     assert linear(x, x).tolist() == [[1039 * 16384 + 16129]]
 
 
-def test_choice_of_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cheapest_exact_kernel_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     work = kernels.INT_MM_WORK
     assert choose(1 << 24) == "float32"
     assert choose((1 << 24) + 1) == "float64"
@@ -292,7 +292,7 @@ def test_operands_are_left_alone_and_may_be_strided() -> None:
     assert torch.equal(w, kept[1])
 
 
-def test_limit() -> None:
+def test_an_accumulator_wraps_saturates_or_refuses_at_its_limit() -> None:
     acc = torch.tensor([127, 128, -128, -129, 300, 1 << 40])
     assert limit(acc, 8, "wrap").tolist() == [127, -128, -128, 127, 44, 0]
     assert limit(acc, 8, "saturate").tolist() == [127, 127, -128, -128, 127, 127]

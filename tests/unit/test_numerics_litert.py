@@ -34,7 +34,7 @@ def codes(row: dict[str, object], ratio: RatioArithmetic) -> list[int]:
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_scaled_accumulators(kernel: str) -> None:
+def test_scaled_accumulators_equal_the_recorded_codes(kernel: str) -> None:
     """Random, power-of-two and small-fraction scales, half of the elements chosen where variants disagree."""
     rows = [row for row in LITERT["scaled"] if row["kernel"] == kernel]
     assert len(rows) >= 6
@@ -51,7 +51,7 @@ def test_the_ratio_arithmetic_of_each_kernel_is_told_apart(kernel: str) -> None:
 
 
 @pytest.mark.parametrize("row", LITERT["added"], ids=[f"scales{i}" for i in range(len(LITERT["added"]))])
-def test_added_terms(row: dict[str, list[int]]) -> None:
+def test_added_terms_equal_the_recorded_codes(row: dict[str, list[int]]) -> None:
     a, b, y = row["zero_points"]
     made = rescale_left_shifted("q31_double", {"a": row["scales"][0], "b": row["scales"][1]}, row["scales"][2], 20)
     terms = {"a": torch.tensor(row["a"]) - a, "b": torch.tensor(row["b"]) - b}

@@ -203,7 +203,7 @@ def test_a_shared_constant_stays_one_tensor():
     assert [name for name, tensor in made.tensors.items() if tensor.is_constant] == ["c"]
 
 
-def test_control_flow_has_no_static_form():
+def test_control_flow_is_refused_with_the_node():
     inner = helper.make_graph(
         [helper.make_node("Relu", ["x"], ["r"])],
         "body",

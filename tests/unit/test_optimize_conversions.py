@@ -60,6 +60,6 @@ def test_readers_share_a_conversion_only_where_all_need_it(
     assert (kinds.count("DeQuantize"), kinds.count("Quantize")) == (to_float, to_codes)
 
 
-def test_what_is_shared_is_read_by_both(tmp_path: Path) -> None:
+def test_two_readers_share_one_conversion(tmp_path: Path) -> None:
     made = dict(converted(tmp_path, "left right"))
     assert made["tanh"] == made["sigmoid"] != ("stem_out",)

@@ -40,7 +40,7 @@ def test_single_arrays_with_and_without_labels(tmp_path: Path) -> None:
     assert datasets.NumpyDataset(str(tmp_path / "x.npy"))[0][1] == -math.inf
 
 
-def test_axis_orders(tmp_path: Path) -> None:
+def test_data_sets_change_the_order_of_axes(tmp_path: Path) -> None:
     data = deviates((3, 5, 6, 4), (2,))
     path = saved(tmp_path / "x.npy", data)
     assert np.array_equal(datasets.NumpyNCHW2NHWCDataset(path)[2][0][0], data[2].transpose(1, 2, 0))
@@ -60,7 +60,7 @@ def test_several_inputs_as_archive_and_as_dict(tmp_path: Path) -> None:
         assert len(labels) == 2
 
 
-def test_zipped(tmp_path: Path) -> None:
+def test_a_zipped_data_set_pairs_data_with_labels(tmp_path: Path) -> None:
     data = {"0": deviates((3, 2), (5,)), "shape_0": np.array([1, 2])}
     label = {"0": np.array([7.0, 8.0]), "shape_0": np.array([]), "1": np.arange(3.0), "shape_1": np.array([1])}
     np.savez(tmp_path / "x.npz", **data)
@@ -70,7 +70,7 @@ def test_zipped(tmp_path: Path) -> None:
     assert [np.asarray(part).tolist() for part in found[2][1]] == [[7.0, 8.0], 2.0]
 
 
-def test_lists_of_files(tmp_path: Path) -> None:
+def test_a_list_of_files_is_one_data_set(tmp_path: Path) -> None:
     parts = [deviates((2, 3), (6, i)) for i in range(2)]
     for i, part in enumerate(parts):
         np.save(tmp_path / f"p{i}.npy", part)
@@ -183,11 +183,11 @@ GOT, WANTED = [[1.0, 2.0], [0.0, -3.0]], [[1.0, 1.0], [0.5, -1.0]]
         (metrics.CosDistanceMetric, (3 / math.sqrt(5 * 2) + 3 / (3 * math.sqrt(1.25))) / 2),
     ],
 )
-def test_metrics(metric: Any, wanted: float) -> None:
+def test_each_metric_gives_its_value_by_hand(metric: Any, wanted: float) -> None:
     assert math.isclose(scored(metric(), GOT, WANTED), wanted, rel_tol=OPERATIONS * 2.0**-53)
 
 
-def test_top_k() -> None:
+def test_top_k_counts_the_classes_it_is_asked_for() -> None:
     rows = [[0.1, 0.7, 0.2], [0.5, 0.3, 0.2], [0.1, 0.2, 0.7]]
     assert scored(metrics.TopKMetric(), rows, [1, 1, 0]) == 1 / 3
     assert scored(metrics.TopKMetric("2"), rows, [1, 1, 0]) == 2 / 3
@@ -252,7 +252,7 @@ def test_bad_calibration_data(run: Any, capsys: pytest.CaptureFixture[str], make
     assert written() == []
 
 
-def test_bad_files(run: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unusable_files_of_a_cfg_are_refused_by_name(run: Any, capsys: pytest.CaptureFixture[str]) -> None:
     Path("cut.bin").write_bytes(Path("float.bin").read_bytes()[:100])
     Path("empty.npy").touch()
     for lines, words in (
@@ -499,7 +499,7 @@ def test_fields_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert "an integer from 8 to 16" in out
 
 
-def test_dump_and_statistics(run: Any) -> None:
+def test_a_dump_and_its_statistics_are_written(run: Any) -> None:
     assert run("dump = true", "dump_dir = out/dump", "save_statistic_info = true") == 0
     dumped = sorted(path.name for path in Path("out/dump/quant").iterdir())
     assert len(dumped) == 4

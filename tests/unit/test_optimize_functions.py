@@ -128,7 +128,7 @@ def random(*shape: int) -> Array:
         ("per_tensor_asymmetric", 12, 8),
     ],
 )
-def test_log_softmax(tmp_path: Path, method: str, bits: int, lut: int) -> None:
+def test_log_softmax_computes_from_a_table_in_float32(tmp_path: Path, method: str, bits: int, lut: int) -> None:
     """On X2: float32 exponentials by a table, their sum and logarithm in float32; the output reaches from -16 to 0."""
     values = random(1, 6, 10)
     cfg = {"quantize_method_for_activation": method, "activation_bits": bits, "lut_items_in_bits": lut}

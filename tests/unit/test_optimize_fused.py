@@ -155,7 +155,7 @@ def test_a_batch_norm_fuses_rectifiers(tmp_path: Path, activation: str) -> None:
     ("shape", "kept"),
     [((4,), (4,)), ((1,), (1,)), ((1, 1, 1, 4), (1, 1, 4)), ((1, 1, 4), (1, 1, 4)), ((3, 1, 1, 1), (1, 1, 1))],
 )
-def test_shapes_of_slopes(tmp_path: Path, shape: tuple[int, ...], kept: tuple[int, ...]) -> None:
+def test_a_first_axis_of_equal_slopes_is_dropped(tmp_path: Path, shape: tuple[int, ...], kept: tuple[int, ...]) -> None:
     """A first axis of equal slices goes where the slopes have as many axes as the input."""
     slopes = np.broadcast_to(SLOPES if shape[-1] == 4 else SLOPES[:1], shape).copy()
     made = ran(

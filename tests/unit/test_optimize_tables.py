@@ -113,7 +113,7 @@ def rectified(folder: Path, kind: str, scheme: str) -> Ran:
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_prelu(tmp_path: Path, scheme: str) -> None:
+def test_prelu_multiplies_negative_codes_by_int16_slopes(tmp_path: Path, scheme: str) -> None:
     """Slopes of 12 places in int16; codes below 0 are multiplied and rounded, then all are brought to the output's scale."""
     made = rectified(tmp_path, "PRELU", scheme)
     dtype, slopes = made.constants["negative_slope"]
@@ -128,7 +128,7 @@ def test_prelu(tmp_path: Path, scheme: str) -> None:
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_crelu(tmp_path: Path, scheme: str) -> None:
+def test_crelu_joins_both_signs_as_unsigned_codes(tmp_path: Path, scheme: str) -> None:
     """Positive parts of the codes and of their negatives side by side, unsigned."""
     made = rectified(tmp_path, "CRELU", scheme)
     centred = made.inputs[0].astype(np.int64) + made.zero("x0")

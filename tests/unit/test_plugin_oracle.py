@@ -90,7 +90,7 @@ def test_anything_else_is_refused(oracle, said):
         oracle_function(unary(oracle))
 
 
-def test_an_operator_without_an_oracle_has_none():
+def test_no_oracle_is_called_where_a_spec_names_none():
     assert oracle_function(unary(None)) is None
     assert oracle_function(unary("none")) is None
 

@@ -44,7 +44,7 @@ def test_a_failure_is_named_at_once_and_the_rest_estimated_from_time_to_time():
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(3, "0 s"), (41, "40 s"), (59, "1 min 00 s"), (204, "3 min 20 s")])
-def test_seconds_are_said_as_people_do(seconds, text):
+def test_durations_are_rounded_to_ten_seconds(seconds, text):
     assert minutes(seconds) == text
 
 

@@ -150,7 +150,7 @@ def test_quantized_nodes_are_not_written_as_plain_ones():
         to_model(quantized())
 
 
-def test_dispatchers():
+def test_a_dispatcher_takes_exceptions_and_refuses_unknown_names():
     graph = network()
     every = dispatch_graph(graph, "ort", "allin", {"add": "fp32"})
     assert {n.name: n.extra["platform"] for n in every.nodes}["add"] == "fp32"

@@ -43,9 +43,20 @@ def test_equal_runs_pass() -> None:
         ([], [item()], []),
     ],
 )
-def test_new_failures(base: list[Record], run: list[Record], says: list[str]) -> None:
+def test_new_failures_fail_the_gate_that_asks_for_them(base: list[Record], run: list[Record], says: list[str]) -> None:
     assert gate(base, run, {"new-failure"}) == says
     assert not any("fail" in reason for reason in gate(base, run, {"regression"}))
+
+
+def test_a_check_of_a_new_failure_is_not_told_a_second_time_as_a_regression() -> None:
+    base, run = item(), item(outcome="failed", accuracy=replace(OK, failed=1, ratio=2.0))
+    grown = ["a: the worst accuracy ratio grew from 0.5 to 2, beyond the 1 that is allowed."]
+    failed = ["a: failed (accuracy 2.00), and passed in the baseline."]
+    assert gate([base], [run], {"regression"}) == grown
+    assert gate([base], [run], {"new-failure", "regression"}) == failed
+    other = item(accuracy=replace(OK, ratio=0.5), tiled=replace(OK, ratio=0.5))
+    worse = replace(run, checks={**run.checks, "tiled": replace(OK, ratio=0.5)})
+    assert gate([other], [worse], {"new-failure", "regression"}) == failed
 
 
 @pytest.mark.parametrize(
@@ -64,7 +75,9 @@ def test_new_failures(base: list[Record], run: list[Record], says: list[str]) ->
         ("accuracy", 0.9, 0.5, None),
     ],
 )
-def test_regressions(check: str, before: float, after: float, says: str | None) -> None:
+def test_a_grown_ratio_fails_the_gate_that_asks_for_regressions(
+    check: str, before: float, after: float, says: str | None
+) -> None:
     old, new = (replace(item(), checks={check: replace(OK, ratio=ratio)}) for ratio in (before, after))
     expected = [f"a: the worst {check} ratio grew {says}"] if says else []
     assert gate([old], [new], {"regression"}) == expected
@@ -112,7 +125,7 @@ def test_the_factor_is_an_argument() -> None:
         (item(), item(cases=12, accuracy=replace(OK, passed=12)), []),
     ],
 )
-def test_coverage(old: Record, new: Record, says: list[str]) -> None:
+def test_lost_coverage_fails_the_gate_that_asks_for_it(old: Record, new: Record, says: list[str]) -> None:
     assert gate([old], [new], {"coverage"}) == says
     assert gate([old], [new], {"new-failure", "regression"}) == []
 

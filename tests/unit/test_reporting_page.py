@@ -217,7 +217,8 @@ def test_the_commands_of_a_failure_name_the_run_and_what_it_loaded(tmp_path):
     assert "<code>pytest -k add-a8-ideal --op-shipped=add --op-plugins=kernels</code>" in text
 
 
-def test_the_head_names_engine_plugins_and_commit():
+@pytest.mark.parametrize("clean", [True, False])
+def test_the_head_names_engine_plugins_and_commit(clean):
     facts = Facts.model_validate(
         {
             "quantizer": "0.1.0",
@@ -228,10 +229,11 @@ def test_the_head_names_engine_plugins_and_commit():
             "checks": [],
             "files": {},
             "plugins": [{"name": "acme", "origin": "acme.py"}],
-            "tree": {"commit": "0123456789abcdef", "tree": "f", "date": "2026-11-23", "clean": True},
+            "tree": {"commit": "0123456789abcdef", "tree": "f", "date": "2026-11-23", "clean": clean},
         }
     )
-    said = "engine real 1.2; plugins acme; commit 0123456789ab of 2026-11-23; profile gate"
+    changed = "" if clean else ", with changes that no commit holds"
+    said = f"engine real 1.2; plugins acme; commit 0123456789ab of 2026-11-23{changed}; profile gate"
     assert said in render(RUN, title="a run", facts=facts)
 
 

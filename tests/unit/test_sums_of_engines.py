@@ -15,7 +15,8 @@ from quantizer.conformance.target import Target
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.case import Case
 from quantizer.core.verdict import Verdict
-from quantizer.ops import BUILT_IN, REGISTRY, load_built_ins
+from quantizer.ops import REGISTRY, load_built_ins
+from quantizer.ops.registry import BUILT_IN
 from quantizer.runtime.engines.builtin import BuiltinEngine
 
 SESSION = open_session(Options(root=Path.cwd()))

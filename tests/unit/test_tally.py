@@ -29,7 +29,7 @@ RECORDS = [
 ]
 
 
-def test_counts():
+def test_totals_count_cases_verdicts_and_items():
     found = totals(RECORDS)
     assert (found.cases, found.verdicts, found.failed, found.mistrusted, found.overflow) == (7, 4, 1, 1, 2)
     assert found.items == {"passed": 1, "failed": 1, "known": 0, "skipped": 0}

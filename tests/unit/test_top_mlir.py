@@ -111,7 +111,7 @@ def test_halves_are_kept_as_their_bits_and_read_as_numbers_too():
         (steps("uint16", [0.5, 1e20], [1, 0], 1), "!quant.uniform<u16:f32:1, {0.5:1, 1.0e+20}>"),
     ],
 )
-def test_quantized_types(qparams, text):
+def test_a_quantized_type_is_written_and_read_again(qparams, text):
     name = qparams.dtype.name
     graph = Graph(
         "one",

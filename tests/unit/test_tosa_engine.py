@@ -265,7 +265,9 @@ def test_what_rescale_does_not_hold_is_refused() -> None:
         ("argmax", {"x": (3, 2)}, {"axis": 0, "keepdims": True, "select_last": True}, "first of equal elements"),
     ],
 )
-def test_what_an_operator_does_not_have_is_refused(op: str, shapes: Shapes, attrs: Mapping[str, Any], why: str) -> None:
+def test_attributes_that_tosa_lacks_are_refused_with_the_reason(
+    op: str, shapes: Shapes, attrs: Mapping[str, Any], why: str
+) -> None:
     scheme = LIBRARY.schemes_for(LIBRARY.spec(op), PLATFORM)[0]
     trial = trial_on(op, scheme, shapes, attrs, "powers", 1)
     assert why in str(on_model(trial).refusal)

@@ -16,7 +16,8 @@ from quantizer.conformance.target import Target
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.verdict import Verdict
 from quantizer.numerics.qparams import Staged
-from quantizer.ops import REGISTRY, Function
+from quantizer.ops import REGISTRY
+from quantizer.ops.registry import Function
 
 SESSION = open_session(Options(root=Path.cwd()))
 OPERATORS = ("instance_norm", "group_norm", "rms_norm", "layer_norm", "log_softmax", "clip", "div", "resize_bilinear")

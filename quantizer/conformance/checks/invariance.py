@@ -26,7 +26,8 @@ from quantizer.numerics.activations import activate, activate_codes
 from quantizer.numerics.bitwise import bitwise_equal
 from quantizer.numerics.qparams import Parameters
 from quantizer.numerics.requantize_accumulator import requantize_accumulator
-from quantizer.ops import BUILT_IN, REGISTRY
+from quantizer.ops import REGISTRY
+from quantizer.ops.registry import BUILT_IN
 from quantizer.plugins.layer_multipliers import SCALE, SHIFT
 from quantizer.runtime.engines.builtin import BuiltinEngine
 from quantizer.runtime.engines.protocol import Asked

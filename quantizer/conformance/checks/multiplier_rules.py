@@ -8,7 +8,8 @@ import re
 from quantizer.conformance.expected.multipliers import Shifts
 from quantizer.conformance.trials.finding import Finding
 from quantizer.conformance.trials.trial import Trial
-from quantizer.ops import BUILT_IN, REGISTRY
+from quantizer.ops import REGISTRY
+from quantizer.ops.registry import BUILT_IN
 
 FLOAT32_CODES = 2.0**-22
 """Relative tolerance of a number that was computed in float32."""

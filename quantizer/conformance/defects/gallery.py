@@ -186,9 +186,19 @@ def _row(group: Sequence[Entry], outcomes: Mapping[str, Mapping[str, str]]) -> s
     names = dict.fromkeys(_engine_and_versions(entry) for entry in group)
     # words instead of the file's name: a long name is not wrapped and makes the table wider than its page
     scripts = ", ".join(f"[{_words(e.name)}](../{SCRIPTS}/{e.name})" for e in group)
-    what = f"{in_markdown(first.defect.reason)}.{cause}{upstream}".replace("..", ".").replace("|", "\\|")
+    told = next((entry.defect for entry in group if entry.defect.cause), first.defect)
+    seen = _also_seen(told, [entry.defect for entry in group])
+    what = f"{in_markdown(told.reason)}.{seen}{cause}{upstream}".replace("..", ".").replace("|", "\\|")
     case = graph_line(first.case).replace("|", "\\|")
     return f"| {'; '.join(names)} | {what} | `{case}` | {_outcome(group, outcomes)} | {scripts} |"
+
+
+def _also_seen(told: Defect, defects: Iterable[Defect]) -> str:
+    """Return a sentence with the operators that others of one cause have and the entry whose text is shown has not."""
+    if told.ops is None:
+        return ""
+    others = sorted({op for defect in defects for op in defect.ops or ()} - {*told.ops})
+    return f" The same cause shows in {', '.join(others)}." if others else ""
 
 
 def _words(script: str) -> str:

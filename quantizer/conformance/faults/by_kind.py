@@ -20,7 +20,7 @@ from quantizer.conformance.kinds import LIMITS, MULTIPLIERS, SLOPES, looked_up
 from quantizer.core.platforms import RoundingMode
 from quantizer.numerics.qparams import Parameters, QParams, Staged
 from quantizer.numerics.rounding import divide
-from quantizer.ops import Function
+from quantizer.ops.registry import Function
 
 Change = Callable[[Parameters], Parameters]
 PLACES = 10

@@ -12,7 +12,7 @@ from torch import Tensor
 from quantizer.core.platforms import RoundingMode
 from quantizer.numerics.parameters import Request
 from quantizer.numerics.qparams import Constant, Parameters, QParams, Staged, Table
-from quantizer.ops import Function
+from quantizer.ops.registry import Function
 from quantizer.tiling.windows import tiles
 
 Wrap = Callable[[Function], Function]

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from quantizer.numerics.qparams import Constant, Parameters, QParams, Staged
 from quantizer.numerics.windows import torch_padding
-from quantizer.ops import Function
+from quantizer.ops.registry import Function
 
 
 def wrapped(codes: Tensor, params: QParams) -> Tensor:

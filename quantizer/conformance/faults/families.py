@@ -17,7 +17,7 @@ from quantizer.core.spec import Spec
 from quantizer.numerics.parameters import Request
 from quantizer.numerics.qparams import Parameters, Staged, Table
 from quantizer.numerics.windows import torch_padding
-from quantizer.ops import Function
+from quantizer.ops.registry import Function
 from quantizer.tiling.windows import Tile, tiles
 
 Wrap = Callable[[Function], Function]

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from quantizer.conformance.faults.capabilities import Capability
 from quantizer.core.spec import Spec
-from quantizer.ops import Function, FunctionKind
+from quantizer.ops.registry import Function, FunctionKind
 
 Wrap = Callable[[Function], Function]
 FileKind = Literal["convert", "write", "read"]

@@ -15,7 +15,7 @@ from quantizer.core.formats import FLOAT_LAYOUTS
 from quantizer.numerics.float_codes import nearest
 from quantizer.numerics.qparams import Constant, Parameters, QParams
 from quantizer.numerics.quantize import dequantize
-from quantizer.ops import Function
+from quantizer.ops.registry import Function
 
 IN_BLOCKS = ("fully_connected", "matmul")
 IN_FLOATS = ("relu", "add", "matmul")

@@ -11,7 +11,7 @@ from quantizer.core.errors import GraphError
 from quantizer.core.shapes import Shape, tensor_shapes
 from quantizer.core.spec import Spec
 from quantizer.numerics.split_outputs import concatenate_outputs, split_output
-from quantizer.ops import Function
+from quantizer.ops.registry import Function
 
 
 class OnJoinedOutputs:

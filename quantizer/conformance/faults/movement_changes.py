@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from quantizer.numerics.qparams import Parameters
-from quantizer.ops import Function
+from quantizer.ops.registry import Function
 
 
 def each_next(values: Sequence[int]) -> tuple[int, ...]:

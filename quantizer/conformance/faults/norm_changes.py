@@ -14,7 +14,7 @@ from quantizer.conformance.faults.changes import Wrap
 from quantizer.numerics import normalize
 from quantizer.numerics.qparams import Parameters
 from quantizer.numerics.roots import QUOTIENT_BITS
-from quantizer.ops import Function
+from quantizer.ops.registry import Function
 
 FEW_BITS = 8
 

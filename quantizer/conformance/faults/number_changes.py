@@ -16,7 +16,7 @@ from quantizer.numerics.kernels import Overflow
 from quantizer.numerics.qparams import Parameters, QParams, Rescale, Staged
 from quantizer.numerics.ratio_to_multiplier import fixed_point, q15
 from quantizer.numerics.rounding import divide
-from quantizer.ops import Function
+from quantizer.ops.registry import Function
 
 WIDE = integer(48, signed=True)
 EXTRA_BITS = 2

@@ -12,7 +12,8 @@ from quantizer.conformance.faults.joined_outputs import OnJoinedOutputs
 from quantizer.core.spec import Spec
 from quantizer.ir.formats.layer_files import layer_files
 from quantizer.numerics.parameters import default_parameters
-from quantizer.ops import REGISTRY, Function, FunctionKind, load_built_ins
+from quantizer.ops import REGISTRY, load_built_ins
+from quantizer.ops.registry import Function, FunctionKind
 from quantizer.tiling.windows import tiles
 
 _IN_FILES: Mapping[str, str] = {"convert": "foreign", "write": "to_bytes", "read": "from_bytes"}

@@ -14,7 +14,7 @@ from quantizer.core.case import Range
 from quantizer.core.dtypes import integer
 from quantizer.numerics.parameters import Request
 from quantizer.numerics.qparams import Parameters, QParams, Staged, Table
-from quantizer.ops import Function
+from quantizer.ops.registry import Function
 
 Ranges = Mapping[str, Range]
 

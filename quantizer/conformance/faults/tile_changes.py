@@ -8,7 +8,7 @@ from typing import Any
 
 from quantizer.core.case import TilePlan
 from quantizer.core.spec import Spec
-from quantizer.ops import Function
+from quantizer.ops.registry import Function
 from quantizer.tiling.windows import Box, Tile, tiles
 
 Retiled = Callable[[list[Tile], dict[str, tuple[int, ...]], dict[str, Any]], list[Tile]]

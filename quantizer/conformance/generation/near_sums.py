@@ -20,7 +20,8 @@ from quantizer.numerics.parameters import default_parameters
 from quantizer.numerics.qparams import Parameters
 from quantizer.numerics.quantize import dequantize, quantize
 from quantizer.numerics.requantize_accumulator import requantize_accumulator
-from quantizer.ops import BUILT_IN, REGISTRY
+from quantizer.ops import REGISTRY
+from quantizer.ops.registry import BUILT_IN
 
 Array = NDArray[Any]
 FIXED_BITS = 31

@@ -15,7 +15,8 @@ from quantizer.core.domains import ENTRY, draw_order
 from quantizer.core.errors import QuantizerError
 from quantizer.core.shapes import check, evaluate, infer_shapes, variables
 from quantizer.core.spec import Domain, Spec
-from quantizer.ops import BUILT_IN, REGISTRY
+from quantizer.ops import REGISTRY
+from quantizer.ops.registry import BUILT_IN
 
 BATCH = 2
 """The smallest batch, if a batch is requested."""

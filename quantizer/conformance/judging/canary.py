@@ -20,7 +20,8 @@ from quantizer.core.case import Case
 from quantizer.core.verdict import Verdict
 from quantizer.numerics.parameters import default_parameters
 from quantizer.numerics.qparams import Parameters, Staged
-from quantizer.ops import REGISTRY, Function, FunctionKind
+from quantizer.ops import REGISTRY
+from quantizer.ops.registry import Function, FunctionKind
 from quantizer.runtime.engines.external import ExternalEngine
 from quantizer.runtime.engines.protocol import Call, Engine
 

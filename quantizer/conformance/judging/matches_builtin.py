@@ -17,7 +17,8 @@ from quantizer.numerics.activations import activate_codes
 from quantizer.numerics.parameters import default_parameters
 from quantizer.numerics.qparams import Staged
 from quantizer.numerics.split_outputs import concatenate_outputs
-from quantizer.ops import BUILT_IN, REGISTRY, Function
+from quantizer.ops import REGISTRY
+from quantizer.ops.registry import BUILT_IN, Function
 from quantizer.runtime.engines.builtin import BuiltinEngine
 from quantizer.tiling.windows import tiles
 

@@ -23,7 +23,7 @@ from quantizer.ir.graph import Graph, Node
 from quantizer.numerics.pinned import pinned
 from quantizer.numerics.qparams import Parameters, QParams
 from quantizer.numerics.quantize import dequantize
-from quantizer.runtime.integer import check_declared, integer_graph, span, with_integers
+from quantizer.runtime.integer import check_declared, float_reasons, has_integers, integer_graph, span
 from quantizer.runtime.integer_executor import IntegerExecutor
 from quantizer.runtime.models.engines import OwnFloat
 from quantizer.runtime.models.parts import DEQUANTIZE, QUANTIZE, Part, Parts, parts_of, with_constant_codes
@@ -117,7 +117,9 @@ def _case(cut: Graph, part: Part, operands: Mapping[str, Tensor], session: Sessi
     """
     codes = {name for node in part.nodes if node.op == DEQUANTIZE for name in node.inputs[:1]}
     shaped = {name: values.float() if name in codes else values for name, values in operands.items()}
-    form = with_integers(integer_graph(cut, platform, shaped))
+    form = integer_graph(cut, platform, shaped)
+    if not has_integers(form):
+        raise UnsupportedError(f"{'; '.join(dict.fromkeys(float_reasons(form).values()))}.")
     computed = [node for node in form.order if isinstance(node.parameters, Parameters)]
     if len(form.nodes) != 1 or len(computed) != 1:
         names = ", ".join(node.op for node in form.order)

@@ -20,7 +20,7 @@ from quantizer.core.spec import Spec
 from quantizer.core.wording import suggestion
 from quantizer.numerics.parameters import Request
 from quantizer.numerics.qparams import Parameters
-from quantizer.ops import Function
+from quantizer.ops.registry import Function
 from quantizer.runtime.isolation.memory import is_due, require_same_elsewhere
 
 

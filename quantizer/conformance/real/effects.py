@@ -18,7 +18,7 @@ from quantizer.conformance.faults.fault import Wrap
 from quantizer.conformance.faults.number_changes import accumulator, sums
 from quantizer.core.errors import GraphError
 from quantizer.numerics.qparams import Parameters
-from quantizer.ops import Function
+from quantizer.ops.registry import Function
 
 Where = Callable[[Tensor], Tensor]
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from quantizer.conformance.faults.fault import Wrap
 from quantizer.numerics.qparams import Constant, Parameters
-from quantizer.ops import Function
+from quantizer.ops.registry import Function
 
 INT32_LIMIT = (1 << 31) - 1
 

@@ -17,7 +17,8 @@ from quantizer.conformance.setup.session import Session
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.case import Case
 from quantizer.core.verdict import Verdict
-from quantizer.ops import BUILT_IN, REGISTRY
+from quantizer.ops import REGISTRY
+from quantizer.ops.registry import BUILT_IN
 from quantizer.runtime.isolation.plugins import CURRENT
 
 MOST = 8

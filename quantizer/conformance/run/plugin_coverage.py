@@ -8,7 +8,8 @@ from pathlib import Path
 from quantizer.conformance.run.facts import shown
 from quantizer.core.facts import FunctionFacts
 from quantizer.core.record import Record
-from quantizer.ops import BUILT_IN, OVERRIDE, REGISTRY, FunctionKind, Registration
+from quantizer.ops import REGISTRY, Registration
+from quantizer.ops.registry import BUILT_IN, OVERRIDE, FunctionKind
 
 JUDGES: Mapping[FunctionKind, frozenset[str]] = {
     "reference": frozenset({"float", "tiled"}),

@@ -21,7 +21,8 @@ from quantizer.conformance.trials.trial import Array, Trial
 from quantizer.core.case import Case
 from quantizer.core.errors import QuantizerError
 from quantizer.core.spec import Spec
-from quantizer.ops import BUILT_IN, REGISTRY
+from quantizer.ops import REGISTRY
+from quantizer.ops.registry import BUILT_IN
 from quantizer.plugins.oracle import oracle_function
 from quantizer.runtime.engines.builtin import BuiltinEngine
 

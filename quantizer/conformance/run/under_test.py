@@ -127,7 +127,8 @@ def registered(config: pytest.Config) -> list[str]:
     found = [] if real is None or real.missing or real.greeting is None else [f"engine {real.greeting}"]
     if not config.stash[PLUGINS]:
         return found
-    from quantizer.ops import BUILT_IN, OVERRIDE, REGISTRY
+    from quantizer.ops import REGISTRY
+    from quantizer.ops.registry import BUILT_IN, OVERRIDE
 
     entries = (entry for entry in REGISTRY.all() if entry.origin not in (BUILT_IN, OVERRIDE))
     return found + sorted(f"{entry}{dict(entry.unsupported) or ''}" for entry in entries)

@@ -186,6 +186,13 @@ def _plain(value: AttrValue) -> object:
     return list(value) if isinstance(value, tuple) else value
 
 
+SUSPECT = (
+    "The kernel may be wrong: look at the operator's other items first. If they are green and the change is meant, "
+    "store the new codes."
+)
+"""What comes before the command that would make a wrong kernel's codes the golden ones."""
+
+
 def golden_problems(
     targets: Sequence[Target], everything: Sequence[Target], engine: Engine, stores: Stores, step: str
 ) -> Findings:
@@ -237,7 +244,7 @@ def _compare(found: Findings, target: Target, engine: Engine, golden: Golden, st
     if _is_of_an_earlier_release(trial, wanted):
         found.refused.append("the golden has codes of an earlier release of the system")
         return
-    found.compare([f"{text} {step}" for text in _differences(trial, got, wanted)], wanted.size)
+    found.compare([f"{text} {SUSPECT} {step}" for text in _differences(trial, got, wanted)], wanted.size)
 
 
 def _is_of_an_earlier_release(trial: Trial, wanted: Array) -> bool:

@@ -17,7 +17,8 @@ from quantizer.conformance.trials.trial import Trial
 from quantizer.core.errors import QuantizerError
 from quantizer.numerics.qparams import Parameters, Staged
 from quantizer.numerics.stage_formats import declared_stages
-from quantizer.ops import BUILT_IN, REGISTRY
+from quantizer.ops import REGISTRY
+from quantizer.ops.registry import BUILT_IN
 from quantizer.plugins.layer_parameters import LAYER_ATTRS
 
 
@@ -59,7 +60,8 @@ def kind_findings(trial: Trial) -> Iterator[Finding]:
         return
     provided, taken = kind_of(_known_numbers(trial)), _kinds(trial)
     if provided != NOTHING and not accepts(trial, provided):
-        text = "the numbers that the platform's arithmetic takes; provide all of these, or none"
+        family = trial.spec.quantization.family
+        text = f"the numbers that the platform takes for family {family!r} of the spec; provide all of these, or none"
         yield Finding("numbers", float("inf"), " or ".join(map(str, taken)), f"{provided}", text)
 
 

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from quantizer.conformance.trials.trial import Trial
-from quantizer.ops import BUILT_IN, OVERRIDE, REGISTRY
+from quantizer.ops import REGISTRY
+from quantizer.ops.registry import BUILT_IN, OVERRIDE
 
 SHARE = 0.75
 """Share of the distance from the middle of a tensor that values keep. So all other values move, and ranges are kept."""

@@ -27,7 +27,8 @@ from quantizer.numerics.activations import LIMITS, activate
 from quantizer.numerics.parameters import Request, default_parameters
 from quantizer.numerics.qparams import Constant, Parameters, QParams, Staged
 from quantizer.numerics.quantize import dequantize, quantize
-from quantizer.ops import BUILT_IN, REGISTRY
+from quantizer.ops import REGISTRY
+from quantizer.ops.registry import BUILT_IN
 from quantizer.runtime.engines.builtin import BuiltinEngine, target_values
 from quantizer.runtime.engines.external import ExternalEngine
 from quantizer.runtime.engines.protocol import Asked, Call, Engine

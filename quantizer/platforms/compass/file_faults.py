@@ -14,7 +14,7 @@ from quantizer.conformance.faults.fault import Fault
 from quantizer.core.spec import Spec
 from quantizer.ir.formats.compass_mapping import FORMAT
 from quantizer.ir.graph import Graph
-from quantizer.ops import Function
+from quantizer.ops.registry import Function
 
 _OFFSET = re.compile(r"^(\w+_offset)=(\d+)$", re.MULTILINE)
 

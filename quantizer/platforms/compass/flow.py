@@ -20,7 +20,8 @@ from quantizer.ir.formats import compass
 from quantizer.ir.formats.compass_read_back import with_parameters
 from quantizer.ir.graph import Graph
 from quantizer.numerics.split_outputs import concatenate_outputs
-from quantizer.ops import BUILT_IN, REGISTRY
+from quantizer.ops import REGISTRY
+from quantizer.ops.registry import BUILT_IN
 from quantizer.optimize.cfg import parse_cfg
 from quantizer.optimize.float_ir import with_graph
 from quantizer.optimize.steps import STEPS

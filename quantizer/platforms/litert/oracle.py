@@ -71,7 +71,7 @@ def logistic_numbers(asked: Asked) -> Expected:
 
 
 def leaky(asked: Asked) -> Array | None:
-    """Return codes of both sides of a leaky rectifier under their own multipliers."""
+    """Return the codes of a leaky rectifier, whose positive and negative sides have a multiplier each."""
     numbers, half_up = asked.numbers, asked.variant == "q8_half_up"
     if "positive" not in numbers:
         return None

@@ -120,7 +120,10 @@ def _row(shapes: Sequence[tuple[int, ...]], scalar_vector: int) -> tuple[int, in
 
 
 def _broadcast_row(one: tuple[int, ...], two: tuple[int, ...], scalar_vector: int) -> tuple[int, int, bool]:
-    """Return the row of two shapes. Its length is 0 if they have more than five alternating groups of axes."""
+    """Return the row that the kernel broadcasts for operands of two shapes.
+
+    Its length is 0 if they have more than five alternating groups of axes.
+    """
     rank = max(len(one), len(two))
     pairs = list(zip(((1,) * (rank - len(one)) + one)[::-1], ((1,) * (rank - len(two)) + two)[::-1], strict=True))
     different = next(((a, b) for a, b in pairs if a != b), None)

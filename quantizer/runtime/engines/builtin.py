@@ -16,7 +16,8 @@ from quantizer.ir.graph import Node
 from quantizer.numerics.parameters import Request, default_parameters
 from quantizer.numerics.qparams import Parameters, Staged
 from quantizer.numerics.split_outputs import concatenate_outputs
-from quantizer.ops import BUILT_IN, REGISTRY, TARGET_NAMES
+from quantizer.ops import REGISTRY, TARGET_NAMES
+from quantizer.ops.registry import BUILT_IN
 from quantizer.runtime.engines.protocol import Call
 from quantizer.runtime.executor import Outcome, run_node, run_together, to_node_order, to_operator_order
 

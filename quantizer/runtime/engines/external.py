@@ -13,6 +13,7 @@ from torch import Tensor
 
 from quantizer.core.errors import EngineError
 from quantizer.core.levels import HOST
+from quantizer.core.library import load_library
 from quantizer.core.platforms import Platform
 from quantizer.core.processor import instructions
 from quantizer.core.schemes import Scheme
@@ -72,7 +73,7 @@ class ExternalEngine:
         return self._chosen.identity(platform)
 
     def supports(self, spec: Spec, scheme: Scheme, platform: Platform) -> str | None:
-        """Return why an operator does not run: the system is not installed, is another's, or has no such kernel."""
+        """Return why an operator does not run: not installed, of another platform, or without such a kernel."""
         if (missing := self._chosen.missing) is not None:
             return missing
         if scheme.grid != "uniform":
@@ -81,7 +82,9 @@ class ExternalEngine:
             return f"engine {self.name} does not compute platform {platform.platform}"
         said = self._chosen.greeting
         if said is not None and said.operators and spec.op not in said.operators:
-            return f"engine {self.name} has no {spec.op}"
+            unknown = [name for name in said.operators if name not in load_library().specs]
+            named = f"; no shipped operator has the name {unknown[0]!r} of its OPERATORS" if unknown else ""
+            return f"engine {self.name} has no {spec.op}{named}"
         return self._lowering.supports(spec, scheme, platform, self._variant(platform.platform))
 
     def quantize(self, request: Request) -> Parameters:

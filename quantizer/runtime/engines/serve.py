@@ -112,7 +112,10 @@ def _loaded(worker: str) -> Any:
     if spec is None or spec.loader is None:
         raise ImportError(f"{worker}: cannot be loaded")
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except SyntaxError as err:  # its last line, which is all that a run shows, does not say where
+        raise SystemExit(f"SyntaxError: {err.filename}:{err.lineno}: {err.msg}") from None
     return module
 
 
@@ -131,7 +134,10 @@ def _answer(
         if key not in sessions:
             sessions[key] = system.load(model, options)
         sessions.move_to_end(key)
-        outputs = [np.asarray(values) for values in system.run(sessions[key], feeds)]
+        given = system.run(sessions[key], feeds)
+        if given is None or isinstance(given, np.ndarray):
+            raise TypeError(f"run returned {'None' if given is None else 'an array'}: must return a list of arrays")
+        outputs = [np.asarray(values) for values in given]
     except NotImplementedError as err:
         return {"refused": f"{err}" or "the engine has no kernel for it"}, []
     except Exception as err:  # noqa: BLE001 - whatever a system raises is its answer

@@ -12,7 +12,8 @@ from typing import Any
 from quantizer.core.errors import PluginError
 from quantizer.core.rooms import loaded
 from quantizer.core.spec import Spec
-from quantizer.ops import BUILT_IN, KINDS, OVERRIDE, REGISTRY, Place, Registration, load_built_ins
+from quantizer.ops import REGISTRY, Place, Registration, load_built_ins
+from quantizer.ops.registry import BUILT_IN, KINDS, OVERRIDE
 from quantizer.plugins.bridge import layer_type
 from quantizer.plugins.discovery import Plugin, load_plugins, sources
 from quantizer.runtime.isolation.host import Host

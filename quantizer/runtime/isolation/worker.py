@@ -20,7 +20,8 @@ from quantizer.core.model import Model
 from quantizer.core.rooms import loaded
 from quantizer.core.shield import is_from_shielded
 from quantizer.numerics.pinned import pinned
-from quantizer.ops import BUILT_IN, REGISTRY, Function, Registration
+from quantizer.ops import REGISTRY, Registration
+from quantizer.ops.registry import BUILT_IN, Function
 from quantizer.plugins.bridge import connect
 from quantizer.plugins.discovery import load_plugins
 from quantizer.plugins.loading import LAYERS

@@ -196,7 +196,7 @@ _STASHES = {1: torch.float32, 11: torch.float64}
 
 @kernel("Range")
 def range_(start: Tensor, limit: Tensor, delta: Tensor, *, stash_type: int | None = None) -> Tensor:
-    """Numbers from start by delta up to, not with, limit: max(ceil((limit - start) / delta), 0) of them.
+    """Numbers from start in steps of delta, without limit itself: max(ceil((limit - start) / delta), 0) of them.
 
     16-bit numbers are computed in `stash_type` and rounded once.
     """

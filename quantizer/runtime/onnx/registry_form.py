@@ -272,7 +272,7 @@ class _Tape:
         return any(other is value and name in self.form.live for name, other in self.operands)
 
     def __call__(self, ours: Ours) -> Tensor:
-        """Run one operator and note it."""
+        """Run one operator, and add its node to the graph."""
         spec = specs()[ours.op]
         result = run_ours(ours)
         inputs = [self._operand(key, ours.operands[key]) if key in ours.operands else None for key in spec.inputs]
