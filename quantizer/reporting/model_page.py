@@ -7,7 +7,7 @@ import math
 from tabulate import tabulate
 
 from quantizer.core.model_findings import Local, ModelFindings, PartFinding
-from quantizer.reporting.figures import printable
+from quantizer.reporting.figures import counted, printable
 from quantizer.reporting.templating import templates
 
 COLUMNS = ("node", "operator", "edge", "differ", "by", "differ alone")
@@ -53,13 +53,14 @@ def summary(findings: ModelFindings) -> list[str]:
     else:
         inherited = sum(part.differ > 0 and not part.parts_here for part in findings.parts)
         lines = [
-            f"{a} and {b} first differ at {first.name} ({first.op}): {first.differ} elements, by {_by(first)};"
-            f" {sum(p.parts_here for p in findings.parts)} nodes differ on equal operands, {inherited} more inherit it."
+            f"{a} and {b} first differ at {first.name} ({first.op}): "
+            f"{counted(first.differ, 'element')} by up to {_by(first)}. Nodes that differ on equal operands: "
+            f"{sum(p.parts_here for p in findings.parts)}; that inherit a difference: {inherited}."
         ]
     for part in findings.outside:
         who = ", ".join(
-            f"{local.engine} by {local.error:.4g}{' steps' if part.quantized else ''} ({local.outside} elements,"
-            f" {local.ratio:.4g} times what is allowed)"
+            f"{local.engine} by {local.error:.4g}{' steps' if part.quantized else ''} "
+            f"({counted(local.outside, 'element')}, {local.ratio:.4g} times what is allowed)"
             for local in part.locals
             if local.verdict == "outside"
         )
@@ -69,7 +70,7 @@ def summary(findings: ModelFindings) -> list[str]:
         lines.append(f"no engine lies outside an enclosure: {judged} of {len(findings.parts)} edges were judged.")
     for reason in sorted({part.reason for part in findings.inconclusive}):
         count = sum(part.reason == reason for part in findings.parts)
-        lines.append(f"not judged: {count} edge{'s' if count > 1 else ''}: {reason}.")
+        lines.append(f"not judged: {counted(count, 'edge')}: {reason}.")
     return [*lines, *(f"cut out: {folder}" for folder in findings.cuts)]
 
 
