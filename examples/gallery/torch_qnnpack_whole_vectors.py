@@ -1,8 +1,7 @@
 """torch_qnnpack: whole_vectors
 
 a kernel takes 64 codes at once, fuses the product of dequantizing with its sum, and adds the zero point to the
-rounded code; the rest of a row it computes one by one, not fused, and before 2.14 it added the zero point before
-rounding
+rounded code; the rest of a row it computes one by one, not fused, the zero point added before rounding
 Severity: off by one. Seen in torch qnnpack.
 Cause: the vectorized body uses a fused multiply-add and adds the zero point after rounding; the scalar tail uses
 none, and adds the zero point after rounding from 2.14 on.

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from quantizer.core.dtypes import dtype
+from quantizer.core.library import load_library
 from quantizer.numerics.qparams import QParams
 from quantizer.platforms.torch.kernels import matmul, reduce_mean
 
@@ -23,7 +24,8 @@ def _params(scale: float, zero: int) -> QParams:
 
 
 def _parameters(*names: str) -> Any:
-    return SimpleNamespace(inputs=dict.fromkeys(names, _params(SCALE, ZERO)), outputs={"y": _params(FINE, 128)})
+    inputs, outputs = dict.fromkeys(names, _params(SCALE, ZERO)), {"y": _params(FINE, 128)}
+    return SimpleNamespace(inputs=inputs, outputs=outputs, platform=load_library().platform("torch_x86"))
 
 
 def _turned(values: Tensor) -> Tensor:
