@@ -47,7 +47,7 @@ pytestmark = pytest.mark.skipif(shutil.which("sh") is None, reason="the lines ar
 
 def lines(page: str) -> list[str]:
     found = LINE.findall((ROOT / page).read_text(encoding="utf-8"))
-    return [line for line in found if not re.search(r" tox\b| quantizer$|--no-deps$", line)]
+    return [line for line in found if not re.search(r" tox\b| quantizer$|--no-deps$|--index-url ", line)]
 
 
 def lacking(line: str) -> list[str]:
@@ -154,6 +154,12 @@ def test_the_name_is_one_everywhere():
     assert DISTRIBUTION in vendor["dependencies"]
     named = re.findall(r"`(\w+)`", re.search(r"add what an extra needs \((.*?)\)", (ROOT / "README.md").read_text())[1])
     assert set(named) == set(project["optional-dependencies"])
+
+
+def test_the_line_that_installs_torch_takes_the_versions_that_the_package_takes():
+    (named,) = re.findall(r"pip install '(torch\S+)' --index-url", (ROOT / "README.md").read_text("utf-8"))
+    required = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["dependencies"]
+    assert Requirement(named) in [Requirement(text) for text in required]
 
 
 def test_lines_of_the_repository_work_as_they_are_written(repository, wheel):
