@@ -16,6 +16,7 @@ from torch import Tensor
 
 from quantizer.conformance.fusion.cases import Built, GraphCase, build
 from quantizer.conformance.fusion.judging import CHECK, Judged, compared
+from quantizer.conformance.fusion.numbers import with_numbers_of
 from quantizer.conformance.models.graph_nodes import NodeTrial
 from quantizer.core.errors import EngineError, QuantizerError, RefusedError
 from quantizer.core.graph_spec import GraphSpec
@@ -55,7 +56,7 @@ class Step:
 def judge_joined_graph(spec: GraphSpec, case: GraphCase, platform: str, engine: ExternalEngine) -> list[Judged]:
     """Return the comparison of one case; inconclusive where the platform or the engine lacks a node of the graph."""
     try:
-        verdict = _judged(build(spec, case), platform, engine)
+        verdict = _judged(with_numbers_of(build(spec, case), platform), platform, engine)
     except RefusedError as err:
         verdict = inconclusive(CHECK, str(err))
     except EngineError as err:
