@@ -31,8 +31,9 @@ Each case is a graph of graph_specs/ with sizes and data of its own, quantized b
 one from the codes before them, then the graph as a whole is compared with them, then each of our rewrites of it. With
 --engine the optimized run of a real system is compared with its run without optimizations, on its own platform. A
 system without such a switch is run with every tensor as an output of the graph, then with the graph's own outputs.
-Of a system whose models are written operator by operator, such as litert, one model of the graph is compared with a
-model for each node, on each of its platforms: litert:xnnpack has a delegate, litert:builtin has none.
+Of a system whose models are written operator by operator, such as litert or tosa, one model of the graph is compared
+with a model for each node, on each of its platforms: litert:xnnpack has a delegate, litert:builtin has none. Functions
+of torch with a relu are compared with those without, one by one: torch, or torch:x86, torch:fbgemm, torch:qnnpack.
 A failure is shrunk to fewer nodes and smaller sizes.
 
 exit status: 0 nothing failed, 1 something did, 2 the input cannot be read. Seeds: 0 to {LARGEST_SEED}.
@@ -60,7 +61,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     parser.add_argument("--seed", type=seed_number, default=0, help="seed of sizes and data (default: %(default)s)")
     parser.add_argument(
-        "--engine", metavar="NAME", help="a real system, such as onnxruntime or litert, with and without fusions"
+        "--engine",
+        metavar="NAME",
+        help="a real system with and without fusions: onnxruntime, litert, torch, tosa, ...",
     )
 
 

@@ -15,8 +15,10 @@ from quantizer.runtime.engines.external import ExternalEngine
 
 pytest.importorskip("ai_edge_litert")
 GRAPHS = shipped_graphs()
-JOINED = ("conv_relu_add", "conv_relu_shared", "mean_centred", "mul_add", "pad_conv", "relu_pool")
-"""Graphs of which LiteRT has each node, with numbers as ONNX's quantizer chooses them."""
+JOINED = tuple(
+    "conv_relu_add conv_relu_shared mean_centred mul_add pad_conv pad_pool pool_requantize relu_pool".split()
+)
+"""Graphs of which LiteRT has each node, with the numbers that it takes."""
 
 
 @pytest.fixture(scope="module")

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from quantizer.conformance.fusion.cases import Built, GraphCase, build
 from quantizer.conformance.fusion.judging import CHECK, Judged, compared
+from quantizer.conformance.fusion.numbers import with_numbers_of
 from quantizer.conformance.models.graph_nodes import NodeTrial
 from quantizer.core.errors import EngineError, QuantizerError, RefusedError
 from quantizer.core.graph_spec import GraphSpec
@@ -55,7 +56,7 @@ class Step:
 def judge_joined_graph(spec: GraphSpec, case: GraphCase, platform: str, engine: ExternalEngine) -> list[Judged]:
     """Return the comparison of one case; inconclusive where the platform or the engine lacks a node of the graph."""
     try:
-        verdict = _judged(build(spec, case), platform, engine)
+        verdict = _judged(with_numbers_of(build(spec, case), platform), platform, engine)
     except RefusedError as err:
         verdict = inconclusive(CHECK, str(err))
     except EngineError as err:
@@ -76,11 +77,13 @@ def _judged(built: Built, platform: str, engine: ExternalEngine) -> Verdict:
     except RefusedError:
         steps, wires = _wired_steps(made, built, engine, last=False)
     named = {step.node.outputs[0]: number for number, step in enumerate(steps)}
-    ends = [number for name, number in named.items() if not made.graph.consumers.get(name)]
+    shown = {name for name in made.graph.outputs if name in named} | named.keys() - made.graph.consumers.keys()
+    ends = [number for name, number in named.items() if name in shown]
     results = engine.joined([step.lowered.job for step in steps], wires, ends)
-    ended = [(steps[number], raw) for number, raw in zip(ends, results, strict=True)]
+    status = results[len(ends) :]  # of the run, where the engine gives one after its outputs
+    ended = [(steps[number], (raw, *status)) for number, raw in zip(ends, results, strict=False)]
     wanted = {step.node.name: step.codes(step.raw) for step, _ in ended}
-    return compared(wanted, {step.node.name: step.codes((raw,)) for step, raw in ended})
+    return compared(wanted, {step.node.name: step.codes(raw) for step, raw in ended})
 
 
 def _wired_steps(
@@ -131,10 +134,12 @@ def _wired(step: Step, steps: list[Step]) -> Iterator[tuple[str, int]]:
     made = {other.node.outputs[0]: number for number, other in enumerate(steps)}
     named = dict(zip(specs()[step.node.op].inputs, step.node.inputs, strict=False))
     for name, values in step.lowered.job.feeds.items():
-        source = made.get(str(named.get(name)))
+        source = made.get(str(named.get(step.lowered.operands.get(name, name))))
         if source is None:
             continue
-        raw = steps[source].raw[0]
-        if raw.shape != values.shape or not np.array_equal(raw, values):
+        raw, fed = steps[source].raw[0], values
+        if step.lowered.reshapes:
+            raw, fed = raw.squeeze(), fed.squeeze()
+        if not np.array_equal(raw, fed):
             raise RefusedError(f"{step.node.name!r} reads {name!r} in another axis order than its maker writes")
         yield name, source

@@ -15,8 +15,9 @@ from quantizer.core.schemes import Scheme
 from quantizer.core.shapes import infer_shapes
 from quantizer.core.spec import Spec
 from quantizer.numerics.qparams import Constant, Parameters, QParams
+from quantizer.platforms.torch import joined
 from quantizer.runtime.engines.frames import Array, Job
-from quantizer.runtime.engines.lowering import Lowered
+from quantizer.runtime.engines.lowering import Lowered, Wires
 from quantizer.runtime.engines.protocol import Call
 
 CHECKS = ("arithmetic", "accuracy", "tiled", "properties", "repeat", "engine")
@@ -79,6 +80,11 @@ def lower_float(call: Call, operands: Mapping[str, Tensor], variant: str) -> Low
 def lower_sums(call: Call, codes: Mapping[str, Tensor], parameters: Parameters, variant: str) -> Lowered | None:
     """Return None: the kernels show no sums."""
     return None
+
+
+def join(jobs: Sequence[Job], wires: Wires, outputs: Sequence[int]) -> Job:
+    """Return one program of all operators, with torch's fused functions."""
+    return joined.join(jobs, wires, outputs)
 
 
 def _numbers(params: QParams) -> tuple[float, int]:

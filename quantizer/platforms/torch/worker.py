@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,12 +21,33 @@ Made = Mapping[str, Any]
 Q = torch.ops.quantized
 
 
-def load(model: bytes, options: Mapping[str, str | int]) -> Callable[[dict[str, Tensor]], Tensor]:
-    """Return a session for the operator that *model* describes: a line of JSON, then the constants' bytes."""
+def load(model: bytes, options: Mapping[str, str | int]) -> Callable[[dict[str, Tensor]], list[Tensor]]:
+    """Return a session for the operator that *model* describes: a line of JSON, then the constants' bytes.
+
+    The line of a program of several operators lists one description for each.
+    """
     engine = str(options["engine"])
     torch.backends.quantized.engine = engine
     text, _, raw = model.partition(b"\n")
     made = json.loads(text)
+    call = _program(made, raw) if "steps" in made else _alone(made, raw)
+
+    def forward(x: dict[str, Tensor]) -> list[Tensor]:
+        # Loaded operators are kept between jobs, and jobs of another engine may have run since.
+        torch.backends.quantized.engine = engine
+        return call(x)
+
+    return forward
+
+
+def _alone(made: Made, raw: bytes) -> Callable[[dict[str, Tensor]], list[Tensor]]:
+    """Return one operator on codes."""
+    call = _operator(made, raw)
+    return lambda x: [call(quantized(made, x))]
+
+
+def _operator(made: Made, raw: bytes) -> Callable[[dict[str, Tensor]], Tensor]:
+    """Return one operator on quantized tensors."""
     constants, place = {}, 0
     for name, kind, shape in made["constants"]:
         values = np.frombuffer(raw, np.dtype(kind), int(np.prod(shape, dtype=np.int64)), place).reshape(shape)
@@ -33,22 +55,34 @@ def load(model: bytes, options: Mapping[str, str | int]) -> Callable[[dict[str, 
         constants[name] = torch.from_numpy(values.copy())
     kind = made["kind"]
     prepare = PREPARED.get(kind)
-    packed = None if prepare is None else prepare(made, constants)
+    return (lambda x: FUNCTIONS[kind](made, constants, x)) if prepare is None else prepare(made, constants)
 
-    def forward(x: dict[str, Tensor]) -> Tensor:
-        # Loaded operators are kept between jobs, and jobs of another engine may have run since.
-        torch.backends.quantized.engine = engine
-        operands = quantized(made, x)
-        return FUNCTIONS[kind](made, constants, operands) if packed is None else packed(operands)
+
+def _program(whole: Made, raw: bytes) -> Callable[[dict[str, Tensor]], list[Tensor]]:
+    """Return several operators, in order; wired operands are the results of earlier ones, in the operator's order."""
+    steps: Sequence[Made] = whole["steps"]
+    ends = itertools.accumulate(step["bytes"] for step in steps)
+    calls = [_operator(step, raw[end - step["bytes"] : end]) for step, end in zip(steps, ends, strict=True)]
+
+    def forward(x: dict[str, Tensor]) -> list[Tensor]:
+        results: list[Tensor] = []
+        for number, (step, call) in enumerate(zip(steps, calls, strict=True)):
+            earlier = {name: results[place] for name, place in step["wires"].items()}
+            if step["is_fused"]:
+                results.append(earlier["x"])
+                continue
+            fed = {name: x[f"{number}/{name}"] for name in step["inputs"] if name not in earlier}
+            operands = quantized(step, fed) | {name: ordered(step, values) for name, values in earlier.items()}
+            results.append(call({name: operands[name] for name in step["inputs"]}))
+        return [results[place] for place in whole["outputs"]]
 
     return forward
 
 
-def run(session: Callable[[dict[str, Tensor]], Tensor], feeds: Mapping[str, Array]) -> list[Array]:
-    """Return the codes of the output."""
-    y = session({name: torch.from_numpy(values) for name, values in feeds.items()})
-    codes: Array = y.int_repr().contiguous().numpy()
-    return [codes]
+def run(session: Callable[[dict[str, Tensor]], list[Tensor]], feeds: Mapping[str, Array]) -> list[Array]:
+    """Return the codes of the outputs."""
+    made = session({name: torch.from_numpy(values) for name, values in feeds.items()})
+    return [y.int_repr().contiguous().numpy() for y in made]
 
 
 def quantized(made: Made, feeds: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -56,9 +90,13 @@ def quantized(made: Made, feeds: Mapping[str, Tensor]) -> dict[str, Tensor]:
     found = {name: indices for name, indices in feeds.items() if name not in made["inputs"]}
     for name, codes in ((name, codes) for name, codes in feeds.items() if name in made["inputs"]):
         scale, zero = made["inputs"][name]
-        x = torch._make_per_tensor_quantized_tensor(codes, scale, zero)
-        found[name] = x.contiguous(memory_format=torch.channels_last) if made["channels_last"] else x
+        found[name] = ordered(made, torch._make_per_tensor_quantized_tensor(codes, scale, zero))
     return found
+
+
+def ordered(made: Made, x: Tensor) -> Tensor:
+    """Return an operand in the memory order that the operator is given."""
+    return x.contiguous(memory_format=torch.channels_last if made["channels_last"] else torch.contiguous_format)
 
 
 def weights(made: Made, constants: Mapping[str, Tensor]) -> Tensor:

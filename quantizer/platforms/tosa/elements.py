@@ -28,7 +28,7 @@ Built = tuple[TosaGraph, Value]
 def operand(graph: TosaGraph, codes: Codes, parameters: Parameters, name: str, rank: int) -> tuple[Value, int]:
     """Return an operand, with axes of one element before its own up to *rank*, and its zero point."""
     params, held = parameters.inputs[name], codes[name].numpy()
-    value = graph.feed(held.reshape((1,) * (rank - held.ndim) + held.shape), kind_of(params))
+    value = graph.feed(held.reshape((1,) * (rank - held.ndim) + held.shape), kind_of(params), name)
     return value, int(params.zero_point)
 
 

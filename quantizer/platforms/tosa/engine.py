@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from quantizer.core.spec import Spec
 from quantizer.numerics.qparams import Parameters
 from quantizer.numerics.quantize import quantize
 from quantizer.numerics.windows import pool_padding
+from quantizer.platforms.tosa import joined
 from quantizer.platforms.tosa.elements import (
     CHOICES,
     SUMS,
@@ -41,7 +42,8 @@ from quantizer.platforms.tosa.products import (
     multiply_matrices,
     used,
 )
-from quantizer.runtime.engines.lowering import Lowered
+from quantizer.runtime.engines.frames import Job
+from quantizer.runtime.engines.lowering import Lowered, Wires
 from quantizer.runtime.engines.protocol import Call
 
 CHECKS = ("arithmetic", "accuracy", "exact", "tiled", "properties", "repeat", "engine")
@@ -93,6 +95,11 @@ def lower_sums(call: Call, codes: Codes, parameters: Parameters, variant: str) -
     else:
         return None
     return graph.lowered(made)
+
+
+def join(jobs: Sequence[Job], wires: Wires, outputs: Sequence[int]) -> Job:
+    """Return one graph of all operators."""
+    return joined.join(jobs, wires, outputs)
 
 
 def _pooled(call: Call, codes: Codes, parameters: Parameters) -> Built:
@@ -166,7 +173,7 @@ def _gathered(call: Call, codes: Codes, parameters: Parameters) -> Built:
     front = [*range(pairs), axis, *(place for place in range(pairs, rank) if place != axis)]
     rows = graph.transpose(value, front)
     rows = graph.reshape(rows, [math.prod(outer), counted, math.prod((*between, *behind))])
-    places = graph.feed(np.where(own < 0, own + counted, own).reshape(math.prod(outer), -1), INT32)
+    places = graph.feed(np.where(own < 0, own + counted, own).reshape(math.prod(outer), -1), INT32, "indices")
     sizes = [rows.shape[0], places.shape[1], rows.shape[2]]
     taken = graph.reshape(graph.op(ts.Op.GATHER, [rows, places], sizes, value.kind), [*own.shape, *between, *behind])
     depth = own.ndim - pairs

@@ -18,8 +18,16 @@ from quantizer.runtime.engines.frames import Array, Job
 from quantizer.runtime.engines.lowering import Lowered
 
 INT8, INT16, INT32, INT48 = ts.DType.INT8, ts.DType.INT16, ts.DType.INT32, ts.DType.INT48
+SHAPE = ts.DType.SHAPE
 KINDS = {8: INT8, 16: INT16}
-STORAGE = {ts.DType.INT4: np.int8, INT8: np.int8, INT16: np.int16, INT32: np.int32, INT48: np.int64}
+STORAGE = {
+    ts.DType.INT4: np.int8,
+    INT8: np.int8,
+    INT16: np.int16,
+    INT32: np.int32,
+    INT48: np.int64,
+    ts.DType.SHAPE: np.int64,
+}
 ONE = (1 << 30, 30)
 """A multiplier and a shift that change nothing."""
 SHIFTS = range(2, 63)
@@ -42,6 +50,43 @@ class Value:
     kind: Any
 
 
+@dataclass(frozen=True)
+class Fed:
+    """An input of a graph."""
+
+    value: Value
+
+
+@dataclass(frozen=True)
+class Held:
+    """A constant of a graph."""
+
+    value: Value
+    numbers: Array
+
+
+@dataclass(frozen=True)
+class Applied:
+    """One operator of a graph, and its result."""
+
+    value: Value
+    op: Any
+    inputs: tuple[str, ...]
+    attributes: tuple[Any, ...]
+
+
+Record = Fed | Held | Applied
+
+
+@dataclass(frozen=True)
+class Written(Job):
+    """A job, and what its graph was written from."""
+
+    records: tuple[Record, ...] = ()
+    output: str = ""
+    """The name of the result."""
+
+
 def _check_rank(shape: Sequence[int]) -> None:
     if len(shape) > MAX_RANK:
         raise RefusedError(f"a TOSA tensor has at most {MAX_RANK} axes, got shape {list(shape)}")
@@ -54,16 +99,22 @@ class TosaGraph:
         self._made = ts.TosaSerializer()
         self._feeds: dict[str, Array] = {}
         self._numbers: dict[tuple[object, ...], Value] = {}
+        self._operands: dict[str, str] = {}
+        self._records: list[Record] = []
 
-    def feed(self, codes: Array, kind: Any) -> Value:
-        """Add an input; RefusedError for one without elements, or of too many axes."""
+    def feed(self, codes: Array, kind: Any, operand: str = "x") -> Value:
+        """Add an input that holds an operand; RefusedError for one without elements, or of too many axes."""
         _check_rank(codes.shape)
         if 0 in codes.shape:
             raise RefusedError(f"a TOSA tensor has at least one element along each axis, got shape {list(codes.shape)}")
         name, values = f"input{len(self._feeds)}", np.asarray(codes.astype(STORAGE[kind]), order="C")
         self._made.addInputTensor(ts.TosaSerializerTensor(name, list(values.shape), kind, None, f"{name}.npy"))
-        self._feeds[name] = values
-        return Value(name, values.shape, kind)
+        self._feeds[name], self._operands[name] = values, operand
+        return self._recorded(Fed(Value(name, values.shape, kind)))
+
+    def _recorded(self, record: Record) -> Value:
+        self._records.append(record)
+        return record.value
 
     def const(self, values: Array | Sequence[int], kind: Any) -> Value:
         """Add a constant; a few numbers that are part of the graph already are taken from there."""
@@ -76,12 +127,12 @@ class TosaGraph:
 
     def _const(self, values: Array, kind: Any) -> Value:
         found = np.asarray(values, dtype=STORAGE[kind], order="C")
-        return Value(self._made.addConst(list(found.shape), kind, found).name, found.shape, kind)
+        made = self._made.addConst(list(found.shape), kind, found)
+        return self._recorded(Held(Value(made.name, found.shape, kind), found))
 
     def sizes(self, values: Sequence[int]) -> Value:
         """Add a constant shape."""
-        made = self._made.addConst([len(values)], ts.DType.SHAPE, np.asarray(values, dtype=np.int64))
-        return Value(made.name, (len(values),), ts.DType.SHAPE)
+        return self._const(np.asarray(values, dtype=np.int64), SHAPE)
 
     def op(self, op: Any, inputs: Sequence[Value], shape: Sequence[int], kind: Any, *attributes: Any) -> Value:
         """Add one operator; *attributes* in the order of the serializer, which names them after the operator."""
@@ -90,8 +141,9 @@ class TosaGraph:
         sizes = [int(size) for size in shape]
         _check_rank(sizes)
         made = self._made.addIntermediate(sizes, kind)
-        self._made.addOperator(op, [value.name for value in inputs], [made.name], held)
-        return Value(made.name, tuple(sizes), kind)
+        names = [value.name for value in inputs]
+        self._made.addOperator(op, names, [made.name], held)
+        return self._recorded(Applied(Value(made.name, tuple(sizes), kind), op, tuple(names), attributes))
 
     def rescale(
         self,
@@ -171,8 +223,13 @@ class TosaGraph:
 
     def lowered(self, value: Value, axes: Sequence[int] | None = None) -> Lowered:
         """Return the job whose output is *value*, transposed to the order *axes*."""
-        self._made.addOutputTensor(value_tensor(value))
-        return Lowered(Job(self._made.serialize(), self._feeds), functools.partial(_result, axes))
+        return Lowered(self.job([value]), functools.partial(_result, axes), self._operands, reshapes=True)
+
+    def job(self, values: Sequence[Value]) -> Job:
+        """Return the job whose outputs are *values*."""
+        for value in values:
+            self._made.addOutputTensor(value_tensor(value))
+        return Written(self._made.serialize(), self._feeds, {}, None, tuple(self._records), values[-1].name)
 
 
 PROPAGATE = ts.NanPropagationMode.PROPAGATE

@@ -207,7 +207,7 @@ def multiply_matrices(codes: Codes, parameters: Parameters, *, sums: bool = Fals
     for name in ("a", "b"):
         params, held = parameters.inputs[name], codes[name].numpy()
         own = (1,) * (len(leading) + 2 - held.ndim) + held.shape
-        value = graph.feed(held.reshape(own), kind_of(params))
+        value = graph.feed(held.reshape(own), kind_of(params), name)
         times = [whole // size for whole, size in zip(leading, own, strict=False)] + [1, 1]
         if max(times) > 1:
             shape = [size * many for size, many in zip(own, times, strict=True)]

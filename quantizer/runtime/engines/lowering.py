@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, cast
 
 from torch import Tensor
@@ -30,6 +30,10 @@ class Lowered:
 
     job: Job
     result: Callable[[tuple[Array, ...]], Array] = first
+    operands: Mapping[str, str] = field(default_factory=dict)
+    """Fed tensor -> the operand that it holds, where the two have different names."""
+    reshapes: bool = False
+    """Whether `join` reshapes results to what their readers are fed: these have other axes of one element."""
 
 
 Wires = Mapping[tuple[int, str], int]
