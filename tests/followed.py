@@ -22,13 +22,18 @@ SHELL = set("&|;<>$*?`~()")
 LEFT_OUT = ("CI", "PYTEST_ADDOPTS", "PYTEST_XDIST_WORKER", "AIPUPLUGIN_PATH")
 
 
+def environment() -> dict[str, str]:
+    """Return the variables of a reader's terminal: 80 columns, nothing of this session's own run."""
+    kept = {name: value for name, value in os.environ.items() if name not in LEFT_OUT}
+    return kept | {"PYTHONPATH": str(ROOT), "COLUMNS": "80"}
+
+
 def run(command: str, folder: Path, warmed: Warmed) -> str:
     """Run a line of a console block with this interpreter; return what it prints.
 
     A line that is one of our programs alone runs in a child of a warmed process; others are for the shell.
     """
-    env = {name: value for name, value in os.environ.items() if name not in LEFT_OUT}
-    env |= {"PYTHONPATH": str(ROOT), "COLUMNS": "80"}
+    env = environment()
     words = shlex.split(command)
     if words[0] in ("pytest", "quantizer") and not SHELL & set(command):
         added = ("-p", "no:cacheprovider", "-p", "no:xdist") if words[0] == "pytest" else ()
