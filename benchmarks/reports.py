@@ -89,7 +89,9 @@ def main() -> None:
         for seed, name in enumerate(("base", "run")):
             write_run(root / name, records(seed), summary_of(records(seed)))
         base, other = records(0, LARGE), records(1, LARGE)
-        next_run = [new if place % MOVED == 0 else old for place, (old, new) in enumerate(zip(base, other, strict=True))]
+        next_run = [
+            new if place % MOVED == 0 else old for place, (old, new) in enumerate(zip(base, other, strict=True))
+        ]
         for name, found in {"large base": base, "large run": other, "large next": next_run}.items():
             write_run(root / name, found, summary_of(found), _facts(found))
         rows = [*_page(root), *_diff(root), *_history(root), *_large(root)]
@@ -160,7 +162,11 @@ def _large(root: Path) -> list[tuple[str, str, str]]:
     count = f"{(LARGE * (len(SCHEMES) * len(PLATFORMS) + len(ITEM_CHECKS))):,} records"
     return [
         (f"report show of {count}", _verb("show", run), "<= 3 s"),
-        (f"report diff with the next run, of which one item in {MOVED} differs", _verb("diff", base, next_run), "<= 3 s"),
+        (
+            f"report diff with the next run, of which one item in {MOVED} differs",
+            _verb("diff", base, next_run),
+            "<= 3 s",
+        ),
         ("report diff with a run of which every item differs", _verb("diff", base, run), "<= 3 s"),
         (f"report html of {count}", _verb("html", run, "--output", str(page)), "<= 10 s"),
         ("the page", f"{page.stat().st_size / 1e6:.2f} MB", "<= 10 MB"),

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx
 import pytest
-from conftest import OFF_BY_ONE
 from followed import environment
 from onnx import TensorProto, helper, numpy_helper
 from warmed import Warmed
 
+from conftest import OFF_BY_ONE
 from quantizer.numerics.deviates import deviates
 
 if TYPE_CHECKING:
