@@ -262,6 +262,14 @@ def test_what_a_new_bundle_asks_for_is_told(relu, tmp_path, capsys):
         assert f"1 {said.split(':')[0]}" in others[0]
 
 
+def test_a_recipe_with_half_a_surrogate_pair_is_compared(relu, tmp_path):
+    folder = shutil.copytree(relu, tmp_path / "odd")
+    manifest = json.loads((folder / "manifest.json").read_text("utf-8"))
+    manifest["cases"][0]["case"]["platform"] = "\ud800"
+    (folder / "manifest.json").write_text(json.dumps(manifest), "utf-8")
+    assert main(["vectors", "diff", str(folder), str(folder)]) == 0
+
+
 @pytest.mark.skipif(COMPILER is None or os.name == "nt", reason="no compiler of C")
 def test_the_example_in_c_judges_a_kernel_and_finds_one_that_is_off_by_one(relu, tmp_path):
     ends = []

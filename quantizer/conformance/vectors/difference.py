@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -43,7 +44,7 @@ def differences(old: Bundle, new: Bundle) -> Iterator[Difference]:
 
 
 def _recipe(vector: VectorCase) -> str:
-    return vector.case.model_dump_json()
+    return json.dumps(vector.case.model_dump(mode="json"))  # escapes half a surrogate pair, which UTF-8 does not hold
 
 
 def _between(old: Bundle, before: VectorCase, new: Bundle, after: VectorCase) -> tuple[Kind, str] | None:
