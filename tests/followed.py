@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from warmed import Warmed
@@ -28,12 +29,13 @@ def environment() -> dict[str, str]:
     return kept | {"PYTHONPATH": str(ROOT), "COLUMNS": "80"}
 
 
-def run(command: str, folder: Path, warmed: Warmed) -> str:
+def run(command: str, folder: Path, warmed: Warmed, variables: Mapping[str, str] | None = None) -> str:
     """Run a line of a console block with this interpreter; return what it prints.
 
     A line that is one of our programs alone runs in a child of a warmed process; others are for the shell.
+    variables: given besides those of `environment`.
     """
-    env = environment()
+    env = environment() | dict(variables or {})
     words = shlex.split(command)
     if words[0] in ("pytest", "quantizer") and not SHELL & set(command):
         added = ("-p", "no:cacheprovider", "-p", "no:xdist") if words[0] == "pytest" else ()

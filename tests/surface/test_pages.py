@@ -102,6 +102,36 @@ def test_a_fused_operator_as_it_is_written_is_green(tmp_path: Path, warmed: Warm
     assert "1 passed" in run(judging, tmp_path, warmed)
 
 
+def test_an_operator_of_a_plugin_lacks_its_golden_alone_and_no_fault_survives(tmp_path: Path, warmed: Warmed) -> None:
+    text = section("plugins.md", "2. One operator")
+    writing, linting, judging, storing, planting = re.findall(r"^\$ (.*)$", text, re.MULTILINE)
+    shown = re.findall(r"^```\n\$ quantizer spec new .*\n((?:.+\n)+?)```", text, re.MULTILINE)[0]
+    assert run(writing, tmp_path, warmed) == shown
+    assert run(linting, tmp_path, warmed) == "1 spec ok\n"
+    red = run(judging, tmp_path, warmed, status=1)
+    assert re.findall(r"^FAILED \S+::(\S+)", red, re.MULTILINE) == ["log_sigmoid-golden"]
+    assert storing.removesuffix(" --op-plugins=op_plugins") in red.replace(
+        "'op_specs/log_sigmoid.yaml::log_sigmoid-golden'", storing.split()[1]
+    )
+    run(storing, tmp_path, warmed)
+    run(judging, tmp_path, warmed)
+    assert " 0 survivors" in run(planting, tmp_path, warmed)
+
+
+@pytest.mark.parametrize("place", range(3))
+def test_the_functions_that_the_page_of_plugins_shows_are_registered(
+    tmp_path: Path, warmed: Warmed, place: int
+) -> None:
+    text = (ROOT / "docs" / "plugins.md").read_text(encoding="utf-8")
+    body = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)[place]
+    (tmp_path / "shown.py").write_text(
+        f"import torch\nfrom quantizer.ops import operator\n\n\n{body}", encoding="utf-8"
+    )
+    op = re.findall(r'operator\("(\w+)"', body)[0]
+    said = run(f"pytest --op-shipped={op} --op-plugins=shown.py --collect-only", tmp_path, warmed)
+    assert f"{op}-" in said
+
+
 def test_the_smallest_platform_in_a_wheel_is_green(tmp_path: Path) -> None:
     text = section("platforms.md", "A platform in five minutes")
     project, room, platform = re.findall(r"^```(?:toml|python|yaml)\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
