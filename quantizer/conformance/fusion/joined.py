@@ -106,7 +106,10 @@ def _steps(made: IntegerExecutor, built: Built, engine: ExternalEngine, *, last:
         trial = NodeTrial(node, made.graph, {key: values[name].long() for key, name in named if name is not None})
         moved = _channels_last(trial) if last else None
         lowered = engine.lowered(Asked(*(moved or (trial.call, trial.codes)), node.parameters))
-        raw = engine.alone(lowered.job)
+        try:
+            raw = engine.alone(lowered.job)
+        except EngineError as err:
+            raise RefusedError(f"{node.name!r} fails alone, where its operator is judged: {err}") from None
         step = Step(node, lowered, raw, moved is not None)
         values[node.outputs[0]] = step.codes(raw)
         yield step
