@@ -42,7 +42,7 @@ def test_one_model_gives_the_codes_of_its_nodes_one_by_one(name, platform, engin
 
 
 def _with_relu(op: Op) -> Op:
-    """Fuse a relu that is none of the graph's."""
+    """Fuse a relu that the graph does not have into each ADD."""
     return replace(op, options={**op.options, "fused_activation_function": 1}) if op.code == "ADD" else op
 
 

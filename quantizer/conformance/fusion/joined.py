@@ -45,7 +45,7 @@ class Step:
     lowered: Lowered
     raw: tuple[Array, ...]
     is_last: bool
-    """Whether the operands were handed with the axis of channels last."""
+    """Whether operands of four axes were passed to the engine in channels-last order."""
 
     def codes(self, raw: tuple[Array, ...]) -> Tensor:
         """Return the codes of a result, in the operator's axis order."""

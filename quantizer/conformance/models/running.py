@@ -74,7 +74,7 @@ def run_bounded(node: Node, operands: Sequence[Tensor | None], graph: Graph, *, 
 
 
 def _result(found: Tensor, op: str) -> Bounded:
-    """Return one result of a definition; NoAnalysisError for numbers that it made of integers, by functions unseen."""
+    """Return one result of a definition. NoAnalysisError if a function without a rule made it from integers."""
     if isinstance(found, Bounded):
         return found
     if found.is_floating_point() and op not in OF_INTEGERS:
