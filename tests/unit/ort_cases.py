@@ -18,7 +18,7 @@ from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.datasets import materialise
 from quantizer.conformance.generation.hashing import integers, uniform
 from quantizer.conformance.generation.ranges import range_of
-from quantizer.conformance.judging.judge import known_defect
+from quantizer.conformance.judging.known_defects import known_defect
 from quantizer.conformance.target import Target
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.case import Case

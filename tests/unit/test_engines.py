@@ -14,7 +14,8 @@ import torch
 
 from quantizer.conformance.generation.builder import build_case
 from quantizer.conformance.generation.choice_sources import HashChoices
-from quantizer.conformance.judging.judge import concerns, judge, known_defect
+from quantizer.conformance.judging.judge import judge
+from quantizer.conformance.judging.known_defects import concerns, known_defect
 from quantizer.conformance.judging.recorder import Recorder
 from quantizer.conformance.setup.options import Options
 from quantizer.conformance.setup.session import open_session

@@ -12,7 +12,8 @@ import pytest
 from quantizer.conformance.agreement.measure import Agreement
 from quantizer.conformance.agreement.table import Pairing, document
 from quantizer.conformance.defects.document import levels_of
-from quantizer.conformance.judging.judge import is_overruled, judge
+from quantizer.conformance.judging.judge import judge
+from quantizer.conformance.judging.known_defects import is_overruled
 from quantizer.conformance.setup.options import Options
 from quantizer.conformance.setup.releases import at_release
 from quantizer.conformance.setup.session import open_session

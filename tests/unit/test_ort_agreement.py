@@ -20,7 +20,7 @@ from ort_cases import (
 )
 
 from quantizer.conformance.checks.arithmetic import arithmetic
-from quantizer.conformance.judging.judge import known_defect
+from quantizer.conformance.judging.known_defects import known_defect
 from quantizer.platforms.onnxruntime.engine import NODES
 
 

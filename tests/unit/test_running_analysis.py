@@ -13,8 +13,8 @@ from onnx import TensorProto, helper
 from torch import Tensor
 
 from quantizer.cli import main
+from quantizer.conformance.models.bounded_numbers import Bounded, NoAnalysisError, bounded, exact
 from quantizer.conformance.models.bounds import enclosures
-from quantizer.conformance.models.running import Bounded, NoAnalysisError, bounded, exact
 from quantizer.ir.formats.onnx import from_model
 from quantizer.numerics.deviates import deviates
 from quantizer.runtime.models.engines import OwnFloat

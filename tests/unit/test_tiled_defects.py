@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from quantizer.conformance.judging.judge import known_defect
+from quantizer.conformance.judging.known_defects import known_defect
 from quantizer.conformance.setup.options import Options
 from quantizer.conformance.setup.session import open_session
 from quantizer.conformance.stored.cases import read_replay, target_of

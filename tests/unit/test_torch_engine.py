@@ -20,7 +20,7 @@ from quantizer.conformance.generation.builder import build_case
 from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.hashing import integers, uniform
 from quantizer.conformance.generation.ranges import range_of
-from quantizer.conformance.judging.judge import known_defect
+from quantizer.conformance.judging.known_defects import known_defect
 from quantizer.conformance.setup.releases import at_release
 from quantizer.conformance.target import Target
 from quantizer.conformance.trials.trial import Trial

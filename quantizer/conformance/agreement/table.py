@@ -9,7 +9,7 @@ from tabulate import tabulate
 
 from quantizer.conformance.agreement.measure import Agreement, compare
 from quantizer.conformance.failures.message import graph_line
-from quantizer.conformance.judging.judge import concerns
+from quantizer.conformance.judging.known_defects import concerns
 from quantizer.conformance.target import Target
 from quantizer.core.defects import Defect
 from quantizer.core.levels import label

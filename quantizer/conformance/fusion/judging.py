@@ -14,7 +14,7 @@ from quantizer.conformance.checks.arithmetic import arithmetic
 from quantizer.conformance.fusion.cases import Built, GraphCase, build
 from quantizer.conformance.fusion.graph_defects import known_where_fused
 from quantizer.conformance.fusion.rewrites import Rewrite, own_rewrites
-from quantizer.conformance.judging.judge import known_defect
+from quantizer.conformance.judging.known_defects import known_defect
 from quantizer.conformance.models.bounds import enclosures
 from quantizer.conformance.models.graph_nodes import NodeTrial
 from quantizer.core.errors import EngineError, QuantizerError

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from quantizer.conformance.judging.judge import known_defect
+from quantizer.conformance.judging.known_defects import known_defect
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.case import Case
 from quantizer.core.verdict import Verdict

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from quantizer.conformance.checks.float32 import UNIT
+from quantizer.conformance.models.bounded_numbers import LARGEST
 from quantizer.conformance.models.radius import MOVED, evaluated, radius_of
-from quantizer.conformance.models.running import LARGEST
 from quantizer.core.errors import QuantizerError
 from quantizer.ir.graph import Graph, Node
 from quantizer.runtime.models.parts import CLIPS, DEQUANTIZE, QUANTIZE, Part

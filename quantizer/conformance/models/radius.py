@@ -10,14 +10,9 @@ from torch import Tensor
 
 from quantizer.conformance.checks.float32 import UNIT, lost
 from quantizer.conformance.checks.float_forward import TRANSCENDENTAL_ULPS
-from quantizer.conformance.models.running import (
-    CUBIC,
-    SMALLEST,
-    NoAnalysisError,
-    log_softmax_loss,
-    run_bounded,
-    softmax_loss,
-)
+from quantizer.conformance.models.bounded_numbers import SMALLEST, NoAnalysisError
+from quantizer.conformance.models.float32_rules import CUBIC, log_softmax_loss, softmax_loss
+from quantizer.conformance.models.running import run_bounded
 from quantizer.ir.graph import Graph, Node
 from quantizer.runtime.dispatch import FP32, find_handler
 from quantizer.runtime.onnx.kernels import Context

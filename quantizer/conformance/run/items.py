@@ -20,7 +20,8 @@ from quantizer.conformance.generation.examples import example_case
 from quantizer.conformance.generation.extra_cases import EXTRA_CASES, shared_cases
 from quantizer.conformance.generation.stacks import row_case, seeded_case
 from quantizer.conformance.judging.canary import Witness, witness
-from quantizer.conformance.judging.judge import concerns, is_overruled, judge, judged
+from quantizer.conformance.judging.judge import judge, judged
+from quantizer.conformance.judging.known_defects import concerns, is_overruled
 from quantizer.conformance.judging.recorder import LEFT, Recorder
 from quantizer.conformance.judging.schedule import schedule
 from quantizer.conformance.run.facts import named_by_path_alone

@@ -13,7 +13,7 @@ import numpy as np
 
 from quantizer.conformance.findings import Findings
 from quantizer.conformance.generation.datasets import check_sets
-from quantizer.conformance.judging.judge import known_defect
+from quantizer.conformance.judging.known_defects import known_defect
 from quantizer.conformance.judging.matches_builtin import matches_builtin
 from quantizer.conformance.stored.folders import Stores
 from quantizer.conformance.stored.golden_review import Change, ChangeModel

@@ -1,0 +1,402 @@
+"""Rewrites of a graph that change codes: how fusions, folded scales and moved nodes go wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from quantizer.conformance.fusion.rewrites import Rewrite
+from quantizer.ir.graph import Graph, Tensor
+
+Condition = Callable[[Graph], bool]
+
+
+def scale_of(node: str, other: str) -> Rewrite:
+    """Read the codes of *node* by the scale of another tensor."""
+
+    def rewrite(graph: Graph) -> Graph:
+        old = graph.node(f"{node}#dequantize")
+        return graph.with_node(replace(old, inputs=(old.inputs[0], f"{other}#scale", *old.inputs[2:])))
+
+    return rewrite
+
+
+def reads(node: str, place: int, other: str) -> Rewrite:
+    """Let *node* read another tensor."""
+
+    def rewrite(graph: Graph) -> Graph:
+        old = graph.node(node)
+        inputs = tuple(other if i == place else name for i, name in enumerate(old.inputs))
+        return graph.with_node(replace(old, inputs=inputs))
+
+    return rewrite
+
+
+def clipped(node: str, low: Callable[[Graph], float], high: float) -> Rewrite:
+    """Compute *node* as a clip."""
+
+    def rewrite(graph: Graph) -> Graph:
+        old, dtype = graph.node(node), graph.tensor(node).dtype
+        ends = [
+            Tensor(f"{node}@{end}", (), dtype, torch.tensor(value, dtype=torch.float32))
+            for end, value in (("low", low(graph)), ("high", high))
+        ]
+        changed = replace(old, op="Clip", inputs=(old.inputs[0], *(end.name for end in ends)), attrs={}, extra={})
+        return graph.with_node(changed).with_tensors(*ends)
+
+    return rewrite
+
+
+def clipped_between(low: Callable[[Graph], float], high: Callable[[Graph], float]) -> Rewrite:
+    """Clip between two numbers of the graph."""
+    return lambda graph: clipped("clip", low, high(graph))(graph)
+
+
+def by_scale_of(node: str, value: float) -> Callable[[Graph], float]:
+    """Return a bound whose code was counted by the scale of another tensor."""
+    return lambda graph: value * float(numbers(graph, f"{node}#scale")) / float(numbers(graph, "clip#scale"))
+
+
+def off_by_zero_point(value: float) -> Callable[[Graph], float]:
+    """Return a bound whose code was counted from the code 0."""
+    return lambda graph: value + code_zero("clip")(graph)
+
+
+def code_zero(name: str) -> Callable[[Graph], float]:
+    """Return the value of the code 0 of a tensor."""
+
+    def value(graph: Graph) -> float:
+        scale, zero = (graph.tensor(f"{name}#{part}").data for part in ("scale", "zero"))
+        assert scale is not None
+        assert zero is not None
+        return -float(zero) * float(scale)
+
+    return value
+
+
+def padded_with_code_zero(graph: Graph) -> Graph:
+    """Pad with the value of the code 0."""
+    old = graph.node("pad")
+    value = Tensor("pad@value", (), graph.tensor("pad").dtype, torch.tensor(code_zero("x")(graph), dtype=torch.float32))
+    return graph.with_node(replace(old, inputs=(*old.inputs[:2], value.name))).with_tensors(value)
+
+
+def bias_by(node: str, other: str) -> Rewrite:
+    """Take the codes of a bias, at the scale of the sums, for codes at the scale of *other*."""
+
+    def rewrite(graph: Graph) -> Graph:
+        name = str(graph.node(node).inputs[2])
+        bias, (right, wrong) = graph.tensor(name), (graph.tensor(f"{n}#scale").data for n in ("x", other))
+        assert bias.data is not None
+        assert right is not None
+        assert wrong is not None
+        return graph.with_tensors(replace(bias, data=bias.data * (wrong / right)))
+
+    return rewrite
+
+
+def relu_before_sum(graph: Graph) -> Graph:
+    """Apply the relu to the first operand of a sum, instead of to the sum."""
+    relu, total = graph.node("relu"), graph.node("sum")
+    first = replace(relu, name="relu@first", inputs=(total.inputs[0],), outputs=("relu@first",))
+    made = replace(graph.tensor(str(total.inputs[0])), name="relu@first")
+    after = replace(total, inputs=("relu@first", *total.inputs[1:]))
+    identity = replace(relu, op="Identity", attrs={}, extra={"since": 13})
+    nodes = tuple(
+        item for node in graph.nodes for item in {"sum": (first, after), "relu": (identity,)}.get(node.name, (node,))
+    )
+    return graph.with_(nodes=nodes).with_tensors(made)
+
+
+def zero_of(node: str, other: str | None) -> Rewrite:
+    """Read the codes of *node* with the zero point of another tensor, or without one."""
+
+    def rewrite(graph: Graph) -> Graph:
+        old = graph.node(f"{node}#dequantize")
+        zero = () if other is None else (f"{other}#zero",)
+        return graph.with_node(replace(old, inputs=(*old.inputs[:2], *zero)))
+
+    return rewrite
+
+
+def own_scale(reader: str, node: str, other: str) -> Rewrite:
+    """Give *reader* its own dequantization of *node*, with the numbers of another tensor."""
+
+    def rewrite(graph: Graph) -> Graph:
+        old, name = graph.node(f"{node}#dequantize"), f"{node}@{reader}"
+        again = replace(
+            old, name=name, inputs=(old.inputs[0], f"{other}#scale", f"{other}#zero"), outputs=(f"{name}@real",)
+        )
+        after = graph.node(reader)
+        after = replace(after, inputs=tuple(f"{name}@real" if n == node else n for n in after.inputs))
+        made = replace(graph.tensor(node), name=f"{name}@real")
+        nodes = (item for each in graph.nodes for item in ((again, after) if each.name == reader else (each,)))
+        return graph.with_(nodes=tuple(nodes)).with_tensors(made)
+
+    return rewrite
+
+
+def without_bias(node: str) -> Rewrite:
+    """Leave the third operand of *node* out."""
+
+    def rewrite(graph: Graph) -> Graph:
+        old = graph.node(node)
+        return graph.with_node(replace(old, inputs=old.inputs[:2]))
+
+    return rewrite
+
+
+def with_numbers(name: str, change: Callable[[torch.Tensor], torch.Tensor]) -> Rewrite:
+    """Change the numbers of a constant."""
+
+    def rewrite(graph: Graph) -> Graph:
+        old = graph.tensor(name)
+        assert old.data is not None
+        return graph.with_tensors(replace(old, data=change(old.data)))
+
+    return rewrite
+
+
+def padded_in_front(graph: Graph) -> Graph:
+    """Put the padding of both ends in front, as an engine that knows one number for an axis."""
+    return with_numbers("pads", lambda pads: torch.cat([pads[:4] + pads[4:], torch.zeros_like(pads[4:])]))(graph)
+
+
+def unrounded(node: str, reader: str) -> Rewrite:
+    """Let *reader* read the real result of *node* without rounding in between, as in a fused multiply-add."""
+
+    def rewrite(graph: Graph) -> Graph:
+        old, after, real = graph.node(node), graph.node(reader), f"{node}@real"
+        inputs = tuple(real if name == node else name for name in after.inputs)
+        changed = {node: replace(old, outputs=(real,)), reader: replace(after, inputs=inputs)}
+        dropped = {f"{node}#quantize", f"{node}#dequantize"}
+        nodes = tuple(changed.get(each.name, each) for each in graph.nodes if each.name not in dropped)
+        return graph.with_(nodes=nodes).with_tensors(replace(graph.tensor(node), name=real))
+
+    return rewrite
+
+
+def axis_moved(graph: Graph) -> Graph:
+    """Leave the axis of scales per channel where a transposition of the weights moved the channels."""
+    old = graph.node("w#dequantize")
+    return graph.with_node(replace(old, attrs={**old.attrs, "axis": 1}))
+
+
+def both(*rewrites: Rewrite) -> Rewrite:
+    """Return one rewrite after the other."""
+
+    def rewrite(graph: Graph) -> Graph:
+        for each in rewrites:
+            graph = each(graph)
+        return graph
+
+    return rewrite
+
+
+def quantized_by(node: str, other: str) -> Rewrite:
+    """Quantize the result of *node* by the scale of another tensor; who reads it has the right one."""
+
+    def rewrite(graph: Graph) -> Graph:
+        old = graph.node(f"{node}#quantize")
+        return graph.with_node(replace(old, inputs=(old.inputs[0], f"{other}#scale", *old.inputs[2:])))
+
+    return rewrite
+
+
+def read_by(node: str, scale: float) -> Rewrite:
+    """Read the codes of *node* with a fixed scale."""
+
+    def rewrite(graph: Graph) -> Graph:
+        old, right = graph.node(f"{node}#dequantize"), graph.tensor(f"{node}#scale")
+        assert right.data is not None
+        wrong = replace(right, name=f"{node}@scale", data=torch.full_like(right.data, scale))
+        changed = replace(old, inputs=(old.inputs[0], wrong.name, *old.inputs[2:]))
+        return graph.with_node(changed).with_tensors(wrong)
+
+    return rewrite
+
+
+def padded_with_zero_of(node: str) -> Rewrite:
+    """Fold a padding with the zero point of *node*, read as a code of the image."""
+
+    def rewrite(graph: Graph) -> Graph:
+        numbers = (graph.tensor(f"{name}#zero").data for name in (node, "x"))
+        wrong, right = (float(zero) if zero is not None else 0.0 for zero in numbers)
+        scale, old = graph.tensor("x#scale").data, graph.node("pad")
+        assert scale is not None
+        filled = torch.tensor((wrong - right) * float(scale), dtype=torch.float32)
+        value = Tensor("pad@value", (), graph.tensor("pad").dtype, filled)
+        return graph.with_node(replace(old, inputs=(*old.inputs[:2], value.name))).with_tensors(value)
+
+    return rewrite
+
+
+def exchanged(node: str) -> Rewrite:
+    """Exchange the first two operands of *node*."""
+
+    def rewrite(graph: Graph) -> Graph:
+        old = graph.node(node)
+        return graph.with_node(replace(old, inputs=(old.inputs[1], old.inputs[0], *old.inputs[2:])))
+
+    return rewrite
+
+
+def pool_without_padding(graph: Graph) -> Graph:
+    """Fold the padding into an average that divides by the places inside the image alone."""
+    pads, old = graph.tensor("pads").data, graph.node("pool")
+    assert pads is not None
+    axes = len(pads) // 2
+    inside = tuple(int(pads[i]) for i in (*range(2, axes), *range(axes + 2, 2 * axes)))
+    folded = replace(old, inputs=("x#quantized",), attrs={**old.attrs, "pads": inside, "count_include_pad": 0})
+    return graph.with_node(folded)
+
+
+def factor_after(graph: Graph) -> Graph:
+    """Add the third tensor before the second factor instead of after it."""
+    second, total = graph.node("second"), graph.node("sum")
+    early = replace(total, name="sum@early", inputs=(second.inputs[0], total.inputs[1]), outputs=("sum@early",))
+    after = replace(second, inputs=("sum@early", second.inputs[1]))
+    last = replace(total, op="Identity", inputs=(total.inputs[0],), attrs={}, extra={"since": 13})
+    changed = {"second": (early, after), "sum": (last,)}
+    nodes = tuple(item for node in graph.nodes for item in changed.get(node.name, (node,)))
+    moved = graph.with_(nodes=nodes).with_tensors(replace(graph.tensor("sum#float"), name="sum@early"))
+    return moved.with_(nodes=moved.order)
+
+
+def where(condition: Condition, rewrite: Rewrite) -> Rewrite:
+    """Rewrite only graphs that meet a condition, as narrow as an engine's."""
+    return lambda graph: rewrite(graph) if condition(graph) else graph
+
+
+def equal(part: str, *names: str) -> Condition:
+    """Return whether tensors have one scale, or one zero point."""
+    return lambda graph: len({float(numbers(graph, f"{name}#{part}")) for name in names}) == 1
+
+
+def numbers(graph: Graph, name: str) -> torch.Tensor:
+    """Return the numbers of a constant."""
+    found = graph.tensor(name).data
+    assert found is not None
+    return found
+
+
+def left_to_codes(node: str) -> Rewrite:
+    """Leave a relu to the saturation of its codes, whatever its zero point."""
+
+    def rewrite(graph: Graph) -> Graph:
+        old = graph.node(node)
+        return graph.with_node(replace(old, op="Identity", attrs={}, extra={"since": 13}))
+
+    return rewrite
+
+
+def with_attributes(node: str, change: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> Rewrite:
+    """Change attributes of *node*."""
+
+    def rewrite(graph: Graph) -> Graph:
+        old = graph.node(node)
+        return graph.with_node(replace(old, attrs={**old.attrs, **change(old.attrs)}))
+
+    return rewrite
+
+
+def ends_exchanged(attrs: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Exchange the padding in front with the padding behind."""
+    pads = tuple(attrs["pads"])
+    return {"pads": (*pads[len(pads) // 2 :], *pads[: len(pads) // 2])}
+
+
+def inverse_order(attrs: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Take the places to which axes go for the places from which they come."""
+    return {"perm": tuple(sorted(range(len(attrs["perm"])), key=attrs["perm"].__getitem__))}
+
+
+def without_padding_counted(_: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Leave padding out of the divisor."""
+    return {"count_include_pad": 0}
+
+
+def bias_of_first_group(graph: Graph) -> Graph:
+    """Count the channels of a bias from the start of each group."""
+    groups: Any = graph.node("conv").attrs["group"]
+    return with_numbers("b", lambda bias: bias[: len(bias) // groups].repeat(groups))(graph)
+
+
+def clip_after_sum(graph: Graph) -> Graph:
+    """Clip the sum instead of its operand."""
+    clip, total = graph.node("clip"), graph.node("sum")
+    result = total.outputs[0]
+    identity = replace(clip, op="Identity", inputs=clip.inputs[:1], attrs={}, extra={"since": 13})
+    wide = replace(total, outputs=("sum@wide",))
+    after = replace(clip, name="clip@after", inputs=("sum@wide", *clip.inputs[1:]), outputs=(result,))
+    changed = {"clip": (identity,), "sum": (wide, after)}
+    nodes = tuple(item for node in graph.nodes for item in changed.get(node.name, (node,)))
+    return graph.with_(nodes=nodes).with_tensors(replace(graph.tensor(result), name="sum@wide"))
+
+
+def padding_folded(merge: Callable[[Sequence[int], Sequence[int]], Sequence[int]]) -> Rewrite:
+    """Fold zeros around an image into a convolution. merge: padding of the image and the convolution's own -> both."""
+
+    def rewrite(graph: Graph) -> Graph:
+        pads, conv = numbers(graph, "pads").tolist(), graph.node("conv")
+        own: Any = conv.attrs["pads"]
+        merged: dict[str, Any] = {**conv.attrs, "pads": tuple(merge([*pads[2:4], *pads[6:8]], own))}
+        return graph.with_node(replace(conv, inputs=("x#quantized", *conv.inputs[1:]), attrs=merged))
+
+    return rewrite
+
+
+def one_shape(*names: str) -> Condition:
+    """Return whether tensors have one shape."""
+    return lambda graph: len({graph.tensor(name).shape for name in names}) == 1
+
+
+def cubic(graph: Graph) -> bool:
+    """Return whether the axes of the input but for the first have one size."""
+    return len(set(graph.tensor("x").shape[1:])) == 1
+
+
+def square(graph: Graph) -> bool:
+    """Return whether a layer has as many outputs as inputs."""
+    return len(set(graph.tensor("w#codes").shape)) == 1
+
+
+def computed_as(node: str, op: str, **attrs: float) -> Rewrite:
+    """Compute *node* by another operator of one operand."""
+    return lambda graph: graph.with_node(replace(graph.node(node), op=op, attrs=attrs))
+
+
+def without_rest(block: int) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Return a function that drops what a loop over blocks of rows leaves."""
+
+    def change(numbers: torch.Tensor) -> torch.Tensor:
+        kept = len(numbers) // block * block
+        return torch.cat([numbers[:kept], torch.zeros_like(numbers[kept:])])
+
+    return change
+
+
+def gap_lost(graph: Graph) -> Graph:
+    """Start the second part of a split where the first one ends."""
+    middle = numbers(graph, "middle")
+    return both(with_numbers("second", lambda _: middle), with_numbers("end", lambda _: 2 * middle))(graph)
+
+
+def exchanged_between(first: str, second: str) -> Rewrite:
+    """Exchange the first operands of two nodes."""
+
+    def rewrite(graph: Graph) -> Graph:
+        a, b = graph.node(first), graph.node(second)
+        one, other = (b.inputs[0], *a.inputs[1:]), (a.inputs[0], *b.inputs[1:])
+        return graph.with_node(replace(a, inputs=one)).with_node(replace(b, inputs=other))
+
+    return rewrite
+
+
+def second_part_first(graph: Graph) -> Graph:
+    """Take the weights of the second operand of a concatenation for those of the first."""
+    count = graph.tensor("x").shape[1]
+    return with_numbers("w#codes", lambda codes: torch.cat([codes[:, count:], codes[:, :count]], dim=1))(graph)
