@@ -20,10 +20,13 @@ from quantizer.numerics.windows import (
     Padding,
     flip_weights,
     from_patches,
+    from_runs,
     int64_conv,
     pad_spatial,
     patch_weights,
     patches,
+    run_length,
+    runs,
     spread,
     window_sizes,
 )
@@ -37,6 +40,8 @@ MOST_PIECES = 4
 """A reduction in more pieces than this is slower than float64."""
 INT_MM_WORK = 1 << 22
 """Number of multiplications from which the integer matrix product is faster in spite of rearranging its operands."""
+MOST_IN_RUNS = 1.5
+"""Elements of a run over those of the output, up to which runs, copied in long pieces, are faster than patches."""
 
 _CONV: dict[int, Callable[..., Tensor]] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 _CONV_TRANSPOSE: dict[int, Callable[..., Tensor]] = {
@@ -185,8 +190,7 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
         pieces=math.ceil(inner / length) if length else 0,
     )
     if kernel == "int_mm":
-        rows = a.reshape(-1, inner).to(torch.int8).contiguous()
-        product = torch._int_mm(rows, _plain(b.to(torch.int8)))
+        product = _int_mm(a.reshape(-1, inner).to(torch.int8), b.to(torch.int8, memory_format=torch.contiguous_format))
         return product.reshape(*a.shape[:-1], b.shape[-1]).to(torch.int64)
     if kernel == "int64":
         return torch.matmul(a.to(torch.int64), b.to(torch.int64))
@@ -268,20 +272,25 @@ def _run_float(
 def _conv_int_mm(
     x: Tensor, w: Tensor, stride: Sequence[int], padding: Padding, dilation: Sequence[int], out: Sequence[int]
 ) -> Tensor:
-    """Return the convolution as one int8 matrix product, `weights @ patches.T`, so that channels come first."""
-    pointwise = all(k == 1 for k in w.shape[2:]) and all(s == 1 for s in stride) and not any(map(any, padding))
-    if pointwise and x.shape[0] == 1:
-        columns = _plain(x.reshape(x.shape[1], -1))
+    """Return the convolution as one int8 matrix product, weights times windows, so that channels come first."""
+    width = x.shape[-1] + sum(padding[-1])
+    if all(s == 1 for s in stride) and run_length(out, width) <= MOST_IN_RUNS * math.prod(out[-2:]):
+        product = _int_mm(w.reshape(w.shape[0], -1), runs(x, w.shape[2:], padding, dilation))
+        found = from_runs(product, x.shape[0], out, width)
     else:
-        columns = patches(x, w.shape[2:], stride, padding, dilation).t()
-        columns = columns if columns.shape[0] > 1 else _plain(columns)
-    product = torch._int_mm(patch_weights(w).contiguous(), columns)
-    return from_patches(product, x.shape[0], out).to(torch.int64, memory_format=torch.contiguous_format)
+        product = _int_mm(patch_weights(w), patches(x, w.shape[2:], stride, padding, dilation).contiguous().t())
+        found = from_patches(product, x.shape[0], out)
+    return found.to(torch.int64, memory_format=torch.contiguous_format)
 
 
-def _plain(matrix: Tensor) -> Tensor:
-    """Return *matrix* row by row: torch._int_mm is wrong for (1, N) operands of strides (1, 1), slow for odd ones."""
-    return matrix.clone(memory_format=torch.contiguous_format)
+def _int_mm(a: Tensor, b: Tensor) -> Tensor:
+    """Return the int32 product of int8 matrices. *b* is copied unless it, or its transpose, lies row by row.
+
+    torch._int_mm gives wrong numbers for other strides, without an error: rows that overlap, as windows of a view do,
+    and a single row with strides (1, 1).
+    """
+    plain = b.shape[0] > 1 and (b.is_contiguous() or b.t().is_contiguous())
+    return torch._int_mm(a.contiguous(), b if plain else b.clone(memory_format=torch.contiguous_format))
 
 
 def _bound(x: Tensor, w: Tensor, taps: int, kept: list[int], work: int) -> tuple[int, int, int]:

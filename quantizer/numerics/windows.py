@@ -132,6 +132,36 @@ def from_patches(product: Tensor, batch: int, out: Sequence[int]) -> Tensor:
     return stacked.transpose(0, 1)
 
 
+def run_length(out: Sequence[int], width: int) -> int:
+    """Return the elements of one of the `runs` over an output *out* of an image whose padded rows have *width*."""
+    return out[-1] if len(out) == 1 else (out[-2] - 1) * width + out[-1]
+
+
+def runs(x: Tensor, kernel: Sequence[int], padding: Padding, dilation: Sequence[int]) -> Tensor:
+    """Return the windows of stride 1 of (N, C, spatial...) *x* as a matrix: rows (C, kernel...), columns (N, runs...).
+
+    A run is one contiguous piece of the padded image from the first to the last window of its last two axes. Between
+    two rows of the output it has the elements of windows that cross the edge of the image; `from_runs` leaves them out.
+    """
+    out = window_sizes(x.shape[2:], kernel, [1] * len(kernel), padding, dilation)
+    padded = pad_spatial(x, padding).contiguous()
+    strides = padded.stride()
+    length = run_length(out, padded.shape[-1])
+    windows = padded.as_strided(
+        (x.shape[1], *kernel, x.shape[0], *out[:-2], length),
+        (strides[1], *(step * d for step, d in zip(strides[2:], dilation, strict=True)), strides[0], *strides[2:-2], 1),
+    )
+    return windows.reshape(x.shape[1] * math.prod(kernel), -1)
+
+
+def from_runs(product: Tensor, batch: int, out: Sequence[int], width: int) -> Tensor:
+    """Return the (O, N * runs...) product of weights and `runs` as (N, O, out...), a view of it."""
+    lead, length = out[:-2], run_length(out, width)
+    rows = (out[-2], out[-1]) if len(out) > 1 else (out[-1],)
+    stacked = product.reshape(product.shape[0], batch, *lead, length).transpose(0, 1)
+    return stacked.as_strided((*stacked.shape[:-1], *rows), (*stacked.stride()[:-1], *(width, 1)[-len(rows) :]))
+
+
 def int64_conv(
     x: Tensor, w: Tensor, stride: Sequence[int], padding: Padding, dilation: Sequence[int], groups: int
 ) -> Tensor:

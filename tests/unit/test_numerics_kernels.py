@@ -191,6 +191,35 @@ def test_integer_matrix_product_is_used_and_exact(kind: str, data: str, monkeypa
     assert set(chosen) == {"int_mm"}
 
 
+WINDOWS = [
+    # (input, weights, stride, padding, dilation): windows as wide as the image, whose rows overlap in memory
+    ((1, 4, 20), (3, 4, 3), (1,), ((0, 0),), (1,)),
+    ((1, 1, 12), (5, 1, 3), (1,), ((1, 1),), (2,)),
+    ((2, 4, 20), (3, 4, 3), (2,), ((1, 0),), (1,)),
+    ((1, 4, 9, 3), (3, 4, 3, 3), (1, 1), ((0, 0), (0, 0)), (1, 1)),
+    ((1, 4, 9, 3), (1, 4, 3, 3), (2, 1), ((1, 1), (0, 0)), (1, 1)),
+    ((1, 2, 7, 1), (1, 2, 3, 2), (1, 1), ((1, 0), (1, 0)), (1, 1)),
+    # as many elements between rows as in them; none; runs over two of three axes
+    ((2, 3, 6, 2), (4, 3, 2, 2), (1, 1), ((1, 1), (1, 1)), (1, 2)),
+    ((3, 5, 8, 8), (4, 5, 1, 1), (1, 1), ((0, 0), (0, 0)), (1, 1)),
+    ((2, 3, 5, 6, 7), (4, 3, 2, 3, 3), (1, 1, 1), ((1, 0), (1, 1), (1, 1)), (2, 1, 1)),
+    ((1, 1, 6, 6), (1, 1, 1, 1), (1, 1), ((0, 0), (0, 0)), (1, 1)),
+]
+
+
+@pytest.mark.parametrize(("x_shape", "w_shape", "stride", "padding", "dilation"), WINDOWS)
+def test_integer_matrix_product_of_any_windows(
+    x_shape: Any, w_shape: Any, stride: Any, padding: Any, dilation: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """oneDNN takes rows that overlap for a matrix, and gives wrong sums without an error."""
+    x, w = fill(x_shape, "int8", "random", 0), fill(w_shape, "int8", "random", 1)
+    monkeypatch.setattr(kernels, "choose", lambda *_, **__: "int_mm")
+    monkeypatch.setattr(torch.backends.mkldnn, "enabled", True)  # a session turns it off
+    found = conv(x, w, stride=stride, padding=padding, dilation=dilation)
+    assert np.array_equal(found.numpy(), plain_conv(x.long().numpy(), w.long().numpy(), stride, padding, dilation, 1))
+    assert found.is_contiguous()
+
+
 def test_plus_128_is_not_an_int8() -> None:
     x = torch.full((128, 512), 128)
     assert set(linear(x, x // 128).flatten().tolist()) == {512 * 128}
