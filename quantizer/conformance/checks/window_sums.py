@@ -52,13 +52,12 @@ def transposed_convolution(trial: Trial) -> Array:
     full = [(n - 1) * s + r + e for n, s, r, e in zip(x.shape[2:], stride, reach, extra, strict=True)]
     outputs, inputs = w.shape[0], x.shape[1] // groups
     out = np.zeros((x.shape[0], outputs * groups, *full), dtype=np.int64)
-    for place in np.ndindex(*x.shape[2:]):
-        for offset in np.ndindex(*w.shape[2:]):
-            target = tuple(i * s + o * d for i, s, o, d in zip(place, stride, offset, dilation, strict=True))
-            for group in range(groups):
-                part = x[(slice(None), slice(group * inputs, (group + 1) * inputs), *place)]
-                taps = w[(slice(None), slice(group * inputs, (group + 1) * inputs), *offset)]
-                out[(slice(None), slice(group * outputs, (group + 1) * outputs), *target)] += part @ taps.T
+    for offset, window in _windows(w.shape[2:], x.shape[2:], stride, dilation):
+        for group in range(groups):
+            part = x[:, group * inputs : (group + 1) * inputs]
+            taps: Array = w[(slice(None), slice(group * inputs, (group + 1) * inputs), *offset)]  # type: ignore[arg-type]
+            rows = slice(group * outputs, (group + 1) * outputs)
+            out[(slice(None), rows, *window)] += np.einsum("nc...,oc->no...", part, taps)
     crop = tuple(slice(padding[i], full[i] - padding[i + rank]) for i in range(rank))
     return _with_bias(out[(slice(None), slice(None), *crop)], found, rank)
 
@@ -175,13 +174,17 @@ def running_sum(trial: Trial) -> Array:
 
 
 def _pooled(trial: Trial, x: Array) -> Array:
+    """Return sums over windows with zeros around *x*, as many after it as the last window reaches."""
     attrs: Mapping[str, Any] = trial.case.attrs
-    out = np.zeros(trial.output_shape, dtype=np.int64)
-    for place in np.ndindex(*trial.output_shape[2:]):
-        low = [i * s - p for i, s, p in zip(place, attrs["stride"], attrs["padding"], strict=False)]
-        window = [slice(max(0, start), max(0, start + k)) for start, k in zip(low, attrs["kernel"], strict=True)]
-        out[(slice(None), slice(None), *place)] = x[(slice(None), slice(None), *window)].sum(axis=(2, 3))
-    return out
+    kernel, stride, sizes = attrs["kernel"], attrs["stride"], trial.output_shape[2:]
+    before = attrs["padding"][: len(sizes)]
+    reach = [(n - 1) * s + k for n, s, k in zip(sizes, stride, kernel, strict=True)]
+    after = [max(0, r - p - size) for r, p, size in zip(reach, before, x.shape[2:], strict=True)]
+    axes = tuple(range(2, x.ndim))
+    padded = np.pad(x, [(0, 0), (0, 0), *zip(before, after, strict=True)])
+    windows = np.lib.stride_tricks.sliding_window_view(padded, kernel, axes)
+    chosen = (slice(0, (n - 1) * s + 1, s) for n, s in zip(sizes, stride, strict=True))
+    return np.asarray(windows[(slice(None), slice(None), *chosen)].sum(axis=tuple(range(-len(axes), 0))))
 
 
 def _sizes(size: Sequence[int], kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]) -> list[int]:

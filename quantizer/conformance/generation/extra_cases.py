@@ -15,6 +15,7 @@ from quantizer.conformance.generation.long_windows import long_windows
 from quantizer.conformance.generation.near_ties import near_ties
 from quantizer.conformance.generation.one_difference import one_difference_cases
 from quantizer.conformance.generation.past_blocks import past_blocks
+from quantizer.conformance.generation.past_counter import past_counter
 from quantizer.conformance.generation.patterned import patterned
 from quantizer.conformance.generation.scaled import one_sided, scaled, tiny
 from quantizer.conformance.generation.twice_rounded import twice_rounded
@@ -61,4 +62,5 @@ def shared_cases(everything: Sequence[Target], target: Target, *, strong: bool =
         *mutual_broadcast(everything, target),
         *first_layer(everything, target),
         *tiny(everything, target),
+        *past_counter(everything, target),
     ]

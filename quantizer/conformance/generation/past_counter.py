@@ -1,0 +1,85 @@
+"""A case of each operator and platform with an axis of more places than 16 bits count.
+
+Kernels for small processors keep sizes and offsets in 16 bits, and kernels for large ones take another path for large
+tensors. All other cases are too small for either.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from quantizer.conformance.generation.builder import complete
+from quantizer.conformance.generation.choice_sources import HashChoices
+from quantizer.conformance.generation.dealing import dealt
+from quantizer.conformance.generation.hashing import key
+from quantizer.conformance.generation.last_of_row import row_of
+from quantizer.conformance.generation.units import MOST_TERMS, Unit, batch_of, bound_with, is_ours
+from quantizer.conformance.target import Target
+from quantizer.core.case import Case
+from quantizer.core.shapes import evaluate, infer_shapes, variables
+from quantizer.core.spec import Input, Spec
+
+COUNTED = 1 << 16
+"""Numbers that 16 bits hold."""
+SIZES = (COUNTED + 65, COUNTED + 96, COUNTED + 127)
+"""Enough places beyond that some code differs; vectors of 32 have a rest of one, of none, of all but one."""
+TRIES = 16
+"""Choices for each axis: other sizes, windows and attributes may be too large beside it, or cut it off."""
+MOST = (1 << 18, 1 << 19)
+"""Elements of all operands and the output, and terms of all sums: three tensors of the largest size, and short sums."""
+
+
+def past_counter(everything: Sequence[Target], target: Target) -> list[Case]:
+    """Return the case, of the one target among its platform's that has it; none for an operator without such an axis.
+
+    The long axis is one of the output, and no sum goes along it.
+    """
+    if not is_ours(target.spec) or not dealt(everything, target, ["long"], "past_counter"):
+        return []
+    units = _units(target.spec)
+    turn = key(0, target.id, "past_counter")
+    found = (_case(target, units[(turn + step) % len(units)], step) for step in range(TRIES * len(units)))
+    return next(([case] for case in found if case is not None), [])
+
+
+def _units(spec: Spec) -> list[Unit]:
+    """Return the axes that may be long: sizes of a shape, or dimensions that no weight has.
+
+    The batch only where there is no other. So many channels would only repeat the parameters of one.
+    """
+    shapes = [
+        Unit(name, 0, place) for name, domain in spec.dims.items() if domain.type == "shape" for place in (0, 1, 2)
+    ]
+    held = {name for item in spec.inputs.values() if item.role != "activation" for name in _names(item)}
+    sizes = [Unit(name, 0) for name, domain in spec.dims.items() if domain.type == "int" and name not in held]
+    return shapes + ([unit for unit in sizes if unit.name != batch_of(spec)] or sizes)
+
+
+def _names(item: Input) -> set[str]:
+    """Return the dimensions by which the axes of an operand are computed."""
+    return {name for axis in item.axes for name in axis.names} if isinstance(item.axes, list) else set(item.axes.names)
+
+
+def _case(target: Target, axis: Unit, step: int) -> Case | None:
+    number = key(step, target.id, "past_counter", axis.name)
+    unit = replace(axis, value=SIZES[number % len(SIZES)])
+    chooser = HashChoices(number, {"data": "random", "tiles": "untiled"})
+    usual = {name: domain.default for name, domain in target.spec.attrs.items() if domain.type == "int"}
+    asked = {name: Unit(name, value) for name, value in usual.items() if isinstance(value, int)} | {unit.name: unit}
+    bound = bound_with(target.spec, asked, chooser, MOST)
+    if bound is None or not _is_long(target.spec, bound):
+        return None
+    case = complete(target, bound, list(target.spec.inputs), "random", number % (1 << 32), chooser)
+    return case if target.spec.error_model.kind != "softmax" or row_of(target, case) <= MOST_TERMS else None
+
+
+def _is_long(spec: Spec, bound: Mapping[str, Any]) -> bool:
+    """Return whether the output has the long axis, and sums are short."""
+    shapes = {name: evaluate(item.axes, bound) for name, item in spec.inputs.items()}
+    attrs = {name: bound[name] for name in spec.attrs}
+    outputs, terms = infer_shapes(spec, shapes, attrs), spec.error_model.terms
+    each = int(terms(variables(spec, shapes, attrs))) if terms is not None else 1
+    return each <= MOST_TERMS and any(math.prod(shape) > COUNTED for shape in outputs.values())
