@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from quantizer.conformance.failures.exported import Content
     from quantizer.conformance.setup.options import Options
     from quantizer.conformance.setup.session import Session
-    from quantizer.conformance.stored.cases import Replay
+    from quantizer.conformance.stored.files import Replay
     from quantizer.conformance.trials.trial import Trial
 
 PASSED, FAILED = 0, 1
@@ -92,7 +92,7 @@ def run(args: argparse.Namespace) -> int:
         return case_repro.run(args)
     from quantizer.conformance.setup.options import Options
     from quantizer.conformance.setup.session import open_session
-    from quantizer.conformance.stored.cases import read_replay
+    from quantizer.conformance.stored.files import read_replay
     from quantizer.runtime.isolation.plugins import judged
 
     if args.op_isa == ALL:
@@ -119,7 +119,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _trial(session: Session, replay: Replay) -> Trial:
-    from quantizer.conformance.stored.cases import target_of
+    from quantizer.conformance.stored.fitting import target_of
     from quantizer.conformance.trials.trial import Trial
 
     return Trial(target_of(session.library, replay.case, str(replay.path)), replay.case, session.engine)
@@ -150,7 +150,7 @@ def _replay(trial: Trial, replay: Replay, options: Options, spec: Path) -> int:
 
 
 def _keep(replay: Replay, args: argparse.Namespace) -> int:
-    from quantizer.conformance.stored.cases import keep
+    from quantizer.conformance.stored.files import keep
 
     if not args.reason.strip():
         raise CaseError("--reason: say why the case is kept, as in --reason 'halo of the last tile'.")

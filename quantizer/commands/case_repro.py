@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
     from quantizer.conformance.defects.script_choice import find_defect, script_of_case, script_of_defect
     from quantizer.conformance.setup.options import Options
     from quantizer.conformance.setup.session import open_session
-    from quantizer.conformance.stored.cases import read_replay
+    from quantizer.conformance.stored.files import read_replay
     from quantizer.runtime.engines.catalogue import ENCLOSING
 
     if (args.file is None) == (not args.defect):

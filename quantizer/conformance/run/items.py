@@ -28,9 +28,11 @@ from quantizer.conformance.run.facts import named_by_path_alone
 from quantizer.conformance.run.spec_item import spec_problems
 from quantizer.conformance.setup.profiles import PROFILES
 from quantizer.conformance.setup.session import Session
-from quantizer.conformance.stored.cases import golden_problems, read_replay, target_of
+from quantizer.conformance.stored.files import read_replay
+from quantizer.conformance.stored.fitting import target_of
 from quantizer.conformance.stored.folders import Stores
 from quantizer.conformance.stored.golden_update import update_goldens
+from quantizer.conformance.stored.goldens import golden_problems
 from quantizer.conformance.target import Target
 from quantizer.conformance.trials.together import AHEAD, ask_ahead
 from quantizer.conformance.trials.trial import Trial
