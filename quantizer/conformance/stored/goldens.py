@@ -43,7 +43,7 @@ def golden_problems(
         seen.add(name)
         if name in chosen:
             try:
-                _compare(found, chosen[name], engine, golden, step)
+                compare(found, chosen[name], engine, golden, step)
             except Exception as err:  # noqa: BLE001 - whatever a plugin raises is its failure
                 found.problems.append(f"{name}: raised {raised(err)}")
         elif name not in known:
@@ -55,7 +55,7 @@ def golden_problems(
     return found
 
 
-def _compare(found: Findings, target: Target, engine: Engine, golden: Golden, step: str) -> None:
+def compare(found: Findings, target: Target, engine: Engine, golden: Golden, step: str) -> None:
     """Record one golden: its codes compared, or the reason why the engine does not run its case."""
     try:
         check_case(target.spec, golden.case)
