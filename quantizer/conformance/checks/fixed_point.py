@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantizer.conformance.bounds.rounding import rational_codes
-from quantizer.conformance.checks.multiplier_rules import fixed_point_bits
+from quantizer.conformance.checks.multiplier_rules import equal, fixed_point_bits
 from quantizer.conformance.expected import multipliers as expected_multipliers
 from quantizer.conformance.trials.elements import judge_codes
 from quantizer.conformance.trials.finding import Finding
@@ -97,7 +97,7 @@ def number_findings_of_shifts(trial: Trial, rescale: Rescale) -> Iterator[Findin
     output = float(trial.output.scale)
     operands: str | None = None
     if rescale.variant == "area_reciprocal":
-        yield _equality_finding("factors", {}, dict(rescale.factors), "the number of terms alone decides")
+        yield equal("factors", {}, dict(rescale.factors), "the number of terms alone decides")
         wanted: list[tuple[int, int]] = [(1, 0)]
     elif trial.spec.error_model.kind == "bilinear":
         params = [trial.qparams(name) for name in trial.tensors if trial.spec.inputs[name].role != "bias"]
@@ -121,11 +121,11 @@ def number_findings_of_shifts(trial: Trial, rescale: Rescale) -> Iterator[Findin
             rescale, {n: _multiplier(trial, float(p.scale) / (output * terms)) for n, p in inputs.items()}
         )
         wanted = [(1, 0)]
-    yield _equality_finding("rounding of operands", operands, rescale.operands, "as the platform's sums have it")
+    yield equal("rounding of operands", operands, rescale.operands, "as the platform's sums have it")
     pairs = zip(rescale.mantissa.reshape(-1).tolist(), rescale.shift.reshape(-1).tolist(), strict=True)
     for channel, (expected, (mantissa, shift)) in enumerate(zip(wanted, pairs, strict=True)):
         rule = "the multiplier and the shift of the platform's form"
-        yield _equality_finding(f"multiplier[{channel}]", (float(expected[0]), expected[1]), (mantissa, shift), rule)
+        yield equal(f"multiplier[{channel}]", (float(expected[0]), expected[1]), (mantissa, shift), rule)
     yield from _bounds(trial)
 
 
@@ -136,7 +136,7 @@ def _multiplier(trial: Trial, ratio: float) -> tuple[int, int]:
 def _factors(rescale: Rescale, wanted: Mapping[str, tuple[int, int]]) -> Iterator[Finding]:
     for name, (mantissa, shift) in wanted.items():
         expected = Fraction(mantissa) / Fraction(2) ** shift
-        yield _equality_finding(
+        yield equal(
             f"factor[{name}]",
             expected,
             Fraction(rescale.factors.get(name, 0.0)),
@@ -152,11 +152,7 @@ def _bounds(trial: Trial) -> Iterator[Finding]:
         if name in trial.parameters.numbers:
             nearest = rational_codes(Fraction(float(trial.bound[end])) / scale, trial.target.platform.rounding)[0]
             wanted = min(max(nearest, output.qmin - zero), output.qmax - zero)
-            yield _equality_finding(name, wanted, trial.parameters.numbers[name], f"the code of {end}")
-
-
-def _equality_finding(what: str, wanted: object, got: object, rule: str) -> Finding:
-    return Finding(what, 0.0 if wanted == got else math.inf, f"{wanted}", f"{got}", rule)
+            yield equal(name, wanted, trial.parameters.numbers[name], f"the code of {end}")
 
 
 def _largest(trial: Trial) -> int:
