@@ -39,8 +39,8 @@ from quantizer.conformance.judging.judge import judge
 from quantizer.conformance.run.facts import tree_of
 from quantizer.conformance.setup.options import Options
 from quantizer.conformance.setup.session import Session, open_session
-from quantizer.conformance.stored.cases import golden_problems
 from quantizer.conformance.stored.folders import Stores
+from quantizer.conformance.stored.goldens import golden_problems
 from quantizer.conformance.target import Target
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.case import Case

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tabulate import tabulate
 
 from quantizer.commands.requirements import require_onnx
+from quantizer.commands.shared_options import seed_number, whole_number
 from quantizer.core.errors import UnsupportedError
 
 if TYPE_CHECKING:
@@ -28,8 +29,6 @@ TITLES = {
     "statistics": "tensors: float values, and noise of the quantized ones",
     "parameters": "constants",
 }
-LARGEST_NUMBER = 1 << 20
-LARGEST_SEED = (1 << 64) - 1
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -62,22 +61,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     parser.add_argument("--seed", type=seed_number, default=0, help="without --data: seed of the random values")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of tables")
-
-
-def whole_number(text: str) -> int:
-    """Return a number of samples or batches; argparse reports errors."""
-    value = int(text)
-    if not 1 <= value <= LARGEST_NUMBER:
-        raise argparse.ArgumentTypeError(f"{value}: must lie in [1, {LARGEST_NUMBER}]")
-    return value
-
-
-def seed_number(text: str) -> int:
-    """Return a seed; argparse reports errors."""
-    value = int(text)
-    if not 0 <= value <= LARGEST_SEED:
-        raise argparse.ArgumentTypeError(f"{value}: must lie in [0, {LARGEST_SEED}]")
-    return value
 
 
 def run(args: argparse.Namespace) -> int:

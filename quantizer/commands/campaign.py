@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from quantizer.commands.shared_options import add_plugins, add_specs
 from quantizer.core.errors import UnsupportedError
 from quantizer.core.files import check_apart, replace_files, resolved
 from quantizer.core.wording import suggestion, to_install
@@ -44,12 +45,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     campaign.add_argument("--op-platform", action="append", default=[], help="only this platform (repeatable)")
     campaign.add_argument("--op-scheme", action="append", default=[], help="only this scheme (repeatable)")
     campaign.add_argument("--op-engine", default="builtin", help="engine under test (default: %(default)s)")
-    campaign.add_argument(
-        "--op-specs", action="append", type=Path, default=[], help="specs besides the shipped ones (repeatable)"
-    )
-    campaign.add_argument(
-        "--op-plugins", action="append", type=Path, default=[], help="files or folders of operator plugins (repeatable)"
-    )
+    add_specs(campaign)
+    add_plugins(campaign)
     where = campaign.add_mutually_exclusive_group()
     where.add_argument("--workers", type=int, help=f"local processes (default: {os.cpu_count() or 1})")
     where.add_argument("--cluster", metavar="ADDRESS", help="a Dask scheduler, as tcp://host:8786 (extra `cluster`)")

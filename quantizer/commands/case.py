@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from quantizer.commands import case_from_onnx, case_repro
+from quantizer.commands.shared_options import add_plugins, add_specs
 from quantizer.core.errors import CaseError, UnsupportedError
 from quantizer.core.levels import ALL
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from quantizer.conformance.failures.exported import Content
     from quantizer.conformance.setup.options import Options
     from quantizer.conformance.setup.session import Session
-    from quantizer.conformance.stored.cases import Replay
+    from quantizer.conformance.stored.files import Replay
     from quantizer.conformance.trials.trial import Trial
 
 PASSED, FAILED = 0, 1
@@ -54,34 +55,29 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     case_repro.add_arguments(repro)
     for verb in (replay, keep, export):
-        verb.add_argument("file", type=Path, help="replay file, as a failing item names it")
-        verb.add_argument(
-            "--op-specs", action="append", type=Path, default=[], help="specs besides the shipped ones (repeatable)"
-        )
-        verb.add_argument(
-            "--op-plugins",
-            action="append",
-            type=Path,
-            default=[],
-            help="files or folders of operator plugins (repeatable)",
-        )
-        verb.add_argument(
-            "--op-plugin-python", default="", metavar="PATH", help="interpreter of the process of plugins"
-        )
-        verb.add_argument(
-            "--op-in-process", action="store_true", help="run functions of plugins in this process, for a debugger"
-        )
-        verb.add_argument("--op-reading", action="append", default=[], help="OPERATOR/PLATFORM:READING")
-        verb.add_argument("--op-engine", default="builtin", help="engine under test (default: %(default)s)")
-        verb.add_argument(
-            "--op-engine-command",
-            default="",
-            metavar="COMMAND",
-            help="command line of a worker, in place of --op-engine",
-        )
-        verb.add_argument(
-            "--op-isa", default="", metavar="LEVEL", help="instruction-set level to which a real engine is restricted"
-        )
+        _add_judging(verb)
+
+
+def _add_judging(verb: argparse.ArgumentParser) -> None:
+    """Add the file of a case, and what judges it."""
+    verb.add_argument("file", type=Path, help="replay file, as a failing item names it")
+    add_specs(verb)
+    add_plugins(verb)
+    verb.add_argument("--op-plugin-python", default="", metavar="PATH", help="interpreter of the process of plugins")
+    verb.add_argument(
+        "--op-in-process", action="store_true", help="run functions of plugins in this process, for a debugger"
+    )
+    verb.add_argument("--op-reading", action="append", default=[], help="OPERATOR/PLATFORM:READING")
+    verb.add_argument("--op-engine", default="builtin", help="engine under test (default: %(default)s)")
+    verb.add_argument(
+        "--op-engine-command",
+        default="",
+        metavar="COMMAND",
+        help="command line of a worker, in place of --op-engine",
+    )
+    verb.add_argument(
+        "--op-isa", default="", metavar="LEVEL", help="instruction-set level to which a real engine is restricted"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -92,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
         return case_repro.run(args)
     from quantizer.conformance.setup.options import Options
     from quantizer.conformance.setup.session import open_session
-    from quantizer.conformance.stored.cases import read_replay
+    from quantizer.conformance.stored.files import read_replay
     from quantizer.runtime.isolation.plugins import judged
 
     if args.op_isa == ALL:
@@ -119,7 +115,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _trial(session: Session, replay: Replay) -> Trial:
-    from quantizer.conformance.stored.cases import target_of
+    from quantizer.conformance.stored.fitting import target_of
     from quantizer.conformance.trials.trial import Trial
 
     return Trial(target_of(session.library, replay.case, str(replay.path)), replay.case, session.engine)
@@ -150,7 +146,7 @@ def _replay(trial: Trial, replay: Replay, options: Options, spec: Path) -> int:
 
 
 def _keep(replay: Replay, args: argparse.Namespace) -> int:
-    from quantizer.conformance.stored.cases import keep
+    from quantizer.conformance.stored.files import keep
 
     if not args.reason.strip():
         raise CaseError("--reason: say why the case is kept, as in --reason 'halo of the last tile'.")

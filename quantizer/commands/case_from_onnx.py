@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from quantizer.commands.model import operands
 from quantizer.commands.requirements import require_onnx
+from quantizer.commands.shared_options import add_plugins
 from quantizer.core.errors import CaseError, UnsupportedError
 from quantizer.core.files import create_files, is_taken
 from quantizer.core.wording import unknown
@@ -54,9 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--platform", default="", help="platform whose arithmetic is declared (default: the engine's; ort of builtin)"
     )
-    parser.add_argument(
-        "--op-plugins", action="append", type=Path, default=[], help="files or folders of operator plugins (repeatable)"
-    )
+    add_plugins(parser)
     parser.add_argument("-o", "--output", type=Path, metavar="FOLDER", help="a new folder for the cases")
 
 

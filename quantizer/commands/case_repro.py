@@ -6,6 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from quantizer.commands.shared_options import add_specs
 from quantizer.core.errors import CaseError
 from quantizer.core.files import create_files
 
@@ -22,9 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--form", default="", help="onnx, tflite, torch or tosa (default: that of the platform's engine)"
     )
     parser.add_argument("--op-engine", default="", help="engine that the script runs (default: that of the platform)")
-    parser.add_argument(
-        "--op-specs", action="append", type=Path, default=[], help="specs besides the shipped ones (repeatable)"
-    )
+    add_specs(parser)
     parser.add_argument("-o", "--output", type=Path, help="a new file (default: standard output)")
 
 
@@ -33,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
     from quantizer.conformance.defects.script_choice import find_defect, script_of_case, script_of_defect
     from quantizer.conformance.setup.options import Options
     from quantizer.conformance.setup.session import open_session
-    from quantizer.conformance.stored.cases import read_replay
+    from quantizer.conformance.stored.files import read_replay
     from quantizer.runtime.engines.catalogue import ENCLOSING
 
     if (args.file is None) == (not args.defect):

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from tabulate import tabulate
 
+from quantizer.commands.shared_options import add_plugins, add_specs, whole_number
+
 if TYPE_CHECKING:
     from quantizer.conformance.faults.matrix import Job, Result, Row
     from quantizer.conformance.faults.places import Place
@@ -29,15 +31,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     faults.add_argument("--op", action="append", default=[], help="only this operator (repeatable)")
     faults.add_argument("--fault", action="append", default=[], help="only this fault (repeatable)")
-    faults.add_argument(
-        "--op-specs", action="append", type=Path, default=[], help="specs besides the shipped ones (repeatable)"
-    )
-    faults.add_argument(
-        "--op-plugins", action="append", type=Path, default=[], help="files or folders of operator plugins (repeatable)"
-    )
+    add_specs(faults)
+    add_plugins(faults)
     faults.add_argument(
         "--corpus",
-        type=_count,
+        type=whole_number,
         nargs="?",
         const=20_000,
         default=0,
@@ -74,19 +72,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="with --places, over all operators and faults: write what changes nothing on a platform, with its reason, "
         "into cases/faults/without_effect.jsonl",
     )
-    faults.add_argument("--workers", type=_count, default=None, metavar="N", help="processes (default: one a core)")
+    faults.add_argument(
+        "--workers", type=whole_number, default=None, metavar="N", help="processes (default: one a core)"
+    )
     faults.add_argument("--json", action="store_true", help="one JSON object instead of a table")
     faults.add_argument("-o", "--output", type=Path, help="write the matrix to this file, as markdown")
-
-
-def _count(text: str) -> int:
-    try:
-        number = int(text)
-    except ValueError:
-        number = 0
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"must be a number of 1 or more, got {text!r}")
-    return number
 
 
 def run(args: argparse.Namespace) -> int:

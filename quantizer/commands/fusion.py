@@ -8,8 +8,8 @@ import sys
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from quantizer.commands.analyse import LARGEST_SEED, seed_number, whole_number
 from quantizer.commands.requirements import require_onnx
+from quantizer.commands.shared_options import LARGEST_SEED, seed_number, whole_number
 from quantizer.core.errors import UnsupportedError
 from quantizer.core.wording import unknown
 

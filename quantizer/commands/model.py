@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from quantizer.commands.analyse import LARGEST_SEED, seed_number, whole_number
 from quantizer.commands.requirements import require_onnx
+from quantizer.commands.shared_options import LARGEST_SEED, seed_number, whole_number
 from quantizer.core.errors import FormatError, GraphError, UnsupportedError
 from quantizer.core.files import replace_files
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from tabulate import tabulate
 
+from quantizer.commands.shared_options import add_plugins, add_specs
 from quantizer.core.errors import UnsupportedError
 
 if TYPE_CHECKING:
@@ -40,12 +41,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="run every opt.cfg below DIR without writing, compare with the quant.txt and quant.bin beside it; exit 1 "
         "if one differs (repeatable)",
     )
-    parser.add_argument(
-        "--op-specs", action="append", type=Path, default=[], help="specs besides the shipped ones (repeatable)"
-    )
-    parser.add_argument(
-        "--op-plugins", action="append", type=Path, default=[], help="files or folders of operator plugins (repeatable)"
-    )
+    add_specs(parser)
+    add_plugins(parser)
     parser.add_argument("--quiet", action="store_true", help="say nothing but errors")
 
 

@@ -6,7 +6,7 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,8 +17,10 @@ from quantizer.core.wording import counted, shown_path, suggestion
 
 if TYPE_CHECKING:
     from quantizer.conformance.probe.probe import Probe
+    from quantizer.core.spec import Spec
 
 EXPLAINED, UNEXPLAINED = 0, 1
+NO_OPERATOR = "it has none of the operators that the probe can test"
 _EPILOG = """\
 examples:
   quantizer engine probe litert:xnnpack
@@ -73,34 +75,20 @@ def run(args: argparse.Namespace) -> int:
     probe = _probe(args)
     engine, platform, library = probe.session.engine, probe.platform, probe.session.library
     _check_name(args.output, library.platforms)
-    specs = [spec for spec in probe.operators() if not args.op or spec.op in args.op]
-    for op in args.op:
-        if op not in [spec.op for spec in probe.operators()]:
-            known = suggestion(op, [spec.op for spec in probe.operators()], "It can be asked about")
-            raise UnsupportedError(
-                f"--op={op}: engine {engine.name} cannot be asked about it on {platform.platform}.{known}"
-            )
-    bar = tqdm(specs, unit="operator", desc=engine.name, disable=None, file=sys.stderr)
+    label = f"{engine.name} {engine.version}".rstrip()
+    bar = tqdm(_specs(probe, args.op), unit="operator", desc=engine.name, disable=None, file=sys.stderr)
     found = list(probe.found(bar))
     if not any(one.questions for one in found):
-        reasons = (
-            "; ".join(sorted({one.refused for one in found})) or "it has none of the operators that the probe can test"
-        )
+        reasons = "; ".join(sorted({one.refused for one in found})) or NO_OPERATOR
         raise UnsupportedError(f"engine {engine.name}: answered no question: {reasons}.")
     order = order_of(engine, library.spec("fully_connected"), platform)
-    out = [
-        f"{engine.name} {engine.version}".rstrip() + f", asked as {platform.platform}",
-        "",
-        table(found, platform.platform),
-        "",
-    ]
+    out = [f"{label}, asked as {platform.platform}", "", table(found, platform.platform), ""]
     if order is not None:
         out += [f"float32 models: {order}", ""]
     out += ["evidence", evidence(found, platform.platform), ""]
     nothing = [one.target.spec.op for one in found if not one.explained]
     written = True
     if args.output:
-        label = f"{engine.name} {engine.version}".rstrip()
         made = assembled(args.output.stem, label, found, platform, library)
         written = bool(made.raw["ops"])
         if written:
@@ -113,6 +101,18 @@ def run(args: argparse.Namespace) -> int:
         out.append(f"nothing explains {', '.join(nothing)}")
     sys.stdout.write(os.linesep.join(out) + os.linesep)
     return UNEXPLAINED if nothing or not written else EXPLAINED
+
+
+def _specs(probe: Probe, ops: Sequence[str]) -> list[Spec]:
+    """Return the specs that the probe is to ask about; UnsupportedError for one of *ops* that it cannot."""
+    specs = list(probe.operators())
+    known = [spec.op for spec in specs]
+    for op in ops:
+        if op not in known:
+            engine, platform = probe.session.engine.name, probe.platform.platform
+            others = suggestion(op, known, "It can be asked about")
+            raise UnsupportedError(f"--op={op}: engine {engine} cannot be asked about it on {platform}.{others}")
+    return [spec for spec in specs if not ops or spec.op in ops]
 
 
 def _probe(args: argparse.Namespace) -> Probe:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from quantizer.commands.analyse import LARGEST_SEED, seed_number, whole_number
+from quantizer.commands.shared_options import LARGEST_SEED, add_specs, seed_number, whole_number
 from quantizer.core.errors import CaseError, UnsupportedError
 from quantizer.core.wording import counted, suggestion
 
@@ -71,9 +71,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="MB",
         help="largest bundle in megabytes; a larger one is refused (default: %(default)s)",
     )
-    export.add_argument(
-        "--op-specs", action="append", type=Path, default=[], help="specs besides the shipped ones (repeatable)"
-    )
+    add_specs(export)
     export.add_argument(
         "-o", "--output", type=Path, required=True, metavar="BUNDLE", help="a new folder, or a new file NAME.zip"
     )

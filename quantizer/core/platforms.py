@@ -121,6 +121,10 @@ class Multiplier(Model):
         """Return the left shift that q31_double applies to operands of *bits* bits."""
         return self.wide_left_shift if bits > NARROW_BITS else self.left_shift
 
+    def width(self, activation_bits: int) -> int:
+        """Return the bits of a multiplier under activations of so many bits."""
+        return min(activation_bits if self.bits == "activation" else self.bits, self.max_bits)
+
 
 class TableRule(Model):
     """How a function of one input becomes a lookup table."""

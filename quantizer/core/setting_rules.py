@@ -222,8 +222,7 @@ def _factor(platform: Platform, spec: Spec, scheme: Scheme, variant: Variant) ->
 def _multiplier_bits(platform: Platform, scheme: Scheme, variant: Variant) -> int:
     """Return the bits of the multiplier of *variant*: as the platform declares, or the variant's maximum."""
     rule = platform.multiplier
-    own = scheme.activation.bits if rule.bits == "activation" else rule.bits
-    return min(INTEGER_BITS[variant], own, rule.max_bits)
+    return min(INTEGER_BITS[variant], rule.width(scheme.activation.bits))
 
 
 def _boundaries(platform: Platform, specs: Sequence[Spec]) -> Iterator[tuple[Location, str]]:

@@ -127,6 +127,11 @@ def normalize_exactly(
     return Staged(result, {"root": root, "exponent": exponent, "normalized": normalized})
 
 
+def along_channels(values: Tensor | None) -> Tensor | None:
+    """Return one value a channel shaped to broadcast against [n, c, h, w]."""
+    return None if values is None else values[:, None, None]
+
+
 def _spread(rows: Tensor, total: Tensor) -> Tensor:
     """Return N*sum x**2 - (sum x)**2 of each row."""
     return rows.shape[1] * (rows * rows).sum(dim=1, keepdim=True) - total * total

@@ -78,11 +78,7 @@ def reciprocal(count: Tensor) -> tuple[Tensor, Tensor]:
 
 def fixed(platform: Platform, variant: Variant, ratio: Tensor | float, activation_bits: int) -> tuple[Tensor, Tensor]:
     """Return the (mantissa, shift) that *platform* provides its fixed-point *variant* for a ratio."""
-    if variant == "q15_single":
-        bits = Q15_BITS
-    else:
-        rule = platform.multiplier
-        bits = min(activation_bits if rule.bits == "activation" else rule.bits, rule.max_bits)
+    bits = Q15_BITS if variant == "q15_single" else platform.multiplier.width(activation_bits)
     if (shifts := platform.multiplier.shifts) is not None:
         return right_shifted(ratio, bits, shifts[1])
     return fixed_point(ratio, bits, clamped=platform.multiplier.overflow == "exact")
@@ -258,8 +254,9 @@ def _float32_numbers(
         output_steps = 1.0 / output_scale
     ratio = torch.as_tensor(output_steps, dtype=torch.float32) / _product([s.to(torch.float32) for s in steps])
     rule = platform.multiplier
-    bits = activation_bits if rule.bits == "activation" else rule.bits
-    return float32_multiplier(ratio, bits, rule.max_bits, rule.max_shift, positive=rule.positive_shifts)
+    return float32_multiplier(
+        ratio, rule.width(activation_bits), rule.max_bits, rule.max_shift, positive=rule.positive_shifts
+    )
 
 
 def _product(factors: Sequence[Tensor]) -> Tensor:

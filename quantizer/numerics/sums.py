@@ -126,7 +126,6 @@ def _ratio_of_each(
     platform: Platform, family: str, inputs: Mapping[str, QParams], output: QParams, activation_bits: int, count: int
 ) -> Rescale:
     """Return a multiplier and shift for each operand; of a single one as the common multiplier."""
-    bits = activation_bits if platform.multiplier.bits == "activation" else platform.multiplier.bits
     share = torch.tensor(1.0 / count, dtype=torch.float32)
     reach = platform.aligned_within.get(family)
     everything = [*inputs.values(), output]
@@ -136,7 +135,7 @@ def _ratio_of_each(
     numbers = {
         name: float32_multiplier(
             share * (_steps(output) / _steps(params)),
-            bits,
+            rule.width(activation_bits),
             rule.max_bits,
             rule.max_shift,
             positive=rule.positive_shifts,
@@ -188,7 +187,7 @@ def _crossed_sum(
     first, second = inputs
     steps_a, steps_b, steps_y = (_steps(p) for p in (inputs[first], inputs[second], output))
     rule = platform.multiplier
-    bits = activation_bits if rule.bits == "activation" else rule.bits
+    bits = rule.width(activation_bits)
     if _equal(inputs[first], inputs[second]):
         one = torch.ones_like(steps_a)
         mantissa, shift = float32_multiplier(

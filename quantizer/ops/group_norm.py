@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from quantizer.numerics.normalize import decided, normalize_exactly
+from quantizer.numerics.normalize import along_channels, decided, normalize_exactly
 from quantizer.numerics.parameters import Request
 from quantizer.numerics.qparams import Parameters, Staged
 from quantizer.ops import operator
@@ -48,12 +48,9 @@ def quantized(
     epsilon: float,
 ) -> Staged:
     """Normalise each group of channels exactly, round half to even."""
-    return normalize_exactly(x, _along(gamma), _along(beta), parameters, math.prod(x.shape[1:]) // num_groups, epsilon)
-
-
-def _along(values: Tensor | None) -> Tensor | None:
-    """Return one value a channel shaped to broadcast against [n, c, h, w]."""
-    return None if values is None else values[:, None, None]
+    return normalize_exactly(
+        x, along_channels(gamma), along_channels(beta), parameters, math.prod(x.shape[1:]) // num_groups, epsilon
+    )
 
 
 def _groups(request: Request) -> int:

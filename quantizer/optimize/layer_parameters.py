@@ -177,36 +177,15 @@ def invariant_params(dtype: DType) -> QParams:
 
 def _parameters(graph: Graph, node: Node, tensors: Mapping[str, QParams], layers: Layers) -> Parameters:
     spec, settings = layers.specs[node.op], layers.settings[node.name]
-    method = str(settings["quantize_method_for_activation"])
     family = spec.quantization.family
-    if method.startswith("per_channel") and family in PER_CHANNEL_REFUSED:
-        raise UnsupportedError(
-            f"layer {node.name!r}: quantize_method_for_activation={method}: {spec.op} has one scale for its "
-            "activations. Write per_tensor_... for it."
-        )
-    if str(settings["quantize_method_for_weight"]).startswith("per_block") and _weights(spec):
-        raise UnsupportedError(
-            f"layer {node.name!r}: quantize_method_for_weight={settings['quantize_method_for_weight']}: blocks are for "
-            "weights of layers whose activations stay in floating point. Write per_channel_... or per_tensor_..."
-        )
     operands = {key: name for key, name in zip(spec.inputs, node.inputs, strict=True) if name is not None}
     given = {key: tensors[name] for key, name in operands.items() if key in spec.activations}
     widest = max(params.bits for params in given.values())
-    if family == "concatenation" and widest > WIDEST:
-        raise UnsupportedError(
-            f"layer {node.name!r}: {spec.op} of codes of {widest} bits is not supported. Leave its inputs real values."
-        )
+    _check_methods(node, spec, settings, widest)
     tabled = bool(settings.values.get(TWO_TABLES))
     scheme = settings.scheme(widest if family in AS_WIDE_AS_INPUTS and not tabled else None)
-    constants = {key: _constant(graph, spec, key, operands) for key in operands if key not in given}
-    found = {key: weight_ends(spec, node, key, values, settings, layers.platform) for key, values in constants.items()}
-    if node.name in layers.rounded:
-        found["weight"] = found["weight"] or extrema(spec, constants["weight"])
-        constants["weight"] = layers.rounded[node.name]
-    if node.name in layers.learned:
-        own = layers.learned[node.name]
-        constants["weight"], found["weight"] = own.weights, own.ends
-        constants |= {} if own.biases is None else {"bias": own.biases}
+    stored = {key: _constant(graph, spec, key, operands) for key in operands if key not in given}
+    constants, ends_of = _changed(node, spec, stored, layers)
     request = Request(
         spec,
         scheme,
@@ -219,7 +198,7 @@ def _parameters(graph: Graph, node: Node, tensors: Mapping[str, QParams], layers
         given,
         node.activation,
         node.activation_attrs,
-        {key: ends for key, ends in found.items() if ends is not None},
+        {key: ends for key, ends in ends_of.items() if ends is not None},
         {key: _arranged(layers.samples[name], spec, key) for key, name in operands.items() if name in layers.samples},
         ("weight",) if node.extra.get(WINOGRAD) is True else (),
     )
@@ -229,13 +208,45 @@ def _parameters(graph: Graph, node: Node, tensors: Mapping[str, QParams], layers
         raise GraphError(f"layer {node.name!r}: {err}") from None
 
 
+def _check_methods(node: Node, spec: Spec, settings: Settings, widest: int) -> None:
+    """Raise UnsupportedError for settings that the operator cannot have, and for codes that are too wide for it."""
+    method, of_weights = (str(settings[f"quantize_method_for_{part}"]) for part in ("activation", "weight"))
+    family = spec.quantization.family
+    if method.startswith("per_channel") and family in PER_CHANNEL_REFUSED:
+        raise UnsupportedError(
+            f"layer {node.name!r}: quantize_method_for_activation={method}: {spec.op} has one scale for its "
+            "activations. Write per_tensor_... for it."
+        )
+    if of_weights.startswith("per_block") and any(item.role == "weight" for item in spec.inputs.values()):
+        raise UnsupportedError(
+            f"layer {node.name!r}: quantize_method_for_weight={of_weights}: blocks are for "
+            "weights of layers whose activations stay in floating point. Write per_channel_... or per_tensor_..."
+        )
+    if family == "concatenation" and widest > WIDEST:
+        raise UnsupportedError(
+            f"layer {node.name!r}: {spec.op} of codes of {widest} bits is not supported. Leave its inputs real values."
+        )
+
+
+def _changed(
+    node: Node, spec: Spec, stored: dict[str, torch.Tensor], layers: Layers
+) -> tuple[dict[str, torch.Tensor], dict[str, Ends | None]]:
+    """Return the constants with what an algorithm rounded or learned in their place, and the ends of their ranges."""
+    settings, constants = layers.settings[node.name], dict(stored)
+    found = {key: weight_ends(spec, node, key, values, settings, layers.platform) for key, values in stored.items()}
+    if node.name in layers.rounded:
+        found["weight"] = found["weight"] or extrema(spec, constants["weight"])
+        constants["weight"] = layers.rounded[node.name]
+    if node.name in layers.learned:
+        own = layers.learned[node.name]
+        constants["weight"], found["weight"] = own.weights, own.ends
+        constants |= {} if own.biases is None else {"bias": own.biases}
+    return constants, found
+
+
 def stage_of(output: str, stage: str) -> str:
     """Return the name, in statistics and ranges, of an intermediate result of a layer."""
     return f"{output}:{stage}"
-
-
-def _weights(spec: Spec) -> bool:
-    return any(item.role == "weight" for item in spec.inputs.values())
 
 
 def operator_shape(shape: tuple[int, ...], *, spatial: bool) -> tuple[int, ...]:

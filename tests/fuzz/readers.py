@@ -30,7 +30,7 @@ from quantizer.conformance.real.reports import FOLDER, SAMPLES, read_reports, re
 from quantizer.conformance.setup.options import Options
 from quantizer.conformance.setup.session import open_session
 from quantizer.conformance.setup.xfails import read_xfails
-from quantizer.conformance.stored.cases import read_goldens, read_replay
+from quantizer.conformance.stored.files import read_goldens, read_replay
 from quantizer.conformance.target import Target
 from quantizer.conformance.trials.trial import Trial
 from quantizer.conformance.vectors.difference import differences

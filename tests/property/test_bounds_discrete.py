@@ -106,9 +106,9 @@ def test_one_hot_is_decided_where_the_index_is() -> None:
 def test_step_functions_of_exact_inputs_are_one_value() -> None:
     x = np.array([-2.0, -0.5, 0.0, 0.5, 2.0, 3.0])
     for f in (np.floor, np.ceil, np.rint, np.sign):
-        found = bounds.set_valued(f, x, np.zeros(6))
+        found = Interval.around(x, np.zeros(6)).moved(f)
         assert found.lo.tolist() == found.hi.tolist() == f(x).tolist()
-    spread = bounds.set_valued(np.floor, x, np.full(6, 0.5))
+    spread = Interval.around(x, np.full(6, 0.5)).moved(np.floor)
     assert spread.lo.tolist() == [-3, -1, -1, 0, 1, 2]
     assert spread.hi.tolist() == [-2, 0, 0, 1, 2, 3]
 

@@ -64,7 +64,7 @@ OPERATORS: Mapping[str, tuple[Callable[[Array, Array], Array], Bound]] = {
     "add": (np.add, lambda x, w: bounds.linear(lambda x, w: x + w, lambda x, w: x + w, {"x": x, "w": w})),
     "concat": (_concat, lambda x, w: bounds.movement_of(_concat, {"x": x, "w": w})),
     "sigmoid": (lambda x, _: _sigmoid(x), lambda x, _: bounds.monotone(_sigmoid, *x)),
-    "floor": (lambda x, _: np.floor(x), lambda x, _: bounds.set_valued(np.floor, *x)),
+    "floor": (lambda x, _: np.floor(x), lambda x, _: Interval.around(*x).moved(np.floor)),
     "div": (np.divide, lambda x, w: bounds.divide(Interval.around(*x), Interval.around(*w))),
     "softmax": (_softmax, lambda x, _: bounds.softmax(*x)),
     "layer_norm": (_norm, lambda x, _: bounds.normalization(*x, -1, eps=1e-5)),

@@ -120,7 +120,7 @@ def _movement(rng: Rng) -> Trial:
         "sort": lambda x: np.sort(x, axis=2),
     }
     name = str(rng.choice(list(kinds)))
-    return Trial({"x": (x, dx)}, bounds.movement(kinds[name], x, dx), kinds[name], note=name)
+    return Trial({"x": (x, dx)}, Interval.around(x, dx).moved(kinds[name]), kinds[name], note=name)
 
 
 def _linear(rng: Rng) -> Trial:
@@ -235,7 +235,7 @@ def _set_valued(rng: Rng) -> Trial:
     x = values(rng, (BATCH, 12))
     dx = radii(rng, x)
     f: Callable[[Array], Array] = rng.choice(np.array([np.floor, np.ceil, np.rint, np.sign, np.trunc], dtype=object))
-    return Trial({"x": (x, dx)}, bounds.set_valued(f, x, dx), f, note=str(f))
+    return Trial({"x": (x, dx)}, Interval.around(x, dx).moved(f), f, note=str(f))
 
 
 def _modulo(rng: Rng) -> Trial:

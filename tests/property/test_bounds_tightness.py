@@ -270,7 +270,7 @@ def test_a_deviation_that_changes_sign_while_the_spread_cannot_vanish_stays_smal
 def test_movement_of_exact_inputs_is_exact() -> None:
     x, _ = _inputs(20, 6)
     for found in (
-        bounds.movement(np.transpose, x, np.zeros(x.shape)),
+        Interval.around(x, np.zeros(x.shape)).moved(np.transpose),
         bounds.resize_nearest(x, x * 0, {1: np.arange(6)}),
     ):
         assert (found.lo == found.hi).all()

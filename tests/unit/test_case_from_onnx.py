@@ -14,7 +14,7 @@ from warmed import Warmed
 
 from quantizer.cli import main
 from quantizer.conformance.model_cases import check_given
-from quantizer.conformance.stored.cases import read_replay
+from quantizer.conformance.stored.files import read_replay
 from quantizer.core.case import Case
 from quantizer.core.errors import CaseError
 from quantizer.numerics.deviates import deviates

@@ -17,7 +17,8 @@ from quantizer.conformance.defects.gallery import OUTCOMES, PAGE, SCRIPTS, entri
 from quantizer.conformance.defects.script_choice import find_defect, script_of_case, script_of_defect
 from quantizer.conformance.setup.options import Options
 from quantizer.conformance.setup.session import Session, open_session
-from quantizer.conformance.stored.cases import Replay, read_replay, target_of
+from quantizer.conformance.stored.files import Replay, read_replay
+from quantizer.conformance.stored.fitting import target_of
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.defects import SEVERITIES
 from quantizer.core.errors import UnsupportedError

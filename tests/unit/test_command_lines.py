@@ -23,6 +23,8 @@ WRONG = [
     ("campaign --exampls 3", "quantizer campaign: --exampls: no such option. Did you mean '--examples'?"),
     ("campaign --examples", "--examples: has no value. Write --examples "),
     ("campaign --examples x", "--examples: 'x': must be a whole number."),
+    ("faults --workers 0", "--workers: '0': must be a whole number from 1 to 1048576."),
+    ("vectors export --cases x -o a", "--cases: 'x': must be a whole number from 1 to 1048576."),
     ("campaign -x", "-x: no such option. Options: --cluster, --examples"),
     ("campaign --examples 1 --workers 2 --cluster x", "--cluster and --workers exclude each other. Remove one."),
     ("optimize", "one of -c/--cfg, -p/--plugin, -f/--field, --compare must be given."),

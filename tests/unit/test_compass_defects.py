@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from quantizer.conformance.judging.judge import judge
-from quantizer.conformance.stored.cases import read_replay, target_of
+from quantizer.conformance.stored.files import read_replay
+from quantizer.conformance.stored.fitting import target_of
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.defects import Defect
 from quantizer.core.library import load_library

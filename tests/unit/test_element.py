@@ -20,7 +20,7 @@ from quantizer.conformance.generation.examples import example_case
 from quantizer.conformance.judging.judge import judge
 from quantizer.conformance.setup.options import Options
 from quantizer.conformance.setup.session import open_session
-from quantizer.conformance.stored.cases import read_replay
+from quantizer.conformance.stored.files import read_replay
 from quantizer.conformance.target import Target
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.verdict import EVERY

@@ -17,7 +17,8 @@ from quantizer.conformance.judging.known_defects import is_overruled
 from quantizer.conformance.setup.options import Options
 from quantizer.conformance.setup.releases import at_release
 from quantizer.conformance.setup.session import open_session
-from quantizer.conformance.stored.cases import read_replay, target_of
+from quantizer.conformance.stored.files import read_replay
+from quantizer.conformance.stored.fitting import target_of
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core import levels
 from quantizer.core.defects import Defect, check_defects

@@ -281,7 +281,7 @@ def test_a_scheme_that_contradicts_itself_is_refused():
 
 
 def test_an_operator_without_such_numbers_refuses_a_stored_case_of_them():
-    from quantizer.conformance.stored.cases import target_of
+    from quantizer.conformance.stored.fitting import target_of
 
     case = trial("relu", "a8e4m3").case
     with pytest.raises(CaseError, match="scheme 'a8e4m3': sigmoid has no such numbers on ideal"):

@@ -45,7 +45,7 @@ def frozen(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 def read_golden(path: str) -> int:
-    from quantizer.conformance.stored.cases import read_goldens
+    from quantizer.conformance.stored.files import read_goldens
 
     return 0 if read_goldens(Path(path)) else 1
 

@@ -15,8 +15,9 @@ from quantizer.conformance.findings import Findings
 from quantizer.conformance.generation.builder import build_case
 from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.setup.options import Options
-from quantizer.conformance.stored import cases as stored
+from quantizer.conformance.stored.files import Golden
 from quantizer.conformance.stored.golden_update import update_goldens
+from quantizer.conformance.stored.goldens import compare
 from quantizer.conformance.target import Target
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core import library
@@ -160,13 +161,13 @@ def test_a_golden_of_the_first_settings_is_not_compared_where_the_release_explai
     trials = (tied(later, seed) for seed in range(60))
     trial = next(one for one in trials if not np.array_equal(elsewhere(one, first).numpy(), one.got))
     codes = elsewhere(trial, first)
-    golden = stored.Golden(trial.case, tuple(codes.flatten().tolist()), "builtin", "first")
+    golden = Golden(trial.case, tuple(codes.flatten().tolist()), "builtin", "first")
     found = Findings()
-    stored._compare(found, later, BuiltinEngine(), golden, "")
+    compare(found, later, BuiltinEngine(), golden, "")
     assert (found.problems, found.passed, len(found.refused)) == ([], 0, 1)
-    stored._compare(found, later, Giving(codes), golden, "")
+    compare(found, later, Giving(codes), golden, "")
     assert (found.problems, found.passed, len(found.refused)) == ([], 1, 1)
-    stored._compare(found, later, Giving(codes ^ 1), golden, "")
+    compare(found, later, Giving(codes ^ 1), golden, "")
     assert len(found.problems) == 1
 
 

@@ -7,7 +7,7 @@ from plugin_sandbox import open_library, sandbox, target, trials, write
 
 from quantizer.conformance.failures.shrink import shrink
 from quantizer.conformance.judging.judge import judge
-from quantizer.conformance.stored.cases import check_case
+from quantizer.conformance.stored.fitting import check_case
 from quantizer.conformance.trials.trial import Trial
 from quantizer.runtime.engines.builtin import BuiltinEngine
 

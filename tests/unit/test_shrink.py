@@ -13,7 +13,7 @@ from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.judging.judge import judge
 from quantizer.conformance.setup.options import Options
 from quantizer.conformance.setup.session import open_session
-from quantizer.conformance.stored.cases import check_case, target_of
+from quantizer.conformance.stored.fitting import check_case, target_of
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.case import Case
 from quantizer.core.verdict import failure

@@ -18,7 +18,7 @@ from quantizer.conformance.judging.dataset_assertions import missed_targets
 from quantizer.conformance.judging.judge import judge, judged
 from quantizer.conformance.setup.options import Options
 from quantizer.conformance.setup.session import open_session
-from quantizer.conformance.stored.cases import check_case
+from quantizer.conformance.stored.fitting import check_case
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.case import Case, Stack
 from quantizer.core.errors import CaseError

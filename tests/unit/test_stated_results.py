@@ -15,7 +15,8 @@ from quantizer.conformance.judging import stated_results
 from quantizer.conformance.judging.stated_results import is_as_stated, stated_platform
 from quantizer.conformance.setup.options import Options
 from quantizer.conformance.setup.session import Session, open_session
-from quantizer.conformance.stored.cases import read_replay, target_of
+from quantizer.conformance.stored.files import read_replay
+from quantizer.conformance.stored.fitting import target_of
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.case import TilePlan
 from quantizer.core.defect_statements import check_statement

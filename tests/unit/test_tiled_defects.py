@@ -7,7 +7,8 @@ import pytest
 from quantizer.conformance.judging.known_defects import known_defect
 from quantizer.conformance.setup.options import Options
 from quantizer.conformance.setup.session import open_session
-from quantizer.conformance.stored.cases import read_replay, target_of
+from quantizer.conformance.stored.files import read_replay
+from quantizer.conformance.stored.fitting import target_of
 from quantizer.conformance.trials.trial import Trial
 from quantizer.runtime.engines.builtin import BuiltinEngine
 

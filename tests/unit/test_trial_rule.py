@@ -9,7 +9,8 @@ import torch
 from quantizer.conformance.generation.stacks import row_case
 from quantizer.conformance.setup.options import Options
 from quantizer.conformance.setup.session import open_session
-from quantizer.conformance.trials.trial import Trial, _provided_tensors
+from quantizer.conformance.trials.provided import provided_tensors
+from quantizer.conformance.trials.trial import Trial
 from quantizer.numerics.bitwise import bitwise_equal
 from quantizer.numerics.parameters import default_parameters
 from quantizer.ops import REGISTRY
@@ -24,7 +25,7 @@ def trial():
 
 
 def memory(parameters):
-    return {values.data_ptr() for values in _provided_tensors(parameters).values() if values.numel()}
+    return {values.data_ptr() for values in provided_tensors(parameters).values() if values.numel()}
 
 
 def test_the_rule_under_test_is_not_run_again(trial):
@@ -83,5 +84,5 @@ def test_copied_parameters_have_equal_numbers_in_other_memory(trial):
     assert memory(made).isdisjoint(memory(trial.parameters))
     assert all(
         torch.equal(a, b)
-        for a, b in zip(*(_provided_tensors(p).values() for p in (made, trial.parameters)), strict=True)
+        for a, b in zip(*(provided_tensors(p).values() for p in (made, trial.parameters)), strict=True)
     )

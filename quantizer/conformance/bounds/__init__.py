@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from quantizer.conformance.bounds.index import regret
 from quantizer.conformance.bounds.interval import Interval, input_radius, vacuous
-from quantizer.conformance.bounds.linear import Operand, bilinear, linear, movement, movement_of, piecewise_bilinear
+from quantizer.conformance.bounds.linear import Operand, bilinear, linear, movement_of, piecewise_bilinear
 from quantizer.conformance.bounds.monotone import critical_points_between, monotone, piecewise_monotone
 from quantizer.conformance.bounds.normalization import normalization
 from quantizer.conformance.bounds.poles import between_poles, divide, log, power, reciprocal, rsqrt, sqrt, tan
@@ -17,7 +17,6 @@ from quantizer.conformance.bounds.set_valued import (
     modulo,
     negate,
     one_hot,
-    set_valued,
     truth_interval,
     where,
 )
@@ -40,7 +39,6 @@ __all__ = [
     "log_softmax",
     "modulo",
     "monotone",
-    "movement",
     "movement_of",
     "negate",
     "normalization",
@@ -55,7 +53,6 @@ __all__ = [
     "resize_linear",
     "resize_nearest",
     "rsqrt",
-    "set_valued",
     "softmax",
     "sqrt",
     "tan",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from quantizer.conformance.bounds.interval import TINY, ArrayFunction, FloatArray, Interval, gamma, outward
+from quantizer.conformance.bounds.interval import TINY, FloatArray, Interval, gamma, outward
 
 Operand = tuple[FloatArray, FloatArray]
 """A value and the radius around it."""
@@ -14,13 +14,8 @@ EXTRA_OPERATIONS = 16
 """Roundings besides the additions: a product, a division, a bias, the radius itself."""
 
 
-def movement(f: ArrayFunction, x: FloatArray, dx: FloatArray) -> Interval:
-    """Return exactly f([x - dx, x + dx]) for f that moves, selects, or takes maxima and minima of elements."""
-    return Interval.around(x, dx).moved(f)
-
-
 def movement_of(f: Callable[..., FloatArray], operands: Mapping[str, Operand]) -> Interval:
-    """Return the same as `movement` for f with several operands, by name (concat, maximum)."""
+    """Return exactly f of [x - dx, x + dx] of each operand, for f that moves, selects, or takes maxima and minima."""
     ends = {name: Interval.around(value, radius) for name, (value, radius) in operands.items()}
     return Interval(
         f(**{name: end.lo for name, end in ends.items()}), f(**{name: end.hi for name, end in ends.items()})

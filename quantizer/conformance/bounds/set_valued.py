@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from quantizer.conformance.bounds.interval import ArrayFunction, FloatArray, Interval
+from quantizer.conformance.bounds.interval import FloatArray, Interval
 
 Comparison = Literal["less", "less_equal", "greater", "greater_equal", "equal", "not_equal"]
 Truth = npt.NDArray[np.int8]
@@ -15,11 +15,6 @@ Truth = npt.NDArray[np.int8]
 UNDECIDED = -1  # beside 0 (false) and 1 (true)
 EXACT_QUOTIENT = 2.0**50
 """Up to here numpy's floor_divide, built on the exact fmod, returns the floor of the exact quotient."""
-
-
-def set_valued(f: ArrayFunction, x: FloatArray, dx: FloatArray) -> Interval:
-    """Return [f(x - dx), f(x + dx)] for a rising step function (floor, ceil, round, sign, trunc) without error."""
-    return Interval.around(x, dx).moved(f)
 
 
 @np.errstate(all="ignore")

@@ -15,7 +15,8 @@ from quantizer.conformance.checks import poles
 from quantizer.conformance.checks.norm_interval import norm_enclosure
 from quantizer.conformance.checks.resize import resize_enclosure
 from quantizer.conformance.grids import listed
-from quantizer.conformance.trials.trial import Trial, as_torch
+from quantizer.conformance.trials.provided import as_torch
+from quantizer.conformance.trials.trial import Trial
 from quantizer.core.shapes import limits
 
 Array = NDArray[Any]

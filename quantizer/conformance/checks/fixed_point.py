@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantizer.conformance.bounds.rounding import rational_codes
-from quantizer.conformance.checks.multiplier_rules import fixed_point_bits
+from quantizer.conformance.checks.multiplier_rules import equal, fixed_point_bits
 from quantizer.conformance.expected import multipliers as expected_multipliers
 from quantizer.conformance.trials.elements import judge_codes
 from quantizer.conformance.trials.finding import Finding
@@ -30,6 +31,8 @@ NUDGES: Mapping[str, tuple[int, int]] = {
 }
 """Variant -> the addend of a first rounding at 2**31 if the product is shifted further: for sums >= 0, and < 0."""
 INT64 = 1 << 62
+
+FORM = "the multiplier and the shift of the platform's form"
 
 
 def rounded(sums: Array, mantissa: Array | int, shift: Array | int, variant: str) -> Array:
@@ -90,43 +93,60 @@ def judge_clamped(trial: Trial, rescale: Rescale) -> Verdict:
     )
 
 
+@dataclass(frozen=True)
+class _Wanted:
+    """What a rule with a limited range of shifts provides."""
+
+    multipliers: list[tuple[int, int]]
+    factors: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """The multiplier of each operand that is rescaled before the sum."""
+    operands: str | None = None
+    """How these operands are rounded."""
+
+
 def number_findings_of_shifts(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
     """Yield findings on multipliers of a limited range of shifts: each equals the rule's, bit for bit."""
-    platform, family, bits = trial.target.platform, trial.spec.quantization.family, trial.target.scheme.activation.bits
-    inputs = {n: p for n, p in trial.parameters.inputs.items() if trial.spec.inputs[n].kind != "index"}
-    output = float(trial.output.scale)
-    operands: str | None = None
     if rescale.variant == "area_reciprocal":
-        yield _equality_finding("factors", {}, dict(rescale.factors), "the number of terms alone decides")
-        wanted: list[tuple[int, int]] = [(1, 0)]
-    elif trial.spec.error_model.kind == "bilinear":
-        params = [trial.qparams(name) for name in trial.tensors if trial.spec.inputs[name].role != "bias"]
-        count = rescale.mantissa.numel()
-        columns = [np.resize(p.scale.numpy(), count) for p in params]
-        wanted = [_multiplier(trial, math.prod(float(c[i]) for c in columns) / output) for i in range(count)]
-    elif len(inputs) > 1 and family not in OWN_MULTIPLIERS:
-        places = platform.multiplier.sum_shift if bits <= 8 else platform.multiplier.wide_sum_shift
-        wide, twice = 2.0 ** (places or 0), 2 * max(float(p.scale) for p in inputs.values())
-        yield from _factors(
-            rescale,
-            {
-                n: expected_multipliers.right_shifted(wide * float(p.scale) / twice, 31, _largest(trial))
-                for n, p in inputs.items()
-            },
-        )
-        wanted, operands = [_multiplier(trial, twice / (output * wide))], "q31_single"
-    else:
-        terms = trial.terms if trial.spec.error_model.kind == "mean" else 1
-        yield from _factors(
-            rescale, {n: _multiplier(trial, float(p.scale) / (output * terms)) for n, p in inputs.items()}
-        )
-        wanted = [(1, 0)]
-    yield _equality_finding("rounding of operands", operands, rescale.operands, "as the platform's sums have it")
+        yield equal("factors", {}, dict(rescale.factors), "the number of terms alone decides")
+    wanted = _wanted(trial, rescale)
+    yield from _factors(rescale, wanted.factors)
+    yield equal("rounding of operands", wanted.operands, rescale.operands, "as the platform's sums have it")
     pairs = zip(rescale.mantissa.reshape(-1).tolist(), rescale.shift.reshape(-1).tolist(), strict=True)
-    for channel, (expected, (mantissa, shift)) in enumerate(zip(wanted, pairs, strict=True)):
-        rule = "the multiplier and the shift of the platform's form"
-        yield _equality_finding(f"multiplier[{channel}]", (float(expected[0]), expected[1]), (mantissa, shift), rule)
+    for channel, (expected, got) in enumerate(zip(wanted.multipliers, pairs, strict=True)):
+        yield equal(f"multiplier[{channel}]", (float(expected[0]), expected[1]), got, FORM)
     yield from _bounds(trial)
+
+
+def _wanted(trial: Trial, rescale: Rescale) -> _Wanted:
+    inputs = {n: p for n, p in trial.parameters.inputs.items() if trial.spec.inputs[n].kind != "index"}
+    output, kind = float(trial.output.scale), trial.spec.error_model.kind
+    if rescale.variant == "area_reciprocal":
+        return _Wanted([(1, 0)])
+    if kind == "bilinear":
+        return _Wanted(_of_products(trial, rescale.mantissa.numel()))
+    if len(inputs) > 1 and trial.spec.quantization.family not in OWN_MULTIPLIERS:
+        return _of_sum(trial, {n: float(p.scale) for n, p in inputs.items()})
+    terms = trial.terms if kind == "mean" else 1
+    return _Wanted([(1, 0)], {n: _multiplier(trial, float(p.scale) / (output * terms)) for n, p in inputs.items()})
+
+
+def _of_products(trial: Trial, count: int) -> list[tuple[int, int]]:
+    """Return the multiplier of each channel of a sum of products."""
+    params = [trial.qparams(name) for name in trial.tensors if trial.spec.inputs[name].role != "bias"]
+    columns = [np.resize(p.scale.numpy(), count) for p in params]
+    output = float(trial.output.scale)
+    return [_multiplier(trial, math.prod(float(c[i]) for c in columns) / output) for i in range(count)]
+
+
+def _of_sum(trial: Trial, scales: Mapping[str, float]) -> _Wanted:
+    """Return the multipliers of operands that are brought to twice the largest scale, and that of their sum."""
+    rule = trial.target.platform.multiplier
+    places = rule.sum_shift if trial.target.scheme.activation.bits <= 8 else rule.wide_sum_shift
+    wide, twice = 2.0 ** (places or 0), 2 * max(scales.values())
+    factors = {
+        n: expected_multipliers.right_shifted(wide * scale / twice, 31, _largest(trial)) for n, scale in scales.items()
+    }
+    return _Wanted([_multiplier(trial, twice / (float(trial.output.scale) * wide))], factors, "q31_single")
 
 
 def _multiplier(trial: Trial, ratio: float) -> tuple[int, int]:
@@ -136,11 +156,11 @@ def _multiplier(trial: Trial, ratio: float) -> tuple[int, int]:
 def _factors(rescale: Rescale, wanted: Mapping[str, tuple[int, int]]) -> Iterator[Finding]:
     for name, (mantissa, shift) in wanted.items():
         expected = Fraction(mantissa) / Fraction(2) ** shift
-        yield _equality_finding(
+        yield equal(
             f"factor[{name}]",
             expected,
             Fraction(rescale.factors.get(name, 0.0)),
-            "the multiplier and the shift of the platform's form",
+            FORM,
         )
 
 
@@ -152,11 +172,7 @@ def _bounds(trial: Trial) -> Iterator[Finding]:
         if name in trial.parameters.numbers:
             nearest = rational_codes(Fraction(float(trial.bound[end])) / scale, trial.target.platform.rounding)[0]
             wanted = min(max(nearest, output.qmin - zero), output.qmax - zero)
-            yield _equality_finding(name, wanted, trial.parameters.numbers[name], f"the code of {end}")
-
-
-def _equality_finding(what: str, wanted: object, got: object, rule: str) -> Finding:
-    return Finding(what, 0.0 if wanted == got else math.inf, f"{wanted}", f"{got}", rule)
+            yield equal(name, wanted, trial.parameters.numbers[name], f"the code of {end}")
 
 
 def _largest(trial: Trial) -> int:

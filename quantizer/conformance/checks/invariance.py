@@ -14,8 +14,9 @@ from torch import Tensor
 from quantizer.conformance.checks.enclosed import enclosed
 from quantizer.conformance.checks.float_forward import float_radius, left_open
 from quantizer.conformance.trials.elements import ALLOWED, judge_codes, judge_reals
+from quantizer.conformance.trials.provided import copies
 from quantizer.conformance.trials.together import in_a_batch
-from quantizer.conformance.trials.trial import TILED, Trial, copies
+from quantizer.conformance.trials.trial import TILED, Trial
 from quantizer.core.case import TilePlan
 from quantizer.core.errors import RefusedError
 from quantizer.core.shapes import channel_axis

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -215,7 +216,8 @@ def _product_multiplier(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
         yield from _stage_numbers(trial, rescale)
     for channel, (mantissa, shift) in enumerate(zip(mantissas, shifts, strict=True)):
         scales = [float(column[channel]) for column in columns]
-        yield _one_multiplier(trial, rescale, float(mantissa), int(shift), scales, output, channel, shared=full)
+        one = _Provided(f"multiplier[{channel}]", float(mantissa), int(shift), scales, output)
+        yield _one_multiplier(trial, rescale, one, shared=full)
 
 
 def _stage_numbers(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
@@ -235,61 +237,64 @@ FLOAT_PRODUCTS: Mapping[str, Callable[[list[Any], Any], float]] = {
 """Variant -> the float32 number that it multiplies by, of the operands' scales and the output's."""
 
 
-def _one_multiplier(
-    trial: Trial,
-    rescale: Rescale,
-    mantissa: float,
-    shift: int,
-    scales: list[float],
-    output: float,
-    channel: int,
-    *,
-    shared: bool = False,
-) -> Finding:
-    name = f"multiplier[{channel}]"
-    if rescale.variant == "exact":
-        ratio, got = _exact_ratio(scales, output), _exact_number(mantissa, shift, rescale.divisor)
-        same = got == ratio
-        return Finding(
-            name, 0.0 if same else math.inf, f"{float(ratio)!r}", f"{float(got)!r}", "the exact ratio of scales"
-        )
-    if rescale.variant in FLOAT_PRODUCTS:
-        wanted = FLOAT_PRODUCTS[rescale.variant]([np.float32(scale) for scale in scales], np.float32(output))
-        return Finding(
-            name,
-            0.0 if mantissa == wanted else math.inf,
-            f"{wanted!r}",
-            f"{mantissa!r}",
-            f"the float32 number of {rescale.variant}",
-        )
-    if rescale.variant in expected_multipliers.FIXED_POINT:
-        arithmetic = trial.target.platform.multiplier.ratio.get(trial.spec.quantization.family, "float64")
-        own = any(trial.qparams(n).scale.numel() > 1 for n in trial.tensors if trial.spec.inputs[n].role == "weight")
-        numbers = expected_multipliers.fixed_point(
-            scales,
-            output,
-            rescale.variant,
-            arithmetic,
-            per_channel=own,
-            clamped=trial.target.platform.multiplier.overflow == "exact",
-            bits=fixed_point_bits(trial),
-        )
-        shown = (f"{float(numbers[0])!r} * 2**-{numbers[1]}", f"{mantissa!r} * 2**-{shift}")
-        right = numbers == (mantissa, shift) or (
-            rescale.variant in expected_multipliers.ROUND_ONCE
-            and _exact_number(mantissa, shift, rescale.divisor) == _exact_number(*numbers)
-        )
-        away = 0.0 if right else math.inf
-        return Finding(name, away, *shown, f"the rule's multiplier ({arithmetic} ratio)")
-    if rescale.variant in ("f32_products", "f32_scaling"):
-        wanted = scales[0] / output
-        return Finding(name, 0.0 if mantissa == wanted else math.inf, f"{wanted!r}", f"{mantissa!r}", "s_x / s_y")
-    return _integer_multiplier(trial, name, mantissa, shift, _exact_ratio(scales, output), shared=shared)
+@dataclass(frozen=True)
+class _Provided:
+    """A provided multiplier, and the scales that its ratio is made of."""
+
+    name: str
+    mantissa: float
+    shift: int
+    scales: list[float]
+    output: float
+
+    @property
+    def ratio(self) -> Fraction:
+        """The product of the scales over that of the output, exactly."""
+        return math.prod(map(Fraction, self.scales), start=Fraction(1)) / Fraction(self.output)
+
+    def is_number(self, wanted: float, rule: str) -> Finding:
+        """Return a finding that passes if the mantissa is *wanted*, bit for bit."""
+        same = self.mantissa == wanted
+        return Finding(self.name, 0.0 if same else math.inf, f"{wanted!r}", f"{self.mantissa!r}", rule)
 
 
-def _exact_ratio(scales: list[float], output: float) -> Fraction:
-    """Return the product of *scales* over *output*, exactly."""
-    return math.prod(map(Fraction, scales), start=Fraction(1)) / Fraction(output)
+def _one_multiplier(trial: Trial, rescale: Rescale, one: _Provided, *, shared: bool = False) -> Finding:
+    """Return the finding on one multiplier, by the rule of its variant."""
+    variant = rescale.variant
+    if variant == "exact":
+        got = _exact_number(one.mantissa, one.shift, rescale.divisor)
+        away = 0.0 if got == one.ratio else math.inf
+        return Finding(one.name, away, f"{float(one.ratio)!r}", f"{float(got)!r}", "the exact ratio of scales")
+    if variant in FLOAT_PRODUCTS:
+        wanted = FLOAT_PRODUCTS[variant]([np.float32(scale) for scale in one.scales], np.float32(one.output))
+        return one.is_number(wanted, f"the float32 number of {variant}")
+    if variant in expected_multipliers.FIXED_POINT:
+        return _fixed_point_multiplier(trial, rescale, one)
+    if variant in ("f32_products", "f32_scaling"):
+        return one.is_number(one.scales[0] / one.output, "s_x / s_y")
+    return _integer_multiplier(trial, one.name, one.mantissa, one.shift, one.ratio, shared=shared)
+
+
+def _fixed_point_multiplier(trial: Trial, rescale: Rescale, one: _Provided) -> Finding:
+    """Return the finding on a multiplier in fixed point: the rule's; its value if the variant rounds once."""
+    rule = trial.target.platform.multiplier
+    arithmetic = rule.ratio.get(trial.spec.quantization.family, "float64")
+    own = any(trial.qparams(n).scale.numel() > 1 for n in trial.tensors if trial.spec.inputs[n].role == "weight")
+    numbers = expected_multipliers.fixed_point(
+        one.scales,
+        one.output,
+        rescale.variant,
+        arithmetic,
+        per_channel=own,
+        clamped=rule.overflow == "exact",
+        bits=fixed_point_bits(trial),
+    )
+    right = numbers == (one.mantissa, one.shift) or (
+        rescale.variant in expected_multipliers.ROUND_ONCE
+        and _exact_number(one.mantissa, one.shift, rescale.divisor) == _exact_number(*numbers)
+    )
+    shown = (f"{float(numbers[0])!r} * 2**-{numbers[1]}", f"{one.mantissa!r} * 2**-{one.shift}")
+    return Finding(one.name, 0.0 if right else math.inf, *shown, f"the rule's multiplier ({arithmetic} ratio)")
 
 
 def _exact_number(mantissa: float, shift: int, divisor: float = 1.0) -> Fraction:

@@ -53,9 +53,7 @@ def equal(what: str, wanted: object, got: object, rule: str) -> Finding:
 
 def multiplier_bits(trial: Trial) -> int:
     """Return the bits of a multiplier that the platform declares."""
-    rule = trial.target.platform.multiplier
-    bits = trial.target.scheme.activation.bits if rule.bits == "activation" else rule.bits
-    return min(bits, rule.max_bits)
+    return trial.target.platform.multiplier.width(trial.target.scheme.activation.bits)
 
 
 def shifts_of(trial: Trial) -> Shifts:

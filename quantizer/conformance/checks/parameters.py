@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -34,6 +34,7 @@ from quantizer.conformance.trials.trial import Trial
 from quantizer.core.dtypes import integer
 from quantizer.core.formats import format_of
 from quantizer.core.platforms import Platform
+from quantizer.core.schemes import WeightPart
 from quantizer.core.shapes import channel_axis
 from quantizer.core.verdict import Verdict, Worst
 from quantizer.numerics.qparams import QParams
@@ -201,58 +202,67 @@ def _held_by_float(name: str, wanted: Expected, largest: float) -> Finding:
 
 
 def _weights(trial: Trial, inputs: Mapping[str, Expected], output: Expected) -> dict[str, Expected]:
-    """Return the expected parameters of every weight, under the first grouping in which no multiplier is 0.
+    """Return the expected parameters of every weight."""
+    scheme, platform = trial.target.scheme.weight, trial.target.platform
+    names = [n for n, item in trial.spec.inputs.items() if item.role == "weight" and n in trial.tensors]
+    if scheme is None or not names:
+        return {}
+    part = expected_weights.weight_part(scheme, platform, trial.spec.quantization.family)
+    if (name := weight_in_blocks(trial)) is not None:
+        item, values = trial.spec.inputs[name], trial.tensors[name].double().numpy()
+        axes = item.channel_axis or 0, item.block_axis or 0
+        return {name: expected_weights.weight_in_blocks(values, part, platform.parameters, *axes)}
+    found = _grouped(trial, names, part, inputs, output)
+    if not platform.parameters.weights_hold_bias or trial.spec.error_model.kind != "bilinear":
+        return found
+    factor = float(next(iter(inputs.values())).scale)
+    for bias in (n for n, item in trial.spec.inputs.items() if item.role == "bias" and n in trial.tensors):
+        values = trial.tensors[bias].numpy()
+        found = {n: expected_weights.holding_bias(one, values, factor, part.bias_bits) for n, one in found.items()}
+    return found
+
+
+def _grouped(
+    trial: Trial, names: Sequence[str], part: WeightPart, inputs: Mapping[str, Expected], output: Expected
+) -> dict[str, Expected]:
+    """Return the expected parameters of weights under the first grouping in which no multiplier is 0.
 
     A plugin with its own shifts has no shared multiplier. So it may keep the finest grouping.
     """
-    platform = trial.target.platform
-    names = [n for n, item in trial.spec.inputs.items() if item.role == "weight" and n in trial.tensors]
-    if trial.target.scheme.weight is None or not names:
-        return {}
-    part = expected_weights.weight_part(trial.target.scheme.weight, platform, trial.spec.quantization.family)
-    if (name := weight_in_blocks(trial)) is not None:
-        item, values = trial.spec.inputs[name], trial.tensors[name].double().numpy()
-        rule = platform.parameters
-        return {
-            name: expected_weights.weight_in_blocks(values, part, rule, item.channel_axis or 0, item.block_axis or 0)
-        }
-    axis = trial.spec.inputs[names[0]].channel_axis
-    channels = trial.case.shapes[names[0]][axis or 0]
-    groups = int(trial.bound.get(platform.parameters.weight_groups or "", 1))
-    found: dict[str, Expected] = {}
-    outputs = _channels(trial)
-    shared = channels < outputs
-    sizes = (
-        expected_weights.weight_groups(part, platform, channels, groups, shared=shared) if axis is not None else [None]
-    )
-    for place, size in enumerate(sizes):
+    rule, items, found = trial.target.platform.parameters, trial.spec.inputs, {}
+    for place, size in enumerate(_group_sizes(trial, names[0], part)):
         found = {
-            name: expected_weights.weight(
-                trial.tensors[name].double().numpy(),
-                part,
-                platform.parameters,
-                trial.spec.inputs[name].channel_axis,
-                size,
-            )
-            for name in names
+            n: expected_weights.weight(trial.tensors[n].double().numpy(), part, rule, items[n].channel_axis, size)
+            for n in names
         }
         if size is None or not unifies_shifts(trial):
             break
         if place == 0 and is_replaced(trial) and _provides(trial, names[0], found[names[0]]):
             break
-        spread = [expected_weights.repeated(wanted, outputs) for wanted in found.values()]
-        ratios = expected_multipliers.product_ratios([*inputs.values(), *spread], output, outputs or channels)
-        common = expected_multipliers.unified(ratios, multiplier_bits(trial), shifts_of(trial))
-        if min(mantissa for mantissa, _ in common) > 0:
+        if _least_multiplier(trial, [*inputs.values()], [*found.values()], output) > 0:
             break
-    if not platform.parameters.weights_hold_bias or trial.spec.error_model.kind != "bilinear":
-        return found
-    for bias in (n for n, item in trial.spec.inputs.items() if item.role == "bias" and n in trial.tensors):
-        factor, values = float(next(iter(inputs.values())).scale), trial.tensors[bias].numpy()
-        found = {
-            n: expected_weights.holding_bias(wanted, values, factor, part.bias_bits) for n, wanted in found.items()
-        }
     return found
+
+
+def _group_sizes(trial: Trial, name: str, part: WeightPart) -> Sequence[int | None]:
+    """Return the sizes of groups of channels that a rule may try, the finest first; None: one scale per channel."""
+    platform, axis = trial.target.platform, trial.spec.inputs[name].channel_axis
+    if axis is None:
+        return [None]
+    channels = trial.case.shapes[name][axis]
+    groups = int(trial.bound.get(platform.parameters.weight_groups or "", 1))
+    return expected_weights.weight_groups(part, platform, channels, groups, shared=channels < _channels(trial))
+
+
+def _least_multiplier(trial: Trial, inputs: list[Expected], weights: list[Expected], output: Expected) -> float:
+    """Return the smallest multiplier of all channels under one shift."""
+    outputs = _channels(trial)
+    spread = [expected_weights.repeated(one, outputs) for one in weights]
+    ratios = expected_multipliers.product_ratios(
+        [*inputs, *spread], output, outputs or max(one.scale.size for one in spread)
+    )
+    common = expected_multipliers.unified(ratios, multiplier_bits(trial), shifts_of(trial))
+    return min(mantissa for mantissa, _ in common)
 
 
 def _channels(trial: Trial) -> int:

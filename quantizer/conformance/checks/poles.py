@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from quantizer.conformance import bounds
 from quantizer.conformance.bounds import Interval
-from quantizer.conformance.trials.trial import Trial, as_torch
+from quantizer.conformance.trials.provided import as_torch
+from quantizer.conformance.trials.trial import Trial
 
 
 def enclosure(trial: Trial, name: str, box: Interval) -> Interval:

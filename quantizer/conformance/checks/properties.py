@@ -14,7 +14,8 @@ from torch import Tensor
 from quantizer.conformance.checks.invariance import owed, own_per_channel
 from quantizer.conformance.checks.requantized import DECLARED
 from quantizer.conformance.trials.elements import judge_codes
-from quantizer.conformance.trials.trial import Trial, copies
+from quantizer.conformance.trials.provided import copies
+from quantizer.conformance.trials.trial import Trial
 from quantizer.core.shapes import channel_axis, named_axes
 from quantizer.core.spec import Property
 from quantizer.core.verdict import Verdict, inconclusive

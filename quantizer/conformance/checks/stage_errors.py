@@ -25,7 +25,8 @@ from quantizer.conformance.checks.tables import FLOAT32_ENTRIES, cancelled, in_f
 from quantizer.conformance.checks.unary import function_of_multiple
 from quantizer.conformance.checks.weighted_sums import candidates, contributions
 from quantizer.conformance.checks.window_sums import mean_sums
-from quantizer.conformance.trials.trial import Trial, as_torch
+from quantizer.conformance.trials.provided import as_torch
+from quantizer.conformance.trials.trial import Trial
 from quantizer.numerics.qparams import Rescale, Table
 
 Array = NDArray[Any]

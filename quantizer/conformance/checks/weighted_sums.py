@@ -21,7 +21,8 @@ from quantizer.conformance.checks.requantized import (
 )
 from quantizer.conformance.checks.unary import judge_by_reference
 from quantizer.conformance.grids import listed
-from quantizer.conformance.trials.trial import Trial, as_torch
+from quantizer.conformance.trials.provided import as_torch
+from quantizer.conformance.trials.trial import Trial
 from quantizer.core.verdict import Verdict, inconclusive
 from quantizer.numerics.qparams import Rescale
 

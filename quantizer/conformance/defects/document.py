@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from quantizer.conformance.failures.message import graph_line
-from quantizer.conformance.stored.cases import read_replay
+from quantizer.conformance.stored.files import read_replay
 from quantizer.core.defects import Defect, GraphDefect
 from quantizer.core.levels import DEFAULT, LEVELS
 from quantizer.core.library import Library

@@ -20,7 +20,7 @@ from typing import Any
 from quantizer.conformance.defects.script_choice import engine_of, file_name, of_root, script_of_defect, stored_case
 from quantizer.conformance.failures.message import graph_line
 from quantizer.conformance.setup.session import Session
-from quantizer.conformance.stored.cases import read_replay
+from quantizer.conformance.stored.files import read_replay
 from quantizer.core.case import Case
 from quantizer.core.defects import SEVERITIES, Defect, GraphDefect, Severity
 from quantizer.core.errors import QuantizerError, UnsupportedError

@@ -9,7 +9,8 @@ from pathlib import Path
 from quantizer.conformance.defects.document import levels_of
 from quantizer.conformance.defects.script import Told, repro
 from quantizer.conformance.setup.session import Session
-from quantizer.conformance.stored.cases import Replay, read_replay, target_of
+from quantizer.conformance.stored.files import Replay, read_replay
+from quantizer.conformance.stored.fitting import target_of
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.defects import Defect
 from quantizer.core.errors import UnsupportedError

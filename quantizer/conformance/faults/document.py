@@ -64,7 +64,8 @@ def summary(results: Sequence[Result]) -> str:
     )
 
 
-def _table(rows: Iterable[Sequence[object]], headers: Sequence[str]) -> str:
+def table(rows: Iterable[Sequence[object]], headers: Sequence[str]) -> str:
+    """Return the rows as a table of Markdown."""
     return tabulate(list(rows), headers=list(headers), tablefmt="github")
 
 
@@ -85,7 +86,7 @@ def _cases(rows: Sequence[Row]) -> str:
 
 
 def _by_operator(results: Sequence[Result]) -> str:
-    return _table(
+    return table(
         (
             (
                 result.op,
@@ -109,7 +110,7 @@ def _by_fault(rows: Sequence[Row]) -> str:
         survivors = ", ".join(row.op for row in own if row.outcome == SURVIVES) or "-"
         return name, own[0].place, len(own), len(killed), survivors, ", ".join(checks), _cases(killed)
 
-    return _table(
+    return table(
         (line(name, own) for name, own in _group(rows, lambda row: row.fault).items()),
         ("fault", "place", "pairs", "found", "survivors", "checks that find it", "cases needed, median / most"),
     )
@@ -128,7 +129,7 @@ def _policies(rows: Sequence[Row]) -> str:
         return name, source, _share(rows, name), f"{seen} of {len(compared)}", missed
 
     killed = _killed(rows)
-    return _table(
+    return table(
         (
             ("this gate", "derived bounds", "", f"{len(killed)} of {len(killed)}", 0),
             *(line(policy.name, policy.source) for policy in policies()),
@@ -139,7 +140,7 @@ def _policies(rows: Sequence[Row]) -> str:
 
 def _peers_by_fault(rows: Sequence[Row]) -> str:
     names = [policy.name for policy in policies()]
-    return _table(
+    return table(
         (
             (fault, *(_share(own, name) for name in names))
             for fault, own in _group(rows, lambda row: row.fault).items()
@@ -152,7 +153,7 @@ def _peers_by_fault(rows: Sequence[Row]) -> str:
 def _without(rows: Sequence[Row]) -> str:
     silent = [row for row in rows if row.outcome == WITHOUT]
     grouped = _group(silent, lambda row: f"{row.fault}\n{row.reason}")
-    return _table(
+    return table(
         ((own[0].fault, ", ".join(row.op for row in own), own[0].reason) for own in grouped.values()),
         ("fault", "operators", "reason"),
     )

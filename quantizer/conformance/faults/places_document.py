@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from tabulate import tabulate
-
+from quantizer.conformance.faults.document import table
 from quantizer.conformance.faults.places import KILLED, STALE, SURVIVES, UNDECIDED, WITHOUT, Place
 
 _INTRO = """# What the gate finds, by platform
@@ -70,7 +69,7 @@ def _counts(places: Iterable[Place], heads: Sequence[str], name: Callable[[Place
     rows: dict[tuple[str, ...], list[str]] = {}
     for place in places:
         rows.setdefault(name(place), []).append(place.outcome)
-    return _table(
+    return table(
         ((*key, len(found), *(found.count(outcome) for outcome, _ in _COUNTED)) for key, found in sorted(rows.items())),
         (*heads, *_HEADS),
     )
@@ -81,7 +80,7 @@ def _grouped(places: Iterable[Place], name: Callable[[Place], tuple[str, str]]) 
     rows: dict[tuple[str, str], dict[str, set[str]]] = {}
     for place in places:
         rows.setdefault(name(place), {}).setdefault(place.op, set()).add(place.platform)
-    return _table(
+    return table(
         ((fault, why, _phrase(ops)) for (fault, why), ops in rows.items()), ("fault", "", "operators (platforms)")
     )
 
@@ -91,7 +90,3 @@ def _phrase(ops: dict[str, set[str]]) -> str:
     for op, platforms in ops.items():
         shared.setdefault(tuple(sorted(platforms)), []).append(op)
     return "; ".join(f"{', '.join(names)} ({', '.join(platforms)})" for platforms, names in shared.items())
-
-
-def _table(rows: Iterable[Sequence[object]], headers: Sequence[str]) -> str:
-    return tabulate(list(rows), headers=list(headers), tablefmt="github")

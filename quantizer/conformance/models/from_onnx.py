@@ -12,7 +12,7 @@ from quantizer.conformance.failures.shrink import shrink
 from quantizer.conformance.judging.judge import judge
 from quantizer.conformance.model_cases import GIVEN, check_given, cropped, given_of
 from quantizer.conformance.setup.session import Session
-from quantizer.conformance.stored.cases import check_case
+from quantizer.conformance.stored.fitting import check_case
 from quantizer.conformance.target import Target
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.case import AttrValue, Case, DataRecipe, Given, TilePlan

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 
 from quantizer.conformance.checks.reject import reject_problems
-from quantizer.conformance.failures.message import describe, graph_line, headline, replay_path, write_replay
+from quantizer.conformance.failures.message import describe, headline, replay_path, write_replay
 from quantizer.conformance.failures.shrink import shrink
 from quantizer.conformance.findings import Findings
 from quantizer.conformance.generation.builder import build_case, covering_rows_of, single_bin_choices, wanted_coverage
@@ -21,29 +20,23 @@ from quantizer.conformance.generation.extra_cases import EXTRA_CASES, shared_cas
 from quantizer.conformance.generation.stacks import row_case, seeded_case
 from quantizer.conformance.judging.canary import Witness, witness
 from quantizer.conformance.judging.judge import judge, judged
-from quantizer.conformance.judging.known_defects import concerns, is_overruled
 from quantizer.conformance.judging.recorder import LEFT, Recorder
 from quantizer.conformance.judging.schedule import schedule
 from quantizer.conformance.run.facts import named_by_path_alone
 from quantizer.conformance.run.spec_item import spec_problems
+from quantizer.conformance.run.stored_items import StoredCases
 from quantizer.conformance.setup.profiles import PROFILES
 from quantizer.conformance.setup.session import Session
-from quantizer.conformance.stored.cases import golden_problems, read_replay, target_of
-from quantizer.conformance.stored.folders import Stores
-from quantizer.conformance.stored.golden_update import update_goldens
 from quantizer.conformance.target import Target
 from quantizer.conformance.trials.together import AHEAD, ask_ahead
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.case import Case
-from quantizer.core.defects import Defect
 from quantizer.core.errors import FunctionError, QuantizerError
-from quantizer.core.files import is_file, is_folder
 from quantizer.core.record import Record
-from quantizer.core.verdict import CHECKS, Verdict
+from quantizer.core.verdict import Verdict
 from quantizer.ops import REGISTRY
 from quantizer.runtime.engines.protocol import Engine
 from quantizer.runtime.isolation.plugins import deaths
-from quantizer.runtime.raised import raised
 
 if TYPE_CHECKING:
     from quantizer.conformance.run.collection import State
@@ -251,115 +244,24 @@ class Runner:
 
     def once(self) -> None:
         """Run an item that has no generated cases."""
+        stored = StoredCases(self._state, self.session)
         found = {
             "spec": lambda: spec_problems(self.session, self._spec),
-            "golden": self._golden,
+            "golden": stored.goldens,
             "reject": self._reject,
-            "regressions": self._regressions,
+            "regressions": stored.regressions,
         }[self._state.kind]()
+        self.changes = stored.changes
         self._recorder.compared(self._state.kind, found)
         if found.problems:
             self._failure = found.problems[0].splitlines()[0]
             pytest.fail("\n".join(f"{self._state.name}: {problem}" for problem in found.problems), pytrace=False)
 
-    @property
-    def _stores(self) -> Stores:
-        return Stores(self._state.options, self._spec.op, self.session.library.paths[self._spec.op])
-
-    def _golden(self) -> Findings:
-        options = self._state.options
-        stores = self._stores
-        exact, everything = self.session.targets(self._spec), self.session.all_targets(self._spec)
-        targets = [target for target in exact if target.platform.enclosing is None]
-        if options.golden_update is not None:
-            try:
-                self.changes = update_goldens(stores, targets, everything, self.session.engine, options.golden_update)
-            except QuantizerError as err:
-                return Findings([str(err)])
-            except Exception as err:  # noqa: BLE001 - whatever a plugin raises is its failure
-                return Findings([f"no golden is written: raised {raised(err)}"])
-        reason = "why the codes change" if stores.goldens() else "first goldens"
-        step = f"Run pytest {self._state.selection} --op-golden-update '{reason}'{options.arguments}."
-        return golden_problems(targets, everything, self.session.engine, stores, step)
-
     def _reject(self) -> Findings:
         targets = self.session.targets(self._spec)
         return reject_problems(targets[0], self.session.engine) if targets else Findings()
-
-    def _regressions(self) -> Findings:
-        """Every failure once found passes; every case that shows a declared defect still shows it.
-
-        A plugin that replaces a built-in function is not expected to show a real system's defects.
-        """
-        found = Findings()
-        options = self._state.options
-        for path in self._stores.regressions():
-            case = read_replay(path).case
-            if options.real is not None and not options.selects(case.scheme, case.platform):
-                continue
-            verdicts = self._judged(case, path, options.checks)
-            failing = [v for v in verdicts if v.failing]
-            if all(v.status == "inconclusive" for v in verdicts):
-                found.refused += [v.reason for v in verdicts[:1]]
-                continue
-            problems = [f"{path.name}: {headline(verdict)}; {graph_line(case)}" for verdict in failing[:1]]
-            found.compare(problems, sum(v.elements for v in verdicts))
-        for platform in self.session.library.platforms.values():
-            for defect in platform.defects:
-                if self._owes(platform.platform, defect):
-                    self._show(found, platform.platform, defect)
-        return found
-
-    def _show(self, found: Findings, platform: str, defect: Defect) -> None:
-        """Judge the stored case of a declared defect, which must fail as declared."""
-        path, said = self._stores.defect(platform, defect.case), f"{platform} defect {defect.id}:"
-        if not is_file(path):
-            found.compare([f"{said} no stored case {defect.case}."])
-            return
-        case = read_replay(path).case
-        if not defect.concerns(case.op):
-            found.compare([f"{said} {defect.case} is of another operator."])
-            return
-        if type(defect) is not Defect:
-            case = case.but(platform=platform)
-        if (case.op, case.platform) == (self._spec.op, platform):
-            verdicts = self._judged(case, path, CHECKS)
-            text = "its stored case does not fail as declared. Mend the entry, or remove it"
-            shown = _shows(defect, verdicts) or is_overruled(defect, self._trial(case, path))
-            problems = [] if shown else [f"{said} {text}."]
-            found.compare(problems, sum(v.elements for v in verdicts))
-
-    def _owes(self, platform: str, defect: Defect) -> bool:
-        """Return whether the stored case of *defect* must fail here.
-
-        The function under test has the defect, and a check can show it.
-
-        Another variant or another engine need not have the defects of the platform's own variant.
-        """
-        engine, options = self.session.engine, self._state.options
-        if not defect.concerns(self._spec.op) or not is_folder(self._stores.defect(platform, defect.case).parent):
-            return False
-        if options.real is None:
-            return defect.engine is None and not (type(defect) is Defect and self.replaced())
-        if options.real.entry.guest and defect.engine is None:
-            return False
-        computed = options.real.computes(platform, named=platform in options.platforms and defect.engine is not None)
-        return computed and concerns(defect, engine, platform) and not set(defect.checks).isdisjoint(engine.checks)
-
-    def _trial(self, case: Case, path: Path) -> Trial:
-        target = target_of(self.session.library, case, self._state.options.shown(path))
-        return Trial(target, case, self.session.engine)
-
-    def _judged(self, case: Case, path: Path, checks: Sequence[str]) -> list[Verdict]:
-        return judge(self._trial(case, path), checks)
 
 
 def _engine_label(engine: Engine, platform: str) -> str:
     """Return the name and version of the implementation that computes the items of *platform*."""
     return f"{engine.identity(platform)} {engine.version}" if engine.version and platform else engine.name
-
-
-def _shows(defect: Defect, verdicts: list[Verdict]) -> bool:
-    """True if a check fails in the way that *defect* declares, and no other check fails."""
-    known = any(v.status == "defect" and v.reason.startswith(f"{defect.id}: ") for v in verdicts)
-    return known and not any(v.failing for v in verdicts)

@@ -12,7 +12,8 @@ from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.judging.judge import judge
 from quantizer.conformance.setup.options import Options
 from quantizer.conformance.setup.session import Session, open_session
-from quantizer.conformance.stored.cases import read_replay, target_of
+from quantizer.conformance.stored.files import read_replay
+from quantizer.conformance.stored.fitting import target_of
 from quantizer.conformance.target import Target
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.case import Case

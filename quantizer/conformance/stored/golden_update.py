@@ -12,7 +12,8 @@ from quantizer.conformance.generation.builder import build_case
 from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.judging.judge import judge
-from quantizer.conformance.stored.cases import MAX_CODES, Golden, check_case, read_goldens, target_id
+from quantizer.conformance.stored.files import MAX_CODES, Golden, read_goldens, target_id
+from quantizer.conformance.stored.fitting import check_case
 from quantizer.conformance.stored.folders import Stores
 from quantizer.conformance.stored.golden_review import Change, change_of
 from quantizer.conformance.target import Target

@@ -18,6 +18,8 @@ from quantizer.conformance.generation.datasets import materialise
 from quantizer.conformance.grids import decoded, listed
 from quantizer.conformance.target import Target
 from quantizer.conformance.trials.once import once
+from quantizer.conformance.trials.provided import as_torch, copies, lacking, provided_tensors
+from quantizer.conformance.trials.reach import has_limited_reach, reach_of
 from quantizer.core.case import Case
 from quantizer.core.errors import GraphError, RefusedError, SpecError
 from quantizer.core.platforms import CHOICE_NAMES, Platform
@@ -40,10 +42,6 @@ from quantizer.tiling.windows import slices
 Array = NDArray[Any]
 TILED = "codes of the tiles"
 """The key of the joined results of a case's tiles in the cache that checks share."""
-
-
-WHOLE_BITS = 31
-"""Bits of a multiplier whose exponents are limited to 30, so that its shift to the right is at least 1."""
 
 
 class Trial:
@@ -97,24 +95,16 @@ class Trial:
         found = self.engine.quantize(self._request())
         if not isinstance(found, Parameters):
             raise GraphError(f"it returned {type(found).__name__}, must be Parameters. Return what it built.")
-        if lacking := self._lacking(found):
-            raise GraphError(f"it provided nothing for {', '.join(lacking)}. Provide the parameters of every tensor.")
-        self._provided = copies(_provided_tensors(found))
+        if absent := lacking(self.spec, self.tensors, found):
+            raise GraphError(f"it provided nothing for {', '.join(absent)}. Provide the parameters of every tensor.")
+        self._provided = copies(provided_tensors(found))
         return found
 
     def provide(self, parameters: Parameters) -> None:
         """Use *parameters* of a trial on other data instead of calling the rule for these data."""
         self.parameters = parameters
         self._ran_built_in = False
-        self._provided = copies(_provided_tensors(parameters))
-
-    def _lacking(self, found: Parameters) -> list[str]:
-        items = self.spec.inputs
-        provided = {
-            name: found.inputs if items[name].role == "activation" else found.constants for name in self.tensors
-        }
-        absent = [name for name, known in provided.items() if items[name].kind != "real" and name not in known]
-        return absent + [name for name in self.spec.outputs if name not in found.outputs]
+        self._provided = copies(provided_tensors(parameters))
 
     @cached_property
     def built_in(self) -> Parameters | None:
@@ -145,7 +135,7 @@ class Trial:
 
     def damaged(self) -> str | None:
         """Return the provided tensor that a forward wrote into, or None."""
-        now = _provided_tensors(self.parameters)
+        now = provided_tensors(self.parameters)
         return next((name for name, values in self._provided.items() if not torch.equal(values, now[name])), None)
 
     @cached_property
@@ -196,20 +186,9 @@ class Trial:
     @cached_property
     def _left_reach(self) -> int | None:
         """The exponent that the case's ratio of scales reaches, if the platform's multipliers end there."""
-        rule, activation = self.target.platform.multiplier, self.target.scheme.activation
-        bits = min(activation.bits if rule.bits == "activation" else rule.bits, rule.max_bits)
-        if rule.shifts is None and bits >= WHOLE_BITS and not rule.positive_shifts:
+        if not has_limited_reach(self.target) or self.built_in is None or self.built_in.rescale is None:
             return None
-        rescale = None if self.built_in is None else self.built_in.rescale
-        if rescale is not None and rescale.variant == "multiplier_shift" and rule.positive_shifts:
-            saturated = (rescale.mantissa == 2.0**bits - 1) & (rescale.shift == 0)
-            return bits if bool(saturated.any()) else None
-        if rescale is None or rescale.variant not in ("q31_single", "q31_double"):
-            return None
-        reach = bits - (1 if rule.shifts is None else rule.shifts[0])
-        ratio = float((rescale.mantissa * torch.exp2(-rescale.shift)).max())
-        factor = 1.0 if rescale.operands is not None else max(rescale.factors.values(), default=1.0)
-        return reach if ratio * factor >= 2.0**reach else None
+        return reach_of(self.target, self.built_in.rescale)
 
     @cached_property
     def centre(self) -> Array:
@@ -496,25 +475,3 @@ class Trial:
         """The axis of a stack in each operand that it cuts."""
         stack = self.case.data.stack
         return {} if stack is None else cut_along(self.spec, self.case.shapes, self.case.attrs, stack.axis)
-
-
-def _provided_tensors(parameters: Parameters) -> dict[str, Tensor]:
-    """Return every tensor that a rule provides, by the words that a failure names it with."""
-    found = {f"table {name}": table.entries for name, table in parameters.tables.items()}
-    found |= {f"constant {name}": constant.codes for name, constant in parameters.constants.items()}
-    constants = {name: constant.params for name, constant in parameters.constants.items()}
-    for name, params in {**parameters.inputs, **parameters.outputs, **constants}.items():
-        found |= {f"the scale of {name}": params.scale, f"the zero point of {name}": params.zero_point}
-    if parameters.rescale is not None:
-        found |= {"the multiplier": parameters.rescale.mantissa, "its shift": parameters.rescale.shift}
-    return found
-
-
-def copies(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return a copy of each tensor, by name."""
-    return {name: values.clone() for name, values in tensors.items()}
-
-
-def as_torch(values: Array) -> Tensor:
-    """Return *values* as a tensor that shares memory."""
-    return torch.from_numpy(np.asarray(values, order="C"))  # np.ascontiguousarray gives a scalar an axis

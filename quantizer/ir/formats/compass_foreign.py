@@ -91,26 +91,8 @@ def _to_theirs(graph: Graph, node: Node, spec: Spec, tensors: dict[str, Tensor])
         raise UnsupportedError(f"{where}: {spec.op} has no Compass layer: add formats.compass to its spec.")
     if node.order == "channels_first" and any(item.spatial for item in spec.inputs.values()):
         raise UnsupportedError(f"{where}: Compass layers are channels_last: transpose its tensors and set its order.")
-    bottoms: list[str] = []
-    constants: dict[str, Tensor] = {}
     bound = named_sizes(graph, node, spec)
-    for name, tensor in zip(spec.inputs, node.inputs, strict=True):
-        if tensor is None:
-            if name in form.zeros and CONSTANT_ORDER not in node.extra:
-                zeros = _zeros(node, spec, name, form.inputs[name], bound, list(constants.values()))
-                tensors[zeros.name] = constants[form.inputs[name]] = zeros
-        elif name not in form.inputs:
-            bottoms.append(tensor)
-        elif graph.tensor(tensor).is_constant:
-            constants[form.inputs[name]] = graph.tensor(tensor)
-            if name in form.layouts:
-                order = checked_order(where, spec, name, graph.tensor(tensor))
-                back = [order.index(axis) for axis in range(len(order))]
-                label = _free(f"{node.name}:{form.inputs[name]}", tensors, tensor)
-                tensors[label] = constants[form.inputs[name]] = permuted(graph.tensor(tensor), label, back)
-        else:
-            key = form.inputs[name]
-            raise UnsupportedError(f"{where}: input {name!r} is computed: Compass stores {key!r} as a constant.")
+    bottoms, constants = _their_operands(graph, node, spec, form, bound, tensors)
     attrs = _their_attrs(node, spec, form, bound, len(graph.tensor(str(node.inputs[0])).shape))
     extra = {key: v for key, v in node.extra.items() if key.startswith("compass.") or key in STRUCTURE}
     kept = {key: v for key, v in node.extra.items() if key not in extra}
@@ -137,6 +119,38 @@ def _to_theirs(graph: Graph, node: Node, spec: Spec, tensors: dict[str, Tensor])
         extra=extra,
         transposed=(),
     )
+
+
+def _their_operands(
+    graph: Graph,
+    node: Node,
+    spec: Spec,
+    form: LayerFormat,
+    bound: Mapping[str, object],
+    tensors: dict[str, Tensor],
+) -> tuple[list[str], dict[str, Tensor]]:
+    """Return the layer's inputs and its constants by their keys; constants that are made for it go to *tensors*."""
+    where = f"node {node.name!r}"
+    bottoms: list[str] = []
+    constants: dict[str, Tensor] = {}
+    for name, tensor in zip(spec.inputs, node.inputs, strict=True):
+        if tensor is None:
+            if name in form.zeros and CONSTANT_ORDER not in node.extra:
+                zeros = _zeros(node, spec, name, form.inputs[name], bound, list(constants.values()))
+                tensors[zeros.name] = constants[form.inputs[name]] = zeros
+        elif name not in form.inputs:
+            bottoms.append(tensor)
+        elif graph.tensor(tensor).is_constant:
+            constants[form.inputs[name]] = graph.tensor(tensor)
+            if name in form.layouts:
+                order = checked_order(where, spec, name, graph.tensor(tensor))
+                back = [order.index(axis) for axis in range(len(order))]
+                label = _free(f"{node.name}:{form.inputs[name]}", tensors, tensor)
+                tensors[label] = constants[form.inputs[name]] = permuted(graph.tensor(tensor), label, back)
+        else:
+            key = form.inputs[name]
+            raise UnsupportedError(f"{where}: input {name!r} is computed: Compass stores {key!r} as a constant.")
+    return bottoms, constants
 
 
 def _free(label: str, tensors: Mapping[str, Tensor], own: str) -> str:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from quantizer.numerics.fused_activations import below_zero, from_relay, relay
-from quantizer.numerics.normalize import normalize_by_table, root_mean_square_by_table
+from quantizer.numerics.normalize import along_channels, normalize_by_table, root_mean_square_by_table
 from quantizer.numerics.pinned import pinned
 from quantizer.numerics.qparams import Bounds, Parameters, Slope, Staged, Table
 from quantizer.numerics.quantize import centred
@@ -79,8 +79,8 @@ def group_norm(
     """Normalise each group of channels as Compass does; no epsilon."""
     return normalize_by_table(
         x,
-        _along(gamma),
-        _along(beta),
+        along_channels(gamma),
+        along_channels(beta),
         parameters,
         math.prod(x.shape[1:]) // num_groups,
         "group_normalization",
@@ -94,7 +94,13 @@ def instance_norm(
 ) -> Staged:
     """Normalise the places of each channel as Compass does; no epsilon."""
     return normalize_by_table(
-        x, _along(gamma), _along(beta), parameters, math.prod(x.shape[2:]), "normalization", channel_axis=1
+        x,
+        along_channels(gamma),
+        along_channels(beta),
+        parameters,
+        math.prod(x.shape[2:]),
+        "normalization",
+        channel_axis=1,
     )
 
 
@@ -236,8 +242,3 @@ def _neighbours(x: Tensor, size: Pair, mode: str) -> Iterator[tuple[Tensor, Tens
     for row, height in ((top, upper), (bottom, lower)):
         for column, width in ((left, before), (right, after)):
             yield x[:, :, row[:, None], column], height[:, None] * width
-
-
-def _along(values: Tensor | None) -> Tensor | None:
-    """Return one value a channel shaped to broadcast against [n, c, h, w]."""
-    return None if values is None else values[:, None, None]

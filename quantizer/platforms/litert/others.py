@@ -25,6 +25,9 @@ from quantizer.platforms.litert.part import (
     activation,
     channels_first,
     fused,
+    input_of,
+    integers,
+    output_of,
 )
 from quantizer.runtime.engines.lowering import Lowered, first
 from quantizer.runtime.engines.protocol import Call
@@ -44,10 +47,10 @@ def elementwise(call: Call, codes: Codes, parameters: Parameters | None, variant
     inputs = _fed(made, codes, parameters)
     options: dict[str, Any] = {}
     if op in OPTIONS:
-        options["fused_activation_function"] = fused(call, _output(parameters))
+        options["fused_activation_function"] = fused(call, output_of(parameters))
     if op in ("add", "sub"):
         options["pot_scale_int16"] = False
-    output = activation("y", _shape(call, codes), _output(parameters))
+    output = activation("y", _shape(call, codes), output_of(parameters))
     table = OPTIONS.get(op, "MaximumMinimumOptions")
     end = made.apply(ELEMENTWISE[op], table, options, inputs, output)
     if op not in OPTIONS and call.activation != "none":
@@ -71,8 +74,8 @@ def softmax(call: Call, codes: Codes, parameters: Parameters | None, variant: st
     axis: Any = call.attrs["axis"]
     made = Graph()
     values = np.moveaxis(codes["x"].numpy(), axis, -1)
-    inputs = [made.feed("x", values, _input(parameters, "x"))]
-    output = activation("y", values.shape, _output(parameters))
+    inputs = [made.feed("x", values, input_of(parameters, "x"))]
+    output = activation("y", values.shape, output_of(parameters))
     end = made.apply("SOFTMAX", "SoftmaxOptions", {"beta": 1.0}, inputs, output)
     return Lowered(made.job(end, variant), lambda outputs: np.moveaxis(outputs[0], -1, axis))
 
@@ -80,7 +83,7 @@ def softmax(call: Call, codes: Codes, parameters: Parameters | None, variant: st
 def pool(call: Call, codes: Codes, parameters: Parameters | None, variant: str) -> Lowered:
     """Return AVERAGE_POOL_2D or MAX_POOL_2D under SAME or VALID, or VALID after a PADV2 that counts as ours does."""
     attrs: Mapping[str, Any] = call.attrs
-    largest, params, x = call.spec.op == "max_pool2d", _input(parameters, "x"), codes["x"].numpy()
+    largest, params, x = call.spec.op == "max_pool2d", input_of(parameters, "x"), codes["x"].numpy()
     kernel, stride = attrs["kernel"], attrs["stride"]
     around = pool_padding(x.shape[2:], kernel, stride, attrs["padding"], ceil_mode=attrs["ceil_mode"])
     made, image = Graph(), np.moveaxis(x, 1, -1)
@@ -100,10 +103,10 @@ def pool(call: Call, codes: Codes, parameters: Parameters | None, variant: str) 
         "stride_w": stride[1],
         "filter_height": kernel[0],
         "filter_width": kernel[1],
-        "fused_activation_function": fused(call, _output(parameters)),
+        "fused_activation_function": fused(call, output_of(parameters)),
     }
     n, c, *size = _shape(call, codes)
-    output = activation("y", (n, *size, c), _output(parameters))
+    output = activation("y", (n, *size, c), output_of(parameters))
     kind = "MAX_POOL_2D" if largest else "AVERAGE_POOL_2D"
     return Lowered(made.job(made.apply(kind, "Pool2DOptions", options, [start], output), variant), channels_first)
 
@@ -111,9 +114,9 @@ def pool(call: Call, codes: Codes, parameters: Parameters | None, variant: str) 
 def global_mean(call: Call, codes: Codes, parameters: Parameters | None, variant: str) -> Lowered:  # noqa: ARG001 - the protocol's
     """Return MEAN over rows and columns: importers convert a global average pooling to it."""
     made, image = Graph(), np.moveaxis(codes["x"].numpy(), 1, -1)
-    start = made.feed("x", image, _input(parameters, "x"))
+    start = made.feed("x", image, input_of(parameters, "x"))
     shape = (image.shape[0], 1, 1, image.shape[3])
-    end = _reduced(made, "MEAN", start, (1, 2), activation("y", shape, _output(parameters)), kept=True)
+    end = _reduced(made, "MEAN", start, (1, 2), activation("y", shape, output_of(parameters)), kept=True)
     return Lowered(made.job(end, variant), channels_first)
 
 
@@ -122,7 +125,7 @@ def reduction(call: Call, codes: Codes, parameters: Parameters | None, variant: 
     attrs: Mapping[str, Any] = call.attrs
     made = Graph()
     inputs = _fed(made, codes, parameters)
-    output = activation("y", _shape(call, codes), _output(parameters))
+    output = activation("y", _shape(call, codes), output_of(parameters))
     kind = "MEAN" if call.spec.op == "reduce_mean" else "SUM"
     end = _reduced(made, kind, inputs[0], attrs["axes"], output, kept=attrs["keepdims"])
     return Lowered(made.job(end, variant))
@@ -135,7 +138,7 @@ def argmax(call: Call, codes: Codes, parameters: Parameters | None, variant: str
         raise RefusedError("LiteRT's ARG_MAX takes the first of equal codes, never the last")
     shape, axis = codes["x"].shape, attrs["axis"] % codes["x"].dim()
     made = Graph()
-    inputs = [*_fed(made, codes, parameters), made.add(_numbers("axis", (axis,)))]
+    inputs = [*_fed(made, codes, parameters), made.add(integers("axis", (axis,)))]
     kept = tuple(size for place, size in enumerate(shape) if place != axis)
     output = TensorDef("y", kept, "int64")
     end = made.apply("ARG_MAX", "ArgMaxOptions", {"output_type": INDEX_TYPE}, inputs, output)
@@ -153,13 +156,13 @@ def concatenation(call: Call, codes: Codes, parameters: Parameters | None, varia
 def transposition(call: Call, codes: Codes, parameters: Parameters | None, variant: str) -> Lowered:
     """Lower transpose to TRANSPOSE, with perm as a constant operand."""
     perm: Any = call.attrs["perm"]
-    return _plain("TRANSPOSE", "TransposeOptions", {}, call, codes, parameters, variant, _numbers("perm", perm))
+    return _plain("TRANSPOSE", "TransposeOptions", {}, call, codes, parameters, variant, integers("perm", perm))
 
 
 def padding(call: Call, codes: Codes, parameters: Parameters | None, variant: str) -> Lowered:
     """Return PADV2 with the code of the value."""
     attrs: Mapping[str, Any] = call.attrs
-    params, rank = _input(parameters, "x"), codes["x"].dim()
+    params, rank = input_of(parameters, "x"), codes["x"].dim()
     made = Graph()
     code = attrs["value"]
     if parameters is not None and params is not None:
@@ -175,7 +178,7 @@ def reshaping(call: Call, codes: Codes, parameters: Parameters | None, variant: 
     """Return RESHAPE."""
     shape: Any = call.attrs["shape"]
     options = {"new_shape": shape}
-    return _plain("RESHAPE", "ReshapeOptions", options, call, codes, parameters, variant, _numbers("shape", shape))
+    return _plain("RESHAPE", "ReshapeOptions", options, call, codes, parameters, variant, integers("shape", shape))
 
 
 def gathering(call: Call, codes: Codes, parameters: Parameters | None, variant: str) -> Lowered:
@@ -184,9 +187,9 @@ def gathering(call: Call, codes: Codes, parameters: Parameters | None, variant: 
     x, own = codes["x"].numpy(), codes["indices"].numpy()
     axis = attrs["axis"] % x.ndim
     made = Graph()
-    inputs = [made.feed("x", x, _input(parameters, "x")), made.add(TensorDef("indices", own.shape, "int32"))]
+    inputs = [made.feed("x", x, input_of(parameters, "x")), made.add(TensorDef("indices", own.shape, "int32"))]
     made.feeds["indices"] = np.where(own < 0, own + x.shape[axis], own).astype(np.int32)  # in the order of the inputs
-    output = activation("y", _shape(call, codes), _output(parameters))
+    output = activation("y", _shape(call, codes), output_of(parameters))
     options = {"axis": axis, "batch_dims": attrs["batch_dims"]}
     return Lowered(made.job(made.apply("GATHER", "GatherOptions", options, inputs, output), variant))
 
@@ -220,7 +223,7 @@ LOWERINGS: Mapping[str, Lower] = {
 
 
 def _fed(made: Graph, codes: Codes, parameters: Parameters | None) -> list[int]:
-    return [made.feed(name, values.numpy(), _input(parameters, name)) for name, values in codes.items()]
+    return [made.feed(name, values.numpy(), input_of(parameters, name)) for name, values in codes.items()]
 
 
 def _plain(
@@ -236,16 +239,8 @@ def _plain(
     """Return one operator of all operands and *constants*."""
     made = Graph()
     inputs = [*_fed(made, codes, parameters), *(made.add(constant) for constant in constants)]
-    output = activation("y", _shape(call, codes), _output(parameters))
+    output = activation("y", _shape(call, codes), output_of(parameters))
     return Lowered(made.job(made.apply(code, options_type, options, inputs, output), variant), first)
-
-
-def _input(parameters: Parameters | None, name: str) -> QParams | None:
-    return None if parameters is None else parameters.inputs.get(name)
-
-
-def _output(parameters: Parameters | None) -> QParams | None:
-    return None if parameters is None else parameters.outputs["y"]
 
 
 def _filler(params: QParams | None, *, largest: bool) -> float:
@@ -260,7 +255,7 @@ def _shape(call: Call, codes: Codes) -> tuple[int, ...]:
 
 
 def _reduced(made: Graph, code: str, start: int, axes: Sequence[int], output: TensorDef, *, kept: bool) -> int:
-    inputs = [start, made.add(_numbers("axes", axes))]
+    inputs = [start, made.add(integers("axes", axes))]
     return made.apply(code, "ReducerOptions", {"keep_dims": kept}, inputs, output)
 
 
@@ -281,7 +276,3 @@ def _is_same(size: int, kernel: int, stride: int, around: Sequence[int]) -> bool
     """Return whether padding SAME adds as much before and after an axis."""
     total = max(0, (-(-size // stride) - 1) * stride + kernel - size)
     return tuple(around) == (total // 2, total - total // 2)
-
-
-def _numbers(name: str, values: Sequence[int]) -> TensorDef:
-    return TensorDef(name, (len(values),), "int32", data=np.array(values, np.int32))

@@ -102,3 +102,18 @@ def activation(name: str, shape: Sequence[int], params: QParams | None) -> Tenso
 def channels_first(outputs: tuple[Array, ...]) -> Array:
     """Return the first output with its last axis as its second."""
     return np.moveaxis(outputs[0], -1, 1)
+
+
+def input_of(parameters: Parameters | None, name: str) -> QParams | None:
+    """Return the parameters of an operand; None in float32."""
+    return None if parameters is None else parameters.inputs[name]
+
+
+def output_of(parameters: Parameters | None) -> QParams | None:
+    """Return the parameters of the output; None in float32."""
+    return None if parameters is None else parameters.outputs["y"]
+
+
+def integers(name: str, values: Sequence[int]) -> TensorDef:
+    """Return a constant of int32 numbers, such as axes or sizes."""
+    return TensorDef(name, (len(values),), "int32", data=np.array(values, np.int32))

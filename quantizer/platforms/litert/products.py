@@ -21,6 +21,9 @@ from quantizer.platforms.litert.part import (
     activation,
     channels_first,
     fused,
+    input_of,
+    integers,
+    output_of,
 )
 from quantizer.runtime.engines.frames import Array
 from quantizer.runtime.engines.lowering import Lowered
@@ -62,7 +65,7 @@ def transposed_convolution(
     """
     attrs: Mapping[str, Any] = call.attrs
     x, weight = codes["x"].numpy(), _spread(codes["weight"].numpy(), attrs["dilation"], attrs["groups"])
-    stride, crop, output = attrs["stride"], attrs["padding"], _output(parameters)
+    stride, crop, output = attrs["stride"], attrs["padding"], output_of(parameters)
     if any(extra >= step for extra, step in zip(attrs["output_padding"], stride, strict=True)):
         raise RefusedError("TRANSPOSE_CONV adds fewer rows after its last window than its stride")
     n, o, *size = infer_shapes(call.spec, {name: tuple(c.shape) for name, c in codes.items()}, attrs)["y"]
@@ -71,20 +74,20 @@ def transposed_convolution(
     whole = size if own else [sum(ends) for ends in zip(size, crop[:2], crop[2:], strict=True)]
     made = Graph()
     inputs = [
-        made.add(_numbers("shape", (n, *whole, o))),
+        made.add(integers("shape", (n, *whole, o))),
         made.add(_filters(np.moveaxis(weight, 1, -1), parameters, 0)),
-        made.feed("x", np.moveaxis(x, 1, -1), _input(parameters, "x")),
+        made.feed("x", np.moveaxis(x, 1, -1), input_of(parameters, "x")),
         *_bias(made, codes, parameters),
     ]
     options = {
         "padding": SAME if own else VALID,
         "stride_h": stride[0],
         "stride_w": stride[1],
-        "fused_activation_function": fused(call, _output(parameters)),
+        "fused_activation_function": fused(call, output_of(parameters)),
     }
     end = made.apply("TRANSPOSE_CONV", "TransposeConvOptions", options, inputs, activation("y", (n, *whole, o), output))
     if any(crop) and not own:
-        ends = [made.add(_numbers("begin", (0, *crop[:2], 0))), made.add(_numbers("size", (n, *size, o)))]
+        ends = [made.add(integers("begin", (0, *crop[:2], 0))), made.add(integers("size", (n, *size, o)))]
         cropped = activation("cropped", (n, *size, o), output)
         end = made.apply("SLICE", "SliceOptions", {}, [end, *ends], cropped)
     return Lowered(made.job(end, variant), channels_first)
@@ -95,13 +98,13 @@ def fully_connected(call: Call, codes: Mapping[str, Tensor], parameters: Paramet
     made = Graph()
     x, weight = codes["x"].numpy(), codes["weight"].numpy()
     inputs = [
-        made.feed("x", x, _input(parameters, "x")),
+        made.feed("x", x, input_of(parameters, "x")),
         made.add(_filters(weight, parameters, 0)),
         *(_bias(made, codes, parameters) or [ABSENT]),
     ]
     _check_bias_scale(made, inputs[1:], parameters)
-    options = {"fused_activation_function": fused(call, _output(parameters))}
-    output = activation("y", (x.shape[0], weight.shape[0]), _output(parameters))
+    options = {"fused_activation_function": fused(call, output_of(parameters))}
+    output = activation("y", (x.shape[0], weight.shape[0]), output_of(parameters))
     return Lowered(made.job(made.apply("FULLY_CONNECTED", "FullyConnectedOptions", options, inputs, output), variant))
 
 
@@ -110,9 +113,9 @@ def matrix_product(call: Call, codes: Mapping[str, Tensor], parameters: Paramete
     if max(codes[name].dim() for name in ("a", "b")) > MATMUL_AXES:
         raise RefusedError(f"BATCH_MATMUL takes at most {MATMUL_AXES} axes")
     made = Graph()
-    inputs = [made.feed(name, codes[name].numpy(), _input(parameters, name)) for name in ("a", "b")]
+    inputs = [made.feed(name, codes[name].numpy(), input_of(parameters, name)) for name in ("a", "b")]
     shape = infer_shapes(call.spec, {n: tuple(c.shape) for n, c in codes.items()}, call.attrs)["y"]
-    output = activation("y", shape, _output(parameters))
+    output = activation("y", shape, output_of(parameters))
     return Lowered(made.job(made.apply("BATCH_MATMUL", "BatchMatMulOptions", {}, inputs, output), variant))
 
 
@@ -148,7 +151,7 @@ def _convolved(
     kernel = weights.shape[1:3]
     shapes = {name: tuple(c.shape) for name, c in codes.items()}
     size = infer_shapes(call.spec, shapes, call.attrs)["y"]
-    made, params, image = Graph(), _input(parameters, "x"), np.moveaxis(x, 1, -1)
+    made, params, image = Graph(), input_of(parameters, "x"), np.moveaxis(x, 1, -1)
     start, own = made.feed("x", image, params), VALID
     if any(padding):
         spans = list(zip(padding[:2], padding[2:], strict=True))
@@ -166,12 +169,12 @@ def _convolved(
         "stride_w": stride[1],
         "dilation_h_factor": dilation[0],
         "dilation_w_factor": dilation[1],
-        "fused_activation_function": fused(call, _output(parameters)),
+        "fused_activation_function": fused(call, output_of(parameters)),
     }
     shape = (size[0], 1, *size[2:], size[1]) if flat else (size[0], *size[2:], size[1])
     zeros = {"bias": codes["weight"].new_zeros(size[1])}
     inputs = [start, made.add(weights), *_bias(made, {**zeros, **codes}, parameters)]
-    end = made.apply(code, options_type, choices, inputs, activation("y", shape, _output(parameters)))
+    end = made.apply(code, options_type, choices, inputs, activation("y", shape, output_of(parameters)))
     return Lowered(made.job(end, variant), _row if flat else channels_first)
 
 
@@ -213,18 +216,6 @@ def _spread(weight: Array, dilation: Sizes, groups: int) -> Array:
         own = slice(group * c // groups, (group + 1) * c // groups)
         wide[group, :, own, :: dilation[0], :: dilation[1]] = weight[:, own]
     return wide.reshape(groups * o, c, rows, columns)
-
-
-def _numbers(name: str, values: Sizes) -> TensorDef:
-    return TensorDef(name, (len(values),), "int32", data=np.array(values, np.int32))
-
-
-def _input(parameters: Parameters | None, name: str) -> QParams | None:
-    return None if parameters is None else parameters.inputs[name]
-
-
-def _output(parameters: Parameters | None) -> QParams | None:
-    return None if parameters is None else parameters.outputs["y"]
 
 
 def _filters(weight: Array, parameters: Parameters | None, axis: int) -> TensorDef:
