@@ -66,8 +66,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Add `docs` to the command line."""
     parser = subparsers.add_parser(
         "docs",
-        help="write the reference pages of keys, options and the public API",
-        description="Write spec.md, schemes.md, platforms.md, options.md and api.md.",
+        help="write the reference pages of keys, numbers, options and the public API",
+        description="Write spec.md, schemes.md, platforms.md, numbers.md, options.md and api.md.",
     )
     parser.add_argument(
         "--dir", metavar="DIR", type=Path, default=Path("docs/reference"), help="where they go (default: %(default)s)"
@@ -89,6 +89,7 @@ def run(args: argparse.Namespace) -> int:
 def pages(folder: Path, commands: Mapping[str, tuple[str, str]]) -> dict[Path, str]:
     """Return every page under its path in *folder*; *commands*: of the command line, each with its module and help."""
     from quantizer.commands.api_reference import api_document
+    from quantizer.commands.numbers_reference import numbers_document
     from quantizer.commands.options_reference import options_document
 
     shipped = shipped_folder()
@@ -103,7 +104,8 @@ def pages(folder: Path, commands: Mapping[str, tuple[str, str]]) -> dict[Path, s
         for name, (model, files) in sources.items()
     }
     found[folder / "platforms.md"] += _requantizations() + _families()
-    return found | {folder / "api.md": api_document(), folder / "options.md": options_document(commands)}
+    written = {"api": api_document(), "numbers": numbers_document(), "options": options_document(commands)}
+    return found | {folder / f"{name}.md": text for name, text in written.items()}
 
 
 def _requantizations() -> str:

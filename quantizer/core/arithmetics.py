@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal
 
+from quantizer.core.model import Model
 from quantizer.core.platforms import Platform, RoundingMode
 from quantizer.core.spec import Spec
 from quantizer.core.variants import Variant
@@ -30,6 +31,7 @@ NAMING = frozenset(
         "functions",
         "defects",
         "graph_defects",
+        "releases",
     }
 )
 """Keys of a platform that describe it but do not affect its arithmetic."""
@@ -93,8 +95,11 @@ def form_of(spec: Spec) -> Form | None:
             return None
 
 
-def refusal(platform: Platform, spec: Spec, variant: Variant) -> str | None:
-    """Return why the built-in functions cannot compute *spec* on *platform* under *variant*; None if they can."""
+def refusal(platform: Platform, spec: Spec, variant: Variant, home: Platform | None = None) -> str | None:
+    """Return why the built-in functions cannot compute *spec* on *platform* under *variant*; None if they can.
+
+    home: the shipped platform whose functions it uses, and from whose settings it differs.
+    """
     form, rule = form_of(spec), platform.multiplier
     if _multiplies_scales(spec, form, variant) and platform.parameters.scale != "float32":
         return OF_EXACT_SCALES
@@ -102,7 +107,10 @@ def refusal(platform: Platform, spec: Spec, variant: Variant) -> str | None:
         return None
     if variant not in COMPOSING:
         others = ", ".join(_having(form))
-        return f"{variant} is the arithmetic of one system, whose platform is shipped. Write one of {others}."
+        if home is None:
+            return f"{variant} is the arithmetic of one system, whose platform is shipped. Write one of {others}."
+        kept = f"under all settings of {home.platform}, and this file changes {', '.join(changed(platform, home))}"
+        return f"{variant} is the arithmetic of one system {kept}. Keep these, or write one of {others}."
     if form not in COMPOSING[variant] and not (variant == "q31_single" and form in WIDENED and _widens(platform)):
         return f"{variant} has no rule for a {form}. Write one of {', '.join(_having(form))}."
     if variant in OF_31_BITS and (rule.bits != 31 or rule.max_bits < 31):
@@ -184,7 +192,7 @@ def refusals(
         for place, variant in chosen:
             if generic and variant not in COMPOSING:
                 continue
-            why = refusal(platform, spec, variant)
+            why = refusal(platform, spec, variant, home)
             if why is not None and (place, variant) not in said:
                 said.add((place, variant))
                 yield place, f"{spec.op}: {why}"
@@ -192,9 +200,27 @@ def refusals(
 
 def is_copy(platform: Platform, home: Platform) -> bool:
     """Return whether *platform* declares the arithmetic of *home*, for no more schemes."""
-    schemes = {*home.schemes, *home.graph_schemes}.issuperset((*platform.schemes, *platform.graph_schemes))
-    rules = Platform.model_fields.keys() - NAMING
-    return schemes and all(getattr(platform, key) == getattr(home, key) for key in rules)
+    return not any(changed(platform, home))
+
+
+def changed(platform: Platform, home: Platform) -> Iterator[str]:
+    """Yield the keys of the settings in which *platform* differs from *home*, such as `tables.segments`."""
+    for key in sorted(Platform.model_fields.keys() - NAMING):
+        own, other = getattr(platform, key), getattr(home, key)
+        if own != other:
+            yield from _inner(key, own, other)
+    if not {*home.schemes, *home.graph_schemes}.issuperset((*platform.schemes, *platform.graph_schemes)):
+        yield "schemes"
+
+
+def _inner(key: str, own: object, other: object) -> Iterator[str]:
+    """Yield the fields in which two settings differ; the setting itself if it has none."""
+    if not (isinstance(own, Model) and isinstance(other, Model)):
+        yield key
+        return
+    for name in type(own).model_fields:
+        if getattr(own, name) != getattr(other, name):
+            yield f"{key}.{name}"
 
 
 def runs(platform: Platform, spec: Spec) -> bool:

@@ -31,6 +31,11 @@ def meanings(model: type[Model]) -> Mapping[str, str]:
     return {name: text for name, text in found.items() if name in model.model_fields}
 
 
+def written(kind: type) -> Mapping[str, str]:
+    """Return field -> the docstring below it, of any class at the top of its module."""
+    return _written(kind.__module__).get(kind.__qualname__, {})
+
+
 @functools.cache
 def _written(module: str) -> Mapping[str, Mapping[str, str]]:
     """Return class -> field -> docstring for the classes of a module; empty if its source is not installed."""

@@ -26,13 +26,17 @@ class QParams:
     """
 
     dtype: DType
+    """The format of the codes."""
     scale: Tensor
     """float64, positive and finite."""
     zero_point: Tensor
     """int64, the shape of `scale`."""
     qmin: int
+    """The smallest code that may be used."""
     qmax: int
+    """The largest one."""
     axis: int | None = None
+    """The axis of the slices, for parameters per slice."""
     steps: Tensor | None = None
     """float32 codes per unit, where a platform's arithmetic multiplies by that number instead of dividing by scale."""
     blocks: Blocks | None = None
@@ -124,7 +128,9 @@ class Constant:
     """The codes of a weight or a bias (int64) and their parameters."""
 
     codes: Tensor
+    """int64."""
     params: QParams
+    """Their parameters."""
     transformed: bool = False
     """Whether Winograd's algorithm multiplies by the codes: rows of four (`numerics.winograd`)."""
 
@@ -153,6 +159,7 @@ class Rescale:
     """The numbers that bring an accumulator to output codes: `sum(factor * term) * mantissa * 2**-shift / divisor`."""
 
     variant: Variant
+    """The requantization: the operations, and their order."""
     mantissa: Tensor
     """float64: an integer of the declared bits, a float32 number, a float64 ratio (half_away), or an exact product of
     scales; 0-d or per channel, or a row for each channel with a number for each block of the weights and one for the
@@ -182,9 +189,11 @@ class Table:
     """A lookup table: entry i belongs to the input code `first + i * step`."""
 
     entries: Tensor
-    """int64."""
+    """int64; of some platforms float64."""
     first: int
+    """The input code of entry 0."""
     step: int
+    """Codes between two entries."""
     unit: float
     """Real value of one entry unit."""
     bits: int
@@ -202,6 +211,7 @@ class Slope:
     shift: int
     """Binary places of the codes."""
     axis: int = -1
+    """The axis of the slices."""
     float32: bool = False
     """Whether its result is rounded to float32."""
 
@@ -211,8 +221,11 @@ class Bounds:
     """Bounds to which a fused activation clamps rescaled sums, in output codes with *relay_bits* fractional bits."""
 
     low: int
+    """The smaller bound."""
     high: int
+    """The larger one."""
     relay_bits: int
+    """Fractional bits of both."""
 
 
 @dataclass(frozen=True)
@@ -220,14 +233,21 @@ class Parameters:
     """All numbers that the quantize rule provides for one operator, before its integer forward runs."""
 
     platform: Platform
+    """The settings of the platform's file: `parameters.platform.rounding`, and so on."""
     inputs: Mapping[str, QParams]
+    """Activation -> its parameters."""
     outputs: Mapping[str, QParams]
+    """Output -> its parameters."""
     constants: Mapping[str, Constant] = field(default_factory=dict)
+    """Weight or bias -> its codes and their parameters."""
     rescale: Rescale | None = None
+    """The multiplier that brings a sum to codes; None where the arithmetic has no such multiplier."""
     tables: Mapping[str, Table] = field(default_factory=dict)
+    """Name -> lookup table."""
     numbers: Mapping[str, int] = field(default_factory=dict)
     """Further integers that a rule decides (widths, normalisation shifts)."""
     accumulator_bits: int = 64
+    """Bits of the register that holds a sum, under the scheme and the platform."""
     activation: str = "none"
     """The fused activation."""
     variant: Variant | None = None
@@ -237,7 +257,7 @@ class Parameters:
     stages: Mapping[str, QParams] = field(default_factory=dict)
     """Declared stage -> its codes; zero point 0."""
     extra: Mapping[str, object] = field(default_factory=dict)
-    """Data that a plugin's rule leaves for its own forward and for the file, as in `ir.graph.Node.extra`."""
+    """Data that a plugin's rule leaves for its own forward and for the file that a graph is written to."""
 
     def copied(self) -> Parameters:
         """Return the same numbers in new tensors. A fused activation and a plugin's extra data are shared."""

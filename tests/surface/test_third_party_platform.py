@@ -16,7 +16,8 @@ from quantizer.core.rooms import declared_platforms
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "third_party_platform"
-OPERATORS = ("conv2d", "add", "mul", "relu", "softmax", "avg_pool2d")
+FUSED = ROOT / "examples" / "fused"
+OPERATORS = ("conv2d", "add", "mul", "relu", "softmax", "avg_pool2d", "sigmoid")
 ROOM = """
 [build-system]
 requires = ["hatchling>=1.27"]
@@ -77,15 +78,39 @@ def ids(records: bytes) -> list[str]:
 
 def test_shipped_operators_are_green_on_the_chip(customer, tmp_path):
     done = customer.judged(tmp_path)
-    assert done.returncode == 0 and "6 passed" in done.stdout, done.stdout
+    assert done.returncode == 0 and f"{len(OPERATORS)} passed" in done.stdout, done.stdout
 
 
 def test_one_step_in_one_code_is_red_in_each(customer, tmp_path):
     shutil.copytree(EXAMPLE / "faulty", tmp_path / "faulty")
     done = customer.judged(tmp_path, "--op-plugins=faulty")
-    assert done.returncode == 1 and "6 failed" in done.stdout, done.stdout
+    assert done.returncode == 1 and f"{len(OPERATORS)} failed" in done.stdout, done.stdout
     for op in OPERATORS:
         assert f"{op}.yaml::{op}-" in done.stdout
+
+
+def test_an_operator_of_the_user_with_two_roundings_is_judged_under_the_functions_of_the_chip(customer, tmp_path):
+    specs = tmp_path / "op_specs"
+    shutil.copytree(FUSED / "op_specs", specs)
+    chip = (EXAMPLE / "src/tiny_chip/tiny_chip.yaml").read_text().replace("sigmoid]", "sigmoid, swiglu]")
+    (specs / "platforms").mkdir()
+    named = chip.replace("platform: tiny_chip\n", "platform: newer_chip\nfunctions: tiny_chip\n")
+    (specs / "platforms/newer_chip.yaml").write_text(named)
+    asked = (
+        "pytest",
+        "--op-specs=op_specs",
+        "-p",
+        "no:cacheprovider",
+        "-q",
+        "-k",
+        "swiglu-a8s",
+        "--op-platform=newer_chip",
+    )
+    plugins = f"--op-plugins={FUSED / 'op_plugins'}"
+    done = customer.run(tmp_path, *asked, plugins)
+    assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout
+    done = customer.run(tmp_path, *asked, plugins, f"--op-plugins={FUSED / 'wrong/one_lsb_off.py'}")
+    assert done.returncode == 1 and "1 failed" in done.stdout, done.stdout
 
 
 def test_the_simulator_is_an_engine_and_is_judged(customer, tmp_path):

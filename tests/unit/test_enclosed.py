@@ -1,11 +1,14 @@
 """An arithmetic of float32 in any order: every order lies inside, one code off lies outside."""
 
+import copy
+
 import numpy as np
 import pytest
 import torch
 
 from quantizer.conformance.checks.accuracy import accuracy
 from quantizer.conformance.checks.arithmetic import arithmetic
+from quantizer.conformance.checks.enclosed import exact_in_any_order
 from quantizer.conformance.checks.invariance import owed
 from quantizer.conformance.generation.builder import build_case
 from quantizer.conformance.generation.choice_sources import HashChoices
@@ -97,3 +100,48 @@ def test_intervals_are_one_code_wide_but_for_ties(op, scheme):
 def test_our_own_engine_is_judged_there_only_where_a_run_asks():
     assert "float32_any_order" not in Options(root=None).library().platforms
     assert "float32_any_order" in Options(root=None, platforms=("float32_any_order",)).library().platforms
+
+
+def powers_of_two(op, scheme, seed, data="ties"):
+    """Return a trial whose scales are powers of two, or None if the case has others."""
+    made = trial(op, scheme, seed, data)
+    scales = [np.asarray(made.qparams(name).scale) for name in made.codes] + [np.asarray(made.output.scale)]
+    return made if all((np.frexp(scale)[0] == 0.5).all() for scale in scales) else None
+
+
+@pytest.mark.parametrize(("op", "scheme"), [("fully_connected", "w8a8_pow2"), ("add", "a8_pow2"), ("relu", "a8_pow2")])
+def test_no_order_rounds_where_scales_are_powers_of_two_and_ties_have_one_code(op, scheme):
+    ties = 0
+    for seed in range(60):
+        made = powers_of_two(op, scheme, seed)
+        if made is None:
+            continue
+        assert not arithmetic(made).failing
+        exact = exact_in_any_order(made)
+        low, high = owed(made)
+        assert (low == high)[exact].all()
+        position = made.y_hat / float(made.output.scale)
+        ties += int((exact & (np.abs(position % 1) == 0.5)).sum())
+        if op == "fully_connected":
+            for order in range(4):
+                real = in_some_order(made, order)
+                assert (real[exact] == made.y_hat[exact]).all() or made.case.activation != "none"
+    assert ties > 10
+
+
+def test_a_sum_beyond_the_whole_numbers_of_float32_may_round():
+    made = next(found for seed in range(60) if (found := powers_of_two("fully_connected", "w8a8_pow2", seed)))
+    wide = copy.copy(made)
+    wide.__dict__ |= {"values": {name: values * 2.0**20 for name, values in made.values.items()}}
+    assert exact_in_any_order(made).all() and not exact_in_any_order(wide).all()
+
+
+def test_half_up_is_red_where_no_order_rounds():
+    red = 0
+    for seed in range(60):
+        made = powers_of_two("add", "a8_pow2", seed)
+        if made is not None:
+            position = made.y_hat / float(made.output.scale)
+            up = np.floor(position + 0.5) + int(made.output.zero_point)
+            red += arithmetic(given(made, np.clip(up, made.output.qmin, made.output.qmax))).failing
+    assert red > 5

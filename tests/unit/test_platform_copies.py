@@ -124,6 +124,21 @@ def test_a_copy_whose_setting_its_functions_do_not_fit_is_refused_by_lint_and_by
     problems = [*platform_problems(["my_compass"], [tmp_path])]
     assert any("my_compass.yaml: sine-a16-my_compass: parameters: " in problem for problem in problems)
     assert all(len(problem.splitlines()) == 1 for problem in problems)
+    assert all(problem.endswith("has the functions of compass, and changes parameters.scale") for problem in problems)
+
+
+def test_a_copy_that_changes_a_setting_is_refused_with_the_key_that_it_changes(tmp_path):
+    copied(tmp_path, "tosa", ("\nrounding: half_away\n", "\nrounding: half_even\n"))
+    wanted = "under all settings of tosa, and this file changes rounding. Keep"
+    assert any(wanted in problem for problem in lint([tmp_path])[0])
+
+
+def test_a_copy_needs_no_releases_of_its_original(tmp_path):
+    file = copied(tmp_path, "torch_qnnpack")
+    content = yaml.safe_load(file.read_text(encoding="utf-8"))
+    del content["releases"]
+    file.write_text(yaml.safe_dump(content), encoding="utf-8")
+    assert lint([file])[0] == []
 
 
 def test_a_trial_says_what_came_and_what_was_expected():

@@ -16,5 +16,5 @@ def wrong(op):
         return codes
 
 
-for name in ("conv2d", "add", "mul", "relu", "softmax", "avg_pool2d"):
+for name in ("conv2d", "add", "mul", "relu", "softmax", "avg_pool2d", "sigmoid"):
     wrong(name)

@@ -24,10 +24,11 @@ from quantizer.conformance.trials.trial import Trial
 from quantizer.core.platforms import RoundingMode
 from quantizer.core.sum_bits import accumulator_bits
 from quantizer.core.verdict import UNJUDGED, Verdict, Worst, failure, inconclusive
-from quantizer.numerics.activations import LIMITS
 
 Array = NDArray[Any]
 CHECK = "accuracy"
+LIMITS = {"none": (-math.inf, math.inf), "relu": (0.0, math.inf), "relu6": (0.0, 6.0)}
+"""Fused activation -> the smallest and the largest real value of a result."""
 PLACE = 2.0**-30
 """Error of float64 in the position of a number between the few codes of a narrow float."""
 

@@ -4,11 +4,15 @@ With u = 2**-24: a dequantized operand is off by 2u of itself (a scale brought t
 result by the bound of its float forward (checks.float_forward), for these operands; the quotient by the output's scale
 by 2u (the scale, the division or the product with its inverse). Then one rounding as the platform declares. Source of
 the sums: Higham 2002, 3.1.
+
+Where all scales are powers of two, a sum or a sum of products can have no error (`exact_in_any_order`), and a tie then
+has one code.
 """
 
 from __future__ import annotations
 
 import copy
+import math
 from fractions import Fraction
 from typing import Any
 
@@ -19,12 +23,21 @@ from quantizer.conformance.checks.enclosures import ENCLOSURES
 from quantizer.conformance.checks.float32 import UNIT, lost
 from quantizer.conformance.checks.float_forward import float_radius
 from quantizer.conformance.checks.requantized import CHECK, Declared, rounded_once
+from quantizer.conformance.grids import listed
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.verdict import Verdict, inconclusive
 
 Array = NDArray[Any]
 OPERAND = 2.0 * UNIT
 """Relative error of a dequantized operand in float32."""
+WHOLE = 2.0**24
+"""Whole numbers up to here are float32 numbers."""
+LEAST = 2.0**-40
+"""Scales and their products from here on keep quotients and products of float32 numbers in its normal range."""
+_WITHOUT_COEFFICIENTS = ("bilinear", "linear", "movement", "selection")
+"""Operators that compute with nothing but their operands."""
+_LIMITS = ("none", "relu", "relu6")
+"""Fused activations whose results are operands, 0 or 6."""
 FOLDED = 6
 """The six roundings: a quotient, a product and a difference for `b`; a product; a sum; and `a * z_x`."""
 
@@ -82,8 +95,40 @@ def computed_error(trial: Trial) -> Array:
         with np.errstate(invalid="ignore"):  # the difference of two infinities
             away = np.maximum(np.maximum(inner.hi - near.y, near.y - inner.lo), 0.0) + radius
             moved = away * (1 + lost(2)) + lost(2) * np.abs(near.y)
+        moved = np.where(exact_in_any_order(trial), 0.0, moved)
         trial.shared[name] = np.where(np.isnan(moved), np.inf, moved) / scale
     return trial.shared[name]
+
+
+def exact_in_any_order(trial: Trial) -> Array:
+    """Return for each element whether no order of float32 operations on the dequantized codes rounds.
+
+    With scales that are powers of two, a dequantized code of at most 24 bits is a float32 number, and the quotient by
+    the output's scale is exact. An operator that selects or moves gives one of these numbers; its result is
+    exact if it is a float32 number itself (a constant that fills may not be). Each term of a sum is a multiple of the
+    smallest product g of scales. So is each partial sum, whatever its order, and it is at most the sum of the
+    magnitudes: where that is at most 2**24 * g, every partial sum is a float32 number. LEAST keeps all of them normal.
+    """
+    kind, nowhere = trial.spec.error_model.kind, np.zeros(trial.output_shape, dtype=bool)
+    coded = {name: trial.qparams(name) for name in trial.codes if trial.spec.inputs[name].kind == "value"}
+    formats = [*coded.values(), trial.output]
+    if kind not in _WITHOUT_COEFFICIENTS or trial.case.activation not in _LIMITS:
+        return nowhere
+    if not all(listed(params) is None and _powers_of_two(params.scale.numpy()) for params in formats):
+        return nowhere
+    if kind in ("movement", "selection"):
+        with np.errstate(over="ignore"):
+            return np.asarray(trial.y_hat.astype(np.float32) == trial.y_hat)
+    bias = {name for name in coded if trial.spec.inputs[name].role == "bias"}
+    smallest = {name: float(params.scale.min()) for name, params in coded.items()}
+    terms = [scale for name, scale in smallest.items() if name not in bias]
+    least = min([math.prod(terms) if kind == "bilinear" else min(terms), *(smallest[name] for name in bias)])
+    return np.asarray(trial.magnitude(trial.values) <= WHOLE * least) & (least >= LEAST)
+
+
+def _powers_of_two(scales: Array) -> bool:
+    """Return whether all *scales* are powers of two that dequantize codes, and divide, without leaving float32."""
+    return bool(((np.frexp(scales)[0] == 0.5) & (scales >= LEAST) & (scales <= 1 / LEAST)).all())
 
 
 def _on_codes(trial: Trial) -> Trial:

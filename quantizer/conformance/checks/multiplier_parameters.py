@@ -41,10 +41,6 @@ SHARED_LEAST = expected_multipliers.FACTOR_LIMIT // 2
 """The largest of several multipliers under one shift is above this: a finer shift would not fit 15 bits."""
 
 
-RELAY_BITS = 8
-"""Bits that a clip with two roundings adds to outputs of no more bits."""
-
-
 def multiplier_findings(trial: Trial, factors: list[Expected], output: Expected) -> Iterator[Finding]:
     """Yield findings on the provided multiplier of a sum of products; *factors* are the parameters of its operands."""
     rescale = trial.parameters.rescale
@@ -131,7 +127,7 @@ def _attribute_findings(trial: Trial) -> Iterator[Finding]:
     """Judge an attribute in fixed point: the nearest integer, in a unit no coarser than the rule's."""
     numbers, bits = trial.parameters.numbers, trial.target.scheme.activation.bits
     steps = 1 / float(trial.output.scale) if trial.output.steps is None else float(trial.output.steps)
-    relay = RELAY_BITS if bits <= RELAY_BITS else 0
+    relay = expected_multipliers.RELAY_BITS if bits <= expected_multipliers.RELAY_BITS else 0
     for name, places, least, unit in (
         ("slope", "slope_shift", bits, 1.0),
         ("low", "relay_bits", relay, steps),

@@ -14,11 +14,11 @@ from quantizer.conformance.bounds.rounding import RESOLUTION, code_interval, rat
 from quantizer.conformance.checks import one_period, replayed_stages
 from quantizer.conformance.checks.fixed_point import judge_clamped
 from quantizer.conformance.checks.float32_stages import lane_tables
+from quantizer.conformance.expected.multipliers import RELAY_BITS
 from quantizer.conformance.trials.elements import judge_codes
 from quantizer.conformance.trials.provided import as_torch
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.verdict import Verdict
-from quantizer.numerics.fused_activations import RELAY_BITS
 from quantizer.numerics.qparams import Table
 
 Array = NDArray[Any]

@@ -30,6 +30,8 @@ FIXED_POINT = (
 """Variants whose multiplier splits the real ratio into a 31-bit fraction and a power of two."""
 ROUND_ONCE = ("q31_single", "q15_single", "half_away")
 """Those of these requantizations whose result does not depend on the shift of a multiplier."""
+RELAY_BITS = 8
+"""Bits that a clip with two roundings adds to outputs of no more bits."""
 
 
 @dataclass(frozen=True)

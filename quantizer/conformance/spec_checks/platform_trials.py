@@ -16,6 +16,7 @@ from quantizer.conformance.stored.files import read_replay
 from quantizer.conformance.stored.fitting import target_of
 from quantizer.conformance.target import Target
 from quantizer.conformance.trials.trial import Trial
+from quantizer.core.arithmetics import changed
 from quantizer.core.case import Case
 from quantizer.core.defects import Defect
 from quantizer.core.errors import QuantizerError
@@ -81,10 +82,19 @@ def _first(session: Session, target: Target) -> str | None:
             trial = Trial(target, case, session.engine)
             failing = [verdict for verdict in judge(trial, CHECKS) if verdict.failing]
         except Exception as err:  # noqa: BLE001 - whatever a platform's rules raise is said about the platform
-            return f"raised {type(err).__name__}: {err}".splitlines()[0]
+            said = f"raised {type(err).__name__}: {err}".splitlines()[0]
+            return f"{said}{_changed(session, target.platform)}"
         if failing:
-            return f"{_said(failing[0])}{_unregistered(target)}{_left_out(session, target, failing[0])}"
+            why = f"{_unregistered(target)}{_left_out(session, target, failing[0])}"
+            return f"{_said(failing[0])}{why or _changed(session, target.platform)}"
     return None
+
+
+def _changed(session: Session, platform: Platform) -> str:
+    """Return the settings in which a copy differs from the platform whose functions it has; empty if in none."""
+    home = session.library.platforms.get(platform.functions or "")
+    keys = [] if home is None or home is platform else [*changed(platform, home)]
+    return f". It has the functions of {platform.functions}, and changes {', '.join(keys)}" if keys else ""
 
 
 def _of_left_out_defects(session: Session, platform: Platform) -> Iterator[str]:
