@@ -38,7 +38,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     new.add_argument(
         "--form",
         default="npz",
-        help="form of models that it runs: npz, onnx-qdq, or one of a room, such as tflite, tosa and onnx-qlinear "
+        help="form of models that it runs: npz, onnx-qdq, or one of a room, such as tflite, tosa, onnx-qlinear and "
+        "compass-ir "
         "(default: %(default)s)",
     )
     new.add_argument("-o", "--output", type=Path, help="file to write (default: NAME_worker.py)")
