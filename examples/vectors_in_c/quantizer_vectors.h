@@ -32,12 +32,18 @@ typedef struct {
 
 typedef struct { char name[QUANTIZER_WORD], text[QUANTIZER_WORD]; int count; double values[8]; } quantizer_value;
 
+/* A case as a model in one form. The feeds are the case's feeds from `first` on. Element i of the case's output is element
+   quantizer_place(model, i) of the model's. */
+typedef struct { char form[QUANTIZER_WORD], file[QUANTIZER_WORD]; int rank, axes[9], first, feed_count; int64_t shape[9]; } quantizer_model;
+
 typedef struct {
     char id[QUANTIZER_WORD], op[QUANTIZER_WORD], scheme[QUANTIZER_WORD], platform[QUANTIZER_WORD], activation[QUANTIZER_WORD];
     char variant[QUANTIZER_WORD];
     quantizer_array operands[QUANTIZER_MOST], tables[QUANTIZER_MOST], output, low, high;
     quantizer_value values[4 * QUANTIZER_MOST];       /* attributes, factors and numbers by name */
-    int operand_count, table_count, value_count;
+    quantizer_model models[QUANTIZER_MOST];
+    quantizer_array feeds[4 * QUANTIZER_MOST];        /* inputs of the models, in their own axis order */
+    int operand_count, table_count, value_count, model_count, feed_count;
     int judged;                                       /* 0: nothing can be said of the case; never a pass */
     int64_t conclusive;                               /* an interval of more codes decides nothing */
     double divisor, *multiplier;
@@ -268,6 +274,26 @@ static inline int quantizer_open(quantizer_vectors *bundle, const char *folder) 
     return quantizer_refused(bundle, "index.txt", "is no index of version 1. Take the reader of the quantizer that wrote it");
 }
 
+/* Read form, file, rank, sizes and the order of axes. */
+static inline int quantizer_model_of(FILE *file, quantizer_case *test, quantizer_model *model) {
+    size_t rank, number;
+    unsigned seen = 0;
+    model->first = test->feed_count;
+    if (quantizer_word(file, model->form) || quantizer_word(file, model->file) || !quantizer_is_inside(model->file)) return -1;
+    if (quantizer_count(file, 9, &rank)) return -1;
+    model->rank = (int)rank;
+    for (size_t i = 0; i < rank; i++) {
+        if (quantizer_count(file, (size_t)1 << 24, &number)) return -1;
+        model->shape[i] = (int64_t)number;
+    }
+    for (size_t i = 0; i < rank; i++) {
+        if (quantizer_count(file, rank - 1, &number)) return -1;
+        model->axes[i] = (int)number;
+        seen |= 1u << number;
+    }
+    return seen == (1u << rank) - 1 ? 0 : -1;
+}
+
 static inline int quantizer_line(quantizer_vectors *bundle, quantizer_case *test, const char *word) {
     FILE *file = bundle->index;
     if (!strcmp(word, "operand") && test->operand_count < QUANTIZER_MOST) {
@@ -278,6 +304,13 @@ static inline int quantizer_line(quantizer_vectors *bundle, quantizer_case *test
         quantizer_array *array = &test->tables[test->table_count++];
         if (quantizer_head(file, array) || quantizer_whole(file, &array->first) || quantizer_whole(file, &array->step)) return -1;
         return fscanf(file, "%lf", &array->unit) != 1 || quantizer_elements(bundle, array) ? -1 : 0;
+    }
+    if (!strcmp(word, "model") && test->model_count < QUANTIZER_MOST) return quantizer_model_of(file, test, &test->models[test->model_count++]);
+    if (!strcmp(word, "feed") && test->model_count && test->feed_count < 4 * QUANTIZER_MOST) {
+        quantizer_array *array = &test->feeds[test->feed_count++];
+        char operand[QUANTIZER_WORD];
+        test->models[test->model_count - 1].feed_count++;
+        return quantizer_head(file, array) || quantizer_word(file, operand) || quantizer_elements(bundle, array) ? -1 : 0;
     }
     if (!strcmp(word, "output") && !test->output.name[0]) return quantizer_head(file, &test->output) || quantizer_grid(file, &test->output) ? -1 : 0;
     if (!strcmp(word, "allowed") && test->output.name[0] && !test->judged) {
@@ -313,6 +346,7 @@ static inline void quantizer_free_array(quantizer_array *array) {
 static inline void quantizer_free(quantizer_case *test) {
     for (int i = 0; i < test->operand_count; i++) quantizer_free_array(&test->operands[i]);
     for (int i = 0; i < test->table_count; i++) quantizer_free_array(&test->tables[i]);
+    for (int i = 0; i < test->feed_count; i++) quantizer_free_array(&test->feeds[i]);
     quantizer_free_array(&test->output);
     quantizer_free_array(&test->low);
     quantizer_free_array(&test->high);
@@ -360,6 +394,25 @@ static inline const quantizer_value *quantizer_named(const quantizer_case *test,
     for (int i = 0; i < test->value_count; i++)
         if (!strcmp(test->values[i].name, name)) return &test->values[i];
     return NULL;
+}
+
+/* Return the model of a form, NULL where the form does not hold the case. */
+static inline const quantizer_model *quantizer_form(const quantizer_case *test, const char *form) {
+    for (int i = 0; i < test->model_count; i++)
+        if (!strcmp(test->models[i].form, form)) return &test->models[i];
+    return NULL;
+}
+
+/* Return the place, in a model's output, of element `place` of the case's output. */
+static inline size_t quantizer_place(const quantizer_model *model, size_t place) {
+    size_t found = 0;
+    for (int i = model->rank - 1; i >= 0; i--) {
+        size_t size = (size_t)model->shape[model->axes[i]], step = 1, index = place % (size ? size : 1);
+        for (int k = model->axes[i] + 1; k < model->rank; k++) step *= (size_t)model->shape[k];
+        found += index * step;
+        place /= size ? size : 1;
+    }
+    return found;
 }
 
 /* Return how many codes are outside their intervals and print the first; -1 where nothing can be said of the case: it is open, or every

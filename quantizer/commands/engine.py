@@ -38,7 +38,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     new.add_argument(
         "--form",
         default="npz",
-        help="form of models that it runs: npz, onnx-qdq, or one of a room, such as tflite, tosa and onnx-qlinear "
+        help="form of models that it runs: npz, onnx-qdq, or one of a room, such as tflite, tosa, onnx-qlinear and "
+        "compass-ir "
         "(default: %(default)s)",
     )
     new.add_argument("-o", "--output", type=Path, help="file to write (default: NAME_worker.py)")
@@ -155,7 +156,8 @@ def _agreement(args: argparse.Namespace) -> int:
     if not found:
         raise UnsupportedError("no installed engine computes a requested platform. See `quantizer engine list`.")
     if args.output:
-        replace_files({args.output: document(found)})
+        before = args.output.read_text("utf-8") if args.output.is_file() else ""
+        replace_files({args.output: document(found, before)})
     sys.stdout.write(summary(found) + os.linesep)
     unexplained: list[Pairing] = [pairing for pairing in found if pairing.differs and not pairing.explained]
     return DIFFER if unexplained else AGREE

@@ -96,7 +96,8 @@ def run(args: argparse.Namespace) -> int:
             count = counted(len(made.raw["ops"]), "operator")
             out.append(f"wrote {shown_path(args.output)}: {count}. {made.kind}")
         else:
-            out.append(f"{shown_path(args.output)} is not written: no platform file can declare the result")
+            out.append(f"{shown_path(args.output)} is not written: no platform file can declare what was found")
+            out += [f"  {op}: {why}" for op, why in made.left.items()]
     if nothing:
         out.append(f"nothing explains {', '.join(nothing)}")
     sys.stdout.write(os.linesep.join(out) + os.linesep)

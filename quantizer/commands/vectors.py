@@ -55,6 +55,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "the first that the platform has)",
     )
     export.add_argument(
+        "--form",
+        action="append",
+        default=[],
+        help="write each case as a model in this form, too: onnx-qdq, tflite and others (repeatable)",
+    )
+    export.add_argument(
         "--cases",
         type=whole_number,
         default=8,
@@ -78,6 +84,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     judge = verbs.add_parser("judge", help="compare the codes of each case with their intervals")
     judge.add_argument("bundle", type=Path, metavar="BUNDLE", help="folder or zip that `export` wrote")
     judge.add_argument("results", type=Path, metavar="RESULTS", help="folder with a file CASE.bin for each case")
+    judge.add_argument("--form", default="", help="results are outputs of the models in this form, in their axis order")
     judge.add_argument(
         "-o", "--output", type=Path, metavar="RUN_DIR", help="write records, as `quantizer report` reads"
     )
@@ -97,6 +104,7 @@ def _export(args: argparse.Namespace) -> int:
     from quantizer.conformance.setup.options import Options
     from quantizer.conformance.setup.session import open_session
     from quantizer.conformance.vectors.export import bundle
+    from quantizer.conformance.vectors.models import check_forms
     from quantizer.core.files import create_files, is_taken
     from quantizer.core.vectors import MANIFEST
     from quantizer.ir.formats.npz import zip_bytes
@@ -104,8 +112,10 @@ def _export(args: argparse.Namespace) -> int:
     if is_taken(args.output):
         raise CaseError(f"{args.output}: exists already and is not written into. Name a new folder or zip.")
     library = open_session(Options(root=Path.cwd(), specs=tuple(args.op_specs))).library
+    forms = [*dict.fromkeys(args.form)]
+    check_forms(forms)
     targets = {target.id: target for target in _targets(args, library)}
-    files = bundle([*targets.values()], args.cases, args.seed, args.budget * MEGABYTE)
+    files = bundle([*targets.values()], args.cases, args.seed, args.budget * MEGABYTE, forms)
     if args.output.suffix == ".zip":
         create_files({args.output: [zip_bytes(files)]})
     else:
@@ -157,7 +167,7 @@ def _judge(args: argparse.Namespace) -> int:
     from quantizer.reporting.store import write_run
 
     with opened(args.bundle) as bundle:
-        found = [*judge(bundle, args.results)]
+        found = [*judge(bundle, args.results, args.form)]
     counts = {state: sum(one.status == state for one in found) for state in ("pass", "fail", "open")}
     for state in ("fail", "open"):
         shown = [one for one in found if one.status == state]

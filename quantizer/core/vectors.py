@@ -124,6 +124,36 @@ class Allowed(Model):
     """The number of inconclusive elements."""
 
 
+class VectorFeed(Model):
+    """One input of a model."""
+
+    name: Annotated[str, Field(max_length=128)]
+    """Its name in the model."""
+    operand: Name
+    """The operand that it holds."""
+    values: ArrayFile
+    """Its elements, in the model's own axis order and type."""
+
+
+class VectorModel(Model):
+    """The case as a model in one form, or why the form does not hold it."""
+
+    form: Name
+    """The form, as docs/engines.md names it."""
+    file: Annotated[str, Field(pattern=PATH, max_length=512)] = ""
+    """Path of the model inside the bundle; empty where the form does not hold the case."""
+    sha256: Annotated[str, Field(pattern=f"{DIGEST}|^$")] = ""
+    """SHA-256 of the model."""
+    feeds: list[VectorFeed] = []
+    """What it is fed, in the order of its inputs."""
+    shape: Annotated[list[Size], Field(max_length=9)] = []
+    """Sizes of the axes of its output."""
+    axes: Annotated[list[int], Field(max_length=9)] = []
+    """Transposed by these axes, then reshaped, the model's output is the case's output."""
+    refused: str = ""
+    """Why there is no model."""
+
+
 class VectorCase(Model):
     """One case of the bundle."""
 
@@ -141,6 +171,8 @@ class VectorCase(Model):
     """The tables that the platform's rule provides."""
     numbers: dict[Name, int | float] = {}
     """Further numbers that the platform's rule provides."""
+    models: list[VectorModel] = []
+    """The case in the forms that the bundle was asked for."""
     allowed: Allowed | None = None
     """The right codes; none if no interval can be derived. Such a case never passes."""
     open: str = ""

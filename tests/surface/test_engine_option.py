@@ -1,6 +1,7 @@
 """What a user sees who judges a real engine."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -87,3 +88,38 @@ def test_a_broken_formula_of_ours_is_the_engine_checks_to_find(run, pytester):
     result.stdout.fnmatch_lines(
         ["add-a8-ort: engine: * outside *", "*our functions of platform ort*", "  passing*arithmetic*"]
     )
+
+
+def test_several_engines_run_one_after_the_other_and_are_compared(pytester, tmp_path):
+    (pytester.path / "relu.yaml").write_bytes((SPECS / "relu.yaml").read_bytes())
+    for version, added in (("1.0", 0), ("1.1", 1)):
+        Path(pytester.path, f"worker{version}.py").write_text(
+            "import json, numpy as np\n"
+            f"NAME, VERSION, FORM, OPERATORS = 'mine', '{version}', 'npz', ['relu']\n"
+            "def load(model, options): return json.loads(model)\n"
+            "def run(case, feeds):\n"
+            "    x, y = case['inputs']['x'], case['output']\n"
+            "    if case['activation'] != 'none': raise NotImplementedError('fused activations')\n"
+            "    real = np.float32(x['scale']) * np.maximum(feeds['x'].astype(np.int64) - x['zero_point'], 0).astype(np.float32)\n"
+            "    codes = np.rint(real / np.float32(y['scale'])) + y['zero_point']\n"
+            f"    codes = codes + {added} * (codes == 7)\n"
+            "    return [np.clip(codes, y['lowest'], y['highest']).astype(y['type'])]\n"
+        )
+    words = [f"--op-engine={sys.executable}:worker{version}.py" for version in ("1.0", "1.1")]
+    words += ["--op-check=arithmetic", "--op-report", "two", "-p", "no:cacheprovider"]
+    result = pytester.runpytest_subprocess("relu.yaml", *words)
+    assert result.ret == 1
+    folders = sorted(path for path in (pytester.path / "two").iterdir())
+    assert [folder.name.partition("_")[2] for folder in folders] == ["worker1.0.py", "worker1.1.py"]
+    result.stdout.fnmatch_lines(["quantizer report diff two/1-*_worker1.0.py two/2-*_worker1.1.py"])
+    shown = result.stdout.str().rpartition("quantizer report diff")[2]
+    assert "mine 1.0 before, mine 1.1 now." in shown
+    assert "1 new failure" in shown
+    assert not (pytester.path / "reports").exists()
+
+
+def test_engines_that_a_variable_names_cannot_be_told_apart(run, pytester, monkeypatch):
+    monkeypatch.setenv("PYTEST_ADDOPTS", "--op-engine=onnxruntime")
+    result = run("--op-engine", "litert")
+    assert result.ret == 4
+    result.stderr.fnmatch_lines(["ERROR: *: name several engines on the command line itself."])

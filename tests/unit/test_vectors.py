@@ -28,6 +28,9 @@ from quantizer.numerics.qparams import Staged
 from quantizer.ops import load_built_ins
 from quantizer.reporting.store import read_run
 from quantizer.runtime.engines.builtin import BuiltinEngine
+from quantizer.runtime.engines.catalogue import chosen
+from quantizer.runtime.engines.external import ExternalEngine
+from quantizer.runtime.engines.frames import Job
 
 COMPILER = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
 EXAMPLE = Path(__file__).parents[2] / "examples/vectors_in_c"
@@ -324,6 +327,59 @@ def test_the_reader_in_c_reads_every_kind_of_line(tmp_path):
     assert said == wanted
 
 
+@pytest.fixture(scope="module")
+def modelled(tmp_path_factory):
+    """Return a bundle whose cases are models of LiteRT, too."""
+    ops = ("conv2d", "conv1d", "softmax", "argmax", "add", "max_pool2d", "reshape")
+    words = [word for op in ops for word in ("--op", op)]
+    path = tmp_path_factory.mktemp("modelled") / "bundle"
+    told = ["vectors", "export", *words, "--cases", "2", "--platform", "tflite_ref", "--form", "tflite"]
+    assert main([*told, "--form", "onnx-qdq", "-o", str(path)]) == 0
+    return path
+
+
+def outputs_of_models(bundle_path, folder, form, engine, options):
+    """Write as results what a real engine computes of the models of a bundle; return how many cases have none."""
+    folder.mkdir()
+    real, refused = ExternalEngine(chosen(engine)), 0
+    with opened(bundle_path) as bundle:
+        for vector in bundle.manifest.cases:
+            (model,) = [one for one in vector.models if one.form == form]
+            refused += bool(model.refused)
+            if not model.refused:
+                content = (bundle_path / model.file).read_bytes()
+                assert hashlib.sha256(content).hexdigest() == model.sha256
+                feeds = {feed.name: bundle.array(feed.values) for feed in model.feeds}
+                (found,) = real.alone(Job(content, feeds, options))
+                assert [*found.shape] == model.shape
+                (folder / f"{vector.id}.bin").write_bytes(found.astype(vector.output.dtype).tobytes())
+    real.close()
+    return refused
+
+
+def test_a_model_of_a_case_gives_right_codes_in_the_engine_that_reads_it(modelled, tmp_path, capsys):
+    results = tmp_path / "results"
+    refused = outputs_of_models(modelled, results, "tflite", "litert:reference", {"resolver": "reference"})
+    capsys.readouterr()
+    assert main(["vectors", "judge", str(modelled), str(results), "--form", "tflite"]) == 0
+    assert f"{14 - refused} passed, 0 failed, {refused} open" in capsys.readouterr().out
+    assert refused < 3
+    assert main(["vectors", "judge", str(modelled), str(results)]) == 1
+    assert main(["vectors", "judge", str(modelled), str(results), "--form", "tosa"]) == 1
+    assert "tosa: the bundle has no such models" in capsys.readouterr().out
+
+
+def test_a_form_that_is_not_there_and_a_layout_of_another_shape_are_refused(modelled, tmp_path, capsys):
+    assert main(["vectors", "export", "--op", "relu", "--form", "tflit", "-o", str(tmp_path / "new")]) == 2
+    assert "--form=tflit: no such form. Did you mean 'tflite'" in capsys.readouterr().err
+    folder = shutil.copytree(modelled, tmp_path / "odd")
+    manifest = json.loads((folder / "manifest.json").read_text("utf-8"))
+    manifest["cases"][0]["models"][0]["axes"] = [0, 0, 1, 2]
+    (folder / "manifest.json").write_text(json.dumps(manifest), "utf-8")
+    assert main(["vectors", "diff", str(folder), str(folder)]) == 2
+    assert "has an output of another shape" in capsys.readouterr().err
+
+
 STRICT = ("-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-g", "-O1")
 SANITIZED = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 
@@ -331,6 +387,32 @@ SANITIZED = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 def with_numbers(line, scale, zero_point):
     """Return the line of an operand of relu with another scale and zero point; other lines are unchanged."""
     return f"{line.rsplit(' ', 2)[0]} {scale} {zero_point}\n" if line.startswith("operand") else line
+
+
+@pytest.mark.skipif(COMPILER is None or os.name == "nt", reason="no compiler of C")
+def test_the_reader_in_c_finds_each_element_in_the_output_of_a_model(modelled, tmp_path):
+    (tmp_path / "places.c").write_text(
+        '#include "quantizer_vectors.h"\n'
+        "int main(int n, char **w) { (void)n; static quantizer_case t; quantizer_vectors b; int s;\n"
+        "  if (quantizer_open(&b, w[1])) return 2;\n"
+        "  while ((s = quantizer_next(&b, &t)) == 1) {\n"
+        '    const quantizer_model *m = quantizer_form(&t, "tflite"); printf("%s", t.id);\n'
+        '    for (int k = 0; m && k < m->feed_count; k++) printf(" %s %lld", t.feeds[m->first + k].name, (long long)t.feeds[m->first + k].codes[0]);\n'
+        '    for (size_t i = 0; m && i < t.output.count; i++) printf(" %lu", (unsigned long)quantizer_place(m, i));\n'
+        '    puts(""); quantizer_free(&t); }\n'
+        "  quantizer_close(&b); return s < 0; }\n"
+    )
+    program = tmp_path / "places"
+    subprocess.run([COMPILER, *STRICT, f"-I{EXAMPLE}", "-o", program, tmp_path / "places.c"], check=True)
+    said = subprocess.run([program, modelled], capture_output=True, text=True, check=True).stdout.splitlines()
+    with opened(modelled) as bundle:
+        wanted = []
+        for vector in bundle.manifest.cases:
+            (model,) = [one for one in vector.models if one.form == "tflite"]
+            feeds = [word for feed in model.feeds for word in (feed.name, bundle.array(feed.values).flat[0])]
+            places = np.arange(np.prod(model.shape, dtype=int)).reshape(model.shape).transpose(model.axes).ravel()
+            wanted.append(" ".join(map(str, [vector.id, *([] if model.refused else [*feeds, *places])])))
+    assert said == wanted
 
 
 LINES = {

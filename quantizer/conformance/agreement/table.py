@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tabulate import tabulate
@@ -83,10 +83,11 @@ def summary(pairings: Sequence[Pairing]) -> str:
     return f"{tabulate(rows, headers='keys', disable_numparse=True)}\n\n{line}"
 
 
-def document(pairings: Sequence[Pairing]) -> str:
-    """Return the markdown document: the machine, a table for each engine, and every first case that differs.
+def document(pairings: Sequence[Pairing], before: str = "") -> str:
+    """Return the markdown document: the processor, a table for each engine, and every first case that differs.
 
-    Each instruction-set level at which an engine ran has its own columns.
+    Each instruction-set level at which an engine ran has its own columns. before: an older document. Engines that were
+    not measured now keep their part of it.
     """
     engines = list(dict.fromkeys((p.engine, p.version, p.target.platform.platform) for p in pairings))
     lines = [
@@ -101,19 +102,26 @@ def document(pairings: Sequence[Pairing]) -> str:
         "* *largest*: the largest difference in codes.",
         "* *refused*: cases that the engine cannot express.",
         "* An engine that can be restricted to a level of instruction sets (`--op-isa`) has columns for each level.",
-        "  *unpinned*: it uses whatever instruction sets the processor below has.",
-        "",
-        f"Processor: {processor()}.",
+        "  *unpinned*: it uses whatever instruction sets its processor has.",
         "",
     ]
     for name, version, platform in engines:
         own = [p for p in pairings if (p.engine, p.target.platform.platform) == (name, platform)]
         levels = list(dict.fromkeys(p.isa for p in own))
-        said = f"Instructions: {', '.join(levels)}."
+        said = f"Processor: {processor()}. Instructions: {', '.join(levels)}."
         lines += [f"## {name} {version} on platform {platform}", "", said, "", *_markdown(_rows(own, levels)), ""]
         for pairing in own:
             lines += _explanation(pairing)
+    measured = {f"{name} on platform {platform}" for name, _, platform in engines}
+    lines += [part for title, part in _parts(before) if title not in measured]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _parts(document: str) -> Iterator[tuple[str, str]]:
+    """Yield the parts of a document, each with its engine and platform."""
+    for part in document.split("\n## ")[1:]:
+        name, _, rest = part.splitlines()[0].partition(" ")
+        yield f"{name} {rest[rest.index('on platform') :]}", f"## {part.rstrip()}\n"
 
 
 def _markdown(rows: list[dict[str, str]]) -> list[str]:

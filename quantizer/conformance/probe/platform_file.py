@@ -23,6 +23,7 @@ OF_FAMILY = ("requantize", "ratio")
 OWN = (*OF_FAMILY, "additions")
 """Settings that operators need not share: a file declares one accumulator that saturates, in any order of additions."""
 WIDTH, INT32 = 118, 32
+OTHER_SETTINGS = "its settings do not fit those of the other operators"
 
 
 @dataclass
@@ -56,11 +57,7 @@ def assembled(name: str, engine: str, found: Iterable[Found], home: Platform, li
     for one in found:
         op = one.target.spec.op
         if op not in made.raw["ops"] and op not in made.left:
-            made.left[op] = one.refused or (
-                "its settings do not fit those of the other operators"
-                if one.kept
-                else "none of the declared arithmetics"
-            )
+            made.left[op] = one.refused or (OTHER_SETTINGS if one.kept else "none of the declared arithmetics")
     return made
 
 
@@ -116,7 +113,7 @@ def _declared(name: str, engine: str, found: list[Found], home: Platform) -> Ass
         op, family = one.target.spec.op, one.target.spec.quantization.family
         fitting = [kept for kept in one.kept if _usable(kept, one) and _fits(kept, shared, families.get(family))]
         if not fitting:
-            left[op] = "its settings do not fit those of the other operators, or only a room has them"
+            left[op] = next(filter(None, (_unusable(kept, one) for kept in one.kept)), OTHER_SETTINGS)
             continue
         families.setdefault(family, fitting[0])
         shared |= {key: value for key, value in fitting[0].settings if key not in OWN}
@@ -158,10 +155,19 @@ def _of_float32(one: Hypothesis) -> bool:
 
 def _usable(one: Hypothesis, found: Found) -> bool:
     """Return whether a platform file may declare it."""
-    if one.shipped or (one.program is not None and one.value("additions") is None) or one.platform is None:
-        return False
+    return not _unusable(one, found)
+
+
+def _unusable(one: Hypothesis, found: Found) -> str:
+    """Return why no platform file declares it; empty where one may."""
+    if one.shipped:
+        return f"only the room of platform {one.shipped} computes it"
+    if one.program is not None and one.value("additions") is None:
+        return "a file declares float32 operations only as enclosing, which rounds half to even"
+    if one.platform is None:
+        return "a file has no words for it"
     variant = one.value("requantize")
-    return variant is None or refusal(one.platform, found.target.spec, variant) is None
+    return "" if variant is None else refusal(one.platform, found.target.spec, variant) or ""
 
 
 def _fits(one: Hypothesis, shared: Mapping[str, Any], same_family: Hypothesis | None) -> bool:

@@ -54,6 +54,8 @@ WITHOUT = {"op_plugin_python": "that of pytest", "op_isa": "avx2, and host on a 
 """The value of an option that is left out."""
 
 
+SEVERAL = ("op_engine", "op_engine_command")
+"""Options that may name several engines: each then has a session of its own (run.several_engines)."""
 OTHERS = ("op_golden_update", "op_in_process")
 """Options without an ini key."""
 
@@ -61,7 +63,7 @@ OTHERS = ("op_golden_update", "op_in_process")
 def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) -> None:
     """Refuse a misspelt `--op-...` with the nearest name. pytest would only say that the option is unknown."""
     del early_config
-    known = [_flag(name).removeprefix("--op-") for name in (*LISTS, *SINGLES, *OTHERS)]
+    known = [flag(name).removeprefix("--op-") for name in (*LISTS, *SINGLES, *OTHERS)]
     for word in args:
         name = word.partition("=")[0]
         if word == "--":
@@ -76,11 +78,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Add one group of options, all of them `--op-...`, with ini keys of the same names."""
     group = parser.getgroup("quantizer", "conformance of quantized operators")
     for name, text in LISTS.items():
-        group.addoption(_flag(name), action="append", metavar=_meta(name), help=f"{text} (repeatable)")
+        group.addoption(flag(name), action="append", metavar=_meta(name), help=f"{text} (repeatable)")
         parser.addini(name, text, type="linelist", default=[])
     for name, (default, text) in SINGLES.items():
         group.addoption(
-            _flag(name), metavar=_meta(name), help=f"{text} (default: {default or WITHOUT.get(name, 'none')})"
+            flag(name),
+            action="append" if name in SEVERAL else "store",
+            metavar=_meta(name),
+            help=f"{text} (default: {default or WITHOUT.get(name, 'none')})",
         )
         parser.addini(name, text, default=default)
     group.addoption(
@@ -93,7 +98,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-def _flag(name: str) -> str:
+def flag(name: str) -> str:
+    """Return the option of a name."""
     return f"--{name.replace('_', '-')}"
 
 
@@ -101,9 +107,12 @@ def _meta(name: str) -> str:
     return name.removeprefix("op_").upper()
 
 
-def _value(config: pytest.Config, name: str) -> Any:
+def value(config: pytest.Config, name: str) -> Any:
+    """Return what the command line gives for an option, or the project's file."""
     given = config.getoption(name)
-    return config.getini(name) if given is None else given
+    if given is None:
+        return config.getini(name)
+    return given[-1] if name in SEVERAL else given
 
 
 def options(config: pytest.Config) -> Options:
@@ -118,7 +127,7 @@ def _with_engine(config: pytest.Config, asked: Options) -> Options:
 
     The files that the run is judged by are recorded before any part of the engine runs.
     """
-    name, command = _value(config, "op_engine"), _value(config, "op_engine_command")
+    name, command = value(config, "op_engine"), value(config, "op_engine_command")
     if name == asked.engine and not command:
         return asked
     from quantizer.conformance.run.inputs import Inputs
@@ -137,29 +146,29 @@ def _read_options(config: pytest.Config) -> Options:
 
     def paths(name: str) -> tuple[Path, ...]:
         base = here if config.getoption(name) else root
-        return tuple(resolved(base / item) for item in _value(config, name))
+        return tuple(resolved(base / item) for item in value(config, name))
 
     def file(name: str) -> Path | None:
-        base, given = here if config.getoption(name) else root, _value(config, name)
+        base, given = here if config.getoption(name) else root, value(config, name)
         return base / given if given else None
 
     _check_combinations(config)
-    shard = _value(config, "op_shard")
+    shard = value(config, "op_shard")
     return Options(
         root=root,
         specs=paths("op_specs"),
         plugins=paths("op_plugins"),
-        isa=_value(config, "op_isa"),
-        platforms=tuple(_value(config, "op_platform")),
-        schemes=tuple(_value(config, "op_scheme")),
-        checks=tuple(_value(config, "op_check")) or CHECKS,
-        profile=_value(config, "op_profile"),
-        reports=root / _value(config, "op_report"),
-        cases=root / _value(config, "op_cases"),
+        isa=value(config, "op_isa"),
+        platforms=tuple(value(config, "op_platform")),
+        schemes=tuple(value(config, "op_scheme")),
+        checks=tuple(value(config, "op_check")) or CHECKS,
+        profile=value(config, "op_profile"),
+        reports=root / value(config, "op_report"),
+        cases=root / value(config, "op_cases"),
         baseline=file("op_baseline"),
         xfails=file("op_xfails"),
         golden_update=config.getoption("op_golden_update"),
-        readings=tuple(_value(config, "op_reading")),
+        readings=tuple(value(config, "op_reading")),
         in_process=config.getoption("op_in_process"),
         plugin_python=_interpreter(config),
         plugin_limits=(_number(config, "op_plugin_timeout"), _number(config, "op_plugin_memory")),
@@ -176,13 +185,13 @@ def _check_combinations(config: pytest.Config) -> None:
         raise UnsupportedError(
             "--op-golden-update: say why the codes change, as in --op-golden-update 'first goldens'."
         )
-    if update is not None and (_value(config, "op_engine") != "builtin" or _value(config, "op_engine_command")):
+    if update is not None and (value(config, "op_engine") != "builtin" or value(config, "op_engine_command")):
         raise UnsupportedError("--op-golden-update: goldens are the codes of our own engine. Leave --op-engine out.")
     if config.getoption("op_engine") is not None and config.getoption("op_engine_command") is not None:
         raise UnsupportedError("--op-engine and --op-engine-command: each names the engine under test. Remove one.")
     if update is not None and os.environ.get("CI"):
         raise UnsupportedError("--op-golden-update: goldens are never written under CI. Update them at your desk.")
-    if _value(config, "op_profile") == "gate" and config.getoption("hypothesis_seed", None) is not None:
+    if value(config, "op_profile") == "gate" and config.getoption("hypothesis_seed", None) is not None:
         raise UnsupportedError("--hypothesis-seed: the gate profile has no seed. Add --op-profile nightly.")
 
 
@@ -191,7 +200,7 @@ def _interpreter(config: pytest.Config) -> str:
 
     It is not resolved: in a virtual environment it is a link, and its target has other packages.
     """
-    python = _value(config, "op_plugin_python")
+    python = value(config, "op_plugin_python")
     base = config.invocation_params.dir if config.getoption("op_plugin_python") else config.rootpath
     return str(base / Path(python).expanduser()) if python else ""
 
@@ -199,11 +208,11 @@ def _interpreter(config: pytest.Config) -> str:
 def _number(config: pytest.Config, name: str) -> float:
     from quantizer.core.errors import UnsupportedError
 
-    given = _value(config, name)
+    given = value(config, name)
     try:
         return float(given)
     except ValueError:
-        raise UnsupportedError(f"{_flag(name)}={given}: must be a number.") from None
+        raise UnsupportedError(f"{flag(name)}={given}: must be a number.") from None
 
 
 def with_usage_errors(function: Any) -> Any:

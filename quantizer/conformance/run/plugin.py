@@ -17,6 +17,7 @@ from quantizer.conformance.run.command_line import (
 from quantizer.conformance.run.folder_lock import lock_run_folder
 from quantizer.conformance.run.item_reports import pytest_runtest_makereport
 from quantizer.conformance.run.session_end import pytest_sessionfinish, pytest_terminal_summary, selects_nothing
+from quantizer.conformance.run.several_engines import pytest_cmdline_main
 from quantizer.conformance.run.shipped import ShippedSpecs
 from quantizer.conformance.run.spec_files import pytest_collect_file, pytest_itemcollected, shipped_file
 from quantizer.conformance.run.stash_keys import EXTRA, MADE, PLUGINS, RUN, STATE
@@ -26,6 +27,7 @@ from quantizer.core.files import exists
 
 __all__ = [
     "pytest_addoption",
+    "pytest_cmdline_main",
     "pytest_collect_file",
     "pytest_collection_finish",
     "pytest_collection_modifyitems",

@@ -69,6 +69,8 @@ def _between(old: Bundle, before: VectorCase, new: Bundle, after: VectorCase) ->
         return "looser", f"{np.count_nonzero(wider)} of {low.size} elements"
     if _numbers(before) != _numbers(after):
         return "other", "other multipliers, tables or numbers are provided; the same codes are right"
+    if before.models != after.models:
+        return "other", "its models in other forms changed; the same codes are right"
     return None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
@@ -18,9 +18,10 @@ from quantizer.conformance.target import Target
 from quantizer.conformance.trials.trial import Array, Trial
 from quantizer.conformance.vectors.index import index_text
 from quantizer.conformance.vectors.intervals import intervals
+from quantizer.conformance.vectors.models import lowered
 from quantizer.core.case import Case
 from quantizer.core.case_file import CaseModel
-from quantizer.core.errors import CaseError, QuantizerError
+from quantizer.core.errors import CaseError, QuantizerError, RefusedError
 from quantizer.core.vectors import (
     DIGESTS,
     INDEX,
@@ -32,7 +33,9 @@ from quantizer.core.vectors import (
     Manifest,
     TableFile,
     VectorCase,
+    VectorFeed,
     VectorGrid,
+    VectorModel,
     VectorMultiplier,
     VectorOperand,
     VectorOutput,
@@ -78,15 +81,17 @@ def digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def bundle(targets: list[Target], cases: int, seed: int, most: int) -> dict[str, bytes]:
+def bundle(targets: list[Target], cases: int, seed: int, most: int, forms: Sequence[str] = ()) -> dict[str, bytes]:
     """Return a bundle's files by path, the digests last: *cases* cases per target, at most *most* bytes.
+
+    forms: those in which each case is written as a model, too.
 
     CaseError if they are larger, or where no case of a target runs.
     """
     files, found = Files(most), []
     for target in targets:
         own = [
-            _vector(f"{target.id}-{number:04d}", trial, files)
+            _vector(f"{target.id}-{number:04d}", trial, files, forms)
             for number, trial in enumerate(_trials(target, cases, seed))
         ]
         if not own:
@@ -133,7 +138,7 @@ def _runs(target: Target, case: Case) -> Trial | None:
     return trial
 
 
-def _vector(name: str, trial: Trial, files: Files) -> VectorCase:
+def _vector(name: str, trial: Trial, files: Files, forms: Sequence[str] = ()) -> VectorCase:
     """Return one case; its arrays are added to *files*."""
     job = npz.lower(trial.call, trial.codes, trial.parameters, trial.variant).job
     model: dict[str, Any] = json.loads(job.model)
@@ -159,8 +164,28 @@ def _vector(name: str, trial: Trial, files: Files) -> VectorCase:
         multiplier=None if model["rescale"] is None else _multiplier(model["rescale"]),
         tables=[_table(table, said, job.feeds, folder, files) for table, said in model["tables"].items()],
         numbers=model["numbers"],
+        models=[_model(form, folder, trial, files) for form in forms],
         allowed=None if isinstance(found, str) else Allowed(**ends, conclusive=found.conclusive, vacuous=found.vacuous),
         open=found if isinstance(found, str) else "",
+    )
+
+
+def _model(form: str, folder: str, trial: Trial, files: Files) -> VectorModel:
+    """Return the case as a model; its file and what it is fed are added to *files*."""
+    try:
+        made, (shape, axes) = lowered(trial, form)
+    except RefusedError as err:
+        return VectorModel(form=form, refused=str(err))
+    place, job = f"{folder}/{form}", made.job
+    files.add(f"{place}.model", job.model)
+    feeds = [
+        VectorFeed(
+            name=name, operand=made.operands.get(name, name), values=files.array(f"{place}.{number}.bin", values)
+        )
+        for number, (name, values) in enumerate(job.feeds.items())
+    ]
+    return VectorModel(
+        form=form, file=f"{place}.model", sha256=digest(job.model), feeds=feeds, shape=[*shape], axes=[*axes]
     )
 
 

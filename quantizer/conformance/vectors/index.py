@@ -53,6 +53,11 @@ def _lines(vector: VectorCase) -> Iterator[Sequence[object]]:
             table.unit,
         )
     yield from (("number", name, number) for name, number in vector.numbers.items())
+    for model in (one for one in vector.models if not one.refused):
+        yield "model", model.form, model.file, *_shape(model.shape), *model.axes
+        for feed in model.feeds:
+            fed = feed.values
+            yield "feed", feed.name, fed.dtype, fed.file, *_shape(fed.shape), feed.operand
     yield "output", "y", output.dtype, "-", *_shape(output.shape), *_grid(output.grid)
     if allowed is not None:
         yield "allowed", allowed.low.file, allowed.high.file, allowed.conclusive

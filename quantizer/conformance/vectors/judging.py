@@ -11,6 +11,7 @@ from typing import Literal
 import numpy as np
 
 from quantizer.conformance.trials.trial import Array
+from quantizer.conformance.vectors.models import transposed
 from quantizer.conformance.vectors.reading import Bundle
 from quantizer.core.errors import CaseError
 from quantizer.core.files import exists, is_folder
@@ -41,20 +42,26 @@ class Judged:
         return f"{self.status}: {self.vector.id}: {self.reason}"
 
 
-def judge(bundle: Bundle, results: Path) -> Iterator[Judged]:
-    """Yield the verdict on each case, in the order of the bundle; CaseError if *results* is not a folder."""
+def judge(bundle: Bundle, results: Path, form: str = "") -> Iterator[Judged]:
+    """Yield the verdict on each case, in the order of the bundle; CaseError if *results* is not a folder.
+
+    form: of the models whose outputs the results are. A case that the form does not hold is open.
+    """
     if not is_folder(results):
         raise CaseError(
             f"{shown_path(results)}: is not a folder. Name the folder that holds a file CASE.bin for each case."
         )
     for vector in bundle.manifest.cases:
-        yield _judged(bundle, vector, results / f"{vector.id}.bin")
+        yield _judged(bundle, vector, results / f"{vector.id}.bin", form)
 
 
-def _judged(bundle: Bundle, vector: VectorCase, path: Path) -> Judged:
+def _judged(bundle: Bundle, vector: VectorCase, path: Path, form: str) -> Judged:
     output, allowed = vector.output, vector.allowed
     if allowed is None:
         return Judged(vector, "open", vector.open or "nothing is allowed or forbidden")
+    model = next((one for one in vector.models if one.form == form), None)
+    if form and (model is None or model.refused):
+        return Judged(vector, "open", f"{form}: {model.refused if model else 'the bundle has no such models'}")
     low, high = (bundle.array(end).astype(np.int64) for end in (allowed.low, allowed.high))
     wide = high - low >= allowed.conclusive
     elements, width = int(np.count_nonzero(~wide)), float((high - low).max() + 1) if low.size else 0.0
@@ -65,7 +72,8 @@ def _judged(bundle: Bundle, vector: VectorCase, path: Path) -> Judged:
     if len(content) != wanted:
         said = f"{path.name} has {len(content)} bytes, {wanted} are needed: {output.dtype} of shape {output.shape}"
         return Judged(vector, "fail", said, elements, max(low.size, 1), width)
-    got = np.frombuffer(content, kind).reshape(low.shape).astype(np.int64)
+    raw = np.frombuffer(content, kind).astype(np.int64)
+    got = transposed(raw, model.shape, model.axes, low.shape) if model else raw.reshape(low.shape)
     outside = (got < low) | (got > high)
     failed = int(np.count_nonzero(outside))
     if failed:

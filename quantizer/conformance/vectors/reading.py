@@ -13,6 +13,7 @@ import numpy as np
 
 from quantizer.conformance.trials.trial import Array
 from quantizer.conformance.vectors.export import digest
+from quantizer.conformance.vectors.models import is_layout
 from quantizer.core.case_file import MAX_ELEMENTS, read_model
 from quantizer.core.errors import CaseError
 from quantizer.core.files import is_folder
@@ -77,5 +78,9 @@ def _bundle(where: str, read: Callable[[str, int], bytes]) -> Bundle:
         for end in () if case.allowed is None else (case.allowed.low, case.allowed.high):
             if (end.dtype, end.shape) != (case.output.dtype, case.output.shape):
                 text = "allowed codes have another type or shape than the output. Export the bundle anew."
+                raise CaseError(f"{place}: {case.id}: {text}")
+        for model in case.models:
+            if not model.refused and not is_layout(model.shape, model.axes, case.output.shape):
+                text = f"the model {model.form} has an output of another shape. Export the bundle anew."
                 raise CaseError(f"{place}: {case.id}: {text}")
     return Bundle(where, manifest, read)
