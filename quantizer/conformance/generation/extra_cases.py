@@ -12,6 +12,7 @@ from quantizer.conformance.generation.first_broadcast import first_broadcast, mu
 from quantizer.conformance.generation.joint_sizes import joint_sizes
 from quantizer.conformance.generation.last_of_row import last_of_row
 from quantizer.conformance.generation.long_windows import long_windows
+from quantizer.conformance.generation.mixed_sizes import mixed_sizes
 from quantizer.conformance.generation.near_ties import near_ties
 from quantizer.conformance.generation.one_difference import one_difference_cases
 from quantizer.conformance.generation.past_blocks import past_blocks
@@ -61,4 +62,5 @@ def shared_cases(everything: Sequence[Target], target: Target, *, strong: bool =
         *mutual_broadcast(everything, target),
         *first_layer(everything, target),
         *tiny(everything, target),
+        *mixed_sizes(everything, target, strong=strong),
     ]
