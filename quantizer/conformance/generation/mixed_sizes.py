@@ -7,7 +7,7 @@ operator's targets draws other classes, so that together they hold most pairs of
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from quantizer.conformance.generation.builder import complete
@@ -67,8 +67,20 @@ def _bound(spec: Spec, chooser: HashChoices) -> dict[str, Any] | None:
             bound[name] = draw(name, spec.dims.get(name) or spec.attrs[name], chooser, bound)
     except ILLEGAL:
         return None
+    bound |= _repeated(spec, bound, chooser)
     sizes = [size for name in spec.dims for size in _flat(bound[name])]
     return bound if sum(size >= LONG for size in sizes) >= SEVERAL and is_cheap(spec, bound, MOST) else None
+
+
+def _repeated(spec: Spec, bound: Mapping[str, Any], chooser: HashChoices) -> dict[str, tuple[int, ...]]:
+    """Return the first operand's shape with some axes of 1 along which the only other one is repeated no more."""
+    others = {name: domain.broadcasts_to for name, domain in spec.dims.items() if domain.broadcasts_to}
+    if len(others) != 1:
+        return {}
+    ((other, shape),) = others.items()
+    aligned = (1,) * (len(bound[str(shape)]) - len(bound[other])) + bound[other]
+    kept = (same == 1 or chooser.integer(f"{shape}[{i}] repeated", 0, 3) > 0 for i, same in enumerate(aligned))
+    return {str(shape): tuple(size if keep else 1 for size, keep in zip(bound[str(shape)], kept, strict=True))}
 
 
 def _flat(value: Any) -> tuple[int, ...]:
