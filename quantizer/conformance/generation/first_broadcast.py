@@ -34,6 +34,8 @@ MUTUAL = (
 image of one channel, an inner axis of the first, and more axes than kernels have loops. The targets of a platform share
 these cases.
 """
+MOST_AXES = 7
+"""Axes of an operand: a product of matrices has two more than its leading ones."""
 Pair = tuple[tuple[int, ...], tuple[int, ...]]
 
 
@@ -66,5 +68,7 @@ def _case(target: Target, number: int, pair: Pair) -> list[Case]:
         shapes = {name: evaluate(item.axes, bound) for name, item in spec.inputs.items()}
         check(spec, variables(spec, shapes, {name: bound[name] for name in spec.attrs}))
     except ILLEGAL:
+        return []
+    if max(map(len, shapes.values())) > MOST_AXES:
         return []
     return [complete(target, bound, list(spec.inputs), "random", number % (1 << 32), chooser)]
