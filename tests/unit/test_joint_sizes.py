@@ -11,6 +11,7 @@ from quantizer.conformance.generation.dealing import dealt
 from quantizer.conformance.generation.first_broadcast import mutual_broadcast
 from quantizer.conformance.generation.joint_sizes import (
     AXES,
+    BETWEEN_ONES,
     BLOCKS,
     CHANNELS,
     GROUPS,
@@ -137,7 +138,7 @@ def test_each_operand_is_repeated_along_an_axis_of_the_other(session) -> None:
     for op in ("add", "matmul"):
         for cases in _of(session, op, mutual_broadcast).values():
             found = {(case.shapes["a"][:4], case.shapes["b"][:4]) for case in cases}
-            assert {(a[:2], b[:2]) for a, b in found} >= {((3, 1), (1, 17)), ((2, 33), (2, 1)), ((2, 1), (2, 5))}
+            assert {(a[:2], b[:2]) for a, b in found} >= {((3, 1), (1, 17)), ((2, 33), (2, 1)), ((1, 1), (2, 5))}
             assert ((2, 33, 1, 1), (2, 1, 3, 5)) in found
 
 
@@ -240,3 +241,8 @@ def test_windows_of_one_axis_and_padding_behind(session, op: str) -> None:
         assert any(case.attrs["padding"] == (0, 0, 1, 1) for case in cases)
         assert any(case.shapes["x"][2] == 1 and case.shapes["x"][1] == 32 for case in cases)
         assert "dilation" not in cases[0].attrs or any(case.attrs["dilation"] == (4, 4) for case in cases)
+
+
+def test_a_reduction_works_along_one_axis_between_axes_of_one_place(session) -> None:
+    for cases in _of(session, "reduce_sum", joint_sizes).values():
+        assert [case.attrs["axes"] for case in cases if case.shapes["x"] == BETWEEN_ONES] == [(3,)]

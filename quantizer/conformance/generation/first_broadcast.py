@@ -25,13 +25,13 @@ SHAPES = (((1,), (33,)), ((1, 1), (3, 17)), ((3, 1), (3, 33)), ((2, 1, 17), (2, 
 MUTUAL = (
     ((3, 1), (1, 17)),
     ((2, 33, 1, 1), (2, 1, 3, 5)),
-    ((2, 1, 3, 9), (2, 5, 3, 9)),
+    ((1, 1, 1, 9), (2, 5, 3, 9)),
     ((2, 3, 2, 1, 5), (2, 1, 2, 4, 5)),
     ((2, 3, 2, 1, 4, 9), (1, 1, 1, 1, 1, 9)),
     ((2, 1, 2, 1, 2, 3, 5), (2, 3, 2, 1, 2, 3, 5)),
 )
 """Shapes of which each may be repeated along an axis of the other: a column and a row, a number for each channel and an
-image of one channel, an inner axis of the first, and more axes than kernels have loops. The targets of a platform share
+image of one channel, a first row for a whole image, and more axes than kernels have loops. The targets of a platform share
 these cases.
 """
 MOST_AXES = 7

@@ -41,6 +41,8 @@ one row and of several. Other cases have a rest or less than a block.
 CHANNEL = 1
 """The axis of the channels among the four of images."""
 IMAGES = ((2, 33, 3, 5), (1, 17, 4, 3))
+ALONE, BETWEEN_ONES, ALONE_AXIS = "alone", (2, 3, 1, 17, 1), 3
+"""A further case of a reduction: its one axis lies between axes of one place, which kernels skip."""
 PAST_COUNTERS = 8193
 """Past the integers of float16 (2048), and past the counters of 12 and 13 bits of an accelerator."""
 SUMMED = ("linear", "bilinear", "product")
@@ -103,7 +105,9 @@ def kinds_of_axes(spec: Spec) -> list[str]:
     is_counted = spec.error_model.kind not in SUMMED or terms is None or not terms.names or _runs(spec)
     chosen = any(domain.type == "axes" or _is_axis(domain, axes_shape(spec)) for domain in spec.attrs.values())
     computes = chosen and not moves and not _joins(spec)[0] and spec.error_model.kind != "movement"
+    reduces = any(domain.type == "axes" for domain in spec.attrs.values()) and spec.error_model.kind != "movement"
     further = {LONG: is_counted, COPY: moves, ALONG_CHANNELS: chosen and not moves, **dict.fromkeys(BLOCKS, computes)}
+    further[ALONE] = reduces
     return [*AXES, *(kind for kind, has in further.items() if has)]
 
 
@@ -157,7 +161,7 @@ def _of_two(spec: Spec, shape: str, kind: str, number: int, chooser: HashChoices
 
 
 def _special(kind: str, number: int) -> dict[str, tuple[int, ...]]:
-    """Return the shape of a case of LONG, ALONG_CHANNELS or BLOCKS, or shape and permutation of one of COPY.
+    """Return the shape of a case of LONG, ALONG_CHANNELS, ALONE or BLOCKS, or shape and permutation of one of COPY.
 
     The shape's name is empty.
     """
@@ -165,6 +169,8 @@ def _special(kind: str, number: int) -> dict[str, tuple[int, ...]]:
         return {"": IMAGES[number % len(IMAGES)]}
     if kind in BLOCKS:
         return {"": BLOCKS[kind]}
+    if kind == ALONE:
+        return {"": BETWEEN_ONES}
     if kind == LONG:
         return {"": ((1, PAST_COUNTERS), (PAST_COUNTERS, 1))[number % 2]}
     long, perm = COPIES[number % len(COPIES)]
@@ -186,6 +192,8 @@ def _with_shape(
         return None
     if not _is_legal(spec, bound):
         return None
+    if fixed[""] == BETWEEN_ONES:
+        return bound if _along(spec, shape, bound) == {ALONE_AXIS} else None
     if fixed[""] in IMAGES:
         return bound if CHANNEL in _along(spec, shape, bound) else None
     long = EARLIER if bound[shape][-1] == 1 else LATER
