@@ -31,7 +31,7 @@ MUTUAL = (
     ((2, 1, 2, 1, 2, 3, 5), (2, 3, 2, 1, 2, 3, 5)),
 )
 """Shapes of which each may be repeated along an axis of the other: a column and a row, a number for each channel and an
-image of one channel, a first row for a whole image, and more axes than kernels have loops. The targets of a platform share
+image of one channel, a first row for a whole image, and more axes than kernels have loops. A platform's targets share
 these cases.
 """
 MOST_AXES = 7
