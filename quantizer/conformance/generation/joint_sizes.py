@@ -42,7 +42,7 @@ CHANNEL = 1
 """The axis of the channels among the four of images."""
 IMAGES = ((2, 33, 3, 5), (1, 17, 4, 3))
 ALONE, BETWEEN_ONES, ALONE_AXIS = "alone", (2, 3, 1, 17, 1), 3
-"""A further case of a reduction: its one axis lies between axes of one place, which kernels skip."""
+"""A further case of a reduction: its one axis lies between axes of one place, which kernels skip, and is dropped."""
 PAST_COUNTERS = 8193
 """Past the integers of float16 (2048), and past the counters of 12 and 13 bits of an accelerator."""
 SUMMED = ("linear", "bilinear", "product")
@@ -160,7 +160,7 @@ def _of_two(spec: Spec, shape: str, kind: str, number: int, chooser: HashChoices
     return bound if _is_legal(spec, bound) else None
 
 
-def _special(kind: str, number: int) -> dict[str, tuple[int, ...]]:
+def _special(kind: str, number: int) -> dict[str, Any]:
     """Return the shape of a case of LONG, ALONG_CHANNELS, ALONE or BLOCKS, or shape and permutation of one of COPY.
 
     The shape's name is empty.
@@ -170,7 +170,7 @@ def _special(kind: str, number: int) -> dict[str, tuple[int, ...]]:
     if kind in BLOCKS:
         return {"": BLOCKS[kind]}
     if kind == ALONE:
-        return {"": BETWEEN_ONES}
+        return {"": BETWEEN_ONES, "bool": False}
     if kind == LONG:
         return {"": ((1, PAST_COUNTERS), (PAST_COUNTERS, 1))[number % 2]}
     long, perm = COPIES[number % len(COPIES)]
@@ -178,9 +178,7 @@ def _special(kind: str, number: int) -> dict[str, tuple[int, ...]]:
     return {"": tuple(next(sizes) if i in long else 1 for i in range(len(perm))), "permutation": perm}
 
 
-def _with_shape(
-    spec: Spec, shape: str, fixed: Mapping[str, tuple[int, ...]], chooser: HashChoices
-) -> dict[str, Any] | None:
+def _with_shape(spec: Spec, shape: str, fixed: Mapping[str, Any], chooser: HashChoices) -> dict[str, Any] | None:
     """Return sizes and attributes with that shape; None if they are illegal, or work along another axis."""
     bound: dict[str, Any] = {}
     try:
