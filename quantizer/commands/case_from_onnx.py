@@ -6,7 +6,7 @@ import argparse
 import re
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from quantizer.core.files import create_files, is_taken
 from quantizer.core.wording import unknown
 
 if TYPE_CHECKING:
+    from quantizer.conformance.fusion.of_model import Joined
     from quantizer.conformance.models.from_onnx import Cut
     from quantizer.conformance.setup.session import Session
     from quantizer.conformance.trials.trial import Trial
@@ -32,7 +33,8 @@ LARGEST = 1 << 20
 EPILOG = """\
 Without --node every quantized node is judged, one line each, failing ones first. A failure is shrunk. -o writes, for
 each failing node or for the named one: part.onnx and operands.npz (the node as the model has it) and case.json, which
-`quantizer case replay` runs again.
+`quantizer case replay` runs again. Two or three nodes without codes between them are no case. An engine that runs ONNX
+files is judged on them as one graph: its optimized run by its run without. A failure gives part.onnx and operands.npz.
 
 exit status: 0 no check fails, 1 one does, 2 the input cannot be read, or the named node has no spec or no scheme.
 """
@@ -124,19 +126,60 @@ def _judged(
     from quantizer.conformance.models.from_onnx import cuts_of, judged_cut
 
     cuts = cuts_of(graph, feeds, session, platform, args.node)
-    if args.node and cuts[0].case is None:
+    without = cuts if not args.node or cuts[0].case is not None else cuts_of(graph, feeds, session, platform)
+    groups = [one for one in _groups(graph, feeds, without, session, platform) if args.node in ("", *one[0].names)]
+    if args.node and cuts[0].case is None and not groups:
         raise UnsupportedError(f"--node={args.node} ({cuts[0].part.op}): {cuts[0].refusal}")
     found = [(cut, *judged_cut(cut, session)) for cut in cuts if cut.case is not None]
     failing = [one for one in found if _fails(one[2])]
     right = [one for one in found if not _fails(one[2])]
     lines = [f"engine {session.engine.name}, platform {platform}"]
     lines += [_line(cut, verdicts) for cut, _, verdicts in (*failing, *right)]
-    lines += [f"  {cut.part.name:<20} {cut.part.op:<18} no case: {cut.refusal}" for cut in cuts if cut.case is None]
+    lines += [_line_of_group(*one) for one in groups]
+    judged = {name for joined, _ in groups for name in joined.names}
+    lines += [
+        f"  {cut.part.name:<20} {cut.part.op:<18} no case: {cut.refusal}"
+        for cut in cuts
+        if cut.case is None and cut.part.name not in judged
+    ]
+    wrong = [joined for joined, verdict in groups if verdict.failing]
+    for joined in wrong[:WRITTEN] if args.output is not None else ():
+        folder = args.output / _place("-".join(joined.names), len(failing) + 1, session)
+        contents |= _files(joined.built.graph, joined.built.feeds, folder)
+        lines.append(f"wrote part.onnx and operands.npz to {folder}")
     chosen = failing[:WRITTEN] if not args.node else found
     for number, (cut, trial, verdicts) in enumerate(chosen, 1):
-        folder = None if args.output is None else args.output / _place(cut, number, session)
+        folder = None if args.output is None else args.output / _place(cut.part.name, number, session)
         lines.append(_explained(args, session.options.engine, cut, trial, verdicts, folder, contents))
-    return bool(failing), lines
+    return bool(failing or wrong), lines
+
+
+def _groups(
+    graph: Any, feeds: Any, cuts: Sequence[Cut], session: Session, platform: str
+) -> list[tuple[Joined, Verdict]]:
+    """Return nodes without codes between them, and the verdict on the engine's optimized run of each such graph.
+
+    Empty for an engine that runs no ONNX files.
+    """
+    from quantizer.conformance.fusion.of_model import joined_of, judge_joined
+    from quantizer.runtime.models.engines import OPTIMIZED, model_engine, real_engines
+    from quantizer.runtime.models.engines import Session as Models
+
+    name, names = session.options.engine, {cut.part.name for cut in cuts if cut.case is None}
+    found = joined_of(graph, feeds, names) if len(names) > 1 and name in real_engines() else []
+    if not found:
+        return []
+    plain, optimized = (model_engine(one, platform) for one in (name, f"{name}:{OPTIMIZED}"))
+    assert isinstance(plain, Models)
+    assert isinstance(optimized, Models)
+    return [(joined, judge_joined(joined, plain, optimized)) for joined in found]
+
+
+def _line_of_group(joined: Joined, verdict: Verdict) -> str:
+    """Return the line of nodes that are judged as one graph."""
+    status = "FAIL" if verdict.failing else verdict.status
+    text = f"  {'+'.join(joined.names):<20} {'+'.join(joined.ops):<18} {status} optimized"
+    return f"{text}: {verdict.reason}" if verdict.reason else text
 
 
 def _fails(verdicts: Sequence[Verdict]) -> bool:
@@ -164,8 +207,8 @@ def _line(cut: Cut, verdicts: Sequence[Verdict]) -> str:
     return "; ".join([f"{start} {passed} pass", *others])
 
 
-def _place(cut: Cut, number: int, session: Session) -> str:
-    plain = re.sub(r"[^A-Za-z0-9._-]+", "_", cut.part.name).strip("_")[-60:]
+def _place(name: str, number: int, session: Session) -> str:
+    plain = re.sub(r"[^A-Za-z0-9._-]+", "_", name).strip("_")[-60:]
     return f"{re.sub(r'[^A-Za-z0-9._-]+', '_', session.engine.name)}-{number}-{plain}"
 
 
@@ -200,7 +243,7 @@ def _explained(
         lines.append(text)
     if folder is not None:
         stored = replay_content(trial.target.id, trial, verdicts, text)
-        contents |= _files(cut, folder)
+        contents |= _files(cut.graph, cut.operands, folder)
         if len(stored) > LARGEST:
             lines.append(f"{folder}: part.onnx and operands.npz; the case has too many codes for case.json")
         else:
@@ -209,14 +252,14 @@ def _explained(
     return "\n".join(lines) if lines else f"{cut.part.name}: every check passes"
 
 
-def _files(cut: Cut, folder: Path) -> dict[Path, Any]:
-    """Return the files to write for the node."""
+def _files(graph: Any, operands: Mapping[str, Any], folder: Path) -> dict[Path, Any]:
+    """Return the files to write for a node, or for nodes that are one graph."""
     from quantizer.ir.formats.npz import npz_bytes
     from quantizer.ir.formats.onnx_values import to_numpy
     from quantizer.ir.formats.onnx_write import to_model
 
-    fed = {name: to_numpy(values, cut.graph.tensor(name).dtype) for name, values in cut.operands.items()}
+    fed = {name: to_numpy(values, graph.tensor(name).dtype) for name, values in operands.items()}
     return {
-        folder / "part.onnx": [to_model(cut.graph).SerializeToString()],
+        folder / "part.onnx": [to_model(graph).SerializeToString()],
         folder / "operands.npz": [npz_bytes(fed)],
     }

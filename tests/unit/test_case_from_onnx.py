@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,9 @@ from quantizer.conformance.model_cases import check_given
 from quantizer.conformance.stored.files import read_replay
 from quantizer.core.case import Case
 from quantizer.core.errors import CaseError
+from quantizer.ir.graph import Graph
 from quantizer.numerics.deviates import deviates
+from quantizer.runtime.models.engines import Session, Values
 from quantizer.runtime.onnx_model import load_onnx_graph
 
 pytest.importorskip("onnxruntime")
@@ -200,3 +203,75 @@ def test_a_result_whose_parameters_the_platform_fixes_is_refused_with_both(
     (line,) = [line for line in capsys.readouterr().out.splitlines() if "no case" in line]
     wanted = "platform 'ort' gives 's' uint8 scale 0.00390625 zero point 0; the file has uint8 scale 0.25 zero point 0."
     assert line == f"  second               Softmax            no case: {wanted}"
+
+
+def two_nodes() -> onnx.ModelProto:
+    """A QDQ convolution whose real result is added to another tensor before it is quantized."""
+    constants = {
+        "xs": np.float32(0.0173),
+        "xz": np.uint8(131),
+        "zs": np.float32(0.031),
+        "zz": np.uint8(120),
+        "ys": np.float32(0.217),
+        "yz": np.uint8(128),
+        "w": (deviates((6, 3, 3, 3), (1, 0, 0)) * 30).clip(-60, 60).astype(np.int8),
+        "ws": np.float32(0.0131),
+        "wz": np.int8(0),
+    }
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "xs", "xz"], ["xq"]),
+        helper.make_node("DequantizeLinear", ["xq", "xs", "xz"], ["xd"]),
+        helper.make_node("QuantizeLinear", ["z", "zs", "zz"], ["zq"]),
+        helper.make_node("DequantizeLinear", ["zq", "zs", "zz"], ["zd"]),
+        helper.make_node("DequantizeLinear", ["w", "ws", "wz"], ["wd"]),
+        helper.make_node("Conv", ["xd", "wd"], ["c"], "stem", pads=[1, 1, 1, 1]),
+        helper.make_node("Add", ["c", "zd"], ["s"], "sum"),
+        helper.make_node("QuantizeLinear", ["s", "ys", "yz"], ["sq"]),
+        helper.make_node("DequantizeLinear", ["sq", "ys", "yz"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "net",
+        [helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, c, 7, 7]) for n, c in (("x", 3), ("z", 6))],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(np.asarray(values), name) for name, values in constants.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+@pytest.mark.parametrize("node", [(), ("--node", "sum")])
+def test_two_nodes_without_codes_between_them_are_judged_as_one_graph(
+    place: Path, capsys: pytest.CaptureFixture[str], node: tuple[str, ...]
+) -> None:
+    onnx.save(two_nodes(), place / "net.onnx")
+    assert main(["case", "from-onnx", "net.onnx", *node, "--engine", "onnxruntime"]) == 0
+    assert "  stem+sum             Conv+Add           pass optimized\n" in capsys.readouterr().out
+
+
+def test_a_wrong_fused_run_of_two_nodes_is_red_and_written(
+    place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = Session.results
+
+    def wrong(self: Session, graph: Graph, feeds: Values, wanted: Sequence[str]) -> Values:
+        made = right(self, graph, feeds, wanted)
+        return {name: values.flip(-1) for name, values in made.items()}
+
+    monkeypatch.setattr(Session, "results", wrong)
+    onnx.save(two_nodes(), place / "net.onnx")
+    assert main(["case", "from-onnx", "net.onnx", "--engine", "onnxruntime", "-o", "out"]) == 1
+    shown = capsys.readouterr().out
+    assert "  stem+sum             Conv+Add           FAIL optimized: 'sq'[0, 0, 0, 0]: code " in shown
+    folder = place / "out" / "onnxruntime-1-stem-sum"
+    assert [node.op for node in load_onnx_graph(folder / "part.onnx").order][-2:] == ["Add", "QuantizeLinear"]
+    assert sorted(np.load(folder / "operands.npz")) == ["xq", "zq"]
+
+
+def test_an_engine_of_single_operators_has_no_case_of_two_nodes(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    onnx.save(two_nodes(), place / "net.onnx")
+    assert main(["case", "from-onnx", "net.onnx"]) == 0
+    assert "no case: its result 'c' is not quantized" in capsys.readouterr().out
+    assert main(["case", "from-onnx", "net.onnx", "--node", "sum"]) == 2
+    assert "'c' is not quantized" in capsys.readouterr().err

@@ -11,16 +11,22 @@ from quantizer.conformance.generation.dealing import dealt
 from quantizer.conformance.generation.first_broadcast import mutual_broadcast
 from quantizer.conformance.generation.joint_sizes import (
     AXES,
+    BETWEEN_ONES,
     BLOCKS,
     CHANNELS,
     GROUPS,
     IMAGES,
     JOINED,
+    PADDED,
     PAST_COUNTERS,
+    SUMMED_UP,
     joint_sizes,
     works_along,
 )
-from quantizer.conformance.generation.scaled import tiny
+from quantizer.conformance.generation.long_sizes import long_sizes
+from quantizer.conformance.generation.past_blocks import one_rest
+from quantizer.conformance.generation.scaled import far_below, tiny
+from quantizer.conformance.generation.uneven_windows import uneven_windows
 from quantizer.conformance.generation.usual_sizes import tripled
 from quantizer.conformance.generation.usual_windows import CEILED, PATCHES, VECTORS, ceiled, first_layer, patches
 from quantizer.conformance.setup.options import Options
@@ -132,8 +138,16 @@ def test_each_operand_is_repeated_along_an_axis_of_the_other(session) -> None:
     for op in ("add", "matmul"):
         for cases in _of(session, op, mutual_broadcast).values():
             found = {(case.shapes["a"][:4], case.shapes["b"][:4]) for case in cases}
-            assert {(a[:2], b[:2]) for a, b in found} == {((3, 1), (1, 17)), ((2, 33), (2, 1))}
+            assert {(a[:2], b[:2]) for a, b in found} >= {((3, 1), (1, 17)), ((2, 33), (2, 1)), ((1, 1), (2, 5))}
             assert ((2, 33, 1, 1), (2, 1, 3, 5)) in found
+
+
+@pytest.mark.parametrize(("op", "most"), [("add", 7), ("div", 7), ("matmul", 7)])
+def test_operands_of_many_axes_are_repeated(session, op: str, most: int) -> None:
+    for cases in _of(session, op, mutual_broadcast).values():
+        ranks = {max(len(shape) for shape in case.shapes.values()) for case in cases}
+        assert max(ranks) == most
+        assert {5, 6} <= ranks or op == "matmul"
 
 
 @pytest.mark.parametrize("op", ["softmax", "argmax", "reduce_sum"])
@@ -181,3 +195,55 @@ def test_each_mode_triples_both_axes(session, op: str) -> None:
 def test_an_operator_works_along_many_channels_of_images(session, op: str) -> None:
     for cases in _of(session, op, joint_sizes).values():
         assert any(case.shapes["x"] in IMAGES for case in cases)
+
+
+def test_running_sums_of_a_vector_have_every_combination_of_flags(session) -> None:
+    for cases in _of(session, "cumsum", joint_sizes).values():
+        found = {(c.attrs["exclusive"], c.attrs["reverse"]) for c in cases if c.shapes["x"] == (SUMMED_UP,)}
+        assert len(found) == 4
+
+
+def test_images_are_padded_before_behind_and_around_in_either_order_of_axes(session) -> None:
+    for cases in _of(session, "pad", joint_sizes).values():
+        found = {case.attrs["padding"] for case in cases if case.shapes["x"] in PADDED}
+        assert {(0, 0, 0, 0, 0, 1, 1, 0), (0, 0, 0, 0, 0, 0, 1, 1), (0, 0, 1, 1, 0, 0, 1, 1)} <= found
+        assert len(found) == 6
+
+
+@pytest.mark.parametrize("op", ["matmul", "fully_connected"])
+def test_one_size_of_a_product_has_a_rest_beside_whole_blocks(session, op: str) -> None:
+    for cases in _of(session, op, one_rest).values():
+        sizes = [
+            (*case.shapes[first][-2:], *case.shapes[second])
+            for case in cases
+            for first, second in [tuple(case.shapes)[:2]]
+        ]
+        assert cases and len(cases) % 3 == 0
+        assert all(any(size % 8 for size in each) and any(size % 16 == 0 for size in each) for each in sizes)
+
+
+def test_each_dimension_of_a_product_is_past_500_once(session) -> None:
+    cases = [case for of in _of(session, "matmul", long_sizes).values() for case in of]
+    assert [max(max(shape) for shape in case.shapes.values()) for case in cases] == [513] * 3
+
+
+def test_softmax_has_a_range_far_below_0(session) -> None:
+    for cases in _of(session, "softmax", far_below).values():
+        assert [case.ranges["x"] for case in cases] == [(-256.0, 0.0)]
+    assert not any(_of(session, "relu", far_below).values())
+
+
+@pytest.mark.parametrize("op", ["conv2d", "depthwise_conv2d", "avg_pool2d"])
+def test_windows_of_one_axis_and_padding_behind(session, op: str) -> None:
+    for cases in _of(session, op, uneven_windows).values():
+        kernels = [case.attrs.get("kernel") or case.shapes["weight"][-2:] for case in cases]
+        assert {frozenset(kernel) for kernel in kernels} >= {frozenset((1, 3)), frozenset((1, 7)), frozenset((7,))}
+        assert any(case.attrs["padding"] == (0, 0, 1, 1) for case in cases)
+        assert any(case.shapes["x"][2] == 1 and case.shapes["x"][1] == 32 for case in cases)
+        assert "dilation" not in cases[0].attrs or any(case.attrs["dilation"] == (4, 4) for case in cases)
+
+
+def test_a_reduction_works_along_one_axis_between_axes_of_one_place(session) -> None:
+    for cases in _of(session, "reduce_sum", joint_sizes).values():
+        found = [case.attrs for case in cases if case.shapes["x"] == BETWEEN_ONES]
+        assert [(attrs["axes"], attrs["keepdims"]) for attrs in found] == [((3,), False)]

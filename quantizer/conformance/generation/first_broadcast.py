@@ -22,10 +22,20 @@ from quantizer.core.shapes import check, evaluate, variables
 
 SHAPES = (((1,), (33,)), ((1, 1), (3, 17)), ((3, 1), (3, 33)), ((2, 1, 17), (2, 5, 17)), ((), (40,)), ((17,), (2, 17)))
 """Shapes of the first and the second operand: one element, none of the axes, rows, and a whole axis repeated."""
-MUTUAL = (((3, 1), (1, 17)), ((2, 33, 1, 1), (2, 1, 3, 5)))
-"""Shapes of which each is repeated along an axis of the other: a column and a row, a number for each channel and an
-image of one channel. The targets of a platform share these cases.
+MUTUAL = (
+    ((3, 1), (1, 17)),
+    ((2, 33, 1, 1), (2, 1, 3, 5)),
+    ((1, 1, 1, 9), (2, 5, 3, 9)),
+    ((2, 3, 2, 1, 5), (2, 1, 2, 4, 5)),
+    ((2, 3, 2, 1, 4, 9), (1, 1, 1, 1, 1, 9)),
+    ((2, 1, 2, 1, 2, 3, 5), (2, 3, 2, 1, 2, 3, 5)),
+)
+"""Shapes of which each may be repeated along an axis of the other: a column and a row, a number for each channel and an
+image of one channel, a first row for a whole image, and more axes than kernels have loops. A platform's targets share
+these cases.
 """
+MOST_AXES = 7
+"""Axes of an operand: a product of matrices has two more than its leading ones."""
 Pair = tuple[tuple[int, ...], tuple[int, ...]]
 
 
@@ -58,5 +68,7 @@ def _case(target: Target, number: int, pair: Pair) -> list[Case]:
         shapes = {name: evaluate(item.axes, bound) for name, item in spec.inputs.items()}
         check(spec, variables(spec, shapes, {name: bound[name] for name in spec.attrs}))
     except ILLEGAL:
+        return []
+    if max(map(len, shapes.values())) > MOST_AXES:
         return []
     return [complete(target, bound, list(spec.inputs), "random", number % (1 << 32), chooser)]

@@ -5,6 +5,7 @@ A unit is one size at a time. Kernels block two axes of a tensor, or the inputs 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -40,6 +41,8 @@ one row and of several. Other cases have a rest or less than a block.
 CHANNEL = 1
 """The axis of the channels among the four of images."""
 IMAGES = ((2, 33, 3, 5), (1, 17, 4, 3))
+ALONE, BETWEEN_ONES, ALONE_AXIS = "alone", (2, 3, 1, 17, 1), 3
+"""A further case of a reduction: its one axis lies between axes of one place, which kernels skip, and is dropped."""
 PAST_COUNTERS = 8193
 """Past the integers of float16 (2048), and past the counters of 12 and 13 bits of an accelerator."""
 SUMMED = ("linear", "bilinear", "product")
@@ -59,10 +62,19 @@ one size for both.
 """
 KERNELS, OF_SIGNALS = (1, 3), (3, 65)
 """Sizes of the kernel along each axis; of signals, also past a block of 64, as in networks for speech."""
-JOINED = (8, 16, 6)
-"""Places of each operand of an operator that joins them along one axis, all alike: whole vectors; or a multiple of 4
-together and none alone. In the first case of a platform those operands are left out that may be.
+JOINED = (8, 16, 6, 20, 24)
+"""Places of each operand of an operator that joins them along one axis, all alike: whole vectors; a multiple of 4
+together and none alone; a block of 16 and a quarter, or a half. In the first case of a platform those operands are left
+out that may be.
 """
+SUMMED_UP = 1025
+"""Places of a vector with running sums, once for each combination of flags."""
+SPATIAL = ((1, 2), (2, 3))
+"""Axes of an image whose channels are last, and first, that are padded together."""
+ENDS = ((1, 0), (0, 1), (1, 1))
+"""Places added before and behind each of these axes."""
+PADDED = ((2, 3, 8, 16), (1, 8, 5, 8))
+"""Images with whole vectors along the last axis."""
 TRIES = 64
 """Choices that may be too large, have fewer than two axes, or let the operator work along other axes."""
 
@@ -79,6 +91,10 @@ def joint_sizes(everything: Sequence[Target], target: Target) -> list[Case]:
     made = [_of_axes(target, shape, kind) for kind in axes] + [_of_group(target, pair, MANY) for pair in groups]
     made += [_of_group(target, (inputs, outputs), (many,)) for inputs, outputs, many in channels]
     made += [_joined(target, size) for size in dealt(everything, target, JOINED if _joins(spec)[0] else (), "joined")]
+    flags = _flags(spec) if shape and _runs(spec) else []
+    made += [_summed_up(target, shape, each) for each in dealt(everything, target, flags, "summed_up")]
+    ends = [(axes, end) for axes in SPATIAL for end in ENDS] if shape and _ends_of(spec, shape) else []
+    made += [_padded(target, shape, *each) for each in dealt(everything, target, ends, "padded")]
     return [case for case in made if case is not None]
 
 
@@ -89,7 +105,9 @@ def kinds_of_axes(spec: Spec) -> list[str]:
     is_counted = spec.error_model.kind not in SUMMED or terms is None or not terms.names or _runs(spec)
     chosen = any(domain.type == "axes" or _is_axis(domain, axes_shape(spec)) for domain in spec.attrs.values())
     computes = chosen and not moves and not _joins(spec)[0] and spec.error_model.kind != "movement"
+    reduces = any(domain.type == "axes" for domain in spec.attrs.values()) and spec.error_model.kind != "movement"
     further = {LONG: is_counted, COPY: moves, ALONG_CHANNELS: chosen and not moves, **dict.fromkeys(BLOCKS, computes)}
+    further[ALONE] = reduces
     return [*AXES, *(kind for kind, has in further.items() if has)]
 
 
@@ -142,8 +160,8 @@ def _of_two(spec: Spec, shape: str, kind: str, number: int, chooser: HashChoices
     return bound if _is_legal(spec, bound) else None
 
 
-def _special(kind: str, number: int) -> dict[str, tuple[int, ...]]:
-    """Return the shape of a case of LONG, ALONG_CHANNELS or BLOCKS, or shape and permutation of one of COPY.
+def _special(kind: str, number: int) -> dict[str, Any]:
+    """Return the shape of a case of LONG, ALONG_CHANNELS, ALONE or BLOCKS, or shape and permutation of one of COPY.
 
     The shape's name is empty.
     """
@@ -151,6 +169,8 @@ def _special(kind: str, number: int) -> dict[str, tuple[int, ...]]:
         return {"": IMAGES[number % len(IMAGES)]}
     if kind in BLOCKS:
         return {"": BLOCKS[kind]}
+    if kind == ALONE:
+        return {"": BETWEEN_ONES, "bool": False}
     if kind == LONG:
         return {"": ((1, PAST_COUNTERS), (PAST_COUNTERS, 1))[number % 2]}
     long, perm = COPIES[number % len(COPIES)]
@@ -158,9 +178,7 @@ def _special(kind: str, number: int) -> dict[str, tuple[int, ...]]:
     return {"": tuple(next(sizes) if i in long else 1 for i in range(len(perm))), "permutation": perm}
 
 
-def _with_shape(
-    spec: Spec, shape: str, fixed: Mapping[str, tuple[int, ...]], chooser: HashChoices
-) -> dict[str, Any] | None:
+def _with_shape(spec: Spec, shape: str, fixed: Mapping[str, Any], chooser: HashChoices) -> dict[str, Any] | None:
     """Return sizes and attributes with that shape; None if they are illegal, or work along another axis."""
     bound: dict[str, Any] = {}
     try:
@@ -172,6 +190,8 @@ def _with_shape(
         return None
     if not _is_legal(spec, bound):
         return None
+    if fixed[""] == BETWEEN_ONES:
+        return bound if _along(spec, shape, bound) == {ALONE_AXIS} else None
     if fixed[""] in IMAGES:
         return bound if CHANNEL in _along(spec, shape, bound) else None
     long = EARLIER if bound[shape][-1] == 1 else LATER
@@ -294,6 +314,41 @@ def _joined(target: Target, size: int) -> Case | None:
     bound |= dict.fromkeys(alike, (first[0], size, *first[2:])) | {axis: 1}
     needed = [name for name, item in spec.inputs.items() if size != JOINED[0] or not item.optional]
     return complete(target, bound, needed, "random", number % (1 << 32), chooser)
+
+
+def _flags(spec: Spec) -> list[dict[str, bool]]:
+    """Return every combination of the attributes that are true or false."""
+    names = [name for name, domain in spec.attrs.items() if domain.type == "bool"]
+    return [dict(zip(names, values, strict=True)) for values in itertools.product((False, True), repeat=len(names))]
+
+
+def _summed_up(target: Target, shape: str, flags: Mapping[str, bool]) -> Case | None:
+    number = key(0, target.id, "summed_up", str(flags))
+    return _of_fixed(target, {shape: (SUMMED_UP,), **flags}, number)
+
+
+def _ends_of(spec: Spec, shape: str) -> list[str]:
+    """Return the attributes of two numbers for each axis: places before and behind it."""
+    return [name for name, domain in spec.attrs.items() if _is_of_ends(domain, shape) and "2" in str(domain.length)]
+
+
+def _padded(target: Target, shape: str, axes: tuple[int, ...], end: tuple[int, int]) -> Case | None:
+    number = key(0, target.id, "padded", str((axes, end)))
+    image = PADDED[number % len(PADDED)]
+    amounts = tuple(many * (axis in axes) for many in end for axis in range(len(image)))
+    return _of_fixed(target, {shape: image, **dict.fromkeys(_ends_of(target.spec, shape), amounts)}, number)
+
+
+def _of_fixed(target: Target, fixed: Mapping[str, Any], number: int) -> Case | None:
+    """Return a case with these sizes and attributes, the others as drawn; None if it is illegal."""
+    spec, chooser = target.spec, _chooser(number)
+    bound: dict[str, Any] = {}
+    try:
+        for name in draw_order(spec):
+            bound[name] = fixed.get(name, draw(name, spec.dims.get(name) or spec.attrs[name], chooser, bound))
+    except ILLEGAL:
+        return None
+    return _completed(target, bound, number, chooser) if _is_legal(spec, bound) else None
 
 
 def _chooser(number: int) -> HashChoices:

@@ -7,11 +7,12 @@ block never reach the code where two such loops meet. An operator with an exampl
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from quantizer.conformance.generation.builder import complete
 from quantizer.conformance.generation.choice_sources import HashChoices
+from quantizer.conformance.generation.dealing import dealt
 from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.generation.units import Unit, batch_of, bound_with, is_ours, is_window
 from quantizer.conformance.target import Target
@@ -28,6 +29,9 @@ KERNEL = 3
 FACTORS = 2
 TRIES = 16
 """Choices that may be too large, or leave one place of the output."""
+WHOLE, RESTS = (16, 32), (9, 12, 17, 20)
+"""Sizes of a product of matrices of which one has a rest and the others are whole blocks. A platform's targets share
+the three cases."""
 
 
 def past_blocks(target: Target) -> list[Case]:
@@ -44,6 +48,26 @@ def past_blocks(target: Target) -> list[Case]:
             present = [name for name, item in spec.inputs.items() if not item.optional]
             return [complete(target, bound, present, data, number % (1 << 32), chooser)]
     return []
+
+
+def one_rest(everything: Sequence[Target], target: Target) -> list[Case]:
+    """Return the target's share of the products of matrices of which one size alone is no whole number of blocks."""
+    spec = target.spec
+    if not _is_product(spec) or not is_ours(spec) or _windows(spec):
+        return []
+    cases = [_with_rest(target, name) for name in dealt(everything, target, list(SIZES), "one_rest")]
+    return [case for case in cases if case is not None]
+
+
+def _with_rest(target: Target, rest: str) -> Case | None:
+    for step in range(TRIES):
+        number = key(step, target.id, "one_rest", rest)
+        chooser = HashChoices(number, {"data": "random", "tiles": "untiled"})
+        sizes = {name: RESTS if name == rest else WHOLE for name in SIZES}
+        units = {name: Unit(name, size) for name, size in _wanted(target.spec, number, sizes).items()}
+        if (bound := bound_with(target.spec, units, chooser)) is not None:
+            return complete(target, bound, list(target.spec.inputs), "random", number % (1 << 32), chooser)
+    return None
 
 
 def is_past_blocks(spec: Spec, shapes: Mapping[str, Shape], out: Shape) -> bool:
@@ -86,11 +110,11 @@ def _windows(spec: Spec) -> list[str]:
     return [name for name in spec.dims if is_window(spec, name)]
 
 
-def _wanted(spec: Spec, number: int) -> dict[str, int]:
+def _wanted(spec: Spec, number: int, sizes: Mapping[str, tuple[int, ...]] = SIZES) -> dict[str, int]:
     """Return the requested sizes, and the defaults of attributes that are one number."""
     numbers = {name: domain.default for name, domain in spec.attrs.items() if domain.type == "int"}
     found = {name: value for name, value in numbers.items() if isinstance(value, int)}
-    rows, outputs, depth = (of[number // 16**i % len(of)] for i, of in enumerate(SIZES.values()))
+    rows, outputs, depth = (of[number // 16**i % len(of)] for i, of in enumerate(sizes.values()))
     axes = [item.axes for item in spec.inputs.values() if item.role != "bias" and isinstance(item.axes, list)]
     if windows := _windows(spec):
         channels = axes[0][1].text

@@ -26,8 +26,13 @@ every input. With constants, every other target has them.
 """
 TINY = 2.0**-30
 """A factor that leaves a function its slope at 0 alone, where kernels cancel. A platform's targets share the case."""
+FAR = 2.0**8
+"""How far below 0 the range of an operand of softmax begins that ends at 0: exponents without the largest number taken
+off are all 0 there. A platform's targets share the case."""
 FUNCTIONS = ("monotone", "piecewise_monotone", "set_valued")
 """Error models of functions of one operand without poles."""
+SOFTMAX = "softmax"
+"""Error model of operators that take exponents of differences from the largest number."""
 WIDE = ("exact", "f32")
 """Prefixes of the requantizations whose ratio is exact or a float32 number."""
 FARTHEST = 2.0**40
@@ -59,6 +64,14 @@ def tiny(everything: Sequence[Target], target: Target) -> list[Case]:
         return []
     made = [_random(target, "tiny", ranges_times(dict.fromkeys(spec.inputs, TINY)))]
     return [case for _ in dealt(everything, target, (TINY,), "tiny") for case in made if is_near(case)]
+
+
+def far_below(everything: Sequence[Target], target: Target) -> list[Case]:
+    """Return the case of FAR that one of a platform's targets has, if the operator is a softmax."""
+    if target.spec.error_model.kind != SOFTMAX:
+        return []
+    made = _random(target, "far_below", lambda _name, _span: (-FAR, 0.0))
+    return [made for _ in dealt(everything, target, (FAR,), "far_below")]
 
 
 def one_sided(target: Target) -> list[Case]:

@@ -166,7 +166,7 @@ def bound_with(
             bound = _bound(spec, asked, _Lean(chooser, spec, spread))
         except ILLEGAL:
             return None
-        if bound is not None and _is_cheap(spec, bound, most):
+        if bound is not None and is_cheap(spec, bound, most):
             return bound
     return None
 
@@ -223,7 +223,7 @@ def _with(
     return tuple(values)
 
 
-def _is_cheap(spec: Spec, bound: Mapping[str, Any], most: tuple[int, int]) -> bool:
+def is_cheap(spec: Spec, bound: Mapping[str, Any], most: tuple[int, int]) -> bool:
     """Return whether the sizes are legal and the case small enough."""
     try:
         shapes = {name: evaluate(item.axes, bound) for name, item in spec.inputs.items()}

@@ -119,7 +119,7 @@ def _ceiled(target: Target, window: tuple[int, int, int, int, int], rest: int) -
         axes = spec.inputs[next(iter(spec.activations))].axes
         for place, axis in enumerate(axes[2:] if isinstance(axes, list) else ()):
             bound[axis.text] = kernel + stride * (1 if rest else place) + rest - before - behind
-        bound = _checked(spec, {**bound, CEIL: True})
+        bound = checked(spec, {**bound, CEIL: True})
     except ILLEGAL:
         return None
     return complete(target, bound, list(spec.inputs), "random", number % (1 << 32), chooser)
@@ -156,7 +156,7 @@ def _bound(
             ends = fixed[name] if len(value) % 2 == 0 else fixed[name][:1]
             value = tuple(end for end in ends for _ in range(len(value) // len(ends)))
         elif name in spec.attrs:
-            value = value if domain.default is None else _plain(domain.default)
+            value = value if domain.default is None else plain(domain.default)
         elif is_window(spec, name):
             value = kernel
         elif name in spatial and domain.min is not None:
@@ -172,10 +172,10 @@ def _bound(
         elif name == channels and row < WHOLE:
             value = CHANNELS[row][number // 2 % len(CHANNELS[row])]
         bound[name] = value
-    return _checked(spec, bound)
+    return checked(spec, bound)
 
 
-def _checked(spec: Spec, bound: dict[str, Any]) -> dict[str, Any]:
+def checked(spec: Spec, bound: dict[str, Any]) -> dict[str, Any]:
     """Return *bound*; an error of ILLEGAL if it breaks a constraint."""
     shapes = {name: evaluate(item.axes, bound) for name, item in spec.inputs.items()}
     check(spec, variables(spec, shapes, {name: bound[name] for name in spec.attrs}))
@@ -195,5 +195,6 @@ def _whole(domain: Domain, size: int, bound: Mapping[str, Any]) -> int:
     return max(size // step, 1) * step
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """Return the default of an attribute as a case holds it."""
     return tuple(value) if isinstance(value, list) else value

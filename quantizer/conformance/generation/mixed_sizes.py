@@ -1,0 +1,116 @@
+"""Cases in which every size belongs to a class of its own: one, a quarter vector, whole vectors, a vector with a rest.
+
+A unit is one special size among small ones. Kernels of layers see none of that: whole vectors of channels beside an odd
+width, many rows of a few columns, an axis of 1 between two long ones. No target has many such cases: each of an
+operator's targets draws other classes, so that together they hold most pairs of classes of two sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from quantizer.conformance.generation.builder import complete
+from quantizer.conformance.generation.choice_sources import HashChoices
+from quantizer.conformance.generation.domains import draw
+from quantizer.conformance.generation.hashing import key
+from quantizer.conformance.generation.units import ILLEGAL, is_cheap, is_ours, is_window
+from quantizer.conformance.target import Target
+from quantizer.core.case import Case
+from quantizer.core.domains import draw_order
+from quantizer.core.spec import Domain, Spec
+
+CLASSES = ((1,), (2, 3, 5), (4, 12, 20), (8, 16, 24), (32, 64), (9, 17, 33, 35))
+"""Sizes of a class: one, few, quarters of a vector, whole vectors, whole blocks, a vector and a rest."""
+WINDOW = (1, 2, 3, 4, 5)
+"""Sizes of a kernel along an axis."""
+LONG, SEVERAL = 8, 2
+"""A case has at least so many sizes of LONG or more."""
+MOST = (1 << 14, 1 << 19)
+"""Elements of all operands and the output, and terms of all sums, of a case."""
+RANKS = (2, 5)
+"""Axes of a shape that may have them. One axis has no other beside it."""
+ENOUGH, NIGHTLY = 20, 16
+"""Cases of an operator with attributes or several sizes, at least one a target; cases of a target in nightly runs."""
+TRIES = 64
+"""Choices that may be illegal, too large or too small."""
+
+
+def mixed_sizes(everything: Sequence[Target], target: Target, *, strong: bool = False) -> list[Case]:
+    """Return the cases of a target among *everything*, more of them if *strong*."""
+    spec = target.spec
+    if not is_ours(spec):
+        return []
+    rows = max(1, ENOUGH // len(everything)) if spec.attrs or len(spec.dims) > 1 else 1
+    made = [_case(target, row) for row in range(NIGHTLY if strong else rows)]
+    return [case for case in made if case is not None]
+
+
+def _case(target: Target, row: int) -> Case | None:
+    spec = target.spec
+    data = "random" if "random" in spec.data else spec.data[0]
+    for step in range(TRIES):
+        number = key(step, target.id, "mixed_sizes", str(row))
+        chooser = _Mixed(number, {"data": data, "tiles": "untiled"}, spec)
+        bound = _bound(spec, chooser)
+        if bound is not None:
+            present = [name for name, item in spec.inputs.items() if number % 4 or not item.optional]
+            return complete(target, bound, present, data, number % (1 << 32), chooser)
+    return None
+
+
+def _bound(spec: Spec, chooser: HashChoices) -> dict[str, Any] | None:
+    """Return sizes and attributes; None if they are illegal, too large, or hold too few long ones."""
+    bound: dict[str, Any] = {}
+    try:
+        for name in draw_order(spec):
+            bound[name] = draw(name, spec.dims.get(name) or spec.attrs[name], chooser, bound)
+    except ILLEGAL:
+        return None
+    bound |= _repeated(spec, bound, chooser)
+    sizes = [size for name in spec.dims for size in _flat(bound[name])]
+    return bound if sum(size >= LONG for size in sizes) >= SEVERAL and is_cheap(spec, bound, MOST) else None
+
+
+def _repeated(spec: Spec, bound: Mapping[str, Any], chooser: HashChoices) -> dict[str, tuple[int, ...]]:
+    """Return the first operand's shape with some axes of 1 along which the only other one is repeated no more."""
+    others = {name: domain.broadcasts_to for name, domain in spec.dims.items() if domain.broadcasts_to}
+    if len(others) != 1:
+        return {}
+    ((other, shape),) = others.items()
+    aligned = (1,) * (len(bound[str(shape)]) - len(bound[other])) + bound[other]
+    kept = (same == 1 or chooser.integer(f"{shape}[{i}] repeated", 0, 3) > 0 for i, same in enumerate(aligned))
+    return {str(shape): tuple(size if keep else 1 for size, keep in zip(bound[str(shape)], kept, strict=True))}
+
+
+def _flat(value: Any) -> tuple[int, ...]:
+    return value if isinstance(value, tuple) else (value,)
+
+
+class _Mixed(HashChoices):
+    """Choices by hash; every size that no other one decides belongs to a class of its own."""
+
+    def __init__(self, seed: int, row: dict[str, str], spec: Spec) -> None:
+        super().__init__(seed, row)
+        self._free = {name: domain for name, domain in spec.dims.items() if _is_free(domain)}
+        self._windows = {n for n, domain in self._free.items() if domain.type == "int" and is_window(spec, n)}
+        self._alike = {name for name, domain in spec.attrs.items() if domain.length is not None and seed // 4 % 2}
+        """Lists whose entries are all equal, as in networks: half of the cases have them."""
+
+    def integer(self, name: str, low: int, high: int) -> int:
+        """Return an integer of at least *low*; a size may be larger than *high*."""
+        size, _, of = name.partition(".")
+        if size in self._free and of == "rank":
+            least, most = RANKS
+            return super().integer(name, max(low, least) if low else 0, max(high, most) if low < high else high)
+        size = size.partition("[")[0]
+        if size not in self._free:
+            return super().integer(size if size in self._alike else name, low, high)
+        sizes = WINDOW if size in self._windows else CLASSES[super().integer(f"{name} class", 0, len(CLASSES) - 1)]
+        return max(low, self.option(f"{name} size", sizes))
+
+
+def _is_free(domain: Domain) -> bool:
+    """Return whether sizes are drawn one by one between a least and a largest one."""
+    decided = (domain.choices, domain.product, domain.sum, domain.broadcasts_to, domain.like)
+    return domain.type in ("int", "shape") and not any(decided)

@@ -1,0 +1,65 @@
+"""Several sizes of one case belong to classes of their own, whole vectors beside vectors with a rest among them."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pytest
+
+from quantizer.conformance.generation.mixed_sizes import CLASSES, ENOUGH, LONG, NIGHTLY, SEVERAL, WINDOW, mixed_sizes
+from quantizer.conformance.setup.options import Options
+from quantizer.conformance.setup.session import open_session
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def session():
+    return open_session(Options(root=ROOT))
+
+
+def _cases(session, op, *, strong=False):
+    targets = list(session.all_targets(session.library.spec(op)))
+    return [case for target in targets for case in mixed_sizes(targets, target, strong=strong)]
+
+
+def _classes(size):
+    return next((i for i, sizes in enumerate(CLASSES) if size in sizes), None)
+
+
+@pytest.mark.parametrize("op", ["conv2d", "slice", "layer_norm", "prelu", "where", "matmul"])
+def test_every_case_has_several_long_sizes(session, op):
+    cases = _cases(session, op)
+    assert len(cases) >= ENOUGH - ENOUGH // 2
+    for case in cases:
+        sizes = {size for shape in case.shapes.values() for size in shape if size >= LONG}
+        assert sizes
+        assert sum(size >= LONG for shape in case.shapes.values() for size in shape) >= SEVERAL
+
+
+def test_channels_and_places_of_convolutions_meet_in_most_pairs_of_classes(session):
+    shapes = [case.shapes["x"] for case in _cases(session, "conv2d")]
+    met = {(_classes(shape[1]), _classes(shape[3])) for shape in shapes}
+    assert len(met) >= len(CLASSES) ** 2 // 2
+
+
+def test_kernels_are_small(session):
+    for case in _cases(session, "conv2d"):
+        assert set(case.shapes["weight"][2:]) <= set(WINDOW)
+
+
+def test_half_of_the_cases_have_the_same_stride_along_both_axes(session):
+    strides = [case.attrs["stride"] for case in _cases(session, "conv2d", strong=True)]
+    assert sum(len(set(stride)) == 1 for stride in strides) > len(strides) // 2
+
+
+def test_a_target_has_more_cases_in_nightly_runs(session):
+    targets = list(session.all_targets(session.library.spec("concat")))
+    assert len(mixed_sizes(targets, targets[0], strong=True)) == NIGHTLY
+
+
+def test_cases_of_a_target_differ(session):
+    targets = list(session.all_targets(session.library.spec("slice")))
+    cases = mixed_sizes(targets, targets[0], strong=True)
+    assert all(a.shapes != b.shapes or a.attrs != b.attrs for a, b in itertools.combinations(cases, 2))
