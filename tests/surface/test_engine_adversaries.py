@@ -81,13 +81,23 @@ RED = {
     "later": ("", "y = y ^ (calls > 200)", ""),
     "after a large one": ("", "y = y ^ KEPT.get('large', 0)\nKEPT['large'] = int(x.size > 1000)", ""),
     "in a new process": (
-        "open('seen', 'a').write('x')\nlate = os.path.getsize('seen') > 2",
-        "if not late and calls == 20: os._exit(0)\ny = y ^ late",
-        "ended with exit code 0",
+        "late = os.path.exists('ended')",
+        "if not late and calls == 20: open('ended', 'w').close(); os._exit(0)\ny = y ^ late",
+        "elements outside their interval",
     ),
     "refuses where asked again": (
         "",
         "if seen > 1: raise NotImplementedError('no')",
+        "refused the case that it ran before",
+    ),
+    "ends once": (
+        "late = os.path.exists('ended')",
+        "if not late and calls == 20: open('ended', 'w').close(); os._exit(0)",
+        "ended with exit code 0",
+    ),
+    "refuses all but the first": (
+        "",
+        "if calls > 4: raise NotImplementedError('no')",
         "refused the case that it ran before",
     ),
     "refuses everything": ("", "raise NotImplementedError('no')", "compared nothing"),
@@ -104,7 +114,7 @@ RED = {
     ),
     "huge": (PIPE, "[os.write(n, b'\\xff' * 8) for n in range(3, 64) if is_pipe(n)]", "bytes of text, more than"),
     "answers twice": ("", "calls == 1 and os.fork()", ""),
-    "floats that it has not": ("FLOATS = True", "", "float: raised"),
+    "floats that it has not": ("FLOATS = True", "", "float: the engine raised"),
     "another version later": (ONCE + "VERSION = '0.1' if once else '0.2'", "", "version '0.2', was '0.1'"),
     "other operators later": (ONCE + "OPERATORS = ['relu'] if once else []", "", "operators (), was ('relu',)"),
 }
@@ -116,7 +126,6 @@ NOT_WHOLE = {
         "os.makedirs('my_specs/platforms', exist_ok=True); open('my_specs/platforms/x.yaml', 'w').close()",
         "x.yaml: changed",
     ),
-    "refuses all but the first": ("", "if calls > 4: raise NotImplementedError('no')", "refused a case that it ran"),
     "kills the judge": ("", "os.kill(os.getppid(), 9)", "has not ended, or was killed"),
     "interrupts the judge": ("", "os.kill(os.getppid(), 2)", "exit status 2"),
 }
