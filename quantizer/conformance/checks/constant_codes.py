@@ -18,6 +18,7 @@ from quantizer.conformance.checks.multiplier_rules import (
 )
 from quantizer.conformance.expected import weights as expected_weights
 from quantizer.conformance.expected.parameters import Expected
+from quantizer.conformance.trials.elements import place_of_largest
 from quantizer.conformance.trials.finding import Finding
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.platforms import Quantizer
@@ -53,7 +54,7 @@ def code_findings(trial: Trial, name: str, got: Array, wanted: Expected, axis: i
         ratio = np.maximum(ratio, _tie_faults(exact, got, np.broadcast_to(zero, values.shape), trial, wanted))
     else:
         ratio = _directed(exact, slack, got, np.broadcast_to(zero, values.shape), quantizer, wanted)
-    index = tuple(int(i) for i in np.unravel_index(int(np.argmax(ratio)), ratio.shape))
+    index = place_of_largest(ratio)
     yield Finding(
         name,
         float(ratio[index]),

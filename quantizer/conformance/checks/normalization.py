@@ -22,7 +22,7 @@ from quantizer.conformance.checks.norm_interval import (
 )
 from quantizer.conformance.checks.norm_rows import neighbours_of, row_codes
 from quantizer.conformance.checks.softmax import Exact, final_codes
-from quantizer.conformance.trials.elements import judge_codes
+from quantizer.conformance.trials.elements import judge_codes, place_of_largest
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.verdict import Verdict, Worst, inconclusive
 
@@ -230,7 +230,7 @@ class _ByTable:
         away = np.maximum(value - root, root - value - spare) / (value * 2.0**-bits) * (self.stages["variance"] > 0)
         if not away.size or float(away.max()) <= 1.0:
             return None
-        index = tuple(int(i) for i in np.unravel_index(int(np.argmax(away)), away.shape))
+        index = place_of_largest(away)
         worst = Worst(
             "root",
             index,

@@ -53,18 +53,23 @@ def bilinear(trial: Trial) -> Verdict:
     replayed = declared.float32 or declared.high_multiply or platform.multiplier.overflow == "x86"
     if replayed and not np.array_equal(held, most):
         return Verdict(CHECK, "overflow", elements=acc.size, reason="a sum may saturate before it is complete")
-    held, most = before_activation(trial, held), before_activation(trial, most)
+    return _multiplied(trial, rescale, declared, before_activation(trial, held), before_activation(trial, most))
+
+
+def _multiplied(trial: Trial, rescale: Rescale, declared: Declared, held: Array, most: Array) -> Verdict:
+    """Judge the codes of sums from *held* to *most*: times the provided multiplier, rounded once."""
+    x86 = trial.target.platform.multiplier.overflow == "x86"
     mantissa, shift = trial.per_channel(rescale.mantissa), trial.per_channel(rescale.shift)
     if declared.float32:
         return replayed_stage(trial, held, mantissa, declared)
     if declared.high_multiply:
         return _high_multiplied(trial, held, mantissa, shift, declared)
-    if platform.multiplier.overflow == "x86" and rescale.variant == "q15_half_up":
+    if x86 and rescale.variant == "q15_half_up":
         shift = np.where(shift < 0, shift % 64, shift)
     factor = mantissa * np.exp2(-shift.astype(np.float64))
     value = held * factor / rescale.divisor
     exact = _exact_product(held, mantissa, shift, rescale)
-    if platform.multiplier.overflow == "x86":
+    if x86:
         value, exact = _within_int32(trial, value, exact, keeps_bits=rescale.variant == "q15_half_up")
     if np.array_equal(held, most):
         return rounded_once(trial, value, declared, 0.0, exact, lambda index: {"accumulator": str(int(held[index]))})

@@ -52,7 +52,7 @@ def judge_codes(
     width = float((high - low).max() + 1) if codes.size else 0.0
     worst = None
     if codes.size:
-        index = tuple(int(i) for i in np.unravel_index(int(np.argmax(ratio)), ratio.shape))
+        index = place_of_largest(ratio)
         worst = Worst(
             tensor,
             index,
@@ -92,6 +92,11 @@ def _real(trial: Trial, low: Any, high: Any, tensor: str) -> str:
     return f"{real[0]:.8g}..{real[1]:.8g} (codes {low}..{high})"
 
 
+def place_of_largest(values: Array) -> tuple[int, ...]:
+    """Return the index of the largest of *values*, the first of several."""
+    return tuple(int(i) for i in np.unravel_index(int(np.argmax(values)), values.shape))
+
+
 def judge_reals(
     check: str,
     got: Array,
@@ -120,7 +125,7 @@ def judge_reals(
         ratio = np.where(np.isnan(ratio), 0.0, ratio)
     ratio = np.where(inside, np.minimum(ratio, 1.0), np.maximum(ratio, JUST_ABOVE_ONE))
     counted = ratio if vacuous is None else np.where(vacuous & inside, 0.0, ratio)
-    index = tuple(int(i) for i in np.unravel_index(int(np.argmax(counted)), ratio.shape))
+    index = place_of_largest(counted)
     worst = Worst(
         tensor,
         index,

@@ -10,6 +10,7 @@ from typing import Literal
 
 import numpy as np
 
+from quantizer.conformance.trials.elements import place_of_largest
 from quantizer.conformance.trials.trial import Array
 from quantizer.conformance.vectors.models import transposed
 from quantizer.conformance.vectors.reading import Bundle
@@ -86,7 +87,7 @@ def _judged(bundle: Bundle, vector: VectorCase, path: Path, form: str) -> Judged
 def _worst(got: Array, low: Array, high: Array, failed: int) -> str:
     """Return the element that is the furthest from its interval, the first of several."""
     away = np.maximum(low - got, got - high)
-    index = tuple(int(i) for i in np.unravel_index(int(np.argmax(away)), away.shape))
+    index = place_of_largest(away)
     said = f"element {list(index)}: got {got[index]}, allowed [{low[index]}, {high[index]}]"
     return f"{said}; {failed} of {got.size} elements are outside"
 

@@ -142,31 +142,18 @@ def _operands(node: Node, spec: Spec, form: LayerFormat) -> tuple[list[str | Non
 
 def _to_ours(graph: Graph, node: Node, spec: Spec, form: LayerFormat, arranged: dict[str, Tensor]) -> Node:
     """Return the layer as one of our nodes; constants that the layer stores in another axis order go to *arranged*."""
-    where, keys = f"layer {node.name!r}", constant_keys(node)
+    where = f"layer {node.name!r}"
     inputs, constants = _operands(node, spec, form)
     node, single = _listed(node, spec, form)
-    attrs = {name: value for name, value in defaults_of(spec).items() if name not in form.attrs}
     if form.pairs:
         node = replace(node, attrs={**node.attrs, **_unpaired(where, node, form)})
-    attrs |= {name: _our_attr(where, node, name, form, domain) for name, domain in mapped_attrs(spec, form)}
-    for name, key in form.trailing_axes.items():
-        if key in node.attrs:
-            attrs[name] = first_of_trailing(where, key, node.attrs[key], len(graph.tensor(str(inputs[0])).shape))
-    theirs = {key for mapped in form.attrs.values() for key in ([mapped] if isinstance(mapped, str) else mapped)}
-    theirs |= {*form.trailing_axes.values(), *form.transposed.values()}
-    implied = {key for key, text in form.fixed.items() if format_loosely(node.attrs.get(key, "")) == text}
-    fused = "none" if form.activation is None else _fused(node, form)
-    if form.activation is not None and format_loosely(node.attrs.get(form.activation, "")) == fused_text(fused, form):
-        implied.add(form.activation)
-    rest = {key: v for key, v in node.attrs.items() if key not in theirs | form.derived.keys() | implied}
-    rest_constants = {key: graph.tensor(str(name)) for key, name in constants.items()}
-    spelled = {key: value for key, value in node.attrs.items() if key in theirs and isinstance(value, str)}
-    extra = {key: value for key, value in node.extra.items() if key != CONSTANTS}
-    extra |= {SPELLED: spelled} if spelled else {}
-    extra |= rest | rest_constants | {PARAMS: tuple(node.attrs), CONSTANT_ORDER: keys}
-    extra |= {SINGLE: single} if single else {}
     rank = len(graph.tensor(str(inputs[0])).shape)
-    taken = fused_attrs(where, node, fused, rest_constants.get(SLOPES), rank)
+    attrs = _our_attrs(node, spec, form, rank)
+    fused = "none" if form.activation is None else _fused(node, form)
+    rest_constants = {key: graph.tensor(str(name)) for key, name in constants.items()}
+    extra = {key: value for key, value in node.extra.items() if key != CONSTANTS}
+    extra |= _unmapped(node, form, fused) | rest_constants
+    extra |= {PARAMS: tuple(node.attrs), CONSTANT_ORDER: constant_keys(node)} | ({SINGLE: single} if single else {})
     ours = replace(
         node,
         op=spec.op,
@@ -175,7 +162,7 @@ def _to_ours(graph: Graph, node: Node, spec: Spec, form: LayerFormat, arranged: 
         order="channels_last",
         activation=fused,
         extra=extra,
-        activation_attrs=taken,
+        activation_attrs=fused_attrs(where, node, fused, rest_constants.get(SLOPES), rank),
         transposed=_transposed(graph, node, form, dict(zip(spec.inputs, inputs, strict=True))),
     )
     for name, tensor in zip(spec.inputs, inputs, strict=True):
@@ -190,6 +177,30 @@ def _to_ours(graph: Graph, node: Node, spec: Spec, form: LayerFormat, arranged: 
         bound = named_sizes(graph.with_tensors(*arranged.values()), ours, spec)
         ours = replace(ours, extra={**extra, **_otherwise_derived(ours, node, form, bound, rank)})
     return ours
+
+
+def _our_attrs(node: Node, spec: Spec, form: LayerFormat, rank: int) -> dict[str, AttrValue]:
+    """Return the operator's attributes: as the layer says them, or their defaults."""
+    where = f"layer {node.name!r}"
+    attrs = {name: value for name, value in defaults_of(spec).items() if name not in form.attrs}
+    attrs |= {name: _our_attr(where, node, name, form, domain) for name, domain in mapped_attrs(spec, form)}
+    for name, key in form.trailing_axes.items():
+        if key in node.attrs:
+            attrs[name] = first_of_trailing(where, key, node.attrs[key], rank)
+    return attrs
+
+
+def _unmapped(node: Node, form: LayerFormat, fused: str) -> dict[str, object]:
+    """Return the attributes of the layer that no attribute of ours holds, and how it writes the others in words."""
+    theirs = {key for mapped in form.attrs.values() for key in ([mapped] if isinstance(mapped, str) else mapped)}
+    theirs |= {*form.trailing_axes.values(), *form.transposed.values()}
+    implied = {key for key, text in form.fixed.items() if format_loosely(node.attrs.get(key, "")) == text}
+    if form.activation is not None and format_loosely(node.attrs.get(form.activation, "")) == fused_text(fused, form):
+        implied.add(form.activation)
+    spelled = {key: value for key, value in node.attrs.items() if key in theirs and isinstance(value, str)}
+    rest = {key: value for key, value in node.attrs.items() if key not in theirs | form.derived.keys() | implied}
+    said: dict[str, object] = {SPELLED: spelled} if spelled else {}
+    return {**said, **rest}
 
 
 def _transposed(graph: Graph, node: Node, form: LayerFormat, operands: Mapping[str, str | None]) -> tuple[str, ...]:
