@@ -32,6 +32,7 @@ OPS = (
     "concat",
     "conv2d",
     "fully_connected",
+    "matmul",
     "mul",
     "reduce_mean",
     "reduce_sum",

@@ -137,3 +137,73 @@ def test_codes_one_step_off_are_found_whatever_is_handed_and_shown(op: str, sche
     chosen = target(load_library(), op, scheme, platform)
     assert not failing(chosen, "its own", lambda codes, _: codes, "no stages")
     assert survivors(chosen) == []
+
+
+FOREIGN = [
+    ("mul", "a8", "xnnpack", "tflite_ref"),
+    ("leaky_relu", "a8", "tflite_ref", "ideal"),
+    ("leaky_relu", "a8", "compass", "ideal"),
+    ("sigmoid", "a8", "compass", "ideal"),
+    ("matmul", "a8", "ort", "tflite_ref"),
+    ("reduce_mean", "a8", "tflite_builtin", "ideal"),
+    ("avg_pool2d", "a8", "compass", "ort"),
+]
+ALIKE = [("softmax", "a8", "ort", "ideal"), ("conv2d", "w8a8", "torch_qnnpack", "torch_fbgemm")]
+"""Pairs whose codes differ in so few cases that the numbers alone say it."""
+
+
+@pytest.mark.parametrize(
+    ("op", "scheme", "platform", "other", "shows"),
+    [*((*pair, "its numbers") for pair in (*FOREIGN, *ALIKE)), *((*pair, "nothing") for pair in FOREIGN)],
+)
+def test_numbers_and_codes_of_another_platform_are_red(op, scheme, platform, other, shows) -> None:
+    """A function that is right elsewhere picks no judge: not by the other platform's numbers, and not by none."""
+    library = load_library()
+    chosen, there = target(library, op, scheme, platform), library.platform(other)
+    rule, kernel = (REGISTRY.built_in(op, kind, there.places) for kind in ("quantize", "quantized"))
+    own = REGISTRY.built_in(op, "quantize", chosen.platform.places)
+    kept: dict[str, Parameters] = {}
+
+    def quantize(request: Request) -> Parameters:
+        moved = replace(request, platform=there)
+        kept["there"] = rule.function(moved) if rule is not None else default_parameters(moved)
+        if shows == "nothing":
+            here = own.function(request) if own is not None else default_parameters(request)
+            return HANDS["nothing"](here)
+        return replace(kept["there"], platform=request.platform)
+
+    def quantized(*operands: Tensor, parameters: Parameters, **named: Any) -> Any:
+        assert kernel is not None
+        asked = {"inputs": parameters.inputs, "outputs": parameters.outputs, "constants": parameters.constants}
+        result = kernel.function(*operands, parameters=replace(kept["there"], **asked), **named)
+        return result.codes if isinstance(result, Staged) else result
+
+    with (
+        REGISTRY.overridden(op, "quantize", quantize, platform),
+        REGISTRY.overridden(op, "quantized", quantized, platform),
+    ):
+        assert any(
+            verdict.failing
+            for index in range(24)
+            for verdict in judge(Trial(chosen, seeded_case(chosen, index, alone=True), BuiltinEngine()), CHECKS)
+        )
+
+
+@pytest.mark.parametrize(("op", "scheme", "platform"), [("conv2d", "w8a8", "ideal"), ("conv2d", "w8a8", "tflite_ref")])
+def test_a_ratio_in_float32_is_red_where_the_platform_computes_it_in_float64(
+    op: str, scheme: str, platform: str
+) -> None:
+    chosen, moved = target(load_library(), op, scheme, platform), []
+
+    def quantize(request: Request) -> Parameters:
+        right = default_parameters(request)
+        assert right.rescale is not None
+        near = right.rescale.mantissa.float().double()
+        moved.append(not torch.equal(near, right.rescale.mantissa))
+        return replace(right, rescale=replace(right.rescale, mantissa=near))
+
+    with REGISTRY.overridden(op, "quantize", quantize, platform):
+        for index in range(5):
+            moved.clear()
+            trial = Trial(chosen, seeded_case(chosen, index, alone=True), BuiltinEngine())
+            assert any(verdict.failing for verdict in judge(trial, ("parameters",))) == any(moved)
