@@ -91,6 +91,8 @@ class Engine:
     """Whether it is judged on platforms that are not named after it too, where the run names one."""
     models: str = ""
     """The module that runs whole ONNX models in a separate process, plain or `optimized`; empty if there is none."""
+    threads: bool = False
+    """Whether its worker reads the option `threads`: the number of threads of a session, by default 1."""
     title: str = ""
     """Its name in sentences."""
     script: str = ""

@@ -8,12 +8,22 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from quantizer.cli import main
-from quantizer.conformance.defects.gallery import OUTCOMES, PAGE, SCRIPTS, entries, files, outcome_of, read_outcomes
+from quantizer.conformance.defects.gallery import (
+    OUTCOMES,
+    PAGE,
+    SCRIPTS,
+    entries,
+    files,
+    outcome_of,
+    read_outcomes,
+    yields,
+)
 from quantizer.conformance.defects.script_choice import find_defect, script_of_case, script_of_defect
 from quantizer.conformance.setup.options import Options
 from quantizer.conformance.setup.session import Session, open_session
@@ -220,3 +230,14 @@ def test_the_reason_of_a_stored_case_is_text_in_its_script(session: Session, rea
         ast.dump(node) for node in ast.parse(plain).body[1:]
     ]
     assert text.replace("\n", "").isprintable()
+
+
+def test_yield_counts_causes_and_not_entries_or_designs():
+    defects = [SimpleNamespace(severity=severity) for severity in ("wrong", "wrong", "memory", "design")]
+    roots = ("a", "a", "b", "c")
+    pairs = zip(roots, defects, strict=True)
+    known = [SimpleNamespace(engine="litert:xnnpack", root=root, defect=defect) for root, defect in pairs]
+    assert yields(known, {"litert": 17_000, "tosa": 0}) == (
+        "Causes per 10^6 cases of one gate run: litert about 100 (2 causes)."
+    )
+    assert yields(known, {}) == ""

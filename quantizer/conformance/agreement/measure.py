@@ -23,6 +23,8 @@ from quantizer.runtime.engines.protocol import Engine
 
 ELEMENTS = 20_000
 """Elements of each population, at least."""
+MOST = 2.0**120
+"""Results from here on, such as those of exp, may lie outside every range whose ends float32 holds."""
 PATIENCE = 2_000
 """Cases in a row that are refused before a population is given up."""
 
@@ -71,7 +73,7 @@ def _whole_range(target: Target, case: Case) -> Case:
         return filled
     y = target.real({name: values.double() for name, values in materialise(target, filled).items()}, filled).numpy()
     largest = float(np.abs(y).max(initial=0.0))
-    if largest == 0.0 or not math.isfinite(largest):
+    if largest == 0.0 or not largest < MOST:
         return filled
     codes = 1 << (target.scheme.activation.bits - 1)
     shift = case.data.seed % 3

@@ -261,7 +261,20 @@ def repeat(trial: Trial) -> Verdict:
         return failure("repeat", f"the engine wrote into {written}")
     if (mixed := in_a_batch(trial)) is not None:
         return mixed
-    return judge_codes("repeat", trial, before, before, got=again, made_of="the codes of the first run")
+    verdict = judge_codes("repeat", trial, before, before, got=again, made_of="the codes of the first run")
+    return verdict if verdict.failing else _on_threads(trial) or verdict
+
+
+def _on_threads(trial: Trial) -> Verdict | None:
+    """Return the failure of a run on several threads, where the engine has them: the codes are those of one."""
+    counts = trial.engine.threads
+    asked = [Asked(trial.call, copies(trial.codes), trial.parameters, threads=count) for count in counts]
+    for count, codes in zip(counts, trial.results(asked) if asked else (), strict=True):
+        made_of = f"the codes of one thread; got on {count}"
+        verdict = judge_codes("repeat", trial, trial.got, trial.got, got=codes.numpy(), made_of=made_of)
+        if verdict.failing:
+            return verdict
+    return None
 
 
 def _of_slice(trial: Trial, tile: Tile) -> Asked:

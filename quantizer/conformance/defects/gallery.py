@@ -27,11 +27,14 @@ from quantizer.core.errors import QuantizerError, UnsupportedError
 from quantizer.core.library import load_library
 from quantizer.core.platforms import Platform
 from quantizer.core.reading import Readable
-from quantizer.core.wording import in_markdown, shown_path
+from quantizer.core.rooms import engines
+from quantizer.core.wording import counted, in_markdown, shown_path
+from quantizer.reporting.store import read_run
 from quantizer.runtime.engines.catalogue import Chosen
 
 SCRIPTS, PAGE = Path("examples/gallery"), Path("docs/gallery.md")
 OUTCOMES = SCRIPTS / "outcomes.json"
+BASELINES = Path("reports/baselines")
 PATIENCE = 120.0
 """Seconds for one script."""
 DESIGN: Severity = "design"
@@ -101,11 +104,38 @@ def files(session: Session, root: Path) -> dict[Path, str]:
     """Return the page and the scripts under their paths; outcomes are read from *root*."""
     known = entries(session)
     outcomes = read_outcomes(root / OUTCOMES)
-    return {PAGE: page(known, outcomes), **{SCRIPTS / entry.name: entry.script for entry in known if entry.script}}
+    text = page(known, outcomes, cases_of_runs(root))
+    return {PAGE: text, **{SCRIPTS / entry.name: entry.script for entry in known if entry.script}}
 
 
-def page(known: Sequence[Entry], outcomes: Mapping[str, Mapping[str, str]]) -> str:
-    """Return the gallery in markdown: defects by severity, each with its script and its output (*outcomes*)."""
+def cases_of_runs(root: Path) -> dict[str, int]:
+    """Return the number of cases of one gate run of each engine that has a baseline in *root*."""
+    known = engines()
+    paths = sorted((root / BASELINES).glob("*.jsonl"))
+    return {path.stem: sum(record.cases for record in read_run(path)) for path in paths if path.stem in known}
+
+
+def yields(known: Iterable[Entry], cases: Mapping[str, int]) -> str:
+    """Return how many causes a gate run shows per million cases; one digit, as a run has some cases more every week."""
+    causes = {
+        name: len({e.root for e in known if e.engine.partition(":")[0] == name and e.defect.severity != DESIGN})
+        for name in cases
+    }
+    figures = [
+        f"{name} about {float(f'{1e6 * causes[name] / count:.0e}'):,.0f} ({counted(causes[name], 'cause')})"
+        for name, count in cases.items()
+        if count
+    ]
+    return f"Causes per 10^6 cases of one gate run: {', '.join(figures)}." if figures else ""
+
+
+def page(
+    known: Sequence[Entry], outcomes: Mapping[str, Mapping[str, str]], cases: Mapping[str, int] | None = None
+) -> str:
+    """Return the gallery in markdown: defects by severity, each with its script and its output (*outcomes*).
+
+    cases: how many one run of an engine has.
+    """
     shown = [entry for entry in known if entry.script]
     roots = {severity: _grouped(e for e in shown if e.defect.severity == severity) for severity in SEVERITIES}
     count = {severity: len(groups) for severity, groups in roots.items()}
@@ -129,6 +159,8 @@ def page(known: Sequence[Entry], outcomes: Mapping[str, Mapping[str, str]]) -> s
         "[defects.md](defects.md) has every entry with its condition and its checks. `quantizer case repro FILE` "
         "writes such a script of",
         "any stored case.",
+        "",
+        *filter(None, [yields(shown, cases or {})]),
         "",
     ]
     for severity in SEVERITIES:

@@ -26,6 +26,8 @@ from quantizer.runtime.engines.pins import held_to
 from quantizer.runtime.isolation.launch import MEMORY, PATIENCE
 
 PROFILES = ("gate", "dev", "nightly")
+THREADS = (2, 4)
+"""The numbers of threads, besides 1, of an engine that nightly runs ask for."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,11 @@ class Options:
     def under_test(self) -> str:
         """The engine's name in messages and run.json: what was named, or what the worker of a command says."""
         return self.real.name if self.real and self.engine_command else self.engine
+
+    @property
+    def threads(self) -> tuple[int, ...]:
+        """The numbers of threads, besides 1, on which a real engine repeats cases: none but in the longest profile."""
+        return THREADS if self.profile == "nightly" else ()
 
     @cached_property
     def levels(self) -> tuple[str, ...]:

@@ -38,7 +38,7 @@ class Session:
         if self.options.real is None or level == self.engine.isa:
             return self
         if level not in self._others:
-            engine = ExternalEngine(self.options.real, level)
+            engine = ExternalEngine(self.options.real, level, self.options.threads)
             self._others[level] = replace(self, engine=engine, options=self.options.at(level))
         return self._others[level]
 
@@ -86,8 +86,9 @@ def open_session(options: Options, extra: tuple[Path, ...] = (), *, only: str = 
             raise PluginError(f"{entry}: platform {entry.platform!r}: no such name.{known}")
         check_signature(spec, entry)
         check_declared(spec, entry)
-    engine = BuiltinEngine() if options.real is None else ExternalEngine(options.real, options.levels[0])
-    return Session(options, library, engine)
+    if options.real is None:
+        return Session(options, library, BuiltinEngine())
+    return Session(options, library, ExternalEngine(options.real, options.levels[0], options.threads))
 
 
 def _with_neighbours(library: Library, named: Sequence[Path]) -> Library:

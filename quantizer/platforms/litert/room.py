@@ -32,6 +32,7 @@ ROOM = Room(
             "quantizer.platforms.litert.worker",
             ("ai-edge-litert",),
             {"tflite_ref": "reference", "tflite_builtin": "builtin", "xnnpack": "xnnpack"},
+            threads=True,
             script="quantizer.platforms.litert.script:script",
         ),
     ),

@@ -1,4 +1,4 @@
-"""LiteRT on one thread: a model with one of its three resolvers of kernels."""
+"""LiteRT on one thread unless asked for more: a model with one of its three resolvers of kernels."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ RESOLVERS = {
 def load(model: bytes, options: Mapping[str, str | int]) -> Interpreter:
     """Return an interpreter whose tensors are allocated."""
     resolver = RESOLVERS[str(options["resolver"])]
-    interpreter = Interpreter(model_content=model, experimental_op_resolver_type=resolver, num_threads=1)
+    threads = int(options.get("threads", 1))
+    interpreter = Interpreter(model_content=model, experimental_op_resolver_type=resolver, num_threads=threads)
     interpreter.allocate_tensors()
     return interpreter
 

@@ -20,6 +20,7 @@ ROOM = Room(
             {"ort": "cpu"},
             models="quantizer.platforms.onnxruntime.models",
             title="ONNX Runtime",
+            threads=True,
             script="quantizer.platforms.onnxruntime.script:script",
         ),
     ),

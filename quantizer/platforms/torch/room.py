@@ -59,6 +59,7 @@ ROOM = Room(
             ("torch",),
             {"torch_x86": "x86", "torch_qnnpack": "qnnpack", "torch_fbgemm": "fbgemm"},
             pins=_PINS,
+            threads=True,
             script="quantizer.platforms.torch.script:script",
         ),
     ),

@@ -1,4 +1,4 @@
-"""torch's quantized operators on one thread."""
+"""torch's quantized operators, on one thread unless asked for more."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def load(model: bytes, options: Mapping[str, str | int]) -> Callable[[dict[str, 
 
     The line of a program of several operators lists one description for each.
     """
-    engine = str(options["engine"])
+    engine, threads = str(options["engine"]), int(options.get("threads", 1))
     torch.backends.quantized.engine = engine
     text, _, raw = model.partition(b"\n")
     made = json.loads(text)
@@ -35,6 +35,7 @@ def load(model: bytes, options: Mapping[str, str | int]) -> Callable[[dict[str, 
     def forward(x: dict[str, Tensor]) -> list[Tensor]:
         # Loaded operators are kept between jobs, and jobs of another engine may have run since.
         torch.backends.quantized.engine = engine
+        torch.set_num_threads(threads)
         return call(x)
 
     return forward

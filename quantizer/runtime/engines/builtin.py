@@ -39,6 +39,7 @@ class BuiltinEngine:
     checks = tuple(name for name in CHECKS if name != "engine")
     isa = ""
     instructions: frozenset[str] = frozenset()
+    threads: tuple[int, ...] = ()
 
     def identity(self, platform: str) -> str:  # noqa: ARG002 - the protocol's
         """Return `own` for every platform."""

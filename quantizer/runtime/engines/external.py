@@ -6,6 +6,7 @@ import functools
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -38,10 +39,10 @@ class ExternalEngine:
     """Runs the engine *chosen* in a process of its own. The platform's rules provide the parameters.
 
     *level* is the instruction-set level (quantizer.core.levels) to which its libraries are restricted, if they have a
-    switch for it.
+    switch for it. *threads*: where it can, cases run again on so many threads, too.
     """
 
-    def __init__(self, chosen: Chosen, level: str = HOST) -> None:
+    def __init__(self, chosen: Chosen, level: str = HOST, threads: tuple[int, ...] = ()) -> None:
         self._chosen = chosen
         self._rules = BuiltinEngine()
         self._worker = Worker(
@@ -52,6 +53,7 @@ class ExternalEngine:
         )
         self._stopped: Counter[str] = Counter()
         self._last = ""
+        self.threads = threads if chosen.entry.threads else ()
         self.isa = held_to(chosen.backend, level)
         self.instructions = instruction_sets(chosen.backend, self.isa, instructions(), os.environ)
         self.name = chosen.name
@@ -152,7 +154,10 @@ class ExternalEngine:
         call, operands, parameters = asked.call, asked.operands, asked.parameters
         if parameters is None:
             return self._lowering.lower_float(call, operands, self._variant(next(iter(call.places), None)))
-        return self._lowering.lower(call, operands, parameters, self._variant(parameters.platform.platform))
+        made = self._lowering.lower(call, operands, parameters, self._variant(parameters.platform.platform))
+        if asked.threads == 1:
+            return made
+        return replace(made, job=replace(made.job, options={**made.job.options, "threads": asked.threads}))
 
     def _lowered_or_error(self, asked: Asked) -> Lowered | Exception:
         try:

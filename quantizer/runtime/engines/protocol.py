@@ -41,6 +41,8 @@ class Asked:
     operands: Mapping[str, Tensor]
     parameters: Parameters | None
     """Those of an integer forward; None asks for the float forward."""
+    threads: int = 1
+    """On how many threads the engine computes, one of its `threads`."""
 
 
 class Engine(Protocol):
@@ -55,6 +57,9 @@ class Engine(Protocol):
     """The instruction-set level that it is limited to, `host`, or `unpinned`; empty for the built-in engine."""
     instructions: frozenset[str]
     """The instruction sets that select its kernels and those of its libraries (`library.set`)."""
+
+    threads: tuple[int, ...]
+    """The numbers of threads, besides 1, on which `repeat` runs a case again."""
 
     def identity(self, platform: str) -> str:
         """Return the name of the implementation for *platform*: `builtin`, or the real engine and its variant."""
