@@ -22,9 +22,9 @@ from quantizer.runtime.engines.builtin import BuiltinEngine
 from quantizer.runtime.engines.protocol import Engine
 
 ELEMENTS = 20_000
-"""Elements of each population, at least."""
+"""The smallest number of elements that each population compares."""
 PATIENCE = 2_000
-"""Cases in a row that are refused before a population is given up."""
+"""After this many refused cases in a row, a population is given up."""
 
 
 @dataclass

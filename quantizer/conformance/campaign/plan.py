@@ -19,7 +19,7 @@ from quantizer.core.reading import Readable, one_line
 PLANNED = Readable("the plan of a campaign", 1 << 26, CaseError, "Name another folder.")
 Count = Annotated[int, Meta(ge=0, le=1 << 53)]
 VERSION = 2
-"""1: each example is a case with a different structure."""
+"""Version 1: each example is a case with a different structure."""
 BATCH = 64
 """Examples of one structure: four ranges of sixteen data sets, where it has an axis to stack them along."""
 UNIT = 4 * BATCH

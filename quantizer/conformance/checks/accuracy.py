@@ -100,7 +100,7 @@ def _rounded(trial: Trial, exact: Interval) -> Interval:
 
 
 def _steps(mode: RoundingMode, moving: set[str]) -> float:
-    """Return the largest part of a step that *mode* moves a number into the direction of the modes *moving*."""
+    """Return how much of a step *mode* moves a number at most, in the direction in which the modes *moving* move it."""
     if mode.startswith("half"):
         return 0.5
     return 1.0 if mode in moving else 0.0
@@ -114,9 +114,9 @@ def _lost(trial: Trial) -> str:
 
 
 def _with_limit(trial: Trial, inner: Interval, allowed: Interval) -> Interval:
-    """Return *allowed* with the value of an activation's limit, where the platform declares how it becomes a code.
+    """Return *allowed* changed for an activation's limit, where the platform declares how the limit becomes a code.
 
-    No code is above that one, and every number at or above the limit may become it.
+    The code of the limit is the largest one, and every number at or above the limit may become this code.
     """
     rule, most = trial.target.platform.limit(trial.variant), trial.limits[1]
     if trial.case.activation == "none" or rule is None or not math.isfinite(most):
@@ -135,9 +135,9 @@ def _limit_error(trial: Trial) -> float:
 
 
 def _leaves_accumulator(trial: Trial) -> bool:
-    """True if a wrapping or saturating accumulator is too narrow for the sum of |terms|: arithmetic judges that.
+    """True if a wrapping or saturating accumulator may overflow at the sum of |terms|: `arithmetic` judges this case.
 
-    So it is where a sum is shifted to the left in 32 bits that wrap, before it is multiplied.
+    If a sum is shifted to the left in 32 bits that wrap before it is multiplied, the shifted sum must fit.
     """
     rule, rescale = trial.target.platform.accumulator, trial.parameters.rescale
     kind = trial.spec.error_model.kind

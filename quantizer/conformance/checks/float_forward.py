@@ -88,7 +88,7 @@ def _by_ulps(trial: Trial) -> Array:
 
 
 def _cancelled(trial: Trial) -> float:
-    """Return the size of the terms whose difference a negative result is; 0 for a function that subtracts nothing."""
+    """Return the size of the terms whose difference gives a negative result; 0 if the function subtracts nothing."""
     terms = trial.spec.error_model.cancels_below_zero
     return 0.0 if terms is None else abs(float(terms(trial.bound)))
 
@@ -105,7 +105,7 @@ def _exactly(trial: Trial) -> Array:
 
 
 def _moved(trial: Trial) -> Array:
-    """Bound an operator that moves elements: only an attribute's constant is rounded; the next float32 number fails."""
+    """Bound an operator that moves elements: only an attribute's constant is rounded, once, to float32."""
     return _half_ulp(trial.y)
 
 

@@ -30,7 +30,7 @@ DIVIDES = (
     "f32_mean_raw",
     "f32_mean_inverse",
 )
-"""Variants that are provided the output's scale."""
+"""Variants whose rule provides the scale of the output."""
 
 
 OF_AREAS = ("area_multiplier", "area_reciprocal")

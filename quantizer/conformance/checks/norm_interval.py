@@ -82,12 +82,12 @@ def standardized(trial: Trial) -> Array:
 def normalized_interval(trial: Trial, *, declared: bool, epsilon: float = 0.0) -> tuple[Array, Array]:
     """Return the interval of the normalised value, in its codes, that the platform's formats allow.
 
-    An integer mean moves the deviations by its distance from the exact one, and the squares with them; the variance is
-    a floor; its inverse root comes from the table, in units of 2**-15 (8 bits) or in the declared significant bits,
-    twice (16 bits: the factor too); deviations of 16 bits are halved, floored; the product is rounded and clamped: it
-    is one of the codes next to it, or kept as it is. *epsilon*: the most that may be added to the variance. *declared*:
-    16-bit values have the scale of their codes, whatever multiplier is provided, and rounding is half a code either
-    way, since epsilon moves the value.
+    An integer mean moves the deviations, and so their squares, by its distance from the exact mean. The variance is
+    floored. Its inverse root comes from the table: with 8 bits in units of 2**-15; with 16 bits it is rounded to the
+    declared significant bits, and so is the factor. Deviations of 16 bits are halved and floored. The product is
+    rounded to a neighbouring code, or not rounded, and clamped. *epsilon*: the most that may be added to the variance.
+    *declared*: 16-bit values have the scale of their codes, whatever multiplier is provided, and rounding is half a
+    code either way, since epsilon moves the value.
     """
     bits, numbers = trial.target.scheme.activation.bits, trial.parameters.numbers
     deviation, variance, count = lines(trial)

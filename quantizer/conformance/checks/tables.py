@@ -282,10 +282,10 @@ def _function_codes(trial: Trial, places: Array) -> tuple[Array, Array] | None:
 def cancelled(trial: Trial, values: Mapping[str, torch.Tensor]) -> Array | float:
     """Return the float32 error of a small entry, in codes, where a platform evaluates f in float32.
 
-    A bounded f has the absolute error of its bound where it is small (a logistic function computed as a difference
-    from 1/2, a clipped line). An f that turns has the error of f(|x|) (a product of x and a sum that cancels). An f
-    with periodic poles, or a monotone f, which may have steps, changes as much as the rounding of its operand changes
-    it.
+    A bounded f may have everywhere the absolute error of its largest value (a logistic function computed as a
+    difference from 1/2, a clipped line). An f with an extremum may have the error of f(|x|) (a product of x and a sum
+    that cancels). For an f with periodic poles, or a monotone f (which may have steps), the error is the change that
+    the rounding of its operand causes.
     """
     y = trial.spec.outputs["y"]
     if not in_float32(trial):
@@ -311,8 +311,8 @@ def _moved(trial: Trial, values: Mapping[str, torch.Tensor]) -> Array:
 
     A jump there counts in full.
 
-    The scale is rounded, the difference from the zero point is multiplied by it or divided by its inverse, each once;
-    or the zero point is multiplied by it alone.
+    The scale is rounded once. Then the difference from the zero point is multiplied by it or divided by its inverse,
+    rounded once; or code and zero point are multiplied by it separately.
     """
     ((name, part),) = values.items()
     by = 2.0**-24 * (4 * part.abs() + _folded(trial, name))

@@ -163,7 +163,7 @@ def _of_family(found: Callable[[], Array]) -> Array | None:
 
 
 def running_sum(trial: Trial) -> Array:
-    """Return the sum of the elements before each place along the axis, or after it; with its own unless exclusive."""
+    """Return the sum of the elements before (or after) each place along the axis, its own included unless exclusive."""
     ((_, x),) = operands(trial).items()
     attrs: Mapping[str, Any] = trial.case.attrs
     lines = np.moveaxis(x, int(attrs["axis"]), 0)

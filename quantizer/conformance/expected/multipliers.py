@@ -29,7 +29,7 @@ FIXED_POINT = (
 )
 """Variants whose multiplier splits the real ratio into a 31-bit fraction and a power of two."""
 ROUND_ONCE = ("q31_single", "q15_single", "half_away")
-"""Those of these requantizations whose result does not depend on the shift of a multiplier."""
+"""The variants in FIXED_POINT whose result does not depend on the shift of the multiplier."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Shifts:
     """Which shifts a platform's integer multipliers have."""
 
     largest: int = 31
-    """The largest one."""
+    """The largest shift."""
     positive: bool = False
     """Whether a ratio that needs a negative shift gets the shift 0 and the largest multiplier."""
 
@@ -185,7 +185,7 @@ def fixed_point(
 
 
 def right_shifted(ratio: float, bits: int, largest: int) -> tuple[int, int]:
-    """Return the multiplier and shift of a ratio where shifts end at *largest*: below that low bits fall off."""
+    """Return the multiplier and shift of a ratio; instead of a shift above *largest* the multiplier loses low bits."""
     fraction, exponent = math.frexp(ratio)
     mantissa, shift = math.floor(Fraction(fraction) * 2**bits + Fraction(1, 2)), bits - exponent
     if mantissa == 2**bits:
@@ -195,6 +195,6 @@ def right_shifted(ratio: float, bits: int, largest: int) -> tuple[int, int]:
 
 
 def as_multiplier(factor: Fraction) -> tuple[int, int]:
-    """Return an integer and a shift of at least 1 that make up a provided *factor* with a power of two below."""
+    """Return an integer and a shift of at least 1 that represent *factor*, whose denominator is a power of two."""
     shift = max(1, factor.denominator.bit_length() - 1)
     return int(factor * 2**shift), shift

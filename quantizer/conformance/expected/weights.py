@@ -48,7 +48,7 @@ def weight_in_blocks(values: Array, part: WeightPart, rule: ParameterRule, axis:
 
 
 def coarsest(found: Expected) -> Expected:
-    """Return the largest scale of each channel's blocks, as the constant is added under it; others unchanged."""
+    """Return the largest scale of each channel's blocks, the scale of the constant; without blocks, *found*."""
     if found.blocks is None:
         return found
     scale = found.scale.max(axis=1)
