@@ -37,16 +37,16 @@ from quantizer.tiling.windows import tileable_axes
 TILE_BINS = ("untiled", "ones", "prime", "below", "whole", "above", "mixed", "split")
 MAX_TILES = 6
 ATTEMPTS = 6
-"""Cases that may miss the aim of a data set, before it is inconclusive."""
+"""After this many cases that miss the aim of a data set, the aim is inconclusive."""
 SEARCHED = 256
-"""Structures that are looked through for a bin, before it is inconclusive."""
+"""After this many structures without a bin, the bin is inconclusive."""
 SEED_BITS = 32
 MOST_PLACES = 126
 """Binary places of the steps of products: with more, products and ranges are no longer exact in float32."""
 BY_STEP = ("ties", "near_ties")
 """Data sets whose output range is derived from the unit of the accumulator."""
 UNIT = 2.0**-7
-"""Step of a tied output that no code decides: all operands are real numbers."""
+"""Step of the output for ties where no operand's step determines it, since all operands are real numbers."""
 EMPHASIS: tuple[Mapping[str, str], ...] = (
     {"data": "ties"},
     {"data": "ties"},

@@ -1,7 +1,7 @@
 """Cases in which the first operand is broadcast along the second, which is longer than a vector.
 
-Kernels exchange operands so that the second is the one to be repeated. What belongs to an operand, its scale and zero
-point or the order of a difference, must be exchanged with it. Drawn shapes broadcast the second operand alone.
+Kernels exchange the operands so that the second is the repeated one. They must exchange scales and zero points as well,
+and the order of a difference. Drawn shapes broadcast only the second operand.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from quantizer.core.shapes import check, evaluate, variables
 SHAPES = (((1,), (33,)), ((1, 1), (3, 17)), ((3, 1), (3, 33)), ((2, 1, 17), (2, 5, 17)), ((), (40,)), ((17,), (2, 17)))
 """Shapes of the first and the second operand: one element, none of the axes, rows, and a whole axis repeated."""
 MUTUAL = (((3, 1), (1, 17)), ((2, 33, 1, 1), (2, 1, 3, 5)))
-"""Shapes of which each is repeated along an axis of the other: a column and a row, a number for each channel and an
-image of one channel. The targets of a platform share these cases.
+"""Pairs of shapes that are repeated along each other: a column and a row; a number per channel and an image of one
+channel. The targets of a platform share these cases.
 """
 Pair = tuple[tuple[int, ...], tuple[int, ...]]
 

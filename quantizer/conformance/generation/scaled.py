@@ -21,11 +21,12 @@ FACTORS: tuple[Mapping[str, float], ...] = (
 HUGE: Mapping[str, float] = {"activation": 2.0**33, "weight": 1.0, "bias": 2.0**33}
 """Scales beyond the integers of float32. They replace the second scale on platforms of WIDE ratios.
 
-A multiplier of few bits and a table of a fixed unit end far below, as does a function whose output has one scale for
-every input. With constants, every other target has them.
+A multiplier of few bits, a table of a fixed unit and a function whose output has a fixed scale end far below this.
+Among operators with constants, every second target has them.
 """
 TINY = 2.0**-30
-"""A factor that leaves a function its slope at 0 alone, where kernels cancel. A platform's targets share the case."""
+"""A factor so small that only the function's slope at 0 matters, where terms of kernels cancel. A platform's targets
+share the case."""
 FUNCTIONS = ("monotone", "piecewise_monotone", "set_valued")
 """Error models of functions of one operand without poles."""
 WIDE = ("exact", "f32")
@@ -64,7 +65,8 @@ def tiny(everything: Sequence[Target], target: Target) -> list[Case]:
 def one_sided(target: Target) -> list[Case]:
     """Return, for each activation, a case whose range begins at 0 and a case whose range ends at 0.
 
-    Nothing where its zero point is not the first or the last code then: of symmetric codes, or outside its domain.
+    No case if the zero point is then not the first or the last code (symmetric codes), or if the range leaves the
+    domain.
     """
     cases = []
     for name in target.spec.coded:
