@@ -4,12 +4,12 @@
     python benchmarks/sameness.py compare FILE
     python benchmarks/sameness.py batches [--op NAME ...] [--data-sets N]
 
-`freeze` judges the gate's explicit cases, and of each item N generated ones, as `quantizer campaign` has them. The file
-has one line per item: a short digest of each case, of what the quantize rule provided, of the codes and of the verdicts
-(checks, statuses, ratios and counts; no texts). `compare` runs the operators of the file again and lists the items that
-differ, each with its first case; exit code 1 where one does. `batches` judges generated stacks as a whole and each of
-their data sets alone. It lists the targets where codes or statuses differ: only those of kernels whose codes depend on
-the size of the batch may be there.
+`freeze` judges the gate's explicit cases and, of each item, N generated ones, built as in `quantizer campaign`. The
+file has one line per item: a short digest of each case, of what the quantize rule provided, of the codes and of the
+verdicts (checks, statuses, ratios and counts; no texts). `compare` runs the operators of the file again and lists the
+items that differ, each with its first case; exit code 1 where one does. `batches` judges generated stacks as a whole
+and each of their data sets alone. It lists the targets where codes or statuses differ. Only targets of kernels whose
+codes depend on the size of the batch may be in this list.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ PARTS = ("parameters", "codes", "verdicts")
 ONE_RUN = ("parameters", "float", "arithmetic", "accuracy", "exact")
 """The checks that judge one run of a case, whatever else runs."""
 LENGTH = 6
-"""Hexadecimal digits of a case's digest of each part."""
+"""The number of hexadecimal digits of the digest of each part of a case."""
 Lines = dict[str, dict[str, Any]]
 
 

@@ -1,7 +1,7 @@
 """The declared defects of real systems as a page for people, ranked, each with its stand-alone script.
 
-Entries with one root are one row: causes count, not cases. The outcome of the scripts' last run is recorded beside
-them.
+Entries with one root are one row, because the page counts causes, not cases. The outcome of the scripts' last run is
+recorded beside them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A stored case as a stand-alone script that uses the engine's own API and numpy, but nothing of this package.
 
-Ready to be filed.
+It can be attached to a bug report as it is.
 
 The script computes the expected codes first: sums of centred codes in int64, scales in float64, one rounding. It then
 runs the engine and compares. Where the expected codes depend on more than that (a table, two roundings), the script

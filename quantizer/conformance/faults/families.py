@@ -163,7 +163,7 @@ def last_copied(original: Function) -> Function:
 
 
 def fused_as(names: Mapping[str, str]) -> Callable[[Parameters], Parameters]:
-    """Compute fused activations as others."""
+    """Compute a fused activation as another one."""
     return lambda p: replace(
         p, platform=p.platform.model_copy(update={"activations": {**p.platform.activations, **names}})
     )

@@ -23,7 +23,7 @@ EXTRA_BITS = 2
 
 
 def double_rounding(original: Function) -> Function:
-    """Round to two bits after the code first, then to the code."""
+    """Round to two binary places of a code first, then to the code."""
 
     def faulty(*operands: Tensor, parameters: Parameters, **named: Any) -> Tensor | Staged:
         if parameters.rescale is None:
@@ -41,7 +41,7 @@ def double_rounding(original: Function) -> Function:
 
 
 def finer(p: Parameters, bits: int) -> Parameters:
-    """Return parameters with unclipped codes in units of 2**-bits of a step; of a step without a multiplier."""
+    """Return parameters for unclipped codes in units of 2**-bits of a step; whole steps without a multiplier."""
     zero = torch.zeros_like(p.outputs["y"].zero_point)
     wide = replace(p.outputs["y"], dtype=WIDE, qmin=WIDE.min, qmax=WIDE.max, zero_point=zero)
     if p.rescale is None:
@@ -130,7 +130,7 @@ def without_product_of_zeros(original: Function) -> Function:
 
 
 def bias_after_rounding(original: Function) -> Function:
-    """Bring sums and bias to codes apart, and add them then."""
+    """Bring sums and bias to codes separately, then add the codes."""
 
     def faulty(*operands: Tensor, parameters: Parameters, **named: Any) -> Tensor | Staged:
         bias = named.get("bias")

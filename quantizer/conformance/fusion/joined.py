@@ -1,7 +1,7 @@
 """Judges an engine whose models are written operator by operator: one model of a graph against a model for each node.
 
-Both runs are the engine's own, on the codes of the node before, so they agree exactly: a delegate that fuses nodes, or
-reuses their memory, keeps every code.
+Both are runs of the same engine. The model of a node gets the codes of the models before it, so both runs must agree
+exactly: fusing nodes, or reusing their memory, must keep every code.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from quantizer.runtime.onnx.kernels import specs
 
 AXES, LAST = 4, (0, 2, 3, 1)
 ORDERED = frozenset({"axes", "begin", "end", "perm", "repeats", "shape"})
-"""Attributes whose numbers belong to axes, besides an axis and the padding of each."""
+"""Attributes with numbers that refer to axes, besides `axis` and padding per axis."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """One node as a model of its own, and what the engine gave for it."""
+    """One node as a separate model, and the engine's result for it."""
 
     node: Node
     lowered: Lowered
@@ -91,7 +91,7 @@ def _wired_steps(
 ) -> tuple[list[Step], Wires]:
     """Return the nodes, and which feeds are results of earlier ones; RefusedError if their axis orders do not fit.
 
-    last: operators on four axes in any order get the axis of channels last, as the engine's windows have it.
+    last: operators that take four axes in any order get channels last, as the engine's windowed operators do.
     """
     steps = list(_steps(made, built, engine, last=last))
     return steps, {(number, name): source for number, step in enumerate(steps) for name, source in _wired(step, steps)}

@@ -132,9 +132,9 @@ def _largest_code(trial: Trial) -> float:
 
 
 def _largest_pair(trial: Trial) -> int:
-    """Return twice the product of the largest |raw code| of each operand but the bias; 0 of operators without products.
+    """Return twice the product of the largest |raw code| of each operand except the bias; 0 without products.
 
-    Padding brings the zero point in as a code.
+    The zero point counts as a code if padding adds it.
     """
     if trial.spec.error_model.kind != "bilinear":
         return 0

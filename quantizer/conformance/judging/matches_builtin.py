@@ -28,8 +28,8 @@ def matches_builtin(trial: Trial, check: str) -> bool:
 
     `parameters`: on tables of the built-in rule's form, each entry within half a unit and the float32 budget of f at
     the rule's own point (functions of two libraries), on biases that have the built-in rule's codes, and on ranges that
-    are not held. Other checks: the codes are those of the built-in integer forward under the provided parameters;
-    `tiled`: those of its tiles too, and float tiles within their bound.
+    are not held. Other checks: the codes are those of the built-in integer forward under the provided parameters.
+    `tiled`: so are the codes of tiles, and float tiles lie within their bound.
     """
     if check == "parameters":
         return all(_is_own(trial, finding.tensor) for finding in failing(trial))

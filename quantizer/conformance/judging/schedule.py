@@ -16,8 +16,8 @@ from quantizer.core.verdict import CHECKS, SAMPLED
 from quantizer.tiling.windows import tileable_axes
 
 Where = Literal["first", "examples", "structure", "tiles"]
-"""first: the first case of a target; examples: those that its spec names; structure: the first case of those with one
-structure that follow each other; tiles: a case with a class of tiles that the check has not seen on the target."""
+"""first: the first case of a target; examples: those that its spec names; structure: the first of successive cases with
+one structure; tiles: a case with a class of tiles that the check has not seen on the target."""
 
 
 @dataclass(frozen=True)

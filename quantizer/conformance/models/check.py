@@ -27,7 +27,7 @@ class Ran:
     whole: tuple[Values, Values]
     alone: tuple[Values, Values]
     basis: Values
-    """The edges on which the parts ran apart."""
+    """The values of edges on which each part ran alone."""
 
 
 @pinned()
@@ -36,7 +36,7 @@ def model_findings(
 ) -> tuple[ModelFindings, Ran]:
     """Return the findings on *graph*, of ONNX's operators, quantized or not, with the values behind them.
 
-    The engines run the whole model, every edge shown. Then every part runs alone on the edge values of the first
+    The engines run the whole model and return every edge. Then every part runs alone on the edge values of the first
     engine that has the model's quantizations. So the error of a part is separated from the error of its operands.
     """
     parts = parts_of(with_constant_codes(graph))

@@ -18,11 +18,11 @@ LIBRARY = lost(2 * TRANSCENDENTAL_ULPS)
 """Relative error of a library's function."""
 UNDERFLOW = 2.0**-100
 CUBIC = (1.375, 4.2)
-"""Of cubic weights with a = -0.75: the largest sum of their magnitudes, and of the magnitudes of their slopes."""
+"""For cubic weights with a = -0.75: the largest sum of their magnitudes, and that of the magnitudes of their slopes."""
 
 
 def rounded(values: Tensor, radius: Tensor) -> Pair:
-    """Add one rounding of float32, of the number that an engine has."""
+    """Add one float32 rounding of the number that an engine has."""
     return values, radius + UNIT * (values.abs() + radius) + SMALLEST
 
 
@@ -177,12 +177,12 @@ def _monotone(name: str, function: Function, slack: float | Callable[[Tensor, Te
 
 
 def _within(values: Tensor, made: Tensor) -> Tensor:
-    """A function whose library may subtract numbers of up to 1, and of no more than the operand."""
+    """Register a function whose library may subtract numbers of magnitude at most 1 and at most that of the operand."""
     return LIBRARY * torch.maximum(made.abs(), values.abs().clamp(max=1.0)) + SMALLEST
 
 
 def _by_one(values: Tensor, made: Tensor) -> Tensor:  # noqa: ARG001 - as every slack
-    """A function whose library may subtract numbers of up to 1."""
+    """Register a function whose library may subtract numbers of magnitude at most 1."""
     return LIBRARY * made.abs().clamp(min=1.0)
 
 
@@ -203,7 +203,7 @@ _monotone("sign", torch.sign, 0.0)
 
 @rule("sqrt")
 def _sqrt(x: Any) -> Pair:
-    """A number that may be negative, by more than what underflow adds, has no limit: its root is NaN."""
+    """The radius is infinite where a number may be negative by more than underflow adds: its root is NaN."""
     values, radius = parts(x)
     made, apart = RULES["nonnegative_sqrt"](x)
     return made, torch.where((values >= 0) & (values - radius < -UNDERFLOW), math.inf, apart)
@@ -218,7 +218,7 @@ def _logaddexp(a: Any, b: Any) -> Pair:
 
 @rule("logsumexp")
 def _logsumexp(x: Any, dim: Any, keepdim: bool = False) -> Pair:  # noqa: FBT001, FBT002 - torch's order
-    """No result moves by more than the operands do; the largest is subtracted and added again, a sum is in between."""
+    """No result changes by more than the operands; the largest is subtracted, exponentials are summed, it is added."""
     values, radius = parts(x)
     made = torch.logsumexp(values, dim, keepdim)
     if not values.numel():

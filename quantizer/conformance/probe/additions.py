@@ -1,6 +1,6 @@
-"""Questions about an accumulator that saturates at each addition: biases whose exact sums are what it would hold.
+"""Questions about an accumulator that saturates at each addition: biases whose exact sums equal what it would hold.
 
-Each item of `filters` is one product, repeated, and a bias. So the order only matters between products and bias.
+Each item of `filters` is one product, repeated, and a bias, so only the order of products and bias matters.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ WINDOWS = (
 
 
 def pairs(target: Target, draws: Draws, wanted: Wanted) -> Draft:
-    """Return two codes an item, drawn from all pairs."""
+    """Return items of two codes each, drawn from all pairs."""
     n, e, product = wanted.items, draws.integer(-6, 3), target.spec.op == "mul"
     grids = Grids(target, {}, {"a": (n,), "b": (n,)})
     apart = draws.integer(-4, 5) if not product else 0

@@ -1,6 +1,6 @@
 """Effects of reported bugs that are not in the catalogue of faults: what goes wrong, and where in the result.
 
-Codes that go wrong go wrong by one, which is less than any report tells.
+Wrong codes are off by one, which is less than in any report.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ Collecting = Callable[[pytest.Session, Path, set[str] | None], pytest.Collector]
 
 
 def place(path: Path, root: Path) -> str:
-    """Return the node id of a file that lies outside *root*: how a command that is run there names it."""
+    """Return the node id of a file outside *root*, as a command that runs in *root* names it."""
     return Path(os.path.relpath(path, root)).as_posix()
 
 

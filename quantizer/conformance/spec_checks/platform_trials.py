@@ -1,4 +1,4 @@
-"""Tries a platform on a few cases of built-in functions, one operator of each family, before a run relies on it."""
+"""Tests a platform with built-in functions on a few cases of one operator per family, before a run relies on it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from quantizer.core.wording import shown_path
 from quantizer.ops import REGISTRY
 
 FIRST = ("add", "conv2d", "mul", "sigmoid", "layer_norm", "pad")
-"""Operators that are tried for their families; of other families the first one by name."""
+"""The operators that represent their families; other families are represented by the first operator by name."""
 CHECKS = ("parameters", "arithmetic", "accuracy")
 CASES = 3
 """Cases of an operator under the first of the platform's schemes, and as many under the last."""

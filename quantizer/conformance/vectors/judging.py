@@ -31,7 +31,7 @@ class Judged:
     status: Literal["pass", "fail", "open"]
     reason: str = ""
     elements: int = 0
-    """How many elements have an interval that decides something."""
+    """The number of elements whose interval is conclusive."""
     failed: int = 0
     width: float = 0.0
     """The widest interval, in codes."""
