@@ -259,7 +259,7 @@ def run(sample: Sequence[Mutant], known: Known, workers: int, seconds: float) ->
 
 
 def reached(ops: Collection[str]) -> Known:
-    """Judge some cases of every target of *ops* (none: of every operator); return which functions each of them reaches."""
+    """Judge some cases of every target of *ops* (empty: all operators); return which functions each case reaches."""
     session = open_session(Options(root=ROOT))
     inside = tuple(str(ROOT / "quantizer" / package) for package in (*PACKAGES, "platforms"))
     found: dict[CodeType, dict[str, list[tuple[Target, Case]]]] = defaultdict(lambda: defaultdict(list))

@@ -48,7 +48,7 @@ from quantizer.tiling.stacks import parts
 ROOT = Path(__file__).parent.parent
 PARTS = ("parameters", "codes", "verdicts")
 ONE_RUN = ("parameters", "float", "arithmetic", "accuracy", "exact")
-"""The checks that judge one run of a case, whatever else runs."""
+"""The checks that judge one run of a case independently of other runs."""
 LENGTH = 6
 """The number of hexadecimal digits of the digest of each part of a case."""
 Lines = dict[str, dict[str, Any]]
@@ -85,7 +85,7 @@ def main() -> int:
 
 
 def digests(ops: list[str], platforms: list[str], campaign: int, workers: int) -> Lines:
-    """Return item -> its line, of all operators in *ops* on *platforms*; none named: on all."""
+    """Return item -> its line for the operators *ops* on *platforms*; an empty list stands for all."""
     found: Lines = {}
     with worker_pool(workers) as executor, tqdm(total=len(ops), disable=None) as bar:
         for lines in executor.map(of_operator, ops, itertools.repeat(platforms), itertools.repeat(campaign)):

@@ -29,7 +29,7 @@ from quantizer.numerics.activations import LIMITS
 Array = NDArray[Any]
 CHECK = "accuracy"
 PLACE = 2.0**-30
-"""Error of float64 in the position of a number between the few codes of a narrow float."""
+"""Error of float64 in the position of a number between codes of a narrow float."""
 
 
 def accuracy(trial: Trial) -> Verdict:

@@ -35,7 +35,7 @@ INT64 = 1 << 62
 def rounded(sums: Array, mantissa: Array | int, shift: Array | int, variant: str) -> Array:
     """Return floor((sum * mantissa + 2**(shift - 1) + nudge) / 2**shift), the nudge where shift > 31.
 
-    Source: a high multiply and a shift; two floors in a row equal one floor.
+    It follows from a high multiply and a shift, since two floors in a row equal one floor.
     """
     whole = np.asarray(sums).astype(np.int64)
     m, s = np.asarray(mantissa).astype(np.int64), np.asarray(shift).astype(np.int64)

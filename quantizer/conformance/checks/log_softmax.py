@@ -25,7 +25,7 @@ FLOAT64_UNIT = 2.0**-50
 def logarithms(trial: Trial) -> Verdict:
     """Judge the codes of `distance * s_x / s_y - log(sum) / s_y`, where `sum` adds the provided exponentials.
 
-    If only one exponential is left and scales are powers of two, the result is exact, and ties round as the platform
+    If only one exponential is not 0 and scales are powers of two, the result is exact, and ties round as the platform
     declares.
     """
     table = trial.parameters.tables.get("exp")

@@ -118,8 +118,8 @@ def _directed(trial: Trial, name: str, entries: Array, wanted: Array, budget: Ar
 def _surely_whole(trial: Trial, places: Array, wanted: Array) -> Array:
     """Return a mask of the places where f is a whole code, which a direction of rounding does not move.
 
-    Only where the platform's own arithmetic is exact (`_is_exact`), and where f moves within a part of a code: on a
-    flat part, float64 may stand for a number that f only approaches.
+    Only if the platform's own arithmetic is exact (`_is_exact`), and only where f changes within a fraction of a code:
+    where f is flat, the float64 value may be a limit that f only approaches.
     """
     whole = wanted == np.rint(wanted)
     if not whole.any() or not _is_exact(trial):

@@ -110,7 +110,7 @@ def crossed_sum(
     equal_zero: bool,
     adds: bool = True,
 ) -> tuple[float, int, float, float]:
-    """Return (multiplier, shift, factor of a, factor of b) of two operands; of equal operands only ADD rescales."""
+    """Return (multiplier, shift, factor of a, factor of b) of two operands; only ADD rescales equal scales."""
     a, b, y = F32(steps_a), F32(steps_b), F32(steps_y)
     if max(a, b) / (min(a, b) + np.finfo(F32).eps) <= 1 and equal_zero:
         return (*float32_multiplier(y / a if adds else F32(1.0), bits, shifts), 1.0, 1.0)

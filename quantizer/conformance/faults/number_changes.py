@@ -73,7 +73,7 @@ def truncated_bits(count: int) -> Callable[[Tensor], Tensor]:
 
 
 def requantized_as(variant: Variant) -> Callable[[Parameters], Parameters]:
-    """Bring a sum to codes as another system does, by the same real ratio."""
+    """Bring a sum to codes by another system's requantization of the same real ratio."""
 
     def changed(p: Parameters) -> Parameters:
         known = p.rescale
@@ -156,7 +156,7 @@ def _zero(values: Tensor, name: str, p: Parameters) -> Tensor:
 
 
 def bias_of_first_channel(original: Function) -> Function:
-    """Bring the bias to codes by the scale of the first channel alone."""
+    """Bring the bias of all channels to codes by the scale of the first channel."""
 
     def faulty(request: Any) -> Parameters:
         found: Parameters = original(request)

@@ -164,7 +164,7 @@ def judge_optimized(built: Built, engine: Session, optimized: Session) -> Verdic
 
     A part's enclosure is the float64 result on the operands of the plain run, widened by the float32 error, and by half
     a step of the sums where an engine may round a real bias to one. If it allows two codes for some element, an
-    optimized run may have either code, and results behind it may differ in any way: a difference there says nothing.
+    optimized run may have either code, and later results may differ in any way: a difference there is inconclusive.
     """
     parts, names = parts_of(built.graph), list(built.graph.outputs)
     try:

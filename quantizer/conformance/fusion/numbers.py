@@ -77,7 +77,7 @@ def _around(graph: Graph, node: Node) -> Iterator[str]:
 
 
 def _unsigned(graph: Graph) -> Graph:
-    """Return *graph* with codes of activations from 0 to 255 for those from -128 to 127."""
+    """Return *graph* with activation codes from 0 to 255 instead of -128 to 127."""
     coded = [node for node in graph.nodes if node.op == QUANTIZE or _holds_activation(graph, node)]
     zeros = {str(node.inputs[2]) for node in coded}
     codes = {str(node.outputs[0] if node.op == QUANTIZE else node.inputs[0]) for node in coded}

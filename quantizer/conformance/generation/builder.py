@@ -95,7 +95,7 @@ def covering_rows_of(targets: Sequence[Target], target: Target) -> list[Mapping[
 
 
 def single_bin_choices(target: Target, entry: str) -> Iterator[HashChoices]:
-    """Yield choices that aim at one coverage entry alone, for entries that no row could combine with its others.
+    """Yield choices that aim at a single coverage entry, for entries that no row could combine with its other entries.
 
     For a data set several cases, since a single case may miss its property. For any other entry the first case that
     has it.
@@ -265,7 +265,7 @@ def _limits(output: Output, bound: Mapping[str, Any]) -> Range:
 
 
 def _accumulator_step(target: Target, case: Case, tensors: Mapping[str, Any]) -> float:
-    """Return the real value of one accumulator unit, the smallest over channels; of one input code without weights."""
+    """Return the real value of one accumulator unit (the smallest of all channels); without weights, an input step."""
     items = target.spec.inputs
     names = [name for name in target.spec.activations if name in case.shapes and items[name].kind == "value"]
     step = min((float(activation_of(target, case, name).scale) for name in names), default=UNIT)

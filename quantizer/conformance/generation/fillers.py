@@ -91,7 +91,7 @@ def corners(site: Site) -> Array:
 
 
 def accumulator_limit(site: Site) -> Array:
-    """The largest sums that the shapes allow: activations at one end, the sign of weights by channel."""
+    """The largest sums that the shapes allow: activations at one end, weights at ends whose sign alternates."""
     far = site.high if site.high >= -site.low else site.low
     if site.role == "activation":
         return np.full(site.shape, far)
@@ -102,7 +102,7 @@ def accumulator_limit(site: Site) -> Array:
 
 
 def scale_spread(site: Site) -> Array:
-    """Random; the first channel of a weight tiny, the last one dead."""
+    """Random; the first channel of a weight is tiny, the last one zero."""
     values = random(site)
     if site.role == "weight" and values.ndim:
         channels = np.moveaxis(values, site.channel_axis or 0, 0)

@@ -1,4 +1,4 @@
-"""Cases under ranges that rows seldom draw: a thousand times smaller and larger, and those that begin or end at 0."""
+"""Cases under ranges that rows seldom draw: a thousand times smaller or larger, and ranges that begin or end at 0."""
 
 from __future__ import annotations
 

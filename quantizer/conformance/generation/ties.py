@@ -148,8 +148,8 @@ def _compared(target: Target, case: Case, name: str) -> float:
 def _one_of_each_sum(target: Target, case: Case, name: str, params: QParams) -> Array:
     """Return zeros except one element of each sum, which is an odd multiple of half a code of the mean.
 
-    Of n = 2**q * m terms, m odd, that is m where the output's step is 2**(1-q) of the input's (`ranges.output_range`),
-    and n / 2 where both have one step.
+    With n = 2**q * m terms, m odd, half a code of the mean is m if the output's step is 2**(1-q) times the input's
+    (`ranges.output_range`), and n / 2 if both steps are equal.
     """
     shape, terms = case.shapes[name], mean_terms(target, case)
     kept = _picked(target, case, name)

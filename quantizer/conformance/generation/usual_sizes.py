@@ -35,7 +35,7 @@ TRIPLE = (3, 1)
 of three places lies on an element in some modes, and between two in others."""
 LONG = (64, 128)
 """Size of the last axis in a last case, chosen so that the step in fixed point is exact and many places of the output
-lie on ties. It has WIDER times as many, in one of the combinations of modes."""
+lie on ties. In one of the combinations of modes, the output has WIDER times as many."""
 WIDER = ((5, 4), (3, 4), (1, 2))
 
 

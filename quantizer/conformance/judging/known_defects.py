@@ -35,7 +35,7 @@ def known_defect(trial: Trial, check: str) -> str | None:
 
 
 def _matches(trial: Trial, check: str) -> bool:
-    """Return whether a failing *check* fails as the built-in functions do; parts share the result of their stack."""
+    """Return whether a failing *check* fails like the built-in functions; parts share the result of their stack."""
     if check not in trial.matches:
         trial.matches[check] = matches_builtin(trial, check)
     return trial.matches[check]

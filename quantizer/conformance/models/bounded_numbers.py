@@ -1,7 +1,7 @@
 """Numbers with a bound of float32's error beside each: a tensor that calls a rule for every function of torch.
 
-A rule says what the errors of its operands become, and what its own float32 rounding adds, for sums in any order. A
-function without a rule has no analysis, and its name is said. A comparison that the errors can turn is a bool of
+A rule says how a function changes the errors of its operands, and what its own float32 rounding adds, for sums in any
+order. A function without a rule has no analysis; the error names it. A comparison that the errors can turn is a bool of
 radius 1; a choice by it may be either branch.
 """
 

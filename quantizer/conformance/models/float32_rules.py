@@ -163,7 +163,7 @@ def ends_of(made: Tensor, ends: Sequence[Tensor]) -> Tensor:
 def _monotone(name: str, function: Function, slack: float | Callable[[Tensor, Tensor], Tensor]) -> None:
     """Register a rising or falling function: the ends of the operand's interval, and the library's own error.
 
-    *slack*: what it may lose, from the operand and the result: a number relative to the result, or a function.
+    *slack*: the library's own error: a number relative to the result, or a function of operand and result.
     """
 
     @rule(name)
@@ -177,12 +177,12 @@ def _monotone(name: str, function: Function, slack: float | Callable[[Tensor, Te
 
 
 def _within(values: Tensor, made: Tensor) -> Tensor:
-    """Register a function whose library may subtract numbers of magnitude at most 1 and at most that of the operand."""
+    """Return the error of a function whose library may subtract numbers of up to min(1, |operand|)."""
     return LIBRARY * torch.maximum(made.abs(), values.abs().clamp(max=1.0)) + SMALLEST
 
 
 def _by_one(values: Tensor, made: Tensor) -> Tensor:  # noqa: ARG001 - as every slack
-    """Register a function whose library may subtract numbers of magnitude at most 1."""
+    """Return the error of a function whose library may subtract numbers of magnitude at most 1."""
     return LIBRARY * made.abs().clamp(min=1.0)
 
 
@@ -247,7 +247,7 @@ def _log_softmax(x: Any, dim: int, **_: Any) -> Pair:
 
 
 def log_softmax_loss(x: Tensor, axis: int, made: Tensor) -> Tensor:
-    """Return the error of a softmax's logarithm: of differences, their sum's logarithm, one subtraction."""
+    """Return the error of a log softmax: from differences, the logarithm of the sum, and one subtraction."""
     distance = (x - x.amax(axis, keepdim=True)).abs()
     spread, largest = distance.amax(axis, keepdim=True), x.abs().amax(axis, keepdim=True)
     sums = (2 * distance + spread + 2 * largest + 4 * TRANSCENDENTAL_ULPS + x.shape[axis]) * UNIT
@@ -255,7 +255,7 @@ def log_softmax_loss(x: Tensor, axis: int, made: Tensor) -> Tensor:
 
 
 def softmax_loss(x: Tensor, axis: int) -> Tensor:
-    """Return the relative error of a softmax: of differences, exponentials, their sum and the quotient."""
+    """Return the relative error of a softmax: from differences, exponentials, their sum and the quotient."""
     distance = (x - x.amax(axis, keepdim=True)).abs()
     seen = distance.masked_fill(distance.isinf(), 0.0)
     largest = x.abs().masked_fill(x.isinf(), 0.0).amax(axis, keepdim=True)
@@ -292,7 +292,7 @@ def _minimum(a: Any, b: Any) -> Pair:
 
 @rule("to", "double", "float", "type_as")
 def _to(x: Any, *kind: Any, **named: Any) -> Pair:
-    """Numbers stay as they are between float32 and float64; a cast of truths to numbers keeps what is unsure."""
+    """A cast between float32 and float64 changes no number; a cast of truths to numbers keeps undecided ones."""
     values, radius = parts(x)
     asked = next((k for k in (*kind, *named.values()) if isinstance(k, torch.dtype)), torch.float64)
     if values.is_floating_point() and asked not in (torch.float32, torch.float64):

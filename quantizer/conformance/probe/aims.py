@@ -81,8 +81,8 @@ def place_of(draws: Draws) -> float:
 def solved_scale(draws: Draws, wanted: Wanted, scale: float, values: Array, y: QParams, unit: float = 0.0) -> float:
     """Return the output's *scale*, or a scale that puts one of *values* on a tie (RATIONAL) or next to one (SOLVED).
 
-    *unit*: the real value of one unit of a sum. Every other time the value then lies where a first rounding to whole
-    units of the scaled sum (31 bits of a product dropped) is itself a tie, and the second one is next to it.
+    *unit*: the real value of one unit of a sum. With *unit*, every second tie is moved: there, a first rounding that
+    drops 31 bits of the product is itself a tie, and the last rounding is next to one.
     """
     reachable = values[np.isfinite(values) & (values != 0.0)]
     if wanted.aim not in (RATIONAL, SOLVED) or not reachable.size:
@@ -98,7 +98,7 @@ def solved_scale(draws: Draws, wanted: Wanted, scale: float, values: Array, y: Q
 
 
 def _exact_tie(draws: Draws, value: float, reach: int, scale: float) -> float:
-    """Return an output scale, a float32 number, under which *value* is half an odd number of steps, *reach* at most."""
+    """Return a float32 output scale under which *value* is an odd number of half steps, at most *reach* steps."""
     whole = abs(value.as_integer_ratio()[0])
     odd = whole // (whole & -whole)
     divisors = [number for number in range(1, 2 * reach, 2) if odd % number == 0]

@@ -46,7 +46,7 @@ WINDOWS = (
     (2, 23),
     (3, 3),
 )
-"""Windows and rows of a mean, as many terms as places: their reciprocals are rounded up and down."""
+"""Windows and rows of a mean. The reciprocals of their sizes are rounded up in some and down in others."""
 
 
 def pairs(target: Target, draws: Draws, wanted: Wanted) -> Draft:

@@ -31,7 +31,7 @@ JUDGING = (
 )
 """Modules that judge a plugin. Those that are imported later are compiled from their sources."""
 DRAWING = ("hypothesis.strategies",)
-"""Further ones under a profile that draws cases."""
+"""Further modules that judge under a profile that draws cases."""
 
 
 def launch_early(config: pytest.Config) -> None:
