@@ -34,7 +34,7 @@ SCHEMES = ("w4a8", "w8a8", "w8pta8", "w8a16", "w16a16", "w4a16", "w8a8s", "w8a8_
 PLATFORMS = ("ideal", "compass", "ort", "tflite_ref", "xnnpack", "tosa")
 LOADS = 5
 LARGE = 1_500
-"""Operators of the larger run: 78,000 records."""
+"""The number of operators of the larger run, which has 78,000 records."""
 MOVED = 100
 """One item in this many differs between a run and the next one."""
 

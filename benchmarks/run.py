@@ -62,7 +62,7 @@ VALUE_CHECKS = ("parameters", "float", "arithmetic", "accuracy")
 BATCHED = ("conv2d", "depthwise_conv2d", "matmul", "add", "sigmoid", "softmax", "layer_norm")
 PLATFORMS = ("ideal", "compass", "ort")
 STRUCTURES = 16
-"""Structures of each operator and platform that are timed."""
+"""The number of structures that are timed for each operator and platform."""
 WARM = 10
 """The number of first cases that are not counted, since a process computes some things only once."""
 ENGINE_TARGETS = {"onnxruntime": "<= 1.5 ms", "litert": "<= 1 ms", "tosa": "<= 0.6 ms", "torch": "-"}

@@ -15,7 +15,7 @@ from quantizer.core.platforms import Quantizer
 
 Array = NDArray[Any]
 BEYOND_CODES = 2.0**60
-"""More steps than any format has codes; still exact with a zero point added."""
+"""A number of steps larger than the number of codes of any format, and still exact with a zero point added."""
 
 
 @np.errstate(over="ignore")

@@ -14,7 +14,7 @@ from quantizer.core.verdict import Verdict, inconclusive
 from quantizer.numerics.qparams import Rescale
 
 ONE_ORDER = 2
-"""Terms that every order adds to one float32 sum."""
+"""The largest number of terms that have the same float32 sum in every order."""
 
 
 def replayed_mean(trial: Trial, rescale: Rescale) -> Verdict:

@@ -17,7 +17,7 @@ from quantizer.conformance.trials.trial import Trial
 
 Array = NDArray[Any]
 ROOT_PLACES = 15
-"""Binary places of the inverse root: its largest value is 1."""
+"""The number of binary places of the inverse root, whose largest value is 1."""
 NORMAL_PLACES = 8
 """The right shift, in bits, of the product of inverse root and deviation."""
 FLOATS = 1 + 2.0**-40

@@ -28,7 +28,7 @@ FLOAT32_TINY = 2.0**-149
 OF_UNITS = ("exp", "inverse_root", "inverse")
 """Tables of real numbers in a separate unit; all others contain the output's codes."""
 BESIDE = 2.0**-20
-"""Codes between two places at which f is compared."""
+"""The distance, in codes, of two places at which f is compared."""
 POINT = 2.0**-22
 """Error of a float32 point between two ends, relative to their distance: the step is rounded, and the point is too."""
 

@@ -37,9 +37,9 @@ from quantizer.runtime.engines.scripts import (
 )
 
 NEAREST = 0.5 + 1e-3
-"""Steps from the exact result beyond which a code is wrong under any rounding."""
+"""A code that is more steps than this away from the exact result is wrong under any rounding."""
 SHOWN = 16
-"""Elements that a script prints."""
+"""The largest number of elements that a script prints."""
 TRIES = 20
 """The number of runs that look for a result that changes from run to run."""
 ROUNDINGS: Mapping[str, Callable[[NDArray[Any], int], NDArray[Any]]] = {

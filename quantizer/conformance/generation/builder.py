@@ -42,7 +42,7 @@ SEARCHED = 256
 """After this many structures without a bin, the bin is inconclusive."""
 SEED_BITS = 32
 MOST_PLACES = 126
-"""Binary places of the steps of products: with more, products and ranges are no longer exact in float32."""
+"""The largest number of binary places of a product's step: with more, products and ranges are not exact in float32."""
 BY_STEP = ("ties", "near_ties")
 """Data sets whose output range is derived from the unit of the accumulator."""
 UNIT = 2.0**-7
@@ -97,8 +97,8 @@ def covering_rows_of(targets: Sequence[Target], target: Target) -> list[Mapping[
 def single_bin_choices(target: Target, entry: str) -> Iterator[HashChoices]:
     """Yield choices that aim at a single coverage entry, for entries that no row could combine with its other entries.
 
-    For a data set several cases, since a single case may miss its property. For any other entry the first case that
-    has it.
+    For a data set, there are several cases, since a single case may miss its property. For any other entry, there is
+    one: the first case that has it.
     """
     factor, value = entry.split("=", 1)
     seeds = (key(attempt, target.id, entry) for attempt in range(ATTEMPTS if factor == "data" else SEARCHED))

@@ -21,7 +21,7 @@ from quantizer.conformance.target import Target
 from quantizer.core.case import Case, Range
 
 GATE = 7
-"""Cases of a target in the gate."""
+"""The number of a target's cases in the gate."""
 DATA = ("random", "accumulator_limit", "corners", "ties", "saturation", "zero_point_extremes")
 """Classes of data. An operator uses those that it has."""
 OF_WEIGHTS = {"random": "uneven_channels"}

@@ -44,7 +44,7 @@ BATCHES: Mapping[str, tuple[int, ...]] = {"one row": (1,), "rows": (2, 3, 5), "o
 ROWS = (*BATCHES, "one product", "one product")
 """The cases of a target. `one product` occurs three times, because vectors have several sizes and the case is cheap."""
 LONG = (1057, 1100)
-"""Terms at which sums of products of the largest 8-bit codes pass the whole numbers of float32."""
+"""Numbers of terms with which sums of products of the largest 8-bit codes exceed the whole numbers of float32."""
 MATRIX, LONG_TIE, CANCELLING, FULL, LEFT = "matrix", "long tie", "cancelling", "full blocks", "left accumulator"
 RETURNED = "returned to the accumulator"
 OTHER_ROWS = (MATRIX, LONG_TIE, CANCELLING)
@@ -72,7 +72,7 @@ ATTEMPTS = 16
 WIDE = (4 * LONGEST, 4 * LONGEST)
 """Most elements and most terms of such a case: it has two or three outputs."""
 FAR = 2.0**6
-"""Factor of the output's range for ties past the whole numbers of float32."""
+"""Factor of the output's range for ties beyond the whole numbers of float32."""
 OF_BLOCKS = 3
 """Factor for the number of cases if weights have blocks: three depths that are not multiples of a block."""
 

@@ -22,7 +22,7 @@ SET = "every_code"
 WIDTHS = (1.0, 1.0, 2.0**-10, 2.0**10)
 """Factors of the operands' ranges, one case each; calibrations rarely give ranges as extreme as the last two."""
 MOST_BITS = 16
-"""Bits of all operands of an element together, up to which every combination is one case."""
+"""If all operands of an element together have at most this many bits, one case holds every combination."""
 
 
 def exhaustive_cases(target: Target) -> list[Case]:

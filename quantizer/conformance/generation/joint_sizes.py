@@ -65,7 +65,8 @@ JOINED = (8, 16, 6)
 a multiple of 4. The first case of a platform leaves out the optional operands.
 """
 TRIES = 64
-"""Choices that may be too large, have fewer than two axes, or let the operator work along other axes."""
+"""The number of attempts: choices may be too large, have fewer than two axes, or let the operator work along other
+axes."""
 
 
 def joint_sizes(everything: Sequence[Target], target: Target) -> list[Case]:

@@ -16,7 +16,7 @@ from quantizer.conformance.target import Target
 from quantizer.core.case import Case
 
 CASES = 4
-"""Cases of a target. The targets of an operator get different patterns and zero points."""
+"""The number of cases of a target. The targets of an operator get different patterns and zero points."""
 PAST = 3
 """Row of the case with an axis longer than a vector: the largest element of a row lies after the last whole vector."""
 VECTOR = 16

@@ -32,7 +32,7 @@ FUNCTIONS = ("monotone", "piecewise_monotone", "set_valued")
 WIDE = ("exact", "f32")
 """Prefixes of the requantizations whose ratio is exact or a float32 number."""
 FARTHEST = 2.0**40
-"""No range is requested beyond it."""
+"""No requested range goes beyond this value."""
 
 
 def scaled(target: Target) -> list[Case]:

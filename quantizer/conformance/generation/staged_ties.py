@@ -31,7 +31,7 @@ SHORT = 24
 LARGEST_FACTOR = 1 << 16
 """The largest factor that makes a scale short; more bits would not fit a float32 range."""
 ZEROS = 64
-"""Zero points that are tried for the smallest factor."""
+"""The number of zero points that are tried for the smallest factor."""
 FOLDS = frozenset({"sum", "mean", "greatest"})
 
 

@@ -20,7 +20,7 @@ Array = NDArray[Any]
 
 
 MOST_DIVISORS = 1 << 12
-"""Divisors that are searched for numbers without an exact reciprocal."""
+"""The number of divisors that are searched for numbers without an exact reciprocal."""
 FLOAT32_BITS = 24
 """Bits of the mantissa of float32."""
 

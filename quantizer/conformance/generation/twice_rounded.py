@@ -21,15 +21,15 @@ from quantizer.core.platforms import FirstRounding, RoundingMode
 from quantizer.runtime.engines.builtin import BuiltinEngine
 
 CASES = 3
-"""Cases per target in which one rounding gives other codes."""
+"""The number of cases per target in which a single rounding gives other codes."""
 SEARCHED = 160
-"""Drawn cases that are searched. At 8 fractional bits, one rounding changes one sum in 512."""
+"""The number of drawn cases that are searched. At 8 fractional bits, a single rounding changes one sum in 512."""
 KINDS = ("linear", "selection", "mean", "bilinear")
 """Error models whose sums a multiplier brings to codes."""
 RIVALS: tuple[RoundingMode, ...] = ("half_even", "half_up", "half_down", "half_away", "half_toward_zero")
 """Modes of the first rounding that differ only on its ties."""
 TIED = 160
-"""Drawn cases that are searched for each of these modes."""
+"""The number of drawn cases that are searched for each of these modes."""
 
 
 def twice_rounded(target: Target) -> list[Case]:

@@ -35,7 +35,7 @@ SIDES = (("first", "last"), ("last", "first"), ("last", "last"))
 BLOCK = 64
 """Operands and output together have more elements than this: several vectors and a rest, or a block."""
 TRIES = 64
-"""Sizes that may be illegal, too large, or leave an output with few elements."""
+"""The number of attempts: sizes may be illegal, too large, or leave an output with few elements."""
 
 
 def zero_points(everything: Sequence[Target], target: Target) -> list[Case]:

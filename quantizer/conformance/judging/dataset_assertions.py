@@ -15,7 +15,7 @@ from quantizer.core.shapes import channel_axis, variables
 
 FULL = 0.9
 NEAR = 2.0**-12
-"""Distance from a tie, in codes."""
+"""The largest distance, in codes, at which a value counts as near a tie."""
 
 
 def hits_target(trial: Trial) -> bool | None:

@@ -30,7 +30,7 @@ _COUNTED = {
 
 
 SHARP = "arithmetic=sharp"
-"""A coverage entry, which no case reaches whose `arithmetic` interval is wider than 2 codes."""
+"""A coverage entry that a case reaches only if its `arithmetic` interval has at most 2 codes."""
 
 
 LEFT = "accumulator=left"

@@ -18,7 +18,7 @@ from quantizer.runtime.dispatch import FP32, find_handler
 from quantizer.runtime.onnx.kernels import Context
 
 OTHERS = 8
-"""Roundings in addition to those of a sum's terms: of dequantized operands, products, a bias, a requantization."""
+"""The number of roundings besides a sum's additions: of dequantized operands, products, a bias, a requantization."""
 MOVED = frozenset(
     (
         "ArgMax ArgMin Cast Concat ConstantOfShape DepthToSpace Equal Expand Flatten Gather GatherElements GatherND "

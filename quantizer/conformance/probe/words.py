@@ -13,7 +13,7 @@ from quantizer.conformance.probe.hypotheses import Hypothesis
 
 MOST_EVIDENCE = 5
 MOST_CODES = 6
-"""Codes of an operand that are printed."""
+"""The largest number of an operand's codes that are printed."""
 
 
 WRAPPING = ("q31_wrapping", "q31_wrapping_left")

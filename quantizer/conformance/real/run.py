@@ -30,7 +30,7 @@ from quantizer.numerics.bitwise import bitwise_equal
 from quantizer.runtime.isolation.plugins import judged
 
 TWINS = 3
-"""Cases under the condition on which a twin must be green."""
+"""The number of cases, among those that meet the condition, on which a twin must pass."""
 
 
 @dataclass(frozen=True)

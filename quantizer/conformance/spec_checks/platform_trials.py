@@ -29,7 +29,7 @@ FIRST = ("add", "conv2d", "mul", "sigmoid", "layer_norm", "pad")
 """The operators that represent their families; other families are represented by the first operator by name."""
 CHECKS = ("parameters", "arithmetic", "accuracy")
 CASES = 3
-"""Cases of an operator under the first of the platform's schemes, and as many under the last."""
+"""The number of an operator's cases under the platform's first scheme, and under its last."""
 OPERATORS_NAMED = ("fixed_outputs", "fixed_ranges", "full_range_outputs", "padded_tiles", "stages")
 """Keys of a platform that hold rules of single operators."""
 

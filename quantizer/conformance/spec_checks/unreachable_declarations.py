@@ -32,7 +32,7 @@ from quantizer.numerics.bitwise import bitwise_equal
 from quantizer.tiling.windows import tileable_axes
 
 Problem = tuple[Location, str]
-"""The place in the spec, and the error there."""
+"""A place in the spec and the problem there."""
 
 PROBES = 16
 
