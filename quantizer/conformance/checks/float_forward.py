@@ -124,7 +124,7 @@ def _softmax(trial: Trial) -> Array:
 
 
 def _product(trial: Trial) -> Array:
-    """Each product rounds; one that underflows has an absolute error, multiplied by all later factors."""
+    """Bound a product: each factor rounds; an underflow has an absolute error, multiplied by all later factors."""
     (x,) = trial.doubles
     grown = trial.reference({x: trial.doubles[x].abs().clamp(min=1.0)})
     flushed = trial.terms * np.finfo(np.float32).smallest_normal * grown
@@ -132,7 +132,7 @@ def _product(trial: Trial) -> Array:
 
 
 def _euclidean(trial: Trial) -> Array:
-    """Squares, their sum and its root: n + 1 roundings; squares that underflow have an absolute error."""
+    """Bound squares, their sum and its root: n + 1 roundings; squares that underflow have an absolute error."""
     flushed = math.sqrt(trial.terms * float(np.finfo(np.float32).smallest_normal))
     return np.asarray(lost(trial.terms + 1) * trial.y + flushed + _half_ulp(trial.y))
 

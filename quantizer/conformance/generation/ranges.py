@@ -229,7 +229,7 @@ def _float(value: float) -> float:
 
 
 def activation_of(target: Target, case: Case, name: str) -> QParams:
-    """Return the parameters that the platform's rule gives to activation or output *name*, signs aside."""
+    """Return the rule's parameters of activation or output *name*; rules for the signs of outputs are ignored."""
     low, high = case.ranges[name]
     sign = target.platform.parameters.activation_sign
     signed = low < 0.0 if sign == "by_range" else sign == "signed"

@@ -106,7 +106,7 @@ def _params(parameters: Parameters, name: str) -> QParams:
 
 
 def _around(halves: Array, multipliers: Array) -> tuple[Array, Array]:
-    """Return sums half a code below *halves* and above."""
+    """Return the sums half a code below and half a code above *halves*."""
     low, high = (np.floor((halves + side) / multipliers).astype(np.int64) for side in (-0.5, 0.5))
     return low, high
 

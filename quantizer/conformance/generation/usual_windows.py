@@ -56,7 +56,7 @@ of size 1."""
 FUSED = ("relu", "relu6", "none")
 """A fused activation that is common in networks, if the target has it."""
 OF_VECTORS = WHOLE + 1
-"""Row of that case."""
+"""Row of the case with VECTORS."""
 POINT = (1, 1, 0, 0, 1)
 """The kernel of size 1, as in WINDOWS."""
 PATCHES = ((4, 4, 0, 0, 1), (8, 8, 0, 0, 1), (14, 14, 0, 0, 1))

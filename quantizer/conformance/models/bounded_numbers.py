@@ -63,7 +63,7 @@ def exact(values: Tensor) -> Bounded:
 
 
 def parts(found: object) -> Pair:
-    """Return the numbers of an operand and their radius; for numbers that the definition made, a few roundings."""
+    """Return an operand's numbers and their radius; numbers that the definition made are off by a few roundings."""
     if isinstance(found, Bounded):
         return found.as_subclass(Tensor), found.radius
     values = found if isinstance(found, Tensor) else torch.tensor(found, dtype=torch.float64)

@@ -99,7 +99,7 @@ def answer(found: Found, home: str) -> Hypothesis | None:
 
 
 def declared_by(found: Found, platform: str) -> str:
-    """Return *platform*'s requantization for the operator's family, if the engine's grids are its own."""
+    """Return *platform*'s requantization for the operator's family, if the engine has the platform's grids."""
     target = found.target
     if target.platform.platform != platform:
         return ""
