@@ -25,8 +25,8 @@ A multiplier of few bits, a table of a fixed unit and a function whose output ha
 Among operators with constants, every second target has them.
 """
 TINY = 2.0**-30
-"""A factor so small that only the function's slope at 0 matters, where terms of kernels cancel. A platform's targets
-share the case."""
+"""A factor so small that only the function's slope at 0 matters, where terms of kernels cancel. One of a platform's
+targets has the case."""
 FUNCTIONS = ("monotone", "piecewise_monotone", "set_valued")
 """Error models of functions of one operand without poles."""
 WIDE = ("exact", "f32")

@@ -64,8 +64,8 @@ PATCHES = ((4, 4, 0, 0, 1), (8, 8, 0, 0, 1), (14, 14, 0, 0, 1))
 OF_PATCHES = OF_VECTORS + 1
 """Row of these cases."""
 FIRST_LAYER = (3, 2, 1, 1, 1)
-"""The window of a typical first layer: from a colour picture to whole vectors of channels. A platform's targets share
-it."""
+"""The window of a typical first layer: from a colour picture to whole vectors of channels. One of a platform's targets
+has the case."""
 OF_FIRST_LAYER = OF_PATCHES + 1
 """Row of this case."""
 CEILED = tuple((window, rest) for window in ((3, 2, 0, 0, 1), (2, 2, 0, 0, 1), (3, 2, 1, 1, 1)) for rest in (0, 1))
@@ -80,7 +80,7 @@ DILATION = "dilation"
 
 
 def usual_windows(target: Target) -> list[Case]:
-    """Return the cases of a target whose operator has strided windows. The targets share the windows."""
+    """Return the cases of a target whose operator has strided windows. The windows are distributed over the targets."""
     spec = target.spec
     if not {"stride", "padding"} <= spec.attrs.keys() or not is_ours(spec):
         return []

@@ -136,7 +136,7 @@ class _Work:
     real: dict[str, Tensor] = field(default_factory=dict)
 
     def run(self) -> str:
-        """Compute every node in order; return why there is no enclosure."""
+        """Compute every node in order; return the reason why there is no enclosure, or an empty text."""
         for node in self.part.nodes:
             if node.op == DEQUANTIZE:
                 values = self.known[node.outputs[0]] = _dequantized(node, self.known)
