@@ -30,7 +30,7 @@ Pair = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 def first_broadcast(target: Target) -> list[Case]:
-    """Return a case of a target whose second operand may have another shape. Targets get different shapes."""
+    """Return a case of a target whose second operand may have another shape. A hash of the target chooses them."""
     number = key(0, target.id, "first_broadcast")
     return _case(target, number, SHAPES[number % len(SHAPES)])
 

@@ -29,7 +29,7 @@ BEYOND = 2
 
 
 def long_windows(target: Target) -> list[Case]:
-    """Return a case of a target whose operator has strided windows. Targets get different lengths and sides."""
+    """Return a case of a target whose operator has strided windows. A hash of the target chooses length and side."""
     spec, number = target.spec, key(0, target.id, "long_windows")
     if not {"stride", "padding"} <= spec.attrs.keys() or not is_ours(spec):
         return []
