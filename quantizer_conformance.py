@@ -1,4 +1,4 @@
-"""The start of quantizer: refuses to run where another package shares its folder, then provides over.
+"""Starts quantizer, but refuses to do so if another package shares its folder.
 
 The distribution is `quantizer-conformance`; the folder and the import name are `quantizer`. A package on the index is
 called `quantizer` and has the same import name. An installer writes both into one folder: the later one overwrites

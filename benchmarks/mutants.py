@@ -1,9 +1,10 @@
-"""How many mutants of the numbers, operators and tiles the conformance suite kills alone: `tox -e mutation`.
+"""How many mutants of `numerics`, `ops` and `tiling` the conformance suite alone kills: `tox -e mutation`.
 
-mutmut makes the mutants; a seeded sample of those in functions that cases of the gate reach, stratified by module, is run: each in
-a process of its own, in which the checks of the gate judge cases that reach the mutated function, until one fails. First cases that
-the unmutated code built; then the goldens; then the cases of the gate as the mutant builds them, for as long as `PATIENCE` allows.
-Tests of the package do not run. Prints the share of killed mutants and every survivor; 1 where fewer than nine in ten are killed.
+mutmut makes the mutants. A seeded sample is drawn by module from those in functions that cases of the gate reach. Each
+mutant runs in a separate process, where the gate's checks judge cases that reach the mutated function until one fails:
+first cases that the unmutated code built, then the goldens, then the gate's cases as the mutant builds them, for as
+long as `PATIENCE` allows. Tests of the package do not run. Prints the share of killed mutants and every survivor; exit
+status 1 if fewer than nine in ten are killed.
 """
 
 from __future__ import annotations
@@ -51,13 +52,14 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("numerics", "ops", "tiling")
 LIMIT = 0.9
 ROWS = 4
-"""Cases of each target, spread over all that the gate has for it, that show which functions it reaches; judged first."""
+"""The number of cases of each target, spread over all of the gate's, that show which functions it reaches; judged
+first."""
 MOST = 400
-"""Of those, how many at most are judged for one mutant."""
+"""The largest number of these cases that are judged for one mutant."""
 PATIENCE = 40.0
-"""Seconds of processor time that the cases of the gate, built anew, are judged for."""
+"""The cases of the gate, built anew, are judged for this many seconds of processor time."""
 ENDLESS = 900
-"""Seconds of processor time after which a mutant does not end."""
+"""A mutant counts as not ending after this many seconds of processor time."""
 KILLED, SURVIVED, NOT_REACHED = "killed", "survived", "not reached"
 
 
@@ -95,7 +97,7 @@ class Mutant:
 
     @property
     def name(self) -> str:
-        """Where it is, and its number among the mutants of the function."""
+        """The function's place, and the mutant's number among the mutants of the function."""
         return f"{self.module}.{self.function}#{self.number}"
 
 
@@ -181,13 +183,13 @@ def plain(stem: str) -> str:
 
 @functools.cache
 def judged_as() -> dict[str, str]:
-    """Return what is said of mutants that were looked at, by function and change."""
+    """Return the notes on mutants that somebody examined, by function and change."""
     found: dict[str, str] = json.loads((Path(__file__).parent / "mutants_judged.json").read_text("utf-8"))
     return found
 
 
 def said_of(mutant: Mutant) -> str:
-    """Return why a mutant survives where somebody looked; it begins with "equivalent" where it computes the same."""
+    """Return the noted reason why a mutant survives; it begins with "equivalent" if the mutant computes the same."""
     return judged_as().get(f"{mutant.module}.{mutant.function}\n{mutant.change}", "")
 
 
@@ -221,11 +223,11 @@ class Known:
 
     session: Session
     cases: dict[CodeType, list[tuple[Target, Case]]]
-    """Code of a function -> cases that reach it, one of each operator in turn."""
+    """Code of a function -> the cases that reach it, operators in turn."""
 
 
 def run(sample: Sequence[Mutant], known: Known, workers: int, seconds: float) -> list[tuple[Mutant, str, str]]:
-    """Return each mutant that was run in time, what became of it and by what."""
+    """Return each mutant that was run in time, its outcome, and the check that found it."""
     from tqdm import tqdm
 
     end = time.monotonic() + seconds
@@ -257,7 +259,7 @@ def run(sample: Sequence[Mutant], known: Known, workers: int, seconds: float) ->
 
 
 def reached(ops: Collection[str]) -> Known:
-    """Judge some cases of every target of *ops* (none: of every operator); return which functions each of them reaches."""
+    """Judge some cases of every target of *ops* (empty: all operators); return which functions each case reaches."""
     session = open_session(Options(root=ROOT))
     inside = tuple(str(ROOT / "quantizer" / package) for package in (*PACKAGES, "platforms"))
     found: dict[CodeType, dict[str, list[tuple[Target, Case]]]] = defaultdict(lambda: defaultdict(list))
@@ -298,7 +300,7 @@ def interleaved(lists: Any) -> Iterator[tuple[Target, Case]]:
 
 
 def judged(mutant: Mutant, known: Known, sender: Any) -> None:
-    """Run one mutant, in a process of its own, and send what became of it."""
+    """Run one mutant in this separate process, and send its outcome."""
     resource.setrlimit(resource.RLIMIT_CPU, (ENDLESS, ENDLESS))
     function = found_function(mutant)
     cases = known.cases.get(function.__code__, []) if function is not None else []

@@ -1,12 +1,13 @@
-"""Run what could depend on the processor under settings that choose other kernels, one variable at a time.
+"""Runs everything that could depend on the processor under settings that choose other kernels, one variable at a time.
 
-Four things run under each setting: the gate of our own functions, the recorded references, the float functions under `pinned`,
-and torch's gate on the operators that the variable concerns. A setting is green where nothing fails, and where the records, the
-references and the bits of float functions are those of the run without it. Defects of torch that only the setting shows are named: each is declared, or its item fails. Exit
-status 1 where a setting is red.
+Four things run under each setting: the gate of our own functions, the recorded references, the float functions under
+`pinned`, and torch's gate on the operators that the variable concerns. A setting is green where nothing fails, and
+where the records, the references and the bits of float functions are those of the run without it. Defects of torch that
+only the setting shows are named: each is declared, or its item fails. Exit status 1 where a setting is red.
 
-`--under COMMAND` adds a run under a program that emulates another processor, without torch's gate: its engines need AVX2. An
-interpreter of another instruction set is the last word of the command: `--under "qemu-aarch64 -L root root/usr/bin/python3"`.
+`--under COMMAND` adds a run under a program that emulates another processor, without torch's gate: its engines need
+AVX2. The command ends with an interpreter if that has another instruction set:
+`--under "qemu-aarch64 -L root root/usr/bin/python3"`.
 """
 
 from __future__ import annotations
@@ -62,12 +63,12 @@ VARIABLES = (
     "MKL_NUM_THREADS",
     "NPY_DISABLE_CPU_FEATURES",
 )
-"""Taken out of the environment, so that a setting differs from the run without one in its own variable alone."""
+"""Variables that are removed from the environment, so that a setting differs from the plain run only in its own."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """One variable, what a processor must have for its value to choose anything, and the items of torch that it concerns."""
+    """One variable, what a processor needs for the value to have an effect, and torch's items that it concerns."""
 
     variable: str = ""
     value: str = ""
@@ -92,9 +93,9 @@ class Setting:
 
 
 EVERYWHERE = ("SSSE3", "SSE41", "POPCNT", "SSE42")
-"""What each processor has that torch runs on, as numpy names it."""
+"""The instruction sets, by numpy's names, that every processor has on which torch runs."""
 NUMPYS = " ".join(name for name in __cpu_dispatch__ if __cpu_features__[name] and name not in EVERYWHERE)
-"""What else numpy chooses kernels by on this processor: without it, numpy's exp and log have other last bits."""
+"""The other instruction sets by which numpy chooses kernels here: they change the last bits of its exp and log."""
 DIGESTS = "tests/unit/workers/pinned_digests.py"
 INTEL = "GenuineIntel"
 NOTHING = Setting()
@@ -198,7 +199,7 @@ def _defects(record: Mapping[str, object]) -> list[str]:
 
 
 def differing(base: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
-    """Return the ids whose records differ, each with the fields in which they do."""
+    """Return the ids whose records differ, each with the differing fields."""
     found = []
     for name in sorted({*base, *other}):
         if base.get(name) == other.get(name):
@@ -217,7 +218,7 @@ def _flat(value: object, path: str = "") -> dict[str, object]:
 
 
 def judge(base: Found, found: Found) -> list[str]:
-    """Return what is red about *found* beside *base*, the run without a setting."""
+    """Return the reasons why *found* is red, compared with *base*, the run without a setting."""
     problems = list(found.failed)
     moved = [name for name, digest in base.digests.items() if found.digests.get(name) != digest]
     if moved:
@@ -231,7 +232,7 @@ def judge(base: Found, found: Found) -> list[str]:
 
 
 def maker() -> str:
-    """Return the vendor of this processor as Linux names it; empty where it does not tell."""
+    """Return the vendor of this processor as Linux names it; empty if Linux does not name it."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

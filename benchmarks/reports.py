@@ -1,4 +1,4 @@
-"""Print how fast reports are at the size of a large vendor: 150 operators x 8 schemes x 6 platforms, 1,000 runs of history."""
+"""Prints the speed of reports at a large vendor's size: 150 operators x 8 schemes x 6 platforms, 1,000 past runs."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ SCHEMES = ("w4a8", "w8a8", "w8pta8", "w8a16", "w16a16", "w4a16", "w8a8s", "w8a8_
 PLATFORMS = ("ideal", "compass", "ort", "tflite_ref", "xnnpack", "tosa")
 LOADS = 5
 LARGE = 1_500
-"""Operators of the larger run: 78,000 records."""
+"""The number of operators of the larger run, which has 78,000 records."""
 MOVED = 100
 """One item in this many differs between a run and the next one."""
 
 
 def records(seed: int = 0, operators: int = OPERATORS) -> list[Record]:
-    """Return a run of that size: every check gave something, some items have gaps, two in a thousand fail."""
+    """Return the records of such a run: every check has a result, some items have gaps, two in a thousand fail."""
     found = []
     for op in range(operators):
         name = f"operator_{op:03}"
@@ -139,7 +139,7 @@ def _diff(root: Path) -> list[tuple[str, str, str]]:
 
 
 def _facts(found: list[Record]) -> Facts:
-    """Return what a whole run of *found* says of itself; reports refuse a folder without it."""
+    """Return the facts (run.json) of a whole run with the records *found*; reports refuse a folder without them."""
     spec = SpecFacts(version="1", path="op_specs/operator.yaml", sha256="0" * 64, lines={"op": 2})
     return Facts(
         quantizer=__version__,
@@ -156,7 +156,7 @@ def _facts(found: list[Record]) -> Facts:
 
 
 def _large(root: Path) -> list[tuple[str, str, str]]:
-    """Measure the verbs on ten times the records, each in a process of its own as a user starts it."""
+    """Measure the commands on ten times the records, each in a separate process, as a user starts it."""
     page = root / "large.html"
     base, run, next_run = (str(root / name) for name in ("large base", "large run", "large next"))
     count = f"{(LARGE * (len(SCHEMES) * len(PLATFORMS) + len(ITEM_CHECKS))):,} records"
@@ -174,7 +174,7 @@ def _large(root: Path) -> list[tuple[str, str, str]]:
 
 
 def _verb(*words: str) -> str:
-    """Return what one command takes: by the clock, and of the processor."""
+    """Return the elapsed time and the processor time of one command, as text."""
     before, start = os.times(), time.perf_counter()
     command = [sys.executable, "-m", "quantizer", "report", *words]
     subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
@@ -187,7 +187,7 @@ def _history(root: Path) -> list[tuple[str, str, str]]:
     file = root / "history.sqlite"
     figures = history.figures_of(records(), {}, {})
     history.append(file, "run 0", figures)
-    with closing(sqlite3.connect(file)) as database, database:  # as so many appends would leave it
+    with closing(sqlite3.connect(file)) as database, database:  # the database as that many appends would leave it
         database.executemany("INSERT INTO runs (name) VALUES (?)", ((f"run {number}",) for number in range(1, RUNS)))
         columns = ", ".join(history.COLUMNS)
         database.execute(
@@ -212,7 +212,7 @@ def _history(root: Path) -> list[tuple[str, str, str]]:
 
 
 def _seconds(function: Callable[[], object]) -> str:
-    """Return the shortest of three runs: by the clock, and what the processor did of it, which other work disturbs less."""
+    """Return the shortest elapsed time and processor time of three runs; other work disturbs the latter less."""
     clock, busy = [], []
     for _ in range(3):
         start, before = time.perf_counter(), time.process_time()

@@ -1,4 +1,4 @@
-"""Print the speed table: every figure beside its target, ratios taken within one run."""
+"""Prints the speed table: every figure beside its target; ratios are measured within one run."""
 
 from __future__ import annotations
 
@@ -62,14 +62,14 @@ VALUE_CHECKS = ("parameters", "float", "arithmetic", "accuracy")
 BATCHED = ("conv2d", "depthwise_conv2d", "matmul", "add", "sigmoid", "softmax", "layer_norm")
 PLATFORMS = ("ideal", "compass", "ort")
 STRUCTURES = 16
-"""Structures of each operator and platform that are timed."""
+"""The number of structures that are timed for each operator and platform."""
 WARM = 10
-"""Cases that are not counted: what a process computes once is not in them."""
+"""The number of first cases that are not counted, since a process computes some things only once."""
 ENGINE_TARGETS = {"onnxruntime": "<= 1.5 ms", "litert": "<= 1 ms", "tosa": "<= 0.6 ms", "torch": "-"}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    # A session turns oneDNN off, which the kernels are for: they come first.
+    # `kernels` measures oneDNN, which a session turns off, so it comes first.
     parts = (kernels, executor, training, cases, batches, campaign, engines, flow, suite)
     known = {part.__name__: part for part in parts}
     parser = argparse.ArgumentParser(description=__doc__)
@@ -85,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def cases() -> list[tuple[str, str, str]]:
-    """One conv2d case through all value checks, on one core, and where its time goes."""
+    """Measure one conv2d case through all value checks, on one core, and where its time goes."""
     session = open_session(Options(root=ROOT))
     spec, rows = session.library.spec("conv2d"), []
     for platform in ("ideal", "compass"):
@@ -117,9 +117,9 @@ def cases() -> list[tuple[str, str, str]]:
 
 
 def batches() -> list[tuple[str, str, str]]:
-    """Data sets a second, built and judged as in a campaign, against how many share a structure: one core's processor time.
+    """Measure data sets per second on one core, as in a campaign, against the number that share a structure.
 
-    Our functions take one case: the data sets under one range, which lie along an axis of one call.
+    Our functions take one case, so only data sets under one range share a call: they lie along one of its axes.
     """
     session, rows = open_session(Options(root=ROOT)), []
     for op, platform in itertools.product(BATCHED, PLATFORMS):
@@ -155,7 +155,7 @@ def _batched(session: Session, targets: Sequence[Target], ranges: int, sets: int
 
 
 def campaign() -> list[tuple[str, str, str]]:
-    """A batch of every operator on one of its targets in turn, as a campaign's worker runs them."""
+    """Measure a batch of every operator on one of its targets in turn, as a campaign's worker runs it."""
     session = open_session(Options(root=ROOT))
     everything = [session.all_targets(spec) for spec in session.library.specs.values()]
     chosen = [targets[place % len(targets)].id for place, targets in enumerate(everything)]
@@ -176,14 +176,14 @@ def _fixed() -> float:
 
 
 def _fixed_work() -> None:
-    """What machines are compared by: numpy calls on small arrays, as a check makes them."""
+    """Run the workload by which machines are compared: numpy calls on small arrays, as checks make them."""
     values = np.arange(256.0)
     for _ in range(200):
         values = np.where(values > values.mean(), np.sqrt(np.abs(values)), values + 1.0)
 
 
 def engines() -> list[tuple[str, str, str]]:
-    """What a real engine adds to a case: lowering, the way to its process and back, create, run."""
+    """Measure what a real engine adds to a case: lowering, messages to its process and back, create, run."""
     rows = []
     for name, target in ENGINE_TARGETS.items():
         session = open_session(Options(root=ROOT, engine=name))
@@ -208,7 +208,7 @@ def engines() -> list[tuple[str, str, str]]:
 
 
 def flow() -> list[tuple[str, str, str]]:
-    """The steps of the Compass flow up to the quantized graph, in this process, on the recorded runs."""
+    """Measure the Compass flow up to the quantized graph, in this process, on the recorded runs."""
     load_built_ins()
     library, rows = load_library(), []
     reference = ROOT / "cases" / "reference"
@@ -223,7 +223,7 @@ def flow() -> list[tuple[str, str, str]]:
 
 
 def suite() -> list[tuple[str, str, str]]:
-    """The gate on conv, and collection alone, as a user starts them."""
+    """Measure the gate on conv, and collection alone, as a user starts them."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     gate = _seconds([*command, "-k", "conv"])
     collect = min(_seconds([*command, "--collect-only"]) for _ in range(3))
@@ -242,7 +242,7 @@ def _seconds(command: list[str]) -> float:
 
 
 def kernels() -> list[tuple[str, str, str]]:
-    """Exact integer kernels against torch float32 on the same shapes."""
+    """Measure exact integer kernels against torch float32 on the same shapes."""
     x, w = _codes("x", (1, 64, 56, 56)), _codes("w", (64, 64, 3, 3))
     point, dense = _codes("p", (64, 64, 1, 1)), _codes("d", (512, 512))
     rows = _codes("r", (512, 512))
@@ -279,7 +279,7 @@ def kernels() -> list[tuple[str, str, str]]:
 
 
 def executor() -> list[tuple[str, str, str]]:
-    """One convolution on 8-bit grids in the executor against torch's own in float, and all that leads there."""
+    """Measure one convolution on 8-bit grids in the executor, with its preparation, against torch's own in float."""
     rows = []
     for x, w, target in (((1, 32, 28, 28), (32, 32, 3, 3), "<= 1.3x"), ((1, 3, 8, 8), (8, 3, 3, 3), "<= 5x")):
         values, weight = _codes("e", x).float() / 64, _codes("f", w).float() / 64
@@ -312,7 +312,7 @@ def _quantized(model: onnx.ModelProto, values: torch.Tensor) -> Graph:
 
 
 def training() -> list[tuple[str, str, str]]:
-    """A training step of a 64-channel 3x3 block on 8-bit grids, gradients too, against the same block in float."""
+    """Measure a training step, gradients included, of a 64-channel 3x3 block on 8-bit grids against float."""
     data = {name: default_fix_cfg(names) for name, names in BLOCK.items()}
     gradients = {
         name: default_fix_cfg([key for key in names if not key.startswith("running")]) for name, names in BLOCK.items()

@@ -4,12 +4,12 @@
     python benchmarks/sameness.py compare FILE
     python benchmarks/sameness.py batches [--op NAME ...] [--data-sets N]
 
-`freeze` judges the gate's explicit cases, and of each item N generated ones, as `quantizer campaign` has them. The file
-has one line per item: a short digest of each case, of what the quantize rule provided, of the codes and of the verdicts
-(checks, statuses, ratios and counts; no texts). `compare` runs the operators of the file again and lists the items that
-differ, each with its first case; exit code 1 where one does. `batches` judges generated stacks as a whole and each of
-their data sets alone. It lists the targets where codes or statuses differ: only those of kernels whose codes depend on
-the size of the batch may be there.
+`freeze` judges the gate's explicit cases and, of each item, N generated ones, built as in `quantizer campaign`. The
+file has one line per item: a short digest of each case, of what the quantize rule provided, of the codes and of the
+verdicts (checks, statuses, ratios and counts; no texts). `compare` runs the operators of the file again and lists the
+items that differ, each with its first case; exit code 1 where one does. `batches` judges generated stacks as a whole
+and each of their data sets alone. It lists the targets where codes or statuses differ. Only targets of kernels whose
+codes depend on the size of the batch may be in this list.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ from quantizer.tiling.stacks import parts
 ROOT = Path(__file__).parent.parent
 PARTS = ("parameters", "codes", "verdicts")
 ONE_RUN = ("parameters", "float", "arithmetic", "accuracy", "exact")
-"""The checks that judge one run of a case, whatever else runs."""
+"""The checks that judge one run of a case independently of other runs."""
 LENGTH = 6
-"""Hexadecimal digits of a case's digest of each part."""
+"""The number of hexadecimal digits of the digest of each part of a case."""
 Lines = dict[str, dict[str, Any]]
 
 
@@ -85,7 +85,7 @@ def main() -> int:
 
 
 def digests(ops: list[str], platforms: list[str], campaign: int, workers: int) -> Lines:
-    """Return item -> its line, of all operators in *ops* on *platforms*; none named: on all."""
+    """Return item -> its line for the operators *ops* on *platforms*; an empty list stands for all."""
     found: Lines = {}
     with worker_pool(workers) as executor, tqdm(total=len(ops), disable=None) as bar:
         for lines in executor.map(of_operator, ops, itertools.repeat(platforms), itertools.repeat(campaign)):

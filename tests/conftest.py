@@ -1,4 +1,4 @@
-"""What all tests share: programs that start at once, and a terminal that says what is left."""
+"""What all tests share: programs that start without imports, and a progress line on the terminal."""
 
 import gc
 import sys
@@ -17,7 +17,7 @@ PROGRESS: pytest.StashKey[Progress] = pytest.StashKey()
 
 @pytest.fixture(scope="session")
 def warmed() -> Iterator[Warmed]:
-    """Start programs as children of one process that has imported what they need."""
+    """Start programs as children of one process that has already imported what they need."""
     parent = Warmed()
     yield parent
     parent.close()
@@ -42,9 +42,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Collect without the garbage collector, and keep what was collected out of its later passes.
+    """Collect without the garbage collector, and exclude the collected items from its later passes.
 
-    It lives as long as the session: each pass would walk all of it, some 700,000 objects.
+    They live as long as the session, and each pass would walk all of them, some 700,000 objects.
     """
     gc.disable()
     try:

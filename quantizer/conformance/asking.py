@@ -1,4 +1,4 @@
-"""Provided parameters as a room's oracle takes them: in numpy."""
+"""Converts provided parameters to numpy, the form in which a room's oracle takes them."""
 
 from __future__ import annotations
 

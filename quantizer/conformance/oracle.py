@@ -81,9 +81,9 @@ class Asked:
     reduced: int | None
     """The axis along which the operator reduces, where its spec names one."""
     channels: int | None = None
-    """The axis of the output along which channels lie: 1 of images, else the one that the spec names, if any."""
+    """The output's channel axis: 1 for images, else the axis that the spec names, if any."""
     added: Callable[[], tuple[Array, Array] | None] = lambda: None
-    """The data of `sums` and `terms`. It is computed when a function of the room needs it."""
+    """Computes `sums` and `terms`, only when a function of the room needs them."""
 
     @property
     def axis(self) -> int:

@@ -1,4 +1,4 @@
-"""Does the gate find the bug? Every fault that changes anything is killed, on cases that the unchanged operator passes."""
+"""The gate finds every fault that changes anything, on cases that the unchanged operator passes."""
 
 import json
 import os
@@ -32,7 +32,7 @@ PAIRS = pairs(SPECS.values())
 OPTIONS = Options(root=Path.cwd())
 LISTED = read_without_effect(OPTIONS.cases)
 FEW = ("layer_norm", "softmax", "concat", "avg_pool2d")
-"""One that normalizes, one whose declared defects differ, one of many operands, one that is tiled with halos."""
+"""A normalization, an operator with different declared defects, one with many operands, and one tiled with halos."""
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def few(session: Session) -> Callable[[str], Subject]:
 
 @pytest.fixture
 def first_kills(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Judge no case after the first kill, and do not count the cases: the matrix does, to tell both."""
+    """Judge no case after the first kill, and do not count cases; only the matrix needs both."""
     monkeypatch.setattr(kills, "WITHIN", 0)
     monkeypatch.setattr(kills, "FURTHER", 0)
     monkeypatch.setattr(matrix, "number_of_cases", lambda *_: 0)

@@ -1,4 +1,4 @@
-"""Are faults of fixed-point training found? Each law holds as it is, and each planted fault breaks one of them."""
+"""Faults of fixed-point training are found: each law holds for the right code, and each planted fault breaks one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def noise(name: str, *shape: int) -> Tensor:
 
 
 def scales_follow_the_definitions() -> bool:
-    """RANGE_MAX, 3SIGMA and TENPERCENT by their definitions; SWEEP leaves the smallest sum of errors of its three."""
+    """RANGE_MAX, 3SIGMA and TENPERCENT follow their definitions; SWEEP has the smallest sum of errors of its three."""
     data = noise("scales", 50, 9) + 0.01
     x = data.double().numpy().ravel()
     wanted = [np.abs(x).max(), abs(x.mean()) + 3 * x.std(ddof=1), np.sort(np.abs(x))[::-1][x.size // 10 - 1]]
@@ -51,7 +51,7 @@ def scales_follow_the_definitions() -> bool:
 
 
 def values_are_the_nearest_codes() -> bool:
-    """Half to even, two's complement, by numpy."""
+    """Codes are rounded half to even, in two's complement, as numpy computes them."""
     data = torch.cat([noise("values", 500) * 3, torch.arange(-40, 41) / 16])
     found, step = qnn.quantize_cfg(data, torch.tensor([2.0]), 4, 2)
     wanted = np.clip(np.rint(data.double().numpy() / 0.25), -8, 7) * 0.25
@@ -59,7 +59,7 @@ def values_are_the_nearest_codes() -> bool:
 
 
 def stochastic_rounding_is_unbiased() -> bool:
-    """Whole steps, of a mean error within 4 standard errors, in one forward and over forwards, at several fractions."""
+    """Results are whole steps; their mean error is within 4 standard errors, in one forward and over several."""
     for part in (0.1, 0.3, 0.5, 0.8):
         act = qnn.Activation_fix(
             nf_fix_params={"activation": {"method": 2, "bitwidth": 8, "scale": 128.0, "stochastic": True, "seed": 1}}
@@ -76,7 +76,7 @@ def stochastic_rounding_is_unbiased() -> bool:
 
 
 def gradients_pass_inside_alone() -> bool:
-    """One inside [-scale, scale], zero outside, whatever the step."""
+    """The gradient is one inside [-scale, scale] and zero outside, for any step."""
     leaf = torch.tensor([-9.0, -2.2, -2.0, -0.3, 0.0, 1.9, 2.0, 2.2, 9.0], requires_grad=True)
     qnn.quantize_cfg(leaf, torch.tensor([2.0]), 4, 2)[0].backward(torch.full((9,), 3.0))
     assert leaf.grad is not None
@@ -84,7 +84,7 @@ def gradients_pass_inside_alone() -> bool:
 
 
 def gradients_are_quantized() -> bool:
-    """By their own bits, after nothing else."""
+    """Gradients are quantized with their own bits, and nothing else is done to them."""
     act = qnn.Activation_fix(nf_fix_params={}, nf_fix_params_grad={"activation": {"method": 1, "bitwidth": 3}})
     x = torch.zeros(4, requires_grad=True)
     act(x).backward(torch.tensor([0.7, 0.3, -0.9, 0.1]))
@@ -93,7 +93,7 @@ def gradients_are_quantized() -> bool:
 
 
 def the_graph_computes_the_same() -> bool:
-    """A small network and its integers."""
+    """A small network and its integer graph give the same results."""
     keys = qnn.default_fix_cfg(["activation"], zero_point=True)
     layer = qnn.Linear_fix(6, 4, nf_fix_params={**qnn.default_fix_cfg(["weight"]), "bias": {"method": 2, "scale": 8.0}})
     net = nn.Sequential(qnn.Activation_fix(nf_fix_params=keys), layer, qnn.Activation_fix(nf_fix_params=keys)).eval()

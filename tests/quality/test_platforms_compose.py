@@ -1,4 +1,4 @@
-"""A platform of any requantization, rounding and width: its built-in functions are green, or lint refuses it in one line."""
+"""For any requantization, rounding and width of a platform, built-in functions pass, or lint refuses it in one line."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ DATA = ("ties", "random", "saturation")
 
 
 def chip(variant: Variant, rounding: RoundingMode, bits: int) -> Platform:
-    """Return `ideal` with another way from sums to codes."""
+    """Return the platform `ideal` with another requantization."""
     fields = IDEAL.model_dump()
     multiplier = {**fields["multiplier"], "bits": bits}
     return Platform.model_validate(
@@ -83,7 +83,7 @@ def failures(platform: Platform, op: str, cases: int) -> list[str]:
 @pytest.mark.parametrize("each", [3, pytest.param(1, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("op", OPS)
 def test_every_combination_is_green_or_refused(op: str, each: int):
-    """Every requantization with every rounding, distributed over the operators, and nightly for each; widths distributed over them."""
+    """Every requantization with every rounding, and every width, distributed over the operators; nightly, for each."""
     spec, red = SESSION.library.spec(op), []
     combinations = [*enumerate(itertools.product(get_args(Variant), ROUNDINGS))]
     for index, (variant, rounding) in combinations[OPS.index(op) % each :: each]:
@@ -212,7 +212,7 @@ def fails_alone(
     ],
 )
 def test_settings_that_were_red_are_green(op: str, fields: dict[str, object]):
-    """Each is the smallest form of a class of random platforms on which a correct built-in function failed."""
+    """Each setting is the smallest one of a class of random platforms on which a correct built-in function failed."""
     spec = SESSION.library.spec(op)
     weight = {"bits": 8, "bias_bits": 48} if spec.has_weights else None
     assert fails_alone(op, OWN_PARTS, weight, **fields) == []

@@ -1,4 +1,4 @@
-"""The floors that are everyone's name no system: what one system alone needs is in its room."""
+"""Shared floors name no vendor's system: what only one system needs is in its room."""
 
 import re
 from pathlib import Path
@@ -16,12 +16,12 @@ NO_SYSTEM = {
     "torch": "the library that the floors compute with",
     "onnx_reference": "the evaluator of the standard",
 }
-"""Names of rooms, platforms and engines that are not a vendor's, each with what it is."""
+"""Names of rooms, platforms and engines that are not a vendor's, each with its meaning."""
 FURTHER = (
     "aipu", "zhouyi", "tensorflow", "pytorch", "executorch", "qnnpack", "fbgemm", "onednn", "dnnl", "onnx runtime", "mlas",
     "sophgo", "tpu_", "gemmlowp", "ruy", "cmsis", "ethos", "vela", "qualcomm", "nvidia", "tensorrt",
 )  # fmt: skip
-"""Words that are not the name of a room: makers, libraries inside engines, other names of the same systems."""
+"""Words besides the names of rooms: makers, libraries inside engines, other names of the same systems."""
 ALLOWED = (
     (
         "conformance/run/machine_facts.py",
@@ -39,13 +39,13 @@ ALLOWED = (
 
 
 def words() -> list[str]:
-    """Return the names of all rooms, platforms, engines and variants that are a vendor's, and the further words."""
+    """Return all names of rooms, platforms, engines and variants that belong to a vendor, and the further words."""
     named = {room.name for room in rooms()} | {name for room in rooms() for name in room.platforms} | set(engines())
     return sorted((named - NO_SYSTEM.keys()) | set(FURTHER))
 
 
 def pattern(word: str) -> str:
-    """Return what finds *word*; a short one, which others contain, stands alone."""
+    """Return the pattern that finds *word*; a short word must stand alone, because other words contain it."""
     return rf"(?<![a-z0-9]){re.escape(word)}(?![a-z0-9])" if len(word) <= 5 else re.escape(word)
 
 
@@ -53,7 +53,7 @@ SEARCHED = re.compile("|".join(map(pattern, words())), re.IGNORECASE)
 
 
 def found(text: str, path: str) -> list[str]:
-    """Return the words in *text* that the file *path* may not hold."""
+    """Return the words in *text* that the file at *path* must not contain."""
     for place, word, _ in ALLOWED:
         if path.startswith(place):
             text = re.sub(re.escape(word), "", text, flags=re.IGNORECASE)

@@ -1,4 +1,4 @@
-"""Runs pytest inside pytest, on a folder of its own."""
+"""Runs pytest inside pytest, in a separate folder."""
 
 import os
 import subprocess
@@ -50,11 +50,11 @@ def quantized(x, *, parameters):
 RIGHT = 'requantize_terms({"x": 2 * centred(x, parameters.inputs["x"])}, parameters)'
 OFF_BY_ONE = RIGHT + " + 1"
 LEFT_OUT = ("CI", "AIPUPLUGIN_PATH", "PYTEST_ADDOPTS", "PYTEST_XDIST_WORKER")
-"""Variables of the session that no nested one gets."""
+"""Environment variables that are not passed on to nested sessions."""
 
 
 class Vendor:
-    """A folder with one operator of its own: a spec and a plugin."""
+    """The folder of a vendor with one operator: a spec and a plugin."""
 
     def __init__(self, pytester: pytest.Pytester, nested: Callable[..., pytest.RunResult], warmed: Warmed) -> None:
         self.pytester = pytester
@@ -72,7 +72,7 @@ class Vendor:
         return self.pytest("my_specs", "--op-plugins", "my_plugins", "-p", "no:cacheprovider", *args)
 
     def apart(self, *args: str) -> Done:
-        """Run pytest in a process of its own, whose hashes of texts are others: all that `run` starts share one seed."""
+        """Run pytest in a fresh process with another hash seed for strings: all that `run` starts share one seed."""
         words = ["my_specs", "--op-plugins", "my_plugins", "-p", "no:cacheprovider", *args]
         seed = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"
         environment = {name: value for name, value in os.environ.items() if name not in LEFT_OUT}

@@ -1,4 +1,4 @@
-"""Functions of plugins that try to pass while they are wrong, and odd ones that are right: the first are red, the second green."""
+"""Wrong functions of plugins that try to pass are red; unusual functions that are right are green."""
 
 import json
 import shutil
@@ -53,7 +53,7 @@ FINE = {
 
 
 def green(root: Path, status: int, capsys: pytest.CaptureFixture[str]) -> bool:
-    """Return what the recipe of docs/ci.md makes of a run that ended with *status*."""
+    """Return the result of the recipe of docs/ci.md for a run that ended with *status*."""
     out, stated = str(root / "reports/out"), root / "statement"
     if status not in (0, 1):
         assert main(["report", "show", out, "--check"]) != 0
@@ -236,7 +236,7 @@ def test_a_compiled_conftest_that_a_run_leaves_helps_no_later_run(vendor, capsys
 
 
 def test_a_function_that_one_process_alone_registers_is_named(vendor, capsys):
-    """Each worker of xdist loads plugins for itself; here they judge our own function in its place."""
+    """Each worker of xdist loads plugins for itself; here the workers judge our function, not the plugin's."""
     vendor.write()
     (vendor.root / "my_plugins/once.py").write_text(ONCE)
     done = vendor.run("-k", "double-a8-ideal or relu-a8-ideal", "--op-shipped=relu", "-n", "1")
@@ -283,7 +283,7 @@ LEFT_OUT = {
 
 @pytest.mark.parametrize(("what", "workers"), [("an option", 0), ("a hook", 0), ("a hook", 1)])
 def test_items_that_something_left_out_are_in_the_statement(vendor, capsys, what, workers):
-    """The plugin is wrong under a16 alone, and the items of a16 are left out."""
+    """The plugin is wrong only under a16, and the items of a16 are left out."""
     vendor.write(result=f"{RIGHT} + (parameters.outputs['y'].qmax > 127)")
     name, text = LEFT_OUT[what]
     (vendor.root / name).write_text(text)

@@ -1,4 +1,4 @@
-"""What a user sees of a plugin's function that takes batches: judged as any other, red where it mixes trials up."""
+"""What a user sees of a plugin's function that takes batches: judged like any other, and red if it mixes trials up."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a user sees of a campaign: killed and gone on with, on Dask clusters, misused."""
+"""What a user sees of a campaign: killed and continued, on Dask clusters, misused."""
 
 import contextlib
 import json
@@ -34,7 +34,7 @@ def words(folder, *more):
 
 
 def command(folder, *more):
-    """A campaign that is killed, or that is the client of a cluster, is a process of its own."""
+    """Run a campaign that is killed, or that is the client of a cluster, in a separate process."""
     return [sys.executable, "-m", "quantizer", *words(folder, *more)]
 
 

@@ -1,4 +1,4 @@
-"""Results of functions that are wrong in a way of their own, and odd ones that are right, through the recipe of docs/ci.md."""
+"""Functions with unusual wrong results, and unusual right ones, through the recipe of docs/ci.md."""
 
 import pytest
 from test_adversaries import green

@@ -117,7 +117,7 @@ RIGHT_RECORDS = []
 
 
 def right_records(shell, root, *, again):
-    """Return the records of the right kernel, the baseline of all rows; the run is left in the folder where it is made *again*."""
+    """Return the records of the right kernel, the baseline of all rows; *again*: leave the run in the folder."""
     if again or not RIGHT_RECORDS:
         made = shell(
             ["-c", "pytest my_specs --op-plugins=my_plugins --op-report=shards/1 --op-shard=1/1"], PYTEST_ADDOPTS=TWO

@@ -1,4 +1,4 @@
-"""The ONNX example as a user runs it: nothing lost, and every code that of ONNX Runtime."""
+"""The ONNX example as a user runs it: no accuracy is lost, and every code equals ONNX Runtime's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The example that quantizes a trained network, as a user runs it: what each configuration loses, and the cfg files it leaves."""
+"""The example that quantizes a trained network, as a user runs it: each configuration's loss, and the cfg files."""
 
 from __future__ import annotations
 

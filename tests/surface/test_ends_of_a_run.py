@@ -1,4 +1,4 @@
-"""How a run ends where something around it is wrong: it says so in a line, and writes, judges and compares what it can."""
+"""How a run ends if something around it fails: it says so in one line, and writes, judges and compares what it can."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Engines of a user's own that try to pass while they are wrong, and odd ones that are right: the first are red, the second green."""
+"""Wrong engines of a user that try to pass are red; unusual engines that are right are green."""
 
 import json
 from pathlib import Path

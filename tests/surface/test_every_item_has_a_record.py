@@ -80,7 +80,7 @@ def test_a_kernel_that_ends_the_process_leaves_a_run_that_nothing_reads(vendor, 
 
 
 def refused(root, capsys, text, where="reports/out"):
-    """Hold where each command that makes something of a run refuses it, and writes nothing."""
+    """Return whether each command that uses a run refuses this one and writes nothing."""
     out = root / where
     capsys.readouterr()
     for words in (
@@ -177,7 +177,7 @@ def test_each_kind_of_item_counts_what_it_compared(vendor):
 
 
 def test_an_item_that_compared_nothing_is_not_passed(vendor):
-    """Sums over windows are compared under `exact` alone, and a double has none."""
+    """Only `exact` compares sums over windows, and this operator has none."""
     vendor.write()
     result = vendor.run("-k", "a8-ideal", "--op-check=properties")
     result.assert_outcomes(skipped=1, deselected=7)

@@ -1,4 +1,4 @@
-"""examples/fused: operators that round more than once, in specs of their own, with right and with wrong kernels."""
+"""examples/fused: operators that round more than once, in their own specs, with right and wrong kernels."""
 
 import json
 import os

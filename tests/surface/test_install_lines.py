@@ -1,6 +1,6 @@
-"""Every line that tells how to install works as it is written, and a package of the same import name is named in one error.
+"""Every documented install command works as written, and one error names a package with the same import name.
 
-The lines run in a clean environment: it sees the packages of this one but no quantizer, and reaches no index.
+The commands run in a clean environment, which has the packages of this one except quantizer, and reaches no index.
 """
 
 import os
@@ -51,7 +51,7 @@ def lines(page: str) -> list[str]:
 
 
 def lacking(line: str) -> list[str]:
-    """Return what the extras of *line* require and this environment does not have: no index gives it to a clean one."""
+    """Return the requirements of the extras in *line* that this environment, and so a clean one, lacks."""
     known = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
     extras = {extra for names in re.findall(r"\[([\w,]+)\]", line) for extra in names.split(",")}
     required = [Requirement(text) for extra in sorted(extras & known.keys()) for text in known[extra]]
@@ -116,7 +116,7 @@ def wheel(repository):
 
 @pytest.fixture(scope="module")
 def other(tmp_path_factory):
-    """A stand-in for the other project: its name, its import name, what its package does at import."""
+    """A stand-in for the other project: its name, its import name, and what its package does when it is imported."""
     made = tmp_path_factory.mktemp("other") / "quantizer-0.2.1-py3-none-any.whl"
     info = "quantizer-0.2.1.dist-info"
     files = {
@@ -229,7 +229,7 @@ def test_two_packages_of_one_import_name_are_one_error(tmp_path, wheel, other, o
 
 
 def lines_of_remedy() -> tuple[str, str]:
-    """The two lines of README that mend it."""
+    """Return the two lines of README that repair the environment."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     (found,) = re.findall(r"```sh\n(pip uninstall -y quantizer)\n(pip install .*)\n```", text)
     return found

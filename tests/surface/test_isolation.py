@@ -1,4 +1,4 @@
-"""Functions of plugins in a process of their own: whatever one does is its own failure, with one line that says what."""
+"""Functions of plugins run in a separate process: whatever one does fails only its item, with one line saying why."""
 
 import json
 import shutil
@@ -148,7 +148,7 @@ def everything(root: Path) -> None:
 
 
 LATE = ("hangs", "stops")
-"""What a limit of time alone ends. Only these have to wait for a short one."""
+"""Functions that only a time limit ends. Only their tests wait for a short limit."""
 
 
 def test_what_a_function_does_is_its_own_failure_and_the_rest_of_the_run_goes_on(vendor):
@@ -177,7 +177,7 @@ def test_what_a_function_does_is_its_own_failure_and_the_rest_of_the_run_goes_on
 
 
 def test_a_process_that_a_function_leaves_behind_ends_and_the_run_is_not_whole(vendor):
-    """It has left the session of the process that started it, so that no group holds it."""
+    """The process has left the session of the process that started it, so no process group contains it."""
     fork = "KEPT or os.fork() or (os.setsid(), os.closerange(0, 64), time.sleep(600)); KEPT.setdefault(1)"
     write(vendor.root, "orphans", text("orphans", fork, "right"))
     marked = [
@@ -212,7 +212,7 @@ def test_a_run_in_the_process_of_pytest_says_so_and_is_not_a_statement(vendor, c
 
 
 def test_the_judge_imports_nothing_of_a_plugin(vendor):
-    """The plugin's module, and what it patches while it is loaded, is in the other process alone."""
+    """The plugin's module, and what it patches while it is loaded, exist only in the other process."""
     write(vendor.root, "fine", text("fine", "", "right") + "\nnp.vendor = np.isnan = None\n")
     (vendor.root / "my_specs/conftest.py").write_text(
         "import sys\n\n\ndef pytest_sessionfinish():\n"
@@ -224,7 +224,7 @@ def test_the_judge_imports_nothing_of_a_plugin(vendor):
 
 
 def test_another_interpreter_loads_the_plugins(vendor, tmp_path):
-    """A plugin whose own dependencies lie elsewhere: the judge cannot import them, and need not."""
+    """The plugin's dependencies lie elsewhere: the judge cannot import them, and need not."""
     elsewhere = vendor.root / "elsewhere"
     elsewhere.mkdir()
     (elsewhere / "vendors_own.py").write_text("TWO = 2\n")
@@ -258,7 +258,7 @@ def test_each_worker_of_xdist_has_a_process_and_a_profile_that_draws_reports_as_
 
 
 def test_a_layer_in_a_process_of_its_own_gives_the_records_that_it_gives_beside_the_judge(pytester, nested):
-    """Attributes, placeholders and what the layer's quantize function leaves never reach the judge but as plain data."""
+    """Attributes, placeholders and what the layer's quantize function leaves reach the judge only as plain data."""
     example = Path(__file__).parents[2] / "examples/third_party_plugin"
     for folder in ("op_specs", "plugin"):
         shutil.copytree(example / folder, pytester.path / folder)

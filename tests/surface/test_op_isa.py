@@ -1,4 +1,4 @@
-"""What a user sees who holds a real engine to a level of instructions."""
+"""What a user sees who limits a real engine to a level of instructions."""
 
 import json
 from pathlib import Path

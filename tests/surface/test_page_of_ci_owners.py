@@ -18,14 +18,14 @@ COMMANDS = re.findall(r"^\$ (.*?)(?: +# .*)?$", PAGE, re.MULTILINE)
 RIGHT = "return (down + up.long() + out.zero_point)"
 WRONG = "return (down + up.long() + out.zero_point + 2 * (x == given.zero_point))"
 PART = "-k 'relu-a8-compass or relu-regressions or reject'"
-"""Items instead of all 42, on one process instead of two: seconds, not minutes."""
+"""Options that run a few items instead of all 42, in one process instead of two: seconds, not minutes."""
 
 pytestmark = pytest.mark.nightly
 
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """Return a copy of the vendor's project; metadata beside it stand for `pip install .`."""
+    """Return a copy of the vendor's project, with distribution metadata beside it in place of `pip install .`."""
     shutil.copytree(ROOT / "examples" / "third_party_plugin", tmp_path / "project")
     metadata = tmp_path / "vendor_ops-1.0.dist-info"
     metadata.mkdir()
@@ -41,7 +41,7 @@ def project(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def typed(project: Path, warmed: Warmed) -> Callable[[str], str]:
-    """Return a function that runs the command of the page which begins with a text."""
+    """Return a function that runs the page's command that begins with a given text."""
     folders = (project.parent, project / "src", ROOT)
     variables = {
         "PYTHONPATH": os.pathsep.join(map(str, folders)),
@@ -59,7 +59,7 @@ def typed(project: Path, warmed: Warmed) -> Callable[[str], str]:
 
 
 def shown(starts: str) -> str:
-    """Return the line of the page's output that starts so."""
+    """Return the line of the page's output that starts with the given text."""
     return next(line for line in PAGE.splitlines() if line.startswith(starts))
 
 

@@ -1,4 +1,4 @@
-"""docs/models.md, followed from its first command to its last: what they print is what the page says."""
+"""docs/models.md, followed from its first command to its last: the commands print what the page says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/use.md names commands in its sentences: each runs, in a folder that has the files which it names."""
+"""Each command that docs/use.md names runs in a folder with the files that the command names."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ ELSEWHERE = {
     "quantizer mlir verify model.mlir": "tests/unit/test_top_dialect.py",
     "quantizer faults": "tests/surface/test_recipe.py",
 }
-"""Commands of minutes, or that need an extra, an engine or its case -> the test that runs them."""
+"""Commands that take minutes, or need an extra, an engine or a case of one -> the test that runs them."""
 SHORTER = {
     "pytest --op-shipped=conv2d --op-engine=onnxruntime": "--op-scheme=w8a8 --op-check=float",
     "quantizer campaign --examples 1000000": "--examples 16 --op relu --op-scheme a8 --op-platform ideal --workers 1",
 }
-"""Commands of hours -> the words that make them short."""
+"""Commands that take hours -> the options that make them short."""
 RED = ("pytest my_specs/", "quantizer case replay")
 """Commands that end with status 1 here, because the vendor's function is wrong by one."""
 

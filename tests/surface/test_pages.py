@@ -35,10 +35,7 @@ def commands(page: str, heading: str) -> list[str]:
 
 
 def run(command: str, folder: Path, warmed: Warmed | None = None, status: int = 0) -> str:
-    """Run a command, ours in a child of a warmed process where there is one; return what it prints.
-
-    It must end with *status*.
-    """
+    """Run a command, which must end with *status*, and return its output; ours runs in a child of a warmed process."""
     env = {name: value for name, value in os.environ.items() if name not in LEFT_OUT}
     env["PYTHONPATH"] = os.pathsep.join(map(str, (folder, ROOT)))
     env["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{env['PATH']}"

@@ -1,4 +1,4 @@
-"""`pipeline` runs whole in the process of plugins: whatever a function does there is its own failure, in one line."""
+"""`pipeline` runs wholly in the process of plugins: whatever a function does there fails only its item, in one line."""
 
 import json
 

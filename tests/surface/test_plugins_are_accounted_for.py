@@ -1,4 +1,4 @@
-"""Everything that a run loads is judged or named; a judge that a plugin damaged is found; what is named exists."""
+"""Everything that a run loads is judged or named, damage to the judge is found, and everything that is named exists."""
 
 import json
 
@@ -45,7 +45,7 @@ def facts(root):
 
 @pytest.mark.parametrize("name", TAMPERS)
 def test_a_plugin_that_damages_the_judge_ends_the_run_as_an_error(vendor, name):
-    """Patched at import and once more at the first call: what the judge holds by then is found out at the end."""
+    """The plugin patches the judge at import and again at the first call; the end of the run finds the damage."""
     vendor.write(result=OFF_BY_ONE)
     plugin = vendor.root / "my_plugins/double.py"
     tamper = "\n    ".join(TAMPERS[name].splitlines())
@@ -92,7 +92,7 @@ def test_a_function_that_says_it_is_built_in_is_not_believed(vendor):
 
 
 def accounted(vendor, keyword, *words):
-    """Run items and return what became of the functions of plugins."""
+    """Run items and return how the functions of plugins were accounted for."""
     vendor.run("-k", keyword, *words)
     return facts(vendor.root)["functions"]
 

@@ -56,7 +56,7 @@ def test_an_update_of_goldens_shows_before_and_after_and_keeps_it_in_the_line(ve
     file = vendor.root / "cases/golden/double.jsonl"
     right = file.read_text()
     lines = [json.loads(line) for line in right.splitlines()]
-    for line in lines:  # as if the rounding of two codes had been another one once
+    for line in lines:  # as if an earlier version had rounded two codes differently
         line["codes"][0] += 2
         line["codes"][-1] -= 1
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -139,7 +139,7 @@ def test_a_case_is_replayed_beside_a_plugin_whose_spec_lies_elsewhere(vendor):
 
 
 def test_the_record_has_the_ratio_and_the_checks_that_the_failure_shows(vendor):
-    """The error grows with the tensor, so that it is smaller once the case has been made smaller."""
+    """The error grows with the size of the tensor, so the shrunk case has a smaller error."""
     vendor.write(result=f"{OFF_BY_ONE} * x.numel()")
     result = vendor.run("-k", "a8-ideal", "-p", "no:xdist")
     assert result.ret == 1
@@ -194,7 +194,7 @@ items.seeded_case, items.Runner.run = noted, first
 
 
 def generated(vendor, *args):
-    """The generated cases of each item, in order: those that no row asks for."""
+    """Return the generated cases of each item, in order, without those that rows request."""
     path = vendor.root / "draws.jsonl"
     path.write_text("")
     assert vendor.run(*args).ret == 0

@@ -1,4 +1,4 @@
-"""A reading that no item of a run is judged by is told, and is not said to have judged."""
+"""A run reports a reading that judged none of its items as unused."""
 
 import json
 

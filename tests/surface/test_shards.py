@@ -16,7 +16,7 @@ FILES = ("records.jsonl", "summary.json", "run.json")
 
 @pytest.fixture
 def whole(vendor):
-    """Three operators, one of them wrong, on one platform: one run, and three shards of it."""
+    """Run three operators, one of them wrong, on one platform: as a whole, and in three shards."""
     for name, result in (("double", None), ("twice", None), ("wrong", OFF_BY_ONE)):
         vendor.write(name, **({} if result is None else {"result": result}))
     assert vendor.run("--op-report", "one", "--op-platform=ideal", "--op-scheme=a8", "--op-scheme=a16").ret == 1
@@ -69,7 +69,7 @@ def test_shards_part_a_run_without_overlap_and_merge_to_its_bytes(whole, capsys)
 
 
 def spoilt(folder, **changes):
-    """Change what a run says of itself."""
+    """Change the facts of a run."""
     text = json.loads((folder / "run.json").read_text()) | changes
     (folder / "run.json").write_text(json.dumps(text))
 

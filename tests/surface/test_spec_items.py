@@ -1,4 +1,4 @@
-"""The gate gates itself: an operator that is not supported, and a key of a spec that decides nothing, are named."""
+"""The spec item names an operator that is not supported, and a key of a spec that decides nothing."""
 
 import re
 from pathlib import Path

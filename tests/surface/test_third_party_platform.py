@@ -1,4 +1,4 @@
-"""A platform from outside: a wheel with a room of its own, in an environment that has nothing of this checkout."""
+"""A platform from another distribution: a wheel with its own room, in an environment without this checkout."""
 
 import json
 import os
@@ -125,7 +125,7 @@ def test_linting_finds_the_room(customer, tmp_path):
     assert done.returncode == 0 and wanted in done.stdout, done.stdout + done.stderr
 
 
-@pytest.mark.nightly  # tests/unit/test_rooms.py has each part of it alone
+@pytest.mark.nightly  # tests/unit/test_rooms.py tests each part separately
 @pytest.mark.parametrize("name", ["tpulang", "tosa", "compass"])
 def test_a_shipped_room_in_a_wheel_of_its_own_gives_the_same_records(name, tmp_path):
     home, site, room = tmp_path / "home", tmp_path / "site", tmp_path / "room"
@@ -135,7 +135,7 @@ def test_a_shipped_room_in_a_wheel_of_its_own_gives_the_same_records(name, tmp_p
     for file in ("conftest.py", "tox.ini", "pyproject.toml", "quantizer_conformance.py"):
         shutil.copy(ROOT / file, home / file)
     specs = [f"op_specs/{op}.yaml" for op in ("add", "fully_connected")]
-    # of fully_connected the room has stored failures
+    # the room has stored failures of fully_connected
     command = ("pytest", *specs, "-p", "no:cacheprovider", "-q", "-k", f"{name} or golden or regressions or ideal")
 
     def records(path: str) -> tuple[str, bytes]:

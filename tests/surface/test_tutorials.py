@@ -1,4 +1,4 @@
-"""The tutorials' files and console blocks, as a reader follows them: what they print is what the page says."""
+"""The tutorials' files and console blocks, as a reader follows them: the commands print what the page says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A program in a child of the warmed process behaves as in a process of its own."""
+"""A program in a child of the warmed process behaves as in a fresh process."""
 
 import os
 import subprocess

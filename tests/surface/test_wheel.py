@@ -56,7 +56,7 @@ def test_the_wheel_holds_specs_schemes_platforms_and_schemas(site):
     }
     assert {"conv2d.yaml", "schemes.yaml", "operator.schema.json"} <= inside
     assert (site / "quantizer/platforms/tpulang/tpulang.yaml").is_file()
-    assert (site / "quantizer/py.typed").is_file()  # annotations count for who imports it
+    assert (site / "quantizer/py.typed").is_file()  # py.typed makes annotations visible to importers
     found = _run(
         site,
         site,
@@ -75,7 +75,7 @@ def test_a_vendor_project_is_collected_and_green_and_one_lsb_is_red(site, tmp_pa
         judged(vendor, programs)
 
 
-@pytest.mark.nightly  # a run of its own under xdist
+@pytest.mark.nightly  # a separate run under xdist
 def test_workers_and_the_process_that_writes_files_know_the_same_layer_functions(site, tmp_path):
     """A layer function is registered once specs are known; under xdist the writing process collects none."""
     vendor = tmp_path / "vendor"

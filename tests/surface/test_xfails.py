@@ -24,7 +24,7 @@ xfails:
 
 @pytest.fixture
 def repository(vendor):
-    """A right operator in a repository with one commit."""
+    """Return a repository with one commit and a right operator."""
     vendor.write()
     (vendor.root / "stuck.json").write_text("{}")
     author = ["-c", "user.name=a", "-c", "user.email=a@b"]
@@ -35,13 +35,13 @@ def repository(vendor):
 
 @pytest.fixture(scope="module")
 def kept():
-    """The stored case of the failure, once a test has made it."""
+    """Return the stored case of the failure, once a test has made it."""
     return []
 
 
 @pytest.fixture
 def broken(repository, kept):
-    """The operator is one too high, and its failure is kept."""
+    """Make the operator one too high, and keep its failure."""
     repository.write(result=OFF_BY_ONE)
     if not kept:
         repository.run("-k", "a8-ideal")
@@ -52,7 +52,7 @@ def broken(repository, kept):
 
 
 ONE = "a8-ideal or regressions"
-"""The item that fails, and the item of stored cases."""
+"""Selects the item that fails and the item of stored cases."""
 
 
 def run(vendor, *args, predicate="'true'", expires="9999-12-31", case="stuck.json", items=ONE):
@@ -72,7 +72,7 @@ def test_a_known_failure_is_green_and_counted(broken):
 
 @pytest.mark.parametrize(("predicate", "whole"), [("'true'", True), ("prod(shape) < 2", False)])
 def test_a_known_failure_that_excuses_every_case_is_in_the_statement(broken, predicate, whole):
-    """One that excuses some cases is among the exceptions alone; the function is wrong for single numbers then."""
+    """A failure that excuses only some cases (tensors of one element) is listed only among the exceptions."""
     broken.write(result=OFF_BY_ONE if whole else f"{RIGHT} + (x.numel() < 2)")
     assert run(broken, predicate=predicate, items=ONE if whole else "ideal or regressions").ret == (0 if whole else 1)
     stated = broken.root / "statement"

@@ -26,7 +26,7 @@ ELEMENTS = 20_000
 MOST = 2.0**120
 """Results from here on, such as those of exp, may lie outside every range whose ends float32 holds."""
 PATIENCE = 2_000
-"""Cases in a row that are refused before a population is given up."""
+"""After this many refused cases in a row, a population is given up."""
 
 
 @dataclass

@@ -42,7 +42,7 @@ class Pairing:
 
     @property
     def explained(self) -> bool:
-        """True if a declared defect of the engine says why."""
+        """True if a declared defect of the engine explains the difference."""
         return bool(self.defects)
 
 
@@ -66,7 +66,7 @@ def pair(target: Target, engine: Engine, elements: int) -> Pairing:
 
 
 def percent(found: Agreement) -> str:
-    """Return the exact share, never rounded up to 100 %."""
+    """Return the share of equal elements in percent, never rounded up to 100 %."""
     if not found.elements:
         return "none ran"
     if found.exact == found.elements:

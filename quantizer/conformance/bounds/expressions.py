@@ -68,11 +68,11 @@ _FUNCTIONS: Mapping[str, tuple[ArrayFunction, tuple[float, ...], bool]] = {
     "square": (np.square, (0.0,), False),
     "tanh": (np.tanh, (), False),
 }
-"""Name -> the function in float64, where it turns, and whether it cancels numbers of the size of its operand."""
+"""Name -> the function in float64, its extrema, and whether it subtracts numbers as large as its operand."""
 
 
 def _fold(name: str, x: Interval, axis: int) -> Interval:
-    """Return the sum, mean or largest element along *axis*; a sum in any order loses gamma_n of the summed sizes."""
+    """Return the sum, mean or largest element along *axis*; a sum in any order errs by at most gamma_n * sum |x|."""
     if name == "greatest":
         return x.moved(lambda end: end.max(axis=axis, keepdims=True))
     count = x.shape[axis]

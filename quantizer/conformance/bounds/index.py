@@ -17,7 +17,7 @@ def regret(
     *,
     ordered: bool = False,
 ) -> tuple[FloatArray, FloatArray]:
-    """Return (allowed, actual): a right choice among the k largest of some x' has actual >= allowed.
+    """Return (allowed, actual): actual >= allowed if the choice is among the k largest of some x' within dx of x.
 
     *chosen* has the shape of x, except along *axis*, where it holds indices into x. An element with k others surely
     above it (x_j - dx_j > x_i + dx_i) cannot be chosen: allowed = k-th largest of (x - dx), minus dx of the chosen; it

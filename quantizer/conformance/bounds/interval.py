@@ -22,7 +22,7 @@ LARGEST = float(np.finfo(np.float64).max)
 ON_THE_WAY = 2.0**-960
 """Magnitude below which ulps are not trusted: f may overflow or underflow on its way to a value so small."""
 FUNCTION_ULPS = 8
-"""Units in the last place that a float64 elementary function is trusted to, one operation around it included."""
+"""Assumed error of a float64 elementary function and one more operation, in units in the last place."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Interval:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of both ends, which is that of the tensor."""
+        """Shape of both ends: the shape of the tensor."""
         return self.lo.shape
 
     @property
@@ -73,7 +73,7 @@ class Interval:
         return Interval(f(self.lo), f(self.hi))
 
     def widened(self, amount: npt.ArrayLike) -> Interval:
-        """Return the interval *amount* >= 0 wider at each end (gap/2 + e of a verdict)."""
+        """Return the interval widened by *amount* >= 0 at each end (for a verdict, gap/2 + e)."""
         by = np.asarray(amount, np.float64)
         return Interval(add_down(self.lo, -by), add_up(self.hi, by))
 
@@ -119,8 +119,8 @@ def add_down(a: FloatArray, b: FloatArray) -> FloatArray:
     total = np.array(a + b)
     part = total - a
     error = (a - (total - part)) + (b - part)  # Knuth's error-free sum: a + b = total + error
-    bits = total.view(np.int64)  # of a number that is not 0: its neighbour below is one less, or one more if negative
-    bits -= np.where(bits < 0, -1, 1) * (error < 0)  # a sum that is rounded is not 0
+    bits = total.view(np.int64)  # the next lower nonzero number has the bits less 1; plus 1 if negative
+    bits -= np.where(bits < 0, -1, 1) * (error < 0)  # an inexact sum is not 0
     np.minimum(total, LARGEST, out=total)
     np.copyto(total, -np.inf, where=np.isnan(total))
     return total
@@ -141,7 +141,7 @@ def outward(lo: FloatArray, hi: FloatArray, slack: npt.ArrayLike = 0.0) -> Inter
     by = np.asarray(slack, np.float64)
     low, high = np.nextafter(lo - by, -np.inf), np.nextafter(hi + by, np.inf)
     low, high = np.where(np.isnan(low), -np.inf, low), np.where(np.isnan(high), np.inf, high)
-    # of a function that falls, the ends come in reverse order
+    # a falling function gives the ends in reverse order
     return Interval(np.minimum(low, high), np.maximum(low, high))
 
 

@@ -11,7 +11,7 @@ from quantizer.conformance.bounds.interval import TINY, FloatArray, Interval, ga
 Operand = tuple[FloatArray, FloatArray]
 """A value and the radius around it."""
 EXTRA_OPERATIONS = 16
-"""Roundings besides the additions: a product, a division, a bias, the radius itself."""
+"""The number of roundings besides the additions: a product, a division, a bias, the radius itself."""
 
 
 def movement_of(f: Callable[..., FloatArray], operands: Mapping[str, Operand]) -> Interval:
@@ -59,8 +59,8 @@ def bilinear(
     """Return f(x, w, b) +- (f_abs(|x|, dw) + f_abs(dx, |w|) + f_abs(dx, dw) + db), each operand with its radius.
 
     f_abs is f with absolute coefficients and without bias; the radius of the bias broadcasts to the output. *terms* and
-    *centre* as in `linear`; no *terms*: the elements of the larger operand. Attained above where all x and w are
-    positive; in general up to the terms dx*dw.
+    *centre* as in `linear`; no *terms*: the elements of the larger operand. The upper end is exact where all x and w
+    are positive; elsewhere the radius exceeds the largest change by terms dx*dw only.
     """
     (value, dx), (weight, dw) = x, w
     count = max(np.size(value), np.size(weight)) if terms is None else terms

@@ -33,7 +33,7 @@ class Pair:
     nearest: FloatArray
     """The nearest float64; NaN where only rationals are known."""
     left: FloatArray
-    """The number minus it; only the sign matters."""
+    """The number minus `nearest`; only its sign matters."""
     rational: Exact
 
     def __call__(self, index: tuple[int, ...]) -> Fraction:
@@ -47,7 +47,7 @@ class Pair:
         return Pair(held, np.where(kept, self.left, 0.0), rational)
 
     def below(self, limit: float, rational: Exact) -> Pair:
-        """Return the same with no pairs from just under *limit* on; *rational*: the numbers, cut there."""
+        """Return the smaller of each number and *limit*; only *rational* holds those just under *limit* or above."""
         return Pair(np.where(self.nearest < limit - abs(limit) * 2.0**-40, self.nearest, np.nan), self.left, rational)
 
 

@@ -11,8 +11,8 @@ from quantizer.conformance.bounds.interval import FloatArray, Interval
 
 Comparison = Literal["less", "less_equal", "greater", "greater_equal", "equal", "not_equal"]
 Truth = npt.NDArray[np.int8]
-"""0, 1 or UNDECIDED."""
-UNDECIDED = -1  # beside 0 (false) and 1 (true)
+"""0 (false), 1 (true) or UNDECIDED."""
+UNDECIDED = -1
 EXACT_QUOTIENT = 2.0**50
 """Up to here numpy's floor_divide, built on the exact fmod, returns the floor of the exact quotient."""
 

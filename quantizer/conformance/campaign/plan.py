@@ -19,11 +19,11 @@ from quantizer.core.reading import Readable, one_line
 PLANNED = Readable("the plan of a campaign", 1 << 26, CaseError, "Name another folder.")
 Count = Annotated[int, Meta(ge=0, le=1 << 53)]
 VERSION = 2
-"""1: each example is a case with a different structure."""
+"""Version 1: each example is a case with a different structure."""
 BATCH = 64
-"""Examples of one structure: four ranges of sixteen data sets, where it has an axis to stack them along."""
+"""The number of examples of one structure: four ranges of sixteen data sets, if it has an axis to stack them along."""
 UNIT = 4 * BATCH
-"""Examples of one unit, all of one target, at most."""
+"""The largest number of examples of a unit, all of one target."""
 
 
 @dataclass(frozen=True)

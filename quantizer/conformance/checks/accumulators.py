@@ -28,7 +28,8 @@ def held_sums(trial: Trial, acc: Array, magnitude: Array) -> tuple[Array, Array,
     """Return the smallest and the largest sum that the declared accumulator may hold at the end, or a verdict.
 
     *magnitude*: the sum of |terms|. An accumulator that saturates depends on the order of additions: least where all
-    positive terms come first, most where they come last. A sum that is cut once at its end lies between.
+    positive terms come first, most where they come last. A sum that saturates only once, at its end, lies between the
+    two.
     """
     rule = trial.target.platform.accumulator
     bits = accumulator_bits(trial.target.platform, trial.target.scheme)

@@ -30,7 +30,7 @@ CHECK = "accuracy"
 LIMITS = {"none": (-math.inf, math.inf), "relu": (0.0, math.inf), "relu6": (0.0, 6.0)}
 """Fused activation -> the smallest and the largest real value of a result."""
 PLACE = 2.0**-30
-"""Error of float64 in the position of a number between the few codes of a narrow float."""
+"""Error of float64 in the position of a number between codes of a narrow float."""
 
 
 def accuracy(trial: Trial) -> Verdict:
@@ -101,7 +101,7 @@ def _rounded(trial: Trial, exact: Interval) -> Interval:
 
 
 def _steps(mode: RoundingMode, moving: set[str]) -> float:
-    """Return the largest part of a step that *mode* moves a number into the direction of the modes *moving*."""
+    """Return how much of a step *mode* moves a number at most, in the direction in which the modes *moving* move it."""
     if mode.startswith("half"):
         return 0.5
     return 1.0 if mode in moving else 0.0
@@ -115,9 +115,9 @@ def _lost(trial: Trial) -> str:
 
 
 def _with_limit(trial: Trial, inner: Interval, allowed: Interval) -> Interval:
-    """Return *allowed* with the value of an activation's limit, where the platform declares how it becomes a code.
+    """Return *allowed* changed for an activation's limit, where the platform declares how the limit becomes a code.
 
-    No code is above that one, and every number at or above the limit may become it.
+    The code of the limit is the largest one, and every number at or above the limit may become this code.
     """
     rule, most = trial.target.platform.limit(trial.variant), trial.limits[1]
     if trial.case.activation == "none" or rule is None or not math.isfinite(most):
@@ -136,9 +136,9 @@ def _limit_error(trial: Trial) -> float:
 
 
 def _leaves_accumulator(trial: Trial) -> bool:
-    """True if a wrapping or saturating accumulator is too narrow for the sum of |terms|: arithmetic judges that.
+    """True if a wrapping or saturating accumulator may overflow at the sum of |terms|: `arithmetic` judges this case.
 
-    So it is where a sum is shifted to the left in 32 bits that wrap, before it is multiplied.
+    If a sum is shifted to the left in 32 bits that wrap before it is multiplied, the shifted sum must fit.
     """
     rule, rescale = trial.target.platform.accumulator, trial.parameters.rescale
     kind = trial.spec.error_model.kind

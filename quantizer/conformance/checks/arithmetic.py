@@ -43,7 +43,8 @@ FLOAT32_WHOLE = 2.0**24
 def arithmetic(trial: Trial) -> Verdict:
     """Judge output codes against the exact real number that the platform's arithmetic prescribes.
 
-    Where a plugin's sums may depend on the memory of its operands, so are its codes for operands in other memory.
+    If a plugin's sums may depend on where its operands lie in memory, its codes for operands in other memory are
+    judged, too.
     """
     verdict = _of_codes(trial)
     return verdict if verdict.failing or not trial.any_order else in_other_memory(trial, verdict, _of_codes)
@@ -92,7 +93,8 @@ def _in_float32(trial: Trial) -> Verdict | None:
     """Judge a plugin that adds in float32 in any order, if the platform declares float32 sums.
 
     Each term adds 2**-24 of the summed magnitudes of raw codes if these exceed the integers of float32. The product,
-    its shift and the terms absorbed by the constant add as much if they exceed them. Smaller numbers are exact.
+    its shift and the terms absorbed by the constant add as much if they exceed these integers. Smaller numbers are
+    exact.
     """
     rescale, family, declared = (
         trial.parameters.rescale,

@@ -15,14 +15,14 @@ from quantizer.core.platforms import Quantizer
 
 Array = NDArray[Any]
 BEYOND_CODES = 2.0**60
-"""More steps than any format has codes; still exact with a zero point added."""
+"""A number of steps larger than the number of codes of any format, and still exact with a zero point added."""
 
 
 @np.errstate(over="ignore")
 def steps_in_float32(x: Array, scale: Array, steps: Array | None, zero: Array, quantizer: Quantizer) -> Array:
     """Return the number that the quantizer rounds, without the zero point.
 
-    Float32 steps of float32 *x*, stored in float64.
+    These are the steps of float32 *x*, computed in float32 and stored in float64.
 
     *scale*, *steps* (1 / scale as the platform's rule rounds it; None: the float32 inverse of the scale) and *zero*
     broadcast against *x*. With `zero_point: before` the sum is rounded to float32 as well; with the inverse of a scale,

@@ -53,7 +53,7 @@ def enclosed(trial: Trial, *, zero_point_first: bool = False, off_by: Array | fl
     if kind not in ENCLOSURES:
         return inconclusive(CHECK, f"error model {kind} has no enclosure")
     scale = float(trial.output.scale)
-    y = np.where(np.isinf(off_by), 0.0, trial.y_hat)  # whatever the value is, such an element may have every code
+    y = np.where(np.isinf(off_by), 0.0, trial.y_hat)  # such an element may have every code
     return rounded_once(
         trial,
         y / scale,
@@ -66,7 +66,7 @@ def enclosed(trial: Trial, *, zero_point_first: bool = False, off_by: Array | fl
 
 
 def _rounding(trial: Trial) -> Declared:
-    """Return the last rounding: the platform's, or its quantizer's if real numbers become codes or fill."""
+    """Return the last rounding: the platform's, or its quantizer's for an operator that quantizes reals or fills."""
     if trial.spec.error_model.kind != "movement":
         return Declared()
     platform, first = trial.target.platform, trial.spec.inputs[trial.spec.activations[0]]

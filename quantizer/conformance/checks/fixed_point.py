@@ -38,7 +38,7 @@ FORM = "the multiplier and the shift of the platform's form"
 def rounded(sums: Array, mantissa: Array | int, shift: Array | int, variant: str) -> Array:
     """Return floor((sum * mantissa + 2**(shift - 1) + nudge) / 2**shift), the nudge where shift > 31.
 
-    Source: a high multiply and a shift; two floors in a row equal one floor.
+    It follows from a high multiply and a shift, since two floors in a row equal one floor.
     """
     whole = np.asarray(sums).astype(np.int64)
     m, s = np.asarray(mantissa).astype(np.int64), np.asarray(shift).astype(np.int64)
@@ -59,7 +59,7 @@ def judge_rounded(trial: Trial, numbers: Array, made_of: str, detail: Detail | N
     if cut == "relu6":
         six = Fraction(6) / Fraction(float(output.scale))
         high = min(high, rational_codes(six, trial.target.platform.rounding)[0] + zero)
-    wanted = np.asarray(np.clip(numbers + zero, low, high), np.int64)  # an object without axes may come as an int
+    wanted = np.asarray(np.clip(numbers + zero, low, high), np.int64)  # without axes, clip gives an int
     return judge_codes(CHECK, trial, wanted, wanted, made_of=made_of, detail=detail)
 
 

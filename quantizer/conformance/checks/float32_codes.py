@@ -62,7 +62,7 @@ def adds_after(trial: Trial) -> bool:
 
 
 def ended(trial: Trial, steps: Array) -> tuple[Array, Array]:
-    """Return codes of float32 output steps of a kernel of one element, and what is rounded to them less z_y."""
+    """Return the codes of float32 *steps* in kernels of one element, and the unrounded numbers without z_y."""
     zero = F32(int(trial.output.zero_point))
     if adds_after(trial):
         return np.rint(steps) + zero, steps.astype(np.float64)

@@ -183,7 +183,7 @@ def _lanes(trial: Trial, rescale: Rescale) -> Verdict:
 
 
 def _aligned(trial: Trial, rescale: Rescale) -> Verdict:
-    """Ratios as integers of 22 bits under one shift, the sum rounded half away from zero."""
+    """Judge a sum whose ratios are integers of 22 bits under one shift, and which is rounded half away from zero."""
     ratios = {name: float(F32(factor) / F32(rescale.divisor)) for name, factor in rescale.factors.items()}
     shift = min(max(21 - math.floor(math.log2(max(ratios.values()))), 1), 52)
     total = np.zeros(trial.output_shape, dtype=np.int64)

@@ -88,7 +88,7 @@ def _by_ulps(trial: Trial) -> Array:
 
 
 def _cancelled(trial: Trial) -> float:
-    """Return the size of the terms whose difference a negative result is; 0 for a function that subtracts nothing."""
+    """Return the size of the terms whose difference gives a negative result; 0 if the function subtracts nothing."""
     terms = trial.spec.error_model.cancels_below_zero
     return 0.0 if terms is None else abs(float(terms(trial.bound)))
 
@@ -105,7 +105,7 @@ def _exactly(trial: Trial) -> Array:
 
 
 def _moved(trial: Trial) -> Array:
-    """Bound an operator that moves elements: only an attribute's constant is rounded; the next float32 number fails."""
+    """Bound an operator that moves elements: only an attribute's constant is rounded, once, to float32."""
     return _half_ulp(trial.y)
 
 
@@ -124,7 +124,7 @@ def _softmax(trial: Trial) -> Array:
 
 
 def _product(trial: Trial) -> Array:
-    """Each product rounds; one that underflows has an absolute error, multiplied by all later factors."""
+    """Bound a product: each factor rounds; an underflow has an absolute error, multiplied by all later factors."""
     (x,) = trial.doubles
     grown = trial.reference({x: trial.doubles[x].abs().clamp(min=1.0)})
     flushed = trial.terms * np.finfo(np.float32).smallest_normal * grown
@@ -132,7 +132,7 @@ def _product(trial: Trial) -> Array:
 
 
 def _euclidean(trial: Trial) -> Array:
-    """Squares, their sum and its root: n + 1 roundings; squares that underflow have an absolute error."""
+    """Bound squares, their sum and its root: n + 1 roundings; squares that underflow have an absolute error."""
     flushed = math.sqrt(trial.terms * float(np.finfo(np.float32).smallest_normal))
     return np.asarray(lost(trial.terms + 1) * trial.y + flushed + _half_ulp(trial.y))
 

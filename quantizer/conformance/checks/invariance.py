@@ -85,7 +85,7 @@ def owed(trial: Trial) -> tuple[Array, Array]:
 
 
 def _brings_sums_to_codes_itself(trial: Trial) -> bool:
-    """Return whether the forward that a platform registered requantizes otherwise than the generic arithmetic does."""
+    """Return whether the platform registered a forward that requantizes differently from the generic arithmetic."""
     forward = REGISTRY.find(trial.spec.op, "quantized", trial.target.platform.places)
     if forward is None or forward.platform is None or forward.origin != BUILT_IN:
         return False

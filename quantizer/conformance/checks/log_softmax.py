@@ -18,14 +18,14 @@ from quantizer.numerics.qparams import Table
 
 Array = NDArray[Any]
 OPERATIONS = 8
-"""Roundings of one code outside the sum, the logarithm and both ratios of scales among them."""
+"""The number of roundings of one code outside the sum, including the logarithm and both ratios of scales."""
 FLOAT64_UNIT = 2.0**-50
 
 
 def logarithms(trial: Trial) -> Verdict:
     """Judge the codes of `distance * s_x / s_y - log(sum) / s_y`, where `sum` adds the provided exponentials.
 
-    If only one exponential is left and scales are powers of two, the result is exact, and ties round as the platform
+    If only one exponential is not 0 and scales are powers of two, the result is exact, and ties round as the platform
     declares.
     """
     table = trial.parameters.tables.get("exp")

@@ -38,7 +38,7 @@ Array = NDArray[Any]
 
 
 SHARED_LEAST = expected_multipliers.FACTOR_LIMIT // 2
-"""The largest of several multipliers under one shift is above this: a finer shift would not fit 15 bits."""
+"""The largest of several multipliers under one shift is at least this if the shift is the finest that fits 15 bits."""
 
 
 def multiplier_findings(trial: Trial, factors: list[Expected], output: Expected) -> Iterator[Finding]:
@@ -83,7 +83,7 @@ def _one_ratio(trial: Trial, rescale: Rescale, factors: list[Expected], output: 
 
 
 def _of_kind(trial: Trial, rescale: Rescale, factors: list[Expected], output: Expected) -> Iterator[Finding]:
-    """Yield the findings about the multiplier, by what this kind of operator multiplies."""
+    """Yield the findings about the multiplier that this kind of operator has."""
     kind, shifted = trial.spec.error_model.kind, rescale.variant == "multiplier_shift"
     if kind in ("linear", "mean", "selection"):
         yield from sum_multiplier(trial, rescale)
@@ -104,7 +104,7 @@ def _of_kind(trial: Trial, rescale: Rescale, factors: list[Expected], output: Ex
 def number_findings(trial: Trial) -> Iterator[Finding]:
     """Yield findings on the other integers that a quantize rule provides.
 
-    A normalised operator's multiplier brings shares of 1 to output codes, as 1 / s_y does.
+    The multiplier of an operator with normalised values (softmax, norms) stands for 1 / s_y.
     """
     yield from _attribute_findings(trial)
     stated = numbers_of_room(trial)
@@ -186,7 +186,7 @@ def _restated_multiplier(
 
 
 def _norm_multiplier(trial: Trial, rescale: Rescale, factors: list[Expected], output: Expected) -> Iterator[Finding]:
-    """The multiplier behind a norm's sums is the rule's; a plugin's is near the same ratio."""
+    """Judge the multiplier of a norm's output: a built-in rule's is equal; a plugin's is near the same ratio."""
     restated = [*_restated_multiplier(trial, rescale, factors, output)]
     if not is_replaced(trial) or all(finding.ratio == 0.0 for finding in restated):
         yield from restated
@@ -217,7 +217,7 @@ def _product_multiplier(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
 
 
 def _stage_numbers(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
-    """The input's factor of float32 stages is the inverse of its scale's inverse."""
+    """The input's factor in float32 stages is 1 / (1 / s_x), each division rounded."""
     scale = np.float32(float(next(iter(trial.parameters.inputs.values())).scale))
     wanted = [float(np.float32(1) / (np.float32(1) / scale))]
     yield equal("factors", wanted, list(rescale.factors.values()), "1 / (1 / s_x) in float32")
@@ -230,7 +230,7 @@ FLOAT_PRODUCTS: Mapping[str, Callable[[list[Any], Any], float]] = {
     "f32_even_inverse": lambda scales, output: float(math.prod(scales[1:], start=scales[0]) * (np.float32(1) / output)),
     "f32_stages_bias": lambda scales, _: float(scales[1]),
 }
-"""Variant -> the float32 number that it multiplies by, of the operands' scales and the output's."""
+"""Variant -> the float32 number that it multiplies by, computed from the operands' scales and the output's scale."""
 
 
 @dataclass(frozen=True)
@@ -308,13 +308,13 @@ def _integer_multiplier(
     lost: Fraction = Fraction(FLOAT32_CODES),
     shared: bool = False,
 ) -> Finding:
-    """An unsigned integer near the ratio.
+    """Judge a multiplier that must be an unsigned integer near the ratio.
 
     It is within half a unit under the rule's own shift, or within `bits` bits under another shift.
 
     *lost*: the relative error that float32 may add to the ratio; 0 if the operations that form it are declared and
-    replayed. *shared*: under the finest shift that all channels fit, where the platform has one for all, the bits below
-    fall off.
+    replayed. *shared*: all channels have the finest shift that all of them fit, which may drop low bits of a
+    multiplier: one more unit is allowed below the ratio.
     """
     rule, bits = trial.target.platform.multiplier, multiplier_bits(trial)
     got = Fraction(mantissa) / Fraction(2) ** shift

@@ -17,7 +17,7 @@ from quantizer.conformance.trials.trial import Trial
 
 Array = NDArray[Any]
 ROOT_PLACES = 15
-"""Binary places of the inverse root: its largest value is 1."""
+"""The number of binary places of the inverse root, whose largest value is 1."""
 NORMAL_PLACES = 8
 """The right shift, in bits, of the product of inverse root and deviation."""
 FLOATS = 1 + 2.0**-40
@@ -29,8 +29,8 @@ NEAR_TIE = 2.0**-30
 def table_error(entries: int, bits: int) -> float:
     """Return the relative error of 1 / sqrt(m), m in [1, 4], by chords in a table of entries of *bits* bits.
 
-    The chord: h**2 / 8 * f'' / f = 3/4 / m**2 * h**2 / 8 at most; an entry: half a unit of at least 1/2; saturating the
-    first one: a unit.
+    Interpolation adds at most h**2 / 8 * f'' / f = 3/4 / m**2 * h**2 / 8. Rounding an entry adds half a unit, relative
+    to at least 1/2; saturating the first entry adds a unit.
     """
     width = 3.0 / (entries - 1)
     return 0.75 * width**2 / 8 + 2.0 * 2.0 ** -(bits - 1)
@@ -82,12 +82,12 @@ def standardized(trial: Trial) -> Array:
 def normalized_interval(trial: Trial, *, declared: bool, epsilon: float = 0.0) -> tuple[Array, Array]:
     """Return the interval of the normalised value, in its codes, that the platform's formats allow.
 
-    An integer mean moves the deviations by its distance from the exact one, and the squares with them; the variance is
-    a floor; its inverse root comes from the table, in units of 2**-15 (8 bits) or in the declared significant bits,
-    twice (16 bits: the factor too); deviations of 16 bits are halved, floored; the product is rounded and clamped: it
-    is one of the codes next to it, or kept as it is. *epsilon*: the most that may be added to the variance. *declared*:
-    16-bit values have the scale of their codes, whatever multiplier is provided, and rounding is half a code either
-    way, since epsilon moves the value.
+    An integer mean moves the deviations, and so their squares, by its distance from the exact mean. The variance is
+    floored. Its inverse root comes from the table: with 8 bits in units of 2**-15; with 16 bits it is rounded to the
+    declared significant bits, and so is the factor. Deviations of 16 bits are halved and floored. The product is
+    rounded to a neighbouring code, or not rounded, and clamped. *epsilon*: the most that may be added to the variance.
+    *declared*: 16-bit values have the scale of their codes even if another multiplier is provided, and rounding counts
+    as half a code either way, since epsilon moves the value.
     """
     bits, numbers = trial.target.scheme.activation.bits, trial.parameters.numbers
     deviation, variance, count = lines(trial)
@@ -194,7 +194,7 @@ def norm_float_radius(trial: Trial) -> Array:
     the mean is off by m <= g(N) * mean|x|, so a deviation by a <= m + u * (|c| + m); the root mean square of computed
     deviations by rms(a) (triangle), and computing the variance, adding eps and taking the root costs half of g(N + 3)
     and two ulps of the root: |s' - s| <= t = rms(a) + (s + rms(a)) * g(N/2 + 4). Then y' - y <= (a + |y| t) / (s - t),
-    s - t at least what eps alone gives; three more roundings, then gamma and beta with one each.
+    where s - t is at least its value for eps alone. Three more roundings follow, then one each for gamma and beta.
     """
     x, eps = rows(trial, trial.doubles["x"].numpy()), float(trial.bound["epsilon"])
     gamma, beta = (

@@ -202,10 +202,10 @@ class _ByTable:
         return _stage(self.trial, "variance", self.stages["variance"], wanted, wanted, "mean of squares, down")
 
     def root(self) -> Verdict:
-        """The provided table at m = variance / 4**k, the chord at 15 bits of the place between entries, shifted by k.
+        """The provided table at m = variance / 4**k, interpolated linearly at a place of 15 bits, then shifted by k.
 
-        Of the place the rest is dropped, which raises the chord by less than a bit of it. Where the platform declares
-        significant bits, an integer in units of 2**-15 must have them as well.
+        Lower bits of the place are dropped, which raises the value by less than 2**-15 of the difference of two
+        entries. Where the platform declares significant bits, an integer in units of 2**-15 must have them as well.
         """
         variance, entries = self.stages["variance"], self.trial.parameters.tables["inverse_root"].entries.numpy()
         first = self.trial.parameters.tables["inverse_root"].first

@@ -50,7 +50,7 @@ def codes(trial: Trial, table: Table) -> Array:
 
 
 def stage_error(trial: Trial) -> Array:
-    """Return e in output codes: the multiplier's loss, half a cell, and a cell for both ends in the table.
+    """Return e in output codes: the multiplier's error, half a cell, and one cell because the table has both ends.
 
     If the slope of a function is at most 1, its value changes no more than its argument.
     """

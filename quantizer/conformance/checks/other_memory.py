@@ -1,7 +1,7 @@
 """Codes of a plugin's function for operands in other memory, where that memory may choose the order of float32 sums.
 
-Everywhere else the process of plugins requires the same codes. Here each result is judged as the first one is: by the
-interval that `arithmetic` derives for every order. What it leaves open must be the same.
+Everywhere else the process of plugins requires the same codes. Here each result is judged like the first: by the
+interval that `arithmetic` derives for any order. Where it decides nothing, the codes must be the same in every memory.
 """
 
 from __future__ import annotations

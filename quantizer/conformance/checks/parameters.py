@@ -67,7 +67,7 @@ def failing(trial: Trial) -> list[Finding]:
 
 
 def _findings(trial: Trial) -> Iterator[Finding]:
-    """Yield findings on the provided numbers, or the built-in rule's if their kind is not the platform's."""
+    """Yield findings on the provided numbers, or on the built-in rule's if their kind is not the platform's."""
     yield from kind_findings(trial)
     trial = with_declared_numbers(trial)
     target, case = trial.target, trial.case

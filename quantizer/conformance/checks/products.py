@@ -99,8 +99,8 @@ def _exact_product(held: Array, mantissa: Array, shift: Array, rescale: Rescale)
 def _high_multiplied(trial: Trial, held: Array, mantissa: Array, shift: Array, declared: Declared) -> Verdict:
     """Replay a high multiply in integers: h = floor(a * m / 2**31 + 1/2), after a left shift of a if it is short.
 
-    One rounding remains, of h / 2**n. Where ties go away from zero a negative h is taken half a unit lower, which no
-    other value sees, so that one mode, half up, judges all channels.
+    One rounding remains, of h / 2**n. One mode, half up, judges all channels: where ties go away from zero, a negative
+    h is lowered by half a unit, which changes the result of ties only.
     """
     left, right = np.maximum(31 - shift, 0), np.maximum(shift - 31, 0)
     processor = trial.target.platform.multiplier.overflow == "x86"

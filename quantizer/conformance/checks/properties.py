@@ -30,7 +30,7 @@ OTHER_NUMBERS = "the rule provides other scales for swapped operands, or the cas
 def properties(trial: Trial) -> Verdict | None:
     """Judge the metamorphic relations that the spec declares, bit for bit on codes; None if none applies.
 
-    Elements of a swap whose numbers nothing states count as vacuous.
+    Elements of a swap are vacuous if nothing says which numbers the swapped operands have.
     """
     runs = [*related_runs(trial)]
     results = trial.results(Asked(trial.call, copies(run.codes), run.parameters) for run in runs)
@@ -150,9 +150,9 @@ def _swapped(own: Parameters, swap: Mapping[str, str]) -> Parameters:
 
 
 def _swapped_by_rule(trial: Trial, swap: Mapping[str, str]) -> Parameters | None:
-    """Return what the rule provides for the swapped operands: a number may belong to one of them, whatever its name.
+    """Return the parameters of the rule for swapped operands: any number may belong to one of them.
 
-    None if the rule then chooses other scales: the output of the first run is no answer to this one.
+    None if the rule then chooses other scales, since the two outputs cannot be compared.
     """
     case, own = trial.case, trial.parameters
     if case.data.given:

@@ -50,7 +50,7 @@ class Declared:
     vector: int = 0
     """Channels after the last whole group of this size round half away."""
     twice: bool = False
-    """A first rounding of the platform comes before, where it declares one."""
+    """The platform's first rounding comes before this one, if it declares one."""
 
 
 DECLARED: Mapping[Variant, Declared] = {
@@ -105,8 +105,8 @@ def rounded_once(
 
     exact: the number of one element in rationals, by its index; it decides near ties. detail: what a failure also
     shows. magnitude: the sum of |terms|, where these are real numbers that may cancel. top: the largest number of each
-    element and its rationals, where *value* is the smallest of several; an element that this leaves more than
-    `CONCLUSIVE` codes decides nothing.
+    element and its rationals, where *value* is the smallest of several; an element is inconclusive if more than
+    `CONCLUSIVE` codes are then possible.
     """
     zero, mode = int(trial.output.zero_point), declared.rounding or trial.target.platform.rounding
     low, high, value = _codes(trial, value, declared, extra, exact, magnitude)

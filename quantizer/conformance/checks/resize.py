@@ -23,7 +23,7 @@ from quantizer.core.verdict import Verdict
 Array = NDArray[Any]
 CHECK = "arithmetic"
 WEIGHT_BITS = 13
-"""Binary places of the weights."""
+"""The number of binary places of the weights."""
 EXACT_FLOAT = 1 << 24  # float32 holds every integer up to here
 F32 = np.float32
 

@@ -55,8 +55,8 @@ def softmax_arithmetic(trial: Trial) -> Verdict:
 def _prescribed_exponentials(trial: Trial, table: Table) -> tuple[Array, int]:
     """Return (numerators, denominator) of the table's value at each code's distance from the largest.
 
-    Entry i belongs to the distance `first + i * step`; between entries the chord; the last entry repeats, and distances
-    outside the table take its ends.
+    Entry i belongs to the distance `first + i * step`. Between entries the table is linear; the last entry repeats, and
+    distances outside the table have its end values.
     """
     codes = trial.codes["x"].numpy()
     distance = codes - codes.max(axis=trial.axis, keepdims=True)

@@ -157,7 +157,8 @@ def _mean_error(trial: Trial) -> Array:
 def _function_error(trial: Trial, rescale: Rescale | None) -> Array:
     """Return the error of a table with fewer entries than codes, or of integer steps without a table.
 
-    Between two entries f lies between their values, as the chord does; after the last the table is flat.
+    Between two entries, both f and the interpolation lie between their values; after the last entry the table is
+    constant.
     """
     params = next(iter(trial.parameters.inputs.values()))
     tables = list(trial.parameters.tables.values())

@@ -24,9 +24,9 @@ from quantizer.numerics.stage_formats import declared_stages, formats_of
 Array = NDArray[Any]
 CHECK = "arithmetic"
 WIDEST = 2
-"""An element is inconclusive if its interval has more codes."""
+"""An element is inconclusive if its interval has more codes than this."""
 INCONCLUSIVE_SHARE = 0.05
-"""A case with a larger share of inconclusive elements does not pass."""
+"""A case with a larger share of inconclusive elements than this does not pass."""
 
 
 @dataclass(frozen=True)

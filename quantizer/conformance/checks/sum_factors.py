@@ -26,7 +26,7 @@ from quantizer.conformance.trials.trial import Trial
 from quantizer.numerics.qparams import QParams, Rescale
 
 WORD_BITS = 16
-"""Bits that every multiplier may have."""
+"""Any multiplier may have this many bits."""
 
 
 def sum_multiplier(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
@@ -122,7 +122,7 @@ def _terms(trial: Trial) -> int:
 def _integers(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
     """Multipliers and factors fit an integer kernel: no more significant bits than the rule's or a word's.
 
-    Factors replace multipliers under their own shifts, so they may be halves, and zeros may follow their bits.
+    A factor may stand for a multiplier with a shift of its own, so it may have fractional bits or trailing zero bits.
     """
     bits = max(multiplier_bits(trial), WORD_BITS)
     for name, value in (("multiplier", rescale.mantissa.item()), *rescale.factors.items()):
@@ -183,8 +183,8 @@ def _present(trial: Trial) -> dict[str, QParams]:
 def declared_loss(trial: Trial, rescale: Rescale, name: str) -> float:
     """Return how far an operand's factor times the multiplier may be from s_x / s_y in the declared formats.
 
-    Half a unit of the multiplier, which is at least half of 2**bits - 1, and of a factor's 15 bits, half a factor
-    times the multiplier, and half a unit at the largest shift.
+    The sum of half a unit of the multiplier (a multiplier is at least half of 2**bits - 1), half a unit of a factor's
+    15 bits, the multiplier times half a unit of a factor, and half a unit of the multiplier at the largest shift.
     """
     ratio = float(trial.parameters.inputs[name].scale) / float(trial.output.scale)
     one, shift = float(rescale.mantissa) * 2.0 ** -int(rescale.shift), int(rescale.shift)

@@ -28,7 +28,7 @@ FLOAT32_TINY = 2.0**-149
 OF_UNITS = ("exp", "inverse_root", "inverse")
 """Tables of real numbers in a separate unit; all others contain the output's codes."""
 BESIDE = 2.0**-20
-"""Codes between two places at which f is compared."""
+"""The distance, in codes, of two places at which f is compared."""
 POINT = 2.0**-22
 """Error of a float32 point between two ends, relative to their distance: the step is rounded, and the point is too."""
 
@@ -118,8 +118,8 @@ def _directed(trial: Trial, name: str, entries: Array, wanted: Array, budget: Ar
 def _surely_whole(trial: Trial, places: Array, wanted: Array) -> Array:
     """Return a mask of the places where f is a whole code, which a direction of rounding does not move.
 
-    Only where the platform's own arithmetic is exact (`_is_exact`), and where f moves within a part of a code: on a
-    flat part, float64 may stand for a number that f only approaches.
+    Only if the platform's own arithmetic is exact (`_is_exact`), and only where f changes within a fraction of a code:
+    where f is flat, the float64 value may be a limit that f only approaches.
     """
     whole = wanted == np.rint(wanted)
     if not whole.any() or not _is_exact(trial):
@@ -282,10 +282,10 @@ def _function_codes(trial: Trial, places: Array) -> tuple[Array, Array] | None:
 def cancelled(trial: Trial, values: Mapping[str, torch.Tensor]) -> Array | float:
     """Return the float32 error of a small entry, in codes, where a platform evaluates f in float32.
 
-    A bounded f has the absolute error of its bound where it is small (a logistic function computed as a difference
-    from 1/2, a clipped line). An f that turns has the error of f(|x|) (a product of x and a sum that cancels). An f
-    with periodic poles, or a monotone f, which may have steps, changes as much as the rounding of its operand changes
-    it.
+    A bounded f may have everywhere the absolute error of its largest value (a logistic function computed as a
+    difference from 1/2, a clipped line). An f with an extremum may have the error of f(|x|) (a product of x and a sum
+    that cancels). For an f with periodic poles, or a monotone f (which may have steps), the error is the change that
+    the rounding of its operand causes.
     """
     y = trial.spec.outputs["y"]
     if not in_float32(trial):
@@ -311,8 +311,8 @@ def _moved(trial: Trial, values: Mapping[str, torch.Tensor]) -> Array:
 
     A jump there counts in full.
 
-    The scale is rounded, the difference from the zero point is multiplied by it or divided by its inverse, each once;
-    or the zero point is multiplied by it alone.
+    The scale is rounded once. Then the difference from the zero point is multiplied by it or divided by its inverse,
+    rounded once; or code and zero point are multiplied by it separately.
     """
     ((name, part),) = values.items()
     by = 2.0**-24 * (4 * part.abs() + _folded(trial, name))

@@ -82,8 +82,8 @@ def function_of_multiple(trial: Trial) -> tuple[Array, Array]:
     """Return f of the rescaled centred codes, and the error before the last rounding, both in output codes.
 
     leaky_rectifier: the slope is a whole number of declared places (provided, or of the activation's bits), and the
-    product of the negative side is rounded to a centred code. clamping: 8 bits after the output's code are rounded
-    first; bounds are those that were provided.
+    product of the negative side is rounded to a centred code. clamping: a value is first rounded to 8 bits more than an
+    output code; the bounds are the provided ones.
     """
     family, bits, numbers = (
         trial.spec.quantization.family,

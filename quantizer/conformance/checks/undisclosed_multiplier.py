@@ -20,12 +20,12 @@ CHECK = "arithmetic"
 
 
 def undisclosed_multiplier(trial: Trial, sums: Array, terms: Array, bits: int) -> Verdict:
-    """Judge codes that are `sum * r`, rounded once, r the same for all sums of a number of terms, of *bits* at least.
+    """Judge codes `sum * r`, rounded once; r, of at least *bits* bits, is the same for all sums of equally many terms.
 
-    Every code that is not at an end leaves r an interval, `(q -+ 1/2) / sum`; what is common to all of them and to
-    the ratio of scales over the number of terms, known to half a unit of *bits*, is what r may be: it prescribes the
-    codes. If the intervals have no common number, or if *bits* bits hold the exact ratio, the exact ratio prescribes
-    them. Sound: any rounding to the nearest of one product lies in it.
+    Every code q that is not at an end of the codes confines r to an interval, `(q -+ 1/2) / sum`. So does the ratio of
+    scales over the number of terms, known to half a unit of *bits*. The intersection of all intervals is what r may be,
+    and decides the allowed codes. If it is empty, or if *bits* bits hold the exact ratio, the exact ratio decides. This
+    is sound: every r whose products round to the nearest code lies in the intersection.
     """
     output, params, mode = trial.output, next(iter(trial.parameters.inputs.values())), trial.target.platform.rounding
     zero, half = int(output.zero_point), 0.5 if mode.startswith("half") else 1.0

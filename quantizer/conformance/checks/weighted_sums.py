@@ -82,9 +82,10 @@ def _magnitude(
 
 
 def _widened_sum(trial: Trial, rescale: Rescale) -> Array:
-    """Return codes of a sum of operands that are widened before.
+    """Return codes of a sum of operands that are widened before they are added.
 
-    Of one operand: a rectifier cuts them as codes of the output; an operator that turns negative numbers selects first.
+    A rectifier of one operand clips the codes of the output; an operator that changes the sign of negative numbers
+    selects first.
     """
     if trial.spec.error_model.kind == "linear":
         return replayed_stages.sum_codes(trial, contributions(trial), rescale)

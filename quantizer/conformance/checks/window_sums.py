@@ -146,7 +146,7 @@ def mean_counts(trial: Trial) -> Array | None:
 def mean_sums(trial: Trial) -> tuple[Array, Array] | None:
     """Return the sums of a mean's centred codes and the divisor of each; None if the divisor is not declared.
 
-    Of a family without a sum over windows, the reference times the number of terms: an integer.
+    For a family without a sum over windows, this is the reference times the number of terms, an integer.
     """
     sums, known = window_sums(trial), mean_counts(trial)
     if known is None:
@@ -162,7 +162,7 @@ def _of_family(found: Callable[[], Array]) -> Array | None:
 
 
 def running_sum(trial: Trial) -> Array:
-    """Return the sum of the elements before each place along the axis, or after it; with its own unless exclusive."""
+    """Return the sum of the elements before (or after) each place along the axis, its own included unless exclusive."""
     ((_, x),) = operands(trial).items()
     attrs: Mapping[str, Any] = trial.case.attrs
     lines = np.moveaxis(x, int(attrs["axis"]), 0)

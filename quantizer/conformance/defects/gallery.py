@@ -1,7 +1,7 @@
-"""The declared defects of real systems as a page for people, ranked, each with its stand-alone script.
+"""Makes the page of declared defects of real systems, ranked, each with its stand-alone script.
 
-Entries with one root are one row: causes count, not cases. The outcome of the scripts' last run is recorded beside
-them.
+Entries with one root are one row, because the page counts causes, not cases. The outcome of the scripts' last run is
+recorded beside them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SCRIPTS, PAGE = Path("examples/gallery"), Path("docs/gallery.md")
 OUTCOMES = SCRIPTS / "outcomes.json"
 BASELINES = Path("reports/baselines")
 PATIENCE = 120.0
-"""Seconds for one script."""
+"""The time limit of one script, in seconds."""
 DESIGN: Severity = "design"
 MEANINGS: Mapping[str, str] = {
     "memory": "The process ends, or memory is read that is not the operator's.",

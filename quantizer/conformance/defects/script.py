@@ -1,6 +1,6 @@
 """A stored case as a stand-alone script that uses the engine's own API and numpy, but nothing of this package.
 
-Ready to be filed.
+It can be attached to a bug report as it is.
 
 The script computes the expected codes first: sums of centred codes in int64, scales in float64, one rounding. It then
 runs the engine and compares. Where the expected codes depend on more than that (a table, two roundings), the script
@@ -37,9 +37,9 @@ from quantizer.runtime.engines.scripts import (
 )
 
 NEAREST = 0.5 + 1e-3
-"""Steps from the exact result beyond which a code is wrong under any rounding."""
+"""A code that is more steps than this away from the exact result is wrong under any rounding."""
 SHOWN = 16
-"""Elements that a script prints."""
+"""The largest number of elements that a script prints."""
 TRIES = 20
 """The number of runs that look for a result that changes from run to run."""
 ROUNDINGS: Mapping[str, Callable[[NDArray[Any], int], NDArray[Any]]] = {

@@ -39,7 +39,7 @@ class Shifts:
     """Which shifts a platform's integer multipliers have."""
 
     largest: int = 31
-    """The largest one."""
+    """The largest shift."""
     positive: bool = False
     """Whether a ratio that needs a negative shift gets the shift 0 and the largest multiplier."""
 
@@ -112,7 +112,7 @@ def crossed_sum(
     equal_zero: bool,
     adds: bool = True,
 ) -> tuple[float, int, float, float]:
-    """Return (multiplier, shift, factor of a, factor of b) of two operands; of equal operands only ADD rescales."""
+    """Return (multiplier, shift, factor of a, factor of b) of two operands; only ADD rescales equal scales."""
     a, b, y = F32(steps_a), F32(steps_b), F32(steps_y)
     if max(a, b) / (min(a, b) + np.finfo(F32).eps) <= 1 and equal_zero:
         return (*float32_multiplier(y / a if adds else F32(1.0), bits, shifts), 1.0, 1.0)
@@ -187,7 +187,7 @@ def fixed_point(
 
 
 def right_shifted(ratio: float, bits: int, largest: int) -> tuple[int, int]:
-    """Return the multiplier and shift of a ratio where shifts end at *largest*: below that low bits fall off."""
+    """Return the multiplier and shift of a ratio; instead of a shift above *largest* the multiplier loses low bits."""
     fraction, exponent = math.frexp(ratio)
     mantissa, shift = math.floor(Fraction(fraction) * 2**bits + Fraction(1, 2)), bits - exponent
     if mantissa == 2**bits:
@@ -197,6 +197,6 @@ def right_shifted(ratio: float, bits: int, largest: int) -> tuple[int, int]:
 
 
 def as_multiplier(factor: Fraction) -> tuple[int, int]:
-    """Return an integer and a shift of at least 1 that make up a provided *factor* with a power of two below."""
+    """Return an integer and a shift of at least 1 that represent *factor*, whose denominator is a power of two."""
     shift = max(1, factor.denominator.bit_length() - 1)
     return int(factor * 2**shift), shift

@@ -27,9 +27,9 @@ def normalized(count: int, scheme: Scheme, platform: Platform) -> Expected:
 def table_numbers(count: int, scheme: Scheme, platform: Platform, *, mean: bool = True) -> dict[str, int]:
     """Return the shifts and the multiplier for *count* elements.
 
-    8 bits: the sum of squares of 30 bits and the bits of the count must fit 31 bits with 3 to spare, rounded up to
-    even, for half of it is undone after the root; so the inverse root of the largest variance has 7 bits. 16 bits, and
-    where no *mean* is taken off: the multiplier of steps / 127.
+    8 bits: the shift brings the largest possible sum of squares, about count * 2**14, to at most 2**18, so that its
+    inverse root has 7 bits in units of 2**-15. The shift is rounded up to an even number, because half of it is undone
+    after the root. 16 bits, or no *mean* to subtract: the multiplier of steps / 127.
     """
     bits = scheme.activation.bits
     if bits <= 8 and mean:

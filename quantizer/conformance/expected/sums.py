@@ -1,4 +1,4 @@
-"""Expected factors and multipliers of fixed-point sums and means: a second implementation apart from `numerics`."""
+"""Expected numbers of fixed-point sums and means: a second implementation that shares nothing with `numerics`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def on_one_grid(ratios: list[float]) -> tuple[list[float], int]:
 
 
 def folded(ratio: float, count: int) -> tuple[int, int]:
-    """Return the multiplier of a mean, divided by the number of its terms in integers, and its shift."""
+    """Return the multiplier and shift of a mean: the ratio's multiplier, divided in integers by the terms."""
     mantissa, shift = fixed(ratio)
     places = min(math.floor(math.log2(count)), 32, 62 - shift)
     return mantissa * 2**places // count, shift + places

@@ -48,7 +48,7 @@ def weight_in_blocks(values: Array, part: WeightPart, rule: ParameterRule, axis:
 
 
 def coarsest(found: Expected) -> Expected:
-    """Return the largest scale of each channel's blocks, as the constant is added under it; others unchanged."""
+    """Return the largest scale of each channel's blocks, the scale of the constant; without blocks, *found*."""
     if found.blocks is None:
         return found
     scale = found.scale.max(axis=1)
@@ -114,8 +114,8 @@ def holding_bias(found: Expected, bias: Array, input_scale: float, bits: int) ->
 def held_bias(values: Array, steps: Array, added: Array, bits: int, effective: int) -> Array:
     """Return bias codes after rounding in float32 together with the contribution of the input's zero point to the sums.
 
-    *added*: those contributions, one integer per channel; they are subtracted again, so that the code is the one that
-    the channel's sums use.
+    *added*: those contributions, one integer per channel. They are subtracted again after the rounding, so that the
+    result is the code that the channel's sums use.
     """
     ends = F32(-(2.0 ** (bits - 1))), F32(2.0 ** (bits - 1) - 1)
     codes = np.clip(np.rint(values.astype(F32) * steps), *ends)

@@ -24,11 +24,11 @@ from quantizer.ops.registry import Function
 
 Change = Callable[[Parameters], Parameters]
 PLACES = 10
-"""Binary places after a code to which an arithmetic runs before another rounding mode: a tie stays a tie."""
+"""Binary places of a code to which an arithmetic is computed before another mode rounds it: a tie stays a tie."""
 
 
 def multipliers(change: Callable[[Tensor], Tensor], *, factors: bool = False) -> Change:
-    """Change every multiplier, and a rule's own whole numbers; *factors*: also those of operands."""
+    """Change every multiplier, and a rule's own whole-number multipliers; *factors*: also the factors of operands."""
 
     def changed(p: Parameters) -> Parameters:
         if p.rescale is not None:
@@ -61,7 +61,7 @@ def shifts(by: int) -> Change:
 
 
 def slope(by: int) -> Change:
-    """Add to the slope; where it is part of a multiplier, add *by* to the last of its leading nine bits."""
+    """Add *by* to the slope; if it is part of a multiplier, in units of the last of its leading nine bits."""
 
     def changed(p: Parameters) -> Parameters:
         own = {name: value + by * _last_of_nine(name, value) for name, value in p.numbers.items() if name in SLOPES}
@@ -80,9 +80,9 @@ def limit(by: int) -> Change:
 
 
 def halved(original: Function) -> Function:
-    """Halve the factor of a result.
+    """Halve the factor of a result: the multiplier, else the factors, else by twice the step of the output.
 
-    The multiplier, or the step of the output if halving the multiplier changes nothing.
+    The first of these that changes the codes is used.
     """
     return _first_that_tells(original, kernel(multipliers_halved), kernel(_factors_halved), kernel(scaled_output(2.0)))
 

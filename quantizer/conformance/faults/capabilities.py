@@ -1,4 +1,4 @@
-"""Which operators a fault concerns, read off their specs. A new operator so gets its faults without being named."""
+"""Which operators a fault concerns, decided from their specs: a new operator gets its faults without being named."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ def significant_bits(count: int) -> Callable[[Tensor], Tensor]:
 
 
 def constant_codes(place: int, change: Callable[[Tensor], Tensor]) -> Callable[[Parameters], Parameters]:
-    """Change the codes of one constant: 0 the first (weights), 1 the second where there is one (the bias)."""
+    """Change the codes of the constant at *place*: 0 is the first (weights), 1 the second (bias) if there is one."""
 
     def changed(p: Parameters) -> Parameters:
         if place >= len(p.constants):
@@ -169,7 +169,7 @@ def weights_swapped_groups(original: Function) -> Function:
 
 
 def without_max(original: Function) -> Function:
-    """Look exponentials up from the largest code that exists instead of the largest one present."""
+    """Look exponentials up relative to the largest code of the format instead of the largest code of the row."""
 
     def faulty(x: Tensor, *, parameters: Parameters, axis: int) -> Tensor | Staged:
         top = parameters.inputs["x"].qmax
@@ -205,7 +205,7 @@ def stale_result(original: Function) -> Function:
 
 
 def batch_statistic(original: Function) -> Function:
-    """Let one code of the output depend on how many rows come in one run."""
+    """Let one code of the output depend on the number of rows in a run."""
 
     def faulty(*operands: Tensor, parameters: Parameters, **named: Any) -> Tensor | Staged:
         result = original(*operands, parameters=parameters, **named)

@@ -87,7 +87,7 @@ def output_zero_sign(p: Parameters) -> Parameters:
 
 
 def groups_interleaved(original: Function) -> Function:
-    """Assign channels to groups one by one in rotation."""
+    """Assign channels to groups in rotation, one at a time."""
 
     def faulty(*, x: Tensor, groups: int, **named: Any) -> Tensor | Staged:
         dealt = x.unflatten(1, (-1, groups)).transpose(1, 2).flatten(1, 2) if groups > 1 else x
@@ -98,7 +98,7 @@ def groups_interleaved(original: Function) -> Function:
 
 
 def filters_interleaved(original: Function) -> Function:
-    """Assign the filters of each channel to the channels one by one in rotation."""
+    """Assign filters to channels in rotation, one at a time."""
 
     def faulty(*, x: Tensor, weight: Tensor, **named: Any) -> Tensor | Staged:
         each = weight.shape[0] // max(x.shape[1], 1)

@@ -1,4 +1,4 @@
-"""docs/faults.md: the kill matrix as a document, by fault, by operator and by what others' tolerances would find."""
+"""docs/faults.md: the kill matrix as a document, by fault, by operator, and by the tolerances of other tools."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def operand_change(*names: str, change: Callable[[Tensor, Parameters], Tensor]) 
 
 
 def at_zero_point(name: str) -> Callable[[Tensor, Parameters], Tensor]:
-    """Make all codes of an activation those of zero."""
+    """Set all codes of an activation to its zero point."""
     return lambda codes, p: torch.zeros_like(codes) + p.inputs[name].zero_point
 
 
@@ -163,7 +163,7 @@ def last_copied(original: Function) -> Function:
 
 
 def fused_as(names: Mapping[str, str]) -> Callable[[Parameters], Parameters]:
-    """Compute fused activations as others."""
+    """Compute a fused activation as another one."""
     return lambda p: replace(
         p, platform=p.platform.model_copy(update={"activations": {**p.platform.activations, **names}})
     )

@@ -94,12 +94,12 @@ def _float_results(change: Codes) -> Wrap:
 
 
 def _flushed(codes: Tensor, params: QParams) -> Tensor:
-    """Make 0 of every value below the smallest normal one."""
+    """Set every value below the smallest normal one to 0."""
     return torch.where(codes.abs() < 1 << FLOAT_LAYOUTS[params.dtype.name].mantissa_bits, 0, codes)
 
 
 def _one_exponent_less(codes: Tensor, params: QParams) -> Tensor:
-    """Keep the last exponent for infinities, as formats of IEEE 754 do."""
+    """Reserve the last exponent for infinities, as formats of IEEE 754 do."""
     each = 1 << FLOAT_LAYOUTS[params.dtype.name].mantissa_bits
     top = params.qmax // each * each - 1
     return codes.clamp(-top, top)

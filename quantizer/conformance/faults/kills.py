@@ -48,7 +48,7 @@ FURTHER = 3
 """After the first case in which a check finds a fault, all checks judge this many more cases that it changes, so that
 a row names every check that finds it."""
 WITHIN = 12
-"""Those cases are among this many after the first one."""
+"""They are taken from this many cases after the first one."""
 _DATA = ("bound", "output_shape", "tensors", "doubles", "centre", "y", "built_in")
 _HANDED = (*_DATA, "parameters", "_provided", "codes", "values", "y_hat", "centred", "sums", "sum_magnitudes")
 _KEPT: Mapping[Kind, tuple[str, ...]] = {"quantize": _DATA, "quantized": _HANDED, "accumulate": _HANDED}
@@ -112,9 +112,8 @@ class Subject:
 
         Changed cases are judged until one check does.
 
-        A few later cases are judged too, so that other checks that soon find it are named. Under a schedule no later
-        case is judged. A fault may change a run so that no check of its case sees it. Then it is judged
-        on the other cases.
+        A few later cases are judged too, to name other checks that find the fault. Under a schedule no later case is
+        judged. A fault may change a run in a way that no check of its case sees; then it is judged on the other cases.
         """
         found, started = Found(), perf_counter()
         further, within = (0, 0) if self._samples else (FURTHER, WITHIN)

@@ -39,7 +39,7 @@ def none_from_the_end(original: Function) -> Function:
 
 
 def indices_in_a_byte(original: Function) -> Function:
-    """Keep eight bits of an index, its sign apart."""
+    """Keep only eight bits of an index that is not negative."""
     return _with_indices(original, lambda indices: torch.where(indices < 0, indices, indices & 0xFF))
 
 
@@ -68,7 +68,7 @@ def each_from_the_start(original: Function) -> Function:
 
 
 def each_at_its_multiple(original: Function) -> Function:
-    """Begin every piece where it would begin if all before were as large as it."""
+    """Begin every piece where it would begin if all pieces before it had its size."""
     return _pieces(original, lambda size, index, _start: range(size * index, size * index + size))
 
 
@@ -109,7 +109,7 @@ def turned_around(original: Function) -> Function:
 
 
 def forwards(original: Function) -> Function:
-    """Return the elements in the tensor's order where they should be reversed."""
+    """Undo the reversal along axes with a negative stride."""
 
     def faulty(*operands: Tensor, strides: Sequence[int], **named: Any) -> Tensor:
         codes: Tensor = original(*operands, strides=strides, **named)
@@ -146,12 +146,12 @@ def each_element_repeated(original: Function) -> Function:
 
 
 def other_places(mode: str) -> str:
-    """Take the corners, not the middles, of elements for their places; or the other way round."""
+    """Use the corners of elements as their positions instead of the centres; or the other way round."""
     return "half_pixel" if mode == "asymmetric" else "asymmetric"
 
 
 def other_side(rounding: str) -> str:
-    """Take the element at the other side."""
+    """Take the neighbour on the other side."""
     return {"floor": "ceil", "ceil": "floor", "round_prefer_floor": "round_prefer_ceil"}.get(
         rounding, "round_prefer_floor"
     )
@@ -184,7 +184,7 @@ def scales_left_out(parameters: Parameters) -> Parameters:
 
 
 def other_end(original: Function) -> Function:
-    """Pick the smallest element for the largest, or the other way round."""
+    """Pick the smallest element instead of the largest, or the other way round."""
 
     def faulty(*, x: Tensor, **named: Any) -> Tensor:
         picked: Tensor = original(x=-x, **named)

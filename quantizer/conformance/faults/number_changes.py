@@ -23,7 +23,7 @@ EXTRA_BITS = 2
 
 
 def double_rounding(original: Function) -> Function:
-    """Round to two bits after the code first, then to the code."""
+    """Round to two binary places of a code first, then to the code."""
 
     def faulty(*operands: Tensor, parameters: Parameters, **named: Any) -> Tensor | Staged:
         if parameters.rescale is None:
@@ -41,7 +41,7 @@ def double_rounding(original: Function) -> Function:
 
 
 def finer(p: Parameters, bits: int) -> Parameters:
-    """Return parameters with unclipped codes in units of 2**-bits of a step; of a step without a multiplier."""
+    """Return parameters for unclipped codes in units of 2**-bits of a step; whole steps without a multiplier."""
     zero = torch.zeros_like(p.outputs["y"].zero_point)
     wide = replace(p.outputs["y"], dtype=WIDE, qmin=WIDE.min, qmax=WIDE.max, zero_point=zero)
     if p.rescale is None:
@@ -73,7 +73,7 @@ def truncated_bits(count: int) -> Callable[[Tensor], Tensor]:
 
 
 def requantized_as(variant: Variant) -> Callable[[Parameters], Parameters]:
-    """Bring a sum to codes as another system does, by the same real ratio."""
+    """Bring a sum to codes by another system's requantization of the same real ratio."""
 
     def changed(p: Parameters) -> Parameters:
         known = p.rescale
@@ -130,7 +130,7 @@ def without_product_of_zeros(original: Function) -> Function:
 
 
 def bias_after_rounding(original: Function) -> Function:
-    """Bring sums and bias to codes apart, and add them then."""
+    """Bring sums and bias to codes separately, then add the codes."""
 
     def faulty(*operands: Tensor, parameters: Parameters, **named: Any) -> Tensor | Staged:
         bias = named.get("bias")
@@ -156,7 +156,7 @@ def _zero(values: Tensor, name: str, p: Parameters) -> Tensor:
 
 
 def bias_of_first_channel(original: Function) -> Function:
-    """Bring the bias to codes by the scale of the first channel alone."""
+    """Bring the bias of all channels to codes by the scale of the first channel."""
 
     def faulty(request: Any) -> Parameters:
         found: Parameters = original(request)

@@ -1,6 +1,6 @@
 """Tolerances by which published test harnesses compare an operator with its reference, each with its source.
 
-Each compares the outputs of the changed and of the unchanged operator as real numbers, as a test does that runs the
+Each compares the real outputs of the changed operator with those of the unchanged one, like a test that runs the
 quantized model twice. No policy looks at parameters, tiles, files or a second run. Rooms add the tolerances of the
 tests of their systems.
 """

@@ -88,7 +88,7 @@ def not_widened(original: Function) -> Function:
 
 
 def _shrunk(params: QParams, pair: Range) -> QParams:
-    """Return *params*; if the range leaves 0 out, with the scale of that range instead of the one widened to 0."""
+    """Return *params*; if the range does not contain 0, with the scale of the range before it is widened to 0."""
     low, high = pair
     if low <= 0.0 <= high or params.scale.dim():
         return params

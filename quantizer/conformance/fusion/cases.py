@@ -41,9 +41,9 @@ SCHEMES = (
     *(OWN, "symmetric", OWN, "powers of two", OWN, "symmetric", "powers of two", "symmetric powers of two"),
     ONE_SCALE,
 )
-"""How activations get their numbers, case by case. Ranges of their own never give two tensors equal numbers, and never
-a relu a zero point above its lowest code: engines compare these numbers to choose what they fuse. One scale: all have
-the largest, with zero points of their own.
+"""How activations get their numbers, case by case. Engines compare these numbers to choose what they fuse. Separate
+ranges never give two tensors equal numbers, and never give a relu a zero point above its lowest code. One scale: all
+activations have the largest scale, with different zero points.
 """
 POLICIES = {
     OWN: P.ASYMMETRICAL,
@@ -55,9 +55,10 @@ POLICIES = {
 ONE_SIGN_IN = 3
 """In one of so many cases each tensor has values of one sign: zero points at an end, sums that are all negative."""
 LARGEST_ONE_IN = 4
-"""One size in so many is the largest of its domain, past a multiple of what kernels block by."""
+"""One size in so many is the largest of its domain: a multiple of a kernel's block and a rest."""
 SQUARE_ONE_IN = 6
-"""In one of so many cases each size is the one before it, if it may be: rewrites tell tensors apart by their shapes."""
+"""In one of so many cases each size equals the one before it if its domain allows it: rewrites tell tensors by
+shape."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,7 @@ def cases(spec: GraphSpec, count: int, seed: int = 0) -> Iterator[GraphCase]:
 
 
 def _sizes(spec: GraphSpec, chooser: HashChoices) -> dict[str, Any]:
-    """Return a value for each dimension, in some cases one value for as many as may have it."""
+    """Return a value for each dimension; in some cases, one value for all dimensions that may have it."""
     bound: dict[str, Any] = {}
     square = chooser.integer("square", 1, SQUARE_ONE_IN) == 1
     for name, domain in spec.dims.items():
@@ -120,7 +121,7 @@ def _may_be(domain: Domain, value: int, bound: Mapping[str, Any]) -> bool:
 
 
 def _size(name: str, domain: Domain, chooser: HashChoices, bound: Mapping[str, Any]) -> Any:
-    """Return a value of a dimension's domain: anywhere, and of three values or more every few times the largest."""
+    """Return a value of a dimension's domain; in domains of three values or more, often the largest."""
     ends = [int(end(bound)) for end in (domain.min, domain.max) if end is not None]
     if len(ends) == 2 and ends[1] - ends[0] > 1 and chooser.integer(f"{name}/largest", 1, LARGEST_ONE_IN) == 1:
         return ends[1]
@@ -148,9 +149,10 @@ def _setting(case: GraphCase) -> Setting:
 
 
 def _on_one_scale(graph: Graph) -> Graph:
-    """Return *graph* with the largest scale of an activation for all of them.
+    """Return *graph* with the largest scale of all activations for each of them.
 
-    Each range begins where it did, but for a code more from tensor to tensor: no two have one zero point by chance.
+    Each range keeps its lower end, moved by one more code from tensor to tensor, so that no two zero points are equal
+    by chance.
     """
     numbers = {str(node.inputs[1]): str(node.inputs[2]) for node in graph.nodes if node.op == QUANTIZE}
     found = {name: (graph.tensor(name).data, graph.tensor(zero).data) for name, zero in numbers.items()}
@@ -230,7 +232,7 @@ def _value(value: Any, bound: Mapping[str, Any]) -> Any:
 
 
 def _filled(case: GraphCase, name: str, shape: tuple[int, ...]) -> np.ndarray[Any, np.dtype[np.float32]]:
-    """Return random values in their own range: up to eight times as wide as another tensor's, and seldom symmetric.
+    """Return random values in a separate range: up to eight times as wide as another tensor's, and seldom symmetric.
 
     Scales that are powers of two are meant to be equal, so the ranges have one exponent.
     """

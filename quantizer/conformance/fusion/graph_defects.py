@@ -1,4 +1,4 @@
-"""Which declared defects of fused kernels a graph meets: what their predicates may name, of each node."""
+"""Which declared defects of fused kernels a graph meets, and the values of each node that their predicates may name."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _scalar(tensor: Tensor | None) -> float:
 
 
 def _number(graph: Graph, node: Node | None, op: str, place: int) -> float:
-    """Return the scale (1) or zero point (2) of a quantization or dequantization; 0 if *node* is none, or per axis."""
+    """Return the scale (*place* 1) or zero point (2) of *node*; 0 if its operator is not *op*, or if it is per axis."""
     return 0.0 if node is None or node.op != op else _scalar(_operand(graph, node, place))
 
 

@@ -1,7 +1,7 @@
 """Judges an engine whose models are written operator by operator: one model of a graph against a model for each node.
 
-Both runs are the engine's own, on the codes of the node before, so they agree exactly: a delegate that fuses nodes, or
-reuses their memory, keeps every code.
+Both are runs of the same engine. The model of a node gets the codes of the models before it, so both runs must agree
+exactly: fusing nodes, or reusing their memory, must keep every code.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from quantizer.runtime.onnx.kernels import specs
 
 AXES, LAST = 4, (0, 2, 3, 1)
 ORDERED = frozenset({"axes", "begin", "end", "perm", "repeats", "shape"})
-"""Attributes whose numbers belong to axes, besides an axis and the padding of each."""
+"""Attributes with numbers that refer to axes, besides `axis` and padding per axis."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """One node as a model of its own, and what the engine gave for it."""
+    """One node as a separate model, and the engine's result for it."""
 
     node: Node
     lowered: Lowered
@@ -80,7 +80,7 @@ def _judged(built: Built, platform: str, engine: ExternalEngine) -> Verdict:
     shown = {name for name in made.graph.outputs if name in named} | named.keys() - made.graph.consumers.keys()
     ends = [number for name, number in named.items() if name in shown]
     results = engine.joined([step.lowered.job for step in steps], wires, ends)
-    status = results[len(ends) :]  # of the run, where the engine gives one after its outputs
+    status = results[len(ends) :]  # the status of the run, which some engines return after the outputs
     ended = [(steps[number], (raw, *status)) for number, raw in zip(ends, results, strict=False)]
     wanted = {step.node.name: step.codes(step.raw) for step, _ in ended}
     return compared(wanted, {step.node.name: step.codes(raw) for step, raw in ended})
@@ -91,7 +91,7 @@ def _wired_steps(
 ) -> tuple[list[Step], Wires]:
     """Return the nodes, and which feeds are results of earlier ones; RefusedError if their axis orders do not fit.
 
-    last: operators on four axes in any order get the axis of channels last, as the engine's windows have it.
+    last: operators that take four axes in any order get channels last, as the engine's windowed operators do.
     """
     steps = list(_steps(made, built, engine, last=last))
     return steps, {(number, name): source for number, step in enumerate(steps) for name, source in _wired(step, steps)}

@@ -34,7 +34,7 @@ from quantizer.runtime.onnx.kernels import specs
 
 CHECK = "fusion"
 OF_ENGINES = ("engine", "arithmetic")
-"""Checks in which defects of engines show: of those with a platform of their own, and of the others."""
+"""Checks in which defects of engines show: engines with a platform of their own, and other engines."""
 WITH_BIAS = ("Conv", "ConvTranspose", "Gemm")
 """Operators of ONNX whose third operand is added to sums of products."""
 Codes = Mapping[str, Tensor]
@@ -140,7 +140,7 @@ def _trials(made: IntegerExecutor, feeds: Values) -> Iterator[tuple[str, NodeTri
 
 
 def _excused(trial: NodeTrial, verdict: Verdict, check: str) -> Verdict:
-    """Return a failure that the platform declares as a defect as one."""
+    """Return *verdict* with the status `defect` if it fails and the platform declares the defect."""
     reason = known_defect(trial, check) if verdict.failing else None
     return verdict if reason is None else replace(verdict, status="defect", reason=reason)
 
@@ -160,11 +160,11 @@ def judge_rewrite(own: Composed, rewrite: Rewrite) -> Verdict:
 
 
 def judge_optimized(built: Built, engine: Session, optimized: Session) -> Verdict:
-    """Judge an optimized run by the run without: equal codes, where the enclosures of the parts allow one code each.
+    """Judge an optimized run by the plain run: codes are equal where the parts' enclosures allow only one code.
 
     A part's enclosure is the float64 result on the operands of the plain run, widened by the float32 error, and by half
     a step of the sums where an engine may round a real bias to one. If it allows two codes for some element, an
-    optimized run may have either code, and results behind it may differ in any way: a difference there says nothing.
+    optimized run may have either code, and later results may differ in any way: a difference there is inconclusive.
     """
     parts, names = parts_of(built.graph), list(built.graph.outputs)
     try:

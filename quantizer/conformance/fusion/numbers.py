@@ -1,7 +1,8 @@
 """Gives a quantized graph the numbers that a platform takes: unsigned codes, and results with their operand's numbers.
 
-Our quantizer chooses them as ONNX's does. Where only the result of such an operator holds codes, its operand gets codes
-of the same numbers: a function that fuses the two is defined as one after the other.
+Our quantizer of ONNX graphs chooses other numbers. If the operand of an operator that keeps its numbers holds no codes,
+it gets codes with the numbers of the result: a function that fuses it with the node before is defined as one after the
+other.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from quantizer.ir.graph import Graph, Node, Tensor
 from quantizer.runtime.models.parts import DEQUANTIZE, QUANTIZE
 
 CODED = ("Add", "Mul", "Concat")
-"""Operators of ONNX whose constants are activations of the platforms: no weights."""
+"""Operators of ONNX whose constants are activations on the platforms, not weights."""
 UNSIGNED = DTYPES["uint8"]
 Numbers = tuple[str | None, ...]
 
@@ -33,7 +34,7 @@ def with_numbers_of(built: Built, platform: str) -> Built:
 
 
 def _tied(graph: Graph, platform: Platform) -> Graph:
-    """Give each result that has its operand's scale and zero point on *platform* these numbers."""
+    """Give the result of each operator in *platform*'s `same_as_input` its operand's scale and zero point."""
     families = {spec.names.get("onnx"): spec.quantization.family for spec in load_library().specs.values()}
     kept = [node for node in graph.order if families.get(node.op) in platform.same_as_input]
     graph = functools.reduce(_with_coded_operand, kept, graph)
@@ -50,7 +51,7 @@ def _tied(graph: Graph, platform: Platform) -> Graph:
 
 
 def _with_coded_operand(graph: Graph, node: Node) -> Graph:
-    """Return *graph* with codes, of the result's numbers, of an operand that another operator gives as real numbers."""
+    """Quantize the operand of *node*, if it is real, with the scale and zero point of the node's result."""
     name = str(node.inputs[0])
     maker, readers = graph.producers.get(name), graph.consumers.get(node.outputs[0], ())
     written = next((reader for reader in readers if reader.op == QUANTIZE), None)
@@ -76,7 +77,7 @@ def _around(graph: Graph, node: Node) -> Iterator[str]:
 
 
 def _unsigned(graph: Graph) -> Graph:
-    """Return *graph* with codes of activations from 0 to 255 for those from -128 to 127."""
+    """Return *graph* with activation codes from 0 to 255 instead of -128 to 127."""
     coded = [node for node in graph.nodes if node.op == QUANTIZE or _holds_activation(graph, node)]
     zeros = {str(node.inputs[2]) for node in coded}
     codes = {str(node.outputs[0] if node.op == QUANTIZE else node.inputs[0]) for node in coded}

@@ -14,16 +14,16 @@ from quantizer.core.case import Case
 
 T = TypeVar("T")
 RANGES = 4
-"""Cases of one structure, each with different ranges and data."""
+"""The number of cases of one structure, each with different ranges and data."""
 STRUCTURAL = ("order", "activation", "tiles")
-"""Choices after a structure's dimensions and operands; those of single axes begin with the same words."""
+"""Structural choices besides dimensions and operands; the names of choices per axis begin with the same words."""
 
 
 def member(target: Target, seed: int, place: int, most: int = PARTS) -> Case:
     """Return the case *place* of the series *seed*. RANGES neighbouring cases share only their structure.
 
-    most: data sets of the case, at most; it has several where its structure has an axis to stack them along. A case
-    is self-contained, so judging it separately gives the same verdict as in its batch.
+    most: the largest number of data sets of the case. It has several if its structure has an axis to stack them along.
+    A case is self-contained, so judging it separately gives the same verdict as in its batch.
     """
     spec = target.spec
     structure = HashChoices(key(seed, target.id, "structure", str(place // RANGES)), {})
@@ -37,7 +37,7 @@ def member(target: Target, seed: int, place: int, most: int = PARTS) -> Case:
 
 
 class _Member:
-    """Makes the choices of a structure as one chooser does, all others as another."""
+    """Takes the choices of the structure from one chooser, all other choices from another."""
 
     def __init__(self, structure: ChoiceSource, own: ChoiceSource) -> None:
         self._structure = structure

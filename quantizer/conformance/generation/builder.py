@@ -37,16 +37,16 @@ from quantizer.tiling.windows import tileable_axes
 TILE_BINS = ("untiled", "ones", "prime", "below", "whole", "above", "mixed", "split")
 MAX_TILES = 6
 ATTEMPTS = 6
-"""Cases that may miss the aim of a data set, before it is inconclusive."""
+"""After this many cases that miss the aim of a data set, the aim is inconclusive."""
 SEARCHED = 256
-"""Structures that are looked through for a bin, before it is inconclusive."""
+"""After this many structures without a bin, the bin is inconclusive."""
 SEED_BITS = 32
 MOST_PLACES = 126
-"""Binary places of the steps of products: with more, products and ranges are no longer exact in float32."""
+"""The largest number of binary places of a product's step: with more, products and ranges are not exact in float32."""
 BY_STEP = ("ties", "near_ties")
 """Data sets whose output range is derived from the unit of the accumulator."""
 UNIT = 2.0**-7
-"""Step of a tied output that no code decides: all operands are real numbers."""
+"""Step of the output for ties where no operand's step determines it, since all operands are real numbers."""
 EMPHASIS: tuple[Mapping[str, str], ...] = (
     {"data": "ties"},
     {"data": "ties"},
@@ -95,10 +95,10 @@ def covering_rows_of(targets: Sequence[Target], target: Target) -> list[Mapping[
 
 
 def single_bin_choices(target: Target, entry: str) -> Iterator[HashChoices]:
-    """Yield choices that aim at one coverage entry alone, for entries that no row could combine with its others.
+    """Yield choices that aim at a single coverage entry, for entries that no row could combine with its other entries.
 
-    For a data set several cases, since a single case may miss its property. For any other entry the first case that
-    has it.
+    For a data set, there are several cases, since a single case may miss its property. For any other entry, there is
+    one: the first case that has it.
     """
     factor, value = entry.split("=", 1)
     seeds = (key(attempt, target.id, entry) for attempt in range(ATTEMPTS if factor == "data" else SEARCHED))
@@ -265,7 +265,7 @@ def _limits(output: Output, bound: Mapping[str, Any]) -> Range:
 
 
 def _accumulator_step(target: Target, case: Case, tensors: Mapping[str, Any]) -> float:
-    """Return the real value of one accumulator unit, the smallest over channels; of one input code without weights."""
+    """Return the real value of one accumulator unit (the smallest of all channels); without weights, an input step."""
     items = target.spec.inputs
     names = [name for name in target.spec.activations if name in case.shapes and items[name].kind == "value"]
     step = min((float(activation_of(target, case, name).scale) for name in names), default=UNIT)

@@ -1,8 +1,8 @@
 """Cases that combine a size that kernels treat specially with a class of attributes, data and ranges.
 
-Bugs of real kernels show where several things meet: a depth past a block without a bias, channels past a vector under a
-multiplier above one. The gate distributes the units of an operator over the targets of each platform; nightly runs make
-every unit meet every class of every attribute with every class of data.
+Bugs of real kernels show where several conditions meet: a depth above a block size without a bias, or more channels
+than a vector with a multiplier above one. The gate distributes the units of an operator over the targets of each
+platform; nightly runs make every unit meet every class of every attribute with every class of data.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from quantizer.conformance.target import Target
 from quantizer.core.case import Case, Range
 
 GATE = 7
-"""Cases of a target in the gate."""
+"""The number of a target's cases in the gate."""
 DATA = ("random", "accumulator_limit", "corners", "ties", "saturation", "zero_point_extremes")
 """Classes of data. An operator uses those that it has."""
 OF_WEIGHTS = {"random": "uneven_channels"}
@@ -31,10 +31,10 @@ FULL = ("accumulator_limit", "corners")
 RANGES = ("drawn", "equal", "drawn", "coarse", "fine", "equal_inputs", "one_sided", "one_sided")
 """Classes of ranges; drawn ranges have twice the weight.
 
-equal: the output has the range of the first operand; equal_inputs: all activations have one, and of one activation and
-a weight the output's is so small that the multiplier is 1 or a little more; coarse, fine: the output's is larger and
-smaller than what was seen; one_sided: the first operand's or the output's lies below or above 0, so that
-its zero point is the last code or the first.
+equal: the output has the range of the first operand. equal_inputs: all activations have one range; an operator of one
+activation and a weight has instead an output range so small that the multiplier is 1 or a little more. coarse, fine:
+the output's range is larger, or smaller, than calibrated. one_sided: the range of the first operand or of the output
+lies below or above 0, so that its zero point is the last or the first code.
 """
 SIDES = (("below", ""), ("above", ""), ("", "below"), ("below", "below"), ("above", "below"), ("below", "above"))
 """On which side of 0 the ranges of the first operand and of the output lie; empty: as drawn."""
@@ -42,9 +42,9 @@ FACTORS: Mapping[str, tuple[float, ...]] = {"coarse": (8.0, 64.0), "fine": (0.12
 MAGNIFIED = (1.0, 1.5)
 """Multipliers of small outputs."""
 LARGE, MIDDLING = 129, 17
-"""Sizes from which a unit counts as large."""
+"""Sizes from which a unit counts as large, or as medium."""
 TRIES = 6
-"""Kinds of units that may turn out illegal or too large, before a row is left out."""
+"""A row is left out after this many kinds of units that give no legal or only too large cases."""
 
 
 def conditions(everything: Sequence[Target], target: Target) -> Iterator[Case]:
@@ -116,7 +116,7 @@ def _pairs(known: Sequence[Sequence[Unit]], kind: int, turn: int, number: int) -
 
 
 def _data(target: Target) -> list[str]:
-    """Return the classes of data that the operator has; next to ties where a bias brings sums there."""
+    """Return the classes of data that the operator has, `near_ties` included if a bias can bring sums next to ties."""
     found: list[str] = [name for name in DATA if name in target.spec.data] or list(target.spec.data[:1])
     if _has_weight(target):
         found = [OF_WEIGHTS.get(name, name) for name in found]

@@ -29,7 +29,7 @@ Array = NDArray[Any]
 DIRECTED = ("ties", "every_code", "near_ties")
 """Sets that follow from the codes that parameters give."""
 MANY = 4
-"""Codes per element. Above this number, every_code shows landmarks and leaves out more of the other codes."""
+"""If there are more codes per element than this, every_code shows landmarks and leaves out more of the other codes."""
 
 
 def materialise(target: Target, case: Case) -> dict[str, Tensor]:

@@ -1,7 +1,7 @@
 """Cases of long sums, of sums of one product beside whole vectors of outputs, and of many rows beside uneven outputs.
 
-Kernels of products go in blocks along the sum and along the outputs, and have other code for one row than for several.
-Each scheme has a kernel of its own, so each target has these cases: scales of channels differ, as those of networks do.
+Kernels of products work in blocks along the sum and along the outputs, and have separate code for one row. Each scheme
+has a kernel of its own, so each target has these cases. Scales differ between channels, as in networks.
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ from quantizer.core.sum_bits import LONGEST, accumulator_bits, is_narrow, leavin
 DEPTHS = (65, 96, 100, 128, 130, 160, 192, 256, 257, 320)
 OUTPUTS = (2, 3, 5, 8, 12, 16, 20)
 VECTORS = (8, 16, 32, 64, 2)
-"""Outputs of a sum of one product: whole vectors, and two."""
+"""Numbers of outputs in cases whose sums have one product: whole vectors, and two."""
 BATCHES: Mapping[str, tuple[int, ...]] = {"one row": (1,), "rows": (2, 3, 5), "one product": (1, 2, 3, 5)}
-"""A long sum for one row, and for several; a sum of one product. Of each the batches that it has."""
+"""The batches of each kind of case: long sums for one row, long sums for several rows, sums of one product."""
 ROWS = (*BATCHES, "one product", "one product")
-"""The cases of a target: whole vectors are several sizes, and each costs little."""
+"""The cases of a target. `one product` occurs three times, because vectors have several sizes and the case is cheap."""
 LONG = (1057, 1100)
-"""Terms at which sums of products of the largest 8-bit codes pass the whole numbers of float32."""
+"""Numbers of terms with which sums of products of the largest 8-bit codes exceed the whole numbers of float32."""
 MATRIX, LONG_TIE, CANCELLING, FULL, LEFT = "matrix", "long tie", "cancelling", "full blocks", "left accumulator"
 RETURNED = "returned to the accumulator"
 OTHER_ROWS = (MATRIX, LONG_TIE, CANCELLING)
 """Further cases of a target.
 
-matrix: more rows and more outputs than a block of a kernel holds, both with a rest. long tie: long sums beside a tie,
-past the whole numbers of float32. cancelling: long sums whose parts are large and cancel, under a multiplier near 1.
-full blocks: whole blocks of weights, all operands at their ends. left accumulator: as few terms as leave it, where
-a case can have them. returned to the accumulator: the first half of the terms leaves it, and the second half brings the
-sum back; where a room's oracle says what a saturating accumulator then holds.
+matrix: more rows and more outputs than a kernel's block, neither a multiple of it. long tie: long sums next to a tie,
+beyond the whole numbers of float32. cancelling: long sums whose parts are large and cancel, under a multiplier near 1.
+full blocks: whole blocks of weights, all operands at an end of their range. left accumulator: the fewest terms whose
+sum leaves the accumulator, if a case can have so many. returned to the accumulator: the first half of the terms leaves
+it, and the second half brings the sum back; only if a room's oracle says what a saturating accumulator then holds.
 """
 RESTS: Mapping[str, tuple[int, ...]] = {"batch": (17, 20, 24, 33), "outputs": (16, 48, 24, 80), "depth": (8, 16, 33)}
 OF_KIND = {
@@ -66,18 +66,19 @@ OF_KIND = {
 }
 """The data set of a kind that needs one."""
 RETURNING = 3
-"""Factor for the terms of a sum that returns: two halves, of which no zero point in the middle half makes one short."""
+"""Factor for the terms of a sum that returns: each half leaves the accumulator for any zero point in the middle
+half."""
 ATTEMPTS = 16
 WIDE = (4 * LONGEST, 4 * LONGEST)
-"""Elements and terms of such a case: two or three outputs."""
+"""Most elements and most terms of such a case: it has two or three outputs."""
 FAR = 2.0**6
-"""Factor of the output's range for ties past the whole numbers of float32."""
+"""Factor of the output's range for ties beyond the whole numbers of float32."""
 OF_BLOCKS = 3
-"""Factor for the number of cases of a target whose weights have blocks: three depths that are not whole blocks."""
+"""Factor for the number of cases if weights have blocks: three depths that are not multiples of a block."""
 
 
 def deep(target: Target) -> list[Case]:
-    """Return the cases of ROWS of a target whose operator adds products; those that are legal and small."""
+    """Return the legal and small cases of ROWS, if the target's operator adds products."""
     spec = target.spec
     depth = _depth(spec)
     if depth is None or not is_ours(spec):
@@ -99,7 +100,7 @@ def cancelling_and_wide(target: Target) -> list[Case]:
 def _left(target: Target, depth: str) -> list[Case]:
     """Return the first case with a sum that leaves the accumulator, and the first one with a sum that returns to it.
 
-    A window may lie in padding alone, and a zero point at an end of the codes.
+    Several attempts are needed: a window may lie wholly in padding, or a zero point at an end of the codes.
     """
     found = [_first(target, depth, LEFT, _is_left)]
     if target.platform.accumulator.overflow == "saturate" and has_oracle(target):
@@ -124,7 +125,7 @@ def _returns(target: Target, case: Case) -> bool:
 
 
 def _sums(target: Target, case: Case, first: str = "") -> NDArray[np.float64]:
-    """Return the sums; without the second half of the operand *first*, if one is named."""
+    """Return the exact sums; if *first* is named, without the second half of that operand."""
     tensors = {name: values.double().numpy() for name, values in materialise(target, case).items()}
     parameters = provided_for(target, case, tensors)
     if first:
@@ -144,7 +145,7 @@ def leaves(target: Target) -> bool:
 
 
 def _depth(spec: Spec) -> str | None:
-    """Return the dimension along which products are added up that is not a place of a window; the last one drawn."""
+    """Return the last drawn dimension along which products are added up, other than the places of a window."""
     terms = spec.error_model.terms
     if spec.error_model.kind != "bilinear" or terms is None:
         return None
@@ -183,7 +184,7 @@ def _other(target: Target, depth: str, kind: str, attempt: int = 0) -> Case | No
     chooser = HashChoices(number, {"data": data, "tiles": "untiled", "activation": "none"})
     batch, outputs = batch_of(spec), _outputs(spec)
     if kind == MATRIX:
-        if any(is_window(spec, name) for name in spec.dims):  # a place of an image is a row of its product
+        if any(is_window(spec, name) for name in spec.dims):  # each place of an image is a row of the matrix product
             return None
         sizes = {depth: RESTS["depth"], batch: RESTS["batch"], **dict.fromkeys(outputs, RESTS["outputs"])}
     else:
@@ -216,7 +217,7 @@ def _of_units(target: Target, case: Case) -> dict[str, Range]:
 
 
 def _defaults(spec: Spec) -> dict[str, int]:
-    """Return the attributes that are one number, as their defaults: a depth of 1 leaves no room for groups."""
+    """Return the default of each attribute that is one number: a depth of 1 leaves no room for groups."""
     numbers = {name: domain.default for name, domain in spec.attrs.items() if domain.type == "int"}
     return {name: value for name, value in numbers.items() if isinstance(value, int)}
 

@@ -64,7 +64,7 @@ def _integers(
 
 
 def _within(domain: Domain, asked: list[int], count: int, bound: Mapping[str, Any]) -> bool:
-    """Return whether a list can be the value: every entry within its bounds."""
+    """Return whether a list is a legal value: every entry lies within its bounds."""
     if domain.choices is not None:
         return len(asked) == count and set(asked) <= set(domain.choices)
     spans = [_ends(domain, None, {**bound, ENTRY: i}) for i in range(len(asked))]

@@ -21,9 +21,9 @@ from quantizer.core.errors import QuantizerError
 
 NOTHING: Range = (0.0, 0.0)
 BELOW = 1.0 - 2.0**-17
-"""A multiplier as a share of the power of two above it: multipliers of up to 16 bits are rounded up to that power."""
+"""A multiplier relative to the power of two above it: with up to 16 bits, it is rounded up to that power."""
 FAR_BITS = 30.75
-"""Bits of the largest bias in units of the sum, which are the output's steps too: a product that needs 32 bits."""
+"""Bits of the largest bias in units of the sum, which are also the output's steps: its product needs 32 bits."""
 UNEVEN: Range = (-0.375, 0.625)
 """Ends of equal ranges, as shares of their width: the zero point is neither 0 nor an end."""
 

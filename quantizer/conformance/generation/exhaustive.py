@@ -20,9 +20,9 @@ from quantizer.core.spec import NoTiling, Spec
 
 SET = "every_code"
 WIDTHS = (1.0, 1.0, 2.0**-10, 2.0**10)
-"""Factors of the operands' ranges, a case each; the last two are as extreme as calibrations rarely give."""
+"""Factors of the operands' ranges, one case each; calibrations rarely give ranges as extreme as the last two."""
 MOST_BITS = 16
-"""Bits of all operands of an element together, up to which every combination is one case."""
+"""If all operands of an element together have at most this many bits, one case holds every combination."""
 
 
 def exhaustive_cases(target: Target) -> list[Case]:
@@ -70,7 +70,7 @@ def _bound(spec: Spec, bits: int, chooser: HashChoices) -> dict[str, Any]:
 
 
 def _is_one_shape(spec: Spec, bound: Mapping[str, Any]) -> bool:
-    """Return whether all operands and outputs have one shape; not where the spec does not take them."""
+    """Return whether all operands and outputs have one shape; False if the spec rejects these values."""
     shapes = {name: evaluate(item.axes, bound) for name, item in spec.inputs.items()}
     try:
         outputs = infer_shapes(spec, shapes, {name: bound[name] for name in spec.attrs})

@@ -1,4 +1,4 @@
-"""Cases beyond spec examples and covering-array rows: those of every target, and those that targets share."""
+"""Cases beyond spec examples and covering-array rows: those of every target, and those distributed over targets."""
 
 from __future__ import annotations
 

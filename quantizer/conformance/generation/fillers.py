@@ -19,9 +19,9 @@ from quantizer.core.shapes import limits, variables
 Array = NDArray[Any]
 TINY = 2.0**-20
 RUN = 64
-"""Elements of a channel that have one largest magnitude in uneven channels."""
+"""In uneven channels, each run of this many elements of a channel has one largest magnitude."""
 LEAST_SHARE = 0.25
-"""The smallest of these magnitudes, as a share of the range."""
+"""The least of these largest magnitudes, as a share of the range."""
 SMALL = (2.0**-4, 2.0**-6)
 """Magnitude of the other elements relative to an outlier: in an activation, and in a weight."""
 
@@ -91,7 +91,7 @@ def corners(site: Site) -> Array:
 
 
 def accumulator_limit(site: Site) -> Array:
-    """The largest sums that the shapes allow: activations at one end, the sign of weights by channel."""
+    """The largest sums that the shapes allow: activations at one end, weights at ends whose sign alternates."""
     far = site.high if site.high >= -site.low else site.low
     if site.role == "activation":
         return np.full(site.shape, far)
@@ -102,7 +102,7 @@ def accumulator_limit(site: Site) -> Array:
 
 
 def scale_spread(site: Site) -> Array:
-    """Random; the first channel of a weight tiny, the last one dead."""
+    """Random; the first channel of a weight is tiny, the last one zero."""
     values = random(site)
     if site.role == "weight" and values.ndim:
         channels = np.moveaxis(values, site.channel_axis or 0, 0)
@@ -115,7 +115,8 @@ def scale_spread(site: Site) -> Array:
 def uneven_channels(site: Site) -> Array:
     """Random values. Each channel of a weight, and each block of it, has its own largest magnitude.
 
-    A long channel of uniform values reaches the end of the range, so that all long channels have one scale.
+    Uniform values in a long channel would come close to the ends of the range, so that all long channels would have
+    nearly one scale.
     """
     values = random(site)
     if site.role == "weight" and values.ndim:
@@ -129,9 +130,9 @@ def uneven_channels(site: Site) -> Array:
 
 
 def outliers(site: Site) -> Array:
-    """Each channel of a weight has one element at an end, all others are small; of activations one in sixteen is there.
+    """Each channel of a weight has one element at an end and small others; so has one activation element in sixteen.
 
-    Sums of many terms are then a few units of the accumulator, as multipliers of 1 and more take them.
+    Sums of many terms are then only a few units of the accumulator, as kernels with multipliers of 1 and more get them.
     """
     values = random(site)
     small = values * SMALL[site.role == "weight"]
@@ -147,9 +148,9 @@ def outliers(site: Site) -> Array:
 
 
 def cancelling(site: Site) -> Array:
-    """One element of the first activation a step of 8 bits above 0, other elements 0; a second operand at its ends.
+    """One element of the first activation is one step of 8 bits, the others 0; a second operand is at its ends.
 
-    A kernel that counts codes from another zero adds a large sum and takes as large a correction off again.
+    A kernel that counts codes from another zero adds up a large sum and subtracts an equally large correction.
     """
     if site.role == "bias":
         return np.zeros(site.shape)
@@ -162,9 +163,9 @@ def cancelling(site: Site) -> Array:
 
 
 def returning(site: Site) -> Array:
-    """The first half of the first activation at one end, the second half as far on the other side of 0.
+    """The first half of the first activation is at one end, the second half as far on the other side of 0.
 
-    Weights at one end. A sum leaves a narrow accumulator half way, and comes back.
+    Weights are at one end. A sum leaves a narrow accumulator half way and comes back.
     """
     if site.role == "bias":
         return np.zeros(site.shape)

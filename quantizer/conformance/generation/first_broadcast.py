@@ -1,7 +1,7 @@
 """Cases in which the first operand is broadcast along the second, which is longer than a vector.
 
-Kernels exchange operands so that the second is the one to be repeated. What belongs to an operand, its scale and zero
-point or the order of a difference, must be exchanged with it. Drawn shapes broadcast the second operand alone.
+Kernels exchange the operands so that the second is the repeated one. They must exchange scales and zero points as well,
+and the order of a difference. Drawn shapes broadcast only the second operand.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Pair = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 def first_broadcast(target: Target) -> list[Case]:
-    """Return a case of a target whose second operand may have another shape. The targets share the shapes."""
+    """Return a case of a target whose second operand may have another shape. A hash of the target chooses them."""
     number = key(0, target.id, "first_broadcast")
     return _case(target, number, SHAPES[number % len(SHAPES)])
 

@@ -1,6 +1,6 @@
-"""Cases in which two sizes that meet in one loop are both past a block, with a rest each; and one size past a counter.
+"""Cases in which two sizes of one loop both exceed a block and leave a rest; or one size exceeds a counter.
 
-A unit is one size at a time. Kernels block two axes of a tensor, or the inputs and the outputs of a group, together.
+Units change one size at a time, but kernels block two axes of a tensor, or the inputs and outputs of a group, together.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from quantizer.core.spec import Domain, Spec
 
 EARLIER, LATER = "earlier", "later"
 AXES = (EARLIER, LATER)
-"""Cases of an operator of axes on a platform: it works along the earlier, or along the later one of two long axes.
+"""Cases per platform of an operator with axes: it works along the earlier or along the later of two long axes.
 
-A broadcast operand has size 1 on both axes, as a factor for each channel has, or on the later axis alone.
+A broadcast operand has size 1 on both axes (like a factor per channel), or on the later axis only.
 """
 LONG, COPY, ALONG_CHANNELS = "long", "copy", "channels"
 """Further cases: one axis of size PAST_COUNTERS; a permutation that moves only axes of size 1; an operator that works
@@ -35,8 +35,8 @@ Kernels skip axes of size 1, and copy the tensor if the remaining axes keep thei
 """
 ROW_OF_BLOCKS, ROWS_OF_BLOCKS = "row of blocks", "rows of blocks"
 BLOCKS: Mapping[str, tuple[int, ...]] = {ROW_OF_BLOCKS: (1, 1024), ROWS_OF_BLOCKS: (3, 2048)}
-"""Further cases of an operator that computes along an axis: whole blocks of the largest size that kernels block by, of
-one row and of several. Other cases have a rest or less than a block.
+"""Further cases of an operator that computes along an axis: whole blocks of the largest size that kernels block by, in
+one row or several. All other cases leave a rest or have less than a block.
 """
 CHANNEL = 1
 """The axis of the channels among the four of images."""
@@ -44,21 +44,22 @@ IMAGES = ((2, 33, 3, 5), (1, 17, 4, 3))
 ALONE, BETWEEN_ONES, ALONE_AXIS = "alone", (2, 3, 1, 17, 1), 3
 """A further case of a reduction: its one axis lies between axes of one place, which kernels skip, and is dropped."""
 PAST_COUNTERS = 8193
-"""Past the integers of float16 (2048), and past the counters of 12 and 13 bits of an accelerator."""
+"""Exceeds the integers of float16 (2048), and an accelerator's counters of 12 and 13 bits."""
 SUMMED = ("linear", "bilinear", "product")
-"""Kinds of operators without a case of LONG if their terms depend on sizes, and each place is a sum of as many."""
+"""Kinds of operators that have no case of LONG if the number of terms of their sums depends on sizes."""
 COPIES = (((0, 1), (0, 2, 3, 1)), ((0, 3), (0, 3, 1, 2)))
 """Axes longer than 1, and the permutation: channels first to channels last with one channel or one pixel, and back."""
 PAIRS = ((17, 33), (33, 17), (33, 40), (9, 65))
 """Sizes of the last two axes: each exceeds a vector of 8, 16 or 32 elements, with a rest of one or eight."""
 GROUPS = ((4, 4), (8, 9), (16, 17))
-"""Cases of an operator of groups on a platform: inputs and outputs of a group."""
+"""Cases per platform of an operator with groups: inputs and outputs of a group."""
 MANY = (2, 3)
-"""Groups."""
+"""Numbers of groups."""
 CHANNELS = ((2, 8, 2), (32, 32, 1))
-"""Further cases of an operator with such a weight on a platform: inputs and outputs of a group, and groups. A vector of
-outputs from fewer inputs than a vector has; and both whole vectors, in one group. The cases of GROUPS have a rest or
-one size for both.
+"""Further cases per platform of an operator with such a weight: inputs of a group, outputs of a group, groups.
+
+First a vector of outputs from fewer inputs than a vector; then whole vectors of both, in one group. In the cases of
+GROUPS neither size is a multiple of a vector, or both are equal.
 """
 KERNELS, OF_SIGNALS = (1, 3), (3, 65)
 """Sizes of the kernel along each axis; of signals, also past a block of 64, as in networks for speech."""
@@ -76,7 +77,8 @@ ENDS = ((1, 0), (0, 1), (1, 1))
 PADDED = ((2, 3, 8, 16), (1, 8, 5, 8))
 """Images with whole vectors along the last axis."""
 TRIES = 64
-"""Choices that may be too large, have fewer than two axes, or let the operator work along other axes."""
+"""The number of attempts: choices may be too large, have fewer than two axes, or let the operator work along other
+axes."""
 
 
 def joint_sizes(everything: Sequence[Target], target: Target) -> list[Case]:
@@ -112,7 +114,7 @@ def kinds_of_axes(spec: Spec) -> list[str]:
 
 
 def _runs(spec: Spec) -> bool:
-    """Return whether the result has a place for each term, as running sums have: one more term is one addition."""
+    """Return whether the result has one place per term (a running sum), so that one more term is one addition."""
     return spec.quantization.family == "running_sum"
 
 
@@ -146,7 +148,7 @@ def _of_axes(target: Target, shape: str, kind: str) -> Case | None:
 
 
 def _of_two(spec: Spec, shape: str, kind: str, number: int, chooser: HashChoices) -> dict[str, Any] | None:
-    """Return sizes and attributes of which the last two axes of *shape* are long."""
+    """Return sizes and attributes with two long last axes of *shape*; None if illegal or along another axis."""
     before, last = PAIRS[number % len(PAIRS)]
     bound = bound_with(spec, {shape: Unit(shape, last, 2, before=before)}, chooser)
     if bound is None or works_along(spec, shape, bound) not in (kind, ""):
@@ -240,7 +242,7 @@ def works_along(spec: Spec, shape: str, bound: Mapping[str, Any]) -> str:
 
 
 def _along(spec: Spec, shape: str, bound: Mapping[str, Any]) -> set[int]:
-    """Return the axes that the first attribute of an axis or of several chooses."""
+    """Return the axes named by the first attribute that names an axis or several."""
     for name, domain in spec.attrs.items():
         if domain.type == "axes" or _is_axis(domain, shape):
             chosen = bound[name] if domain.type == "axes" else (bound[name],)
@@ -264,7 +266,7 @@ def _has_groups(spec: Spec) -> bool:
 
 
 def _channels(spec: Spec) -> list[tuple[int, int, int]]:
-    """Return those of CHANNELS that the operator has: several groups, if it has groups, and a weight of both sizes."""
+    """Return the CHANNELS that suit the operator: several groups only if it has groups; its weight needs both sizes."""
     weights = [item.axes for item in spec.inputs.values() if item.role == "weight"]
     sizes = {axis.text for axes in weights if isinstance(axes, list) for axis in axes[:2]} & spec.dims.keys()
     free = [name for name in sizes if spec.dims[name].multiple_of is None or "groups" in spec.attrs]
@@ -298,7 +300,7 @@ def _sizes(spec: Spec, pair: tuple[int, int], groups: int, number: int) -> dict[
 
 
 def _joins(spec: Spec) -> tuple[str, str]:
-    """Return the shape and the axis of an operator whose operands are alike but for that axis; empty: it has none."""
+    """Return the common shape of the operands and the one axis in which they may differ; empty strings without one."""
     pairs = [(domain.like, domain.but_for.text) for domain in spec.dims.values() if domain.like and domain.but_for]
     return pairs[0] if len(set(pairs)) == 1 and len(pairs) > 1 else ("", "")
 

@@ -1,7 +1,7 @@
 """Cases in which the element that decides lies in the last place of a row longer than two vectors.
 
-Kernels compare whole vectors first and the rest of a row afterwards, or not at all. Random data have their largest
-element there once in the length of the row. A softmax subtracts the largest element before it does anything else.
+Kernels compare whole vectors first and the rest of a row afterwards, or not at all. With random data, the last of n
+elements is the largest in only one row of n. A softmax first subtracts the largest element.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from quantizer.core.shapes import infer_shapes, variables
 
 VECTOR = 32
 SIZES = (33, 40, 47, 65)
-"""Places of a row: a rest of one, of half a vector, of all but one, and two vectors and a rest."""
+"""Lengths of a row: vectors of 16 and a rest of one, of half a vector, of all but one; and vectors of 32 and one."""
 TRIES = 8
-"""Choices for each long axis: strides may pass over the last element, and an attribute may name another axis."""
+"""Attempts for each long axis: a stride may skip the last element, and an attribute may name another axis."""
 SIGNS = (1.0, -1.0)
 """The largest element decides, or the smallest."""
 SHARE = 0.25
@@ -63,9 +63,9 @@ def _candidates(target: Target) -> Iterator[tuple[Case, float]]:
 
 
 def _spans(target: Target, row: float) -> list[tuple[float, Range]]:
-    """Return a range for each sign of the element that decides; of a softmax one that gives it half of the sum.
+    """Return a range for each sign of the deciding element; for a softmax, the range in which it gives half of the sum.
 
-    There a code of the input moves the result the most.
+    There, one code of the input changes the result most.
     """
     if target.spec.error_model.kind == "softmax":
         top = math.log(row - 1)
@@ -74,7 +74,7 @@ def _spans(target: Target, row: float) -> list[tuple[float, Range]]:
 
 
 def row_of(target: Target, case: Case) -> int:
-    """Return how many elements an element of the output is selected from, or shares a sum with."""
+    """Return from how many elements an output element is selected, or with how many it shares a sum."""
     spec, (shape,) = target.spec, case.shapes.values()
     if spec.error_model.kind == "softmax":
         axis = spec.error_model.axis

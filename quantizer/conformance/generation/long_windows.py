@@ -1,7 +1,7 @@
 """Cases of signals in operators of images: one row, a kernel longer than a vector, and padding as wide as the kernel.
 
-Engines block the places of the output. A padding wider than a block leaves whole blocks without an element of the
-image. Kernels and paddings that are drawn one by one are shorter than a block.
+Engines block the places of the output. With a padding wider than a block, whole blocks see no element of the image.
+Kernels and paddings that are drawn independently are shorter than a block.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from quantizer.core.shapes import check, evaluate, variables
 from quantizer.core.spec import Spec
 
 LENGTHS = (33, 18)
-"""Places of a kernel: two blocks of sixteen and one, and the shortest whose padding on one side exceeds a block."""
+"""Lengths of a kernel: two blocks of sixteen and one, and the smallest whose one-sided padding exceeds a block."""
 SIDES = ((1.0, 0.0), (0.5, 0.5), (0.0, 1.0))
-"""Padding before and after the signal, as shares of the kernel less one place: all on one side, as filters of the past
-have it, or half on both."""
+"""Padding before and after the signal, as shares of the kernel length less 1: all on one side, as in causal filters, or
+half on both."""
 BEYOND = 2
-"""Places of the signal beyond those of the kernel."""
+"""The signal is longer than the kernel by this."""
 
 
 def long_windows(target: Target) -> list[Case]:
-    """Return a case of a target whose operator has strided windows. The targets share lengths and sides."""
+    """Return a case of a target whose operator has strided windows. A hash of the target chooses length and side."""
     spec, number = target.spec, key(0, target.id, "long_windows")
     if not {"stride", "padding"} <= spec.attrs.keys() or not is_ours(spec):
         return []

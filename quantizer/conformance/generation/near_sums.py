@@ -26,16 +26,15 @@ from quantizer.ops.registry import BUILT_IN
 Array = NDArray[Any]
 FIXED_BITS = 31
 MOST_TIES = 512
-"""Ties that are looked through, from the first code to the last."""
+"""The largest number of ties that are tried, spread from the first code to the last."""
 BESIDE = (-1, 0, 1, 2)
-"""Sums next to each tie that a case may take."""
+"""The sums that are tried next to each tie, relative to the whole number below it."""
 
 
 def is_near_sum(target: Target) -> bool:
     """Return whether a bias can place the operator's sums next to a tie: products with weights and a bias on one grid.
 
-    Not where the platform has its own integer function, because its sums may have another unit, and no oracle that
-    could be asked.
+    False if the platform has its own integer function, whose sums may have another unit, and no oracle to ask about it.
     """
     roles = [item.role for item in target.spec.inputs.values()]
     if has_own_rule(target) and not has_oracle(target):
@@ -57,10 +56,11 @@ def on_grid(target: Target, case: Case, tensors: Mapping[str, Array]) -> dict[st
 
 
 def solved_near_bias(target: Target, case: Case, name: str, tensors: Mapping[str, Array]) -> Array:
-    """Return biases, one per channel. Each moves one sum of its channel to where a rival gives another code.
+    """Return biases, one per channel. Each moves a sum of its channel to where a rival gives another code.
 
-    *tensors*: the other operands, as real values of their codes. Each channel gets the next of `RIVALS`, first those
-    that the fewest sums tell from the platform's arithmetic. A channel for which no sum is found has no bias.
+    *tensors*: the other operands, as real values of their codes. Each channel gets the next of `RIVALS`, beginning with
+    those that differ from the platform's arithmetic in the fewest sums. A channel for which no sum is found has no
+    bias.
     """
     parameters = provided_for(target, case, {**tensors, name: np.zeros(case.shapes[name])})
     sums = exact_sums(target, case, tensors, parameters)
@@ -154,7 +154,7 @@ def _away(sums: Array, multipliers: Array, zero: int) -> Array:
 
 
 def _fused(sums: Array, multipliers: Array, zero: int) -> Array:
-    """The zero point added in the one rounding of the product; exact in float64 before it is rounded."""
+    """Product plus zero point, rounded once to float32, as a fused multiply-add does; float64 holds the sum exactly."""
     return np.asarray(np.rint((sums * multipliers.astype(np.float32) + zero).astype(np.float32)))
 
 
@@ -163,7 +163,7 @@ def _zero_inside(sums: Array, multipliers: Array, zero: int) -> Array:
 
 
 def _beside(sums: Array, multipliers: Array, zero: int) -> Array:
-    """A float32 multiplier one unit smaller or larger, as for a ratio of scales rounded at each operation."""
+    """A float32 multiplier that is one unit smaller or larger, as after rounding each operation on the scales."""
     right = _single(sums, multipliers, zero)
     smaller, larger = (
         _single(sums, np.nextafter(multipliers.astype(np.float32), np.float32(end)), zero) for end in (-np.inf, np.inf)

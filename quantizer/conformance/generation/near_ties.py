@@ -20,11 +20,11 @@ def near_ties(target: Target) -> list[Case]:
 
     A room's own rule may round ties in a way of its own: its products get ties as well.
 
-    Of sums of narrow codes without a bias few lie near a tie, and the cases of every code have all of them.
+    Few sums of narrow codes without a bias lie near a tie, and the cases of every code cover all of them.
     """
     kind, operands = target.spec.error_model.kind, target.spec.inputs
     wide = kind in ("linear", "mean") and len(operands) == 1 and target.scheme.activation.bits > NARROW_BITS
-    # At its input's scale a mean is a fraction with a small denominator, on a tie or far from one.
+    # A mean at its input's scale is a fraction with a small denominator, so it lies on a tie or far from one.
     # A negation needs no rounding.
     wide = wide and target.spec.quantization.family not in target.platform.same_as_input
     if not wide and not is_near_sum(target):

@@ -31,8 +31,8 @@ NEAR = 2.0**-9
 def one_difference_cases(target: Target) -> list[Case]:
     """Return a case, others that differ from it in one thing, and the first again.
 
-    One optional operand less; other data; each other choice of an attribute, another number and one near it; other zero
-    points.
+    The differences: one optional operand left out; other data; every other choice of an attribute, or another number
+    and a nearby one; other zero points.
     """
     optional = {f"with_{name}": "yes" for name, item in target.spec.inputs.items() if item.optional}
     row = {"data": "random", **optional} if "random" in target.spec.data else optional
@@ -43,7 +43,7 @@ def one_difference_cases(target: Target) -> list[Case]:
 
 
 def _without_operands(target: Target, case: Case) -> Iterator[Case]:
-    """Yield the case without each optional operand that no other needs."""
+    """Yield the case once without each optional operand that no other operand needs."""
     items = target.spec.inputs
     needed = {items[name].needs for name in case.shapes}
     for name in case.shapes:

@@ -1,4 +1,4 @@
-"""Cases of products whose sizes all exceed a block, and of small windows over many channels with several places.
+"""Cases of products whose sizes all exceed a block; for windows, small kernels over many channels and several places.
 
 Kernels work in blocks along rows, outputs and sums, and each has a loop for the rest. Cases in which one size exceeds a
 block never reach the code where two such loops meet. An operator with an example of that kind has no further case.

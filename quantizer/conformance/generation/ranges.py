@@ -29,7 +29,8 @@ EMPTY: Range = (0.0, 0.0)
 Change = Callable[[str, Range], Range]
 """Changes the range that was drawn for an operand."""
 AT_POLES = (1.0, 2.0**-4, 2.0**-6)
-"""Shares of the largest value near a pole that a range covers: with all of it, most would round to a few codes."""
+"""The range covers this share of the largest value near a pole; with all of it, most values would round to a few
+codes."""
 APART = (0.0, 0.25)
 """Distance from 0 of a range on one side of 0, as a share of its width. Unless it is 0, a rule has to widen the range
 to 0."""
@@ -95,7 +96,7 @@ def input_range(target: Target, name: str, data: str, chooser: ChoiceSource, bou
 def _odd_share(target: Target) -> float:
     """Return 1.5 if a single float operand is copied, else 1.
 
-    A power of two moves the exponent alone and leaves every mantissa as it is; three halves put one bit more on it.
+    A power of two changes only the exponent and leaves every mantissa as it is; a factor of 3/2 adds one bit to it.
     """
     alone = len(target.spec.activations) == 1 and target.scheme.weight is None
     return 1.5 if alone and target.scheme.activation.format != "integer" else 1.0
@@ -228,7 +229,7 @@ def _float(value: float) -> float:
 
 
 def activation_of(target: Target, case: Case, name: str) -> QParams:
-    """Return the parameters that the platform's rule gives to activation or output *name*, signs aside."""
+    """Return the rule's parameters of activation or output *name*; rules for the signs of outputs are ignored."""
     low, high = case.ranges[name]
     sign = target.platform.parameters.activation_sign
     signed = low < 0.0 if sign == "by_range" else sign == "signed"

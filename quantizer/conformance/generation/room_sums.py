@@ -24,7 +24,7 @@ from quantizer.ops import REGISTRY
 
 Array = NDArray[Any]
 STEPS = 48
-"""Steps of each channel that are looked for, from the first code to the last."""
+"""The largest number of steps that are searched per channel, spread from the first code to the last."""
 
 
 def has_own_rule(target: Target) -> bool:
@@ -39,7 +39,7 @@ def has_oracle(target: Target) -> bool:
 
 
 def beside_steps(target: Target, case: Case, parameters: Parameters, multipliers: Array) -> Array:
-    """Return [channels, n] sums on both sides of steps of the oracle's codes; no sums if it takes more than sums."""
+    """Return [channels, n] sums on both sides of steps of the oracle's codes; none if it needs more than sums."""
     out = parameters.outputs["y"]
     halves = np.linspace(out.qmin, out.qmax - 1, STEPS).round() - int(out.zero_point) + 0.5
     low, high = _around(halves, multipliers[:, None])
@@ -52,7 +52,7 @@ def beside_steps(target: Target, case: Case, parameters: Parameters, multipliers
 
 @dataclass(frozen=True)
 class Biased:
-    """A case whose sums a bias moves, for an oracle that reads the operands as well."""
+    """A case whose sums are moved by a bias, for an oracle that also reads the operands."""
 
     target: Target
     case: Case
@@ -106,7 +106,7 @@ def _params(parameters: Parameters, name: str) -> QParams:
 
 
 def _around(halves: Array, multipliers: Array) -> tuple[Array, Array]:
-    """Return sums half a code below *halves* and above."""
+    """Return the sums half a code below and half a code above *halves*."""
     low, high = (np.floor((halves + side) / multipliers).astype(np.int64) for side in (-0.5, 0.5))
     return low, high
 

@@ -1,4 +1,4 @@
-"""Cases under ranges that rows seldom draw: a thousand times smaller and larger, and those that begin or end at 0."""
+"""Cases under ranges that rows seldom draw: a thousand times smaller or larger, and ranges that begin or end at 0."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ FACTORS: tuple[Mapping[str, float], ...] = (
 HUGE: Mapping[str, float] = {"activation": 2.0**33, "weight": 1.0, "bias": 2.0**33}
 """Scales beyond the integers of float32. They replace the second scale on platforms of WIDE ratios.
 
-A multiplier of few bits and a table of a fixed unit end far below, as does a function whose output has one scale for
-every input. With constants, every other target has them.
+A multiplier of few bits, a table of a fixed unit and a function whose output has a fixed scale end far below this.
+Among operators with constants, every second target has them.
 """
 TINY = 2.0**-30
 """A factor that leaves a function its slope at 0 alone, where kernels cancel. A platform's targets share the case."""
@@ -36,7 +36,7 @@ SOFTMAX = "softmax"
 WIDE = ("exact", "f32")
 """Prefixes of the requantizations whose ratio is exact or a float32 number."""
 FARTHEST = 2.0**40
-"""No range is requested beyond it."""
+"""No requested range goes beyond this value."""
 
 
 def scaled(target: Target) -> list[Case]:
@@ -77,7 +77,8 @@ def far_below(everything: Sequence[Target], target: Target) -> list[Case]:
 def one_sided(target: Target) -> list[Case]:
     """Return, for each activation, a case whose range begins at 0 and a case whose range ends at 0.
 
-    Nothing where its zero point is not the first or the last code then: of symmetric codes, or outside its domain.
+    No case if the zero point is then not the first or the last code (symmetric codes), or if the range leaves the
+    domain.
     """
     cases = []
     for name in target.spec.coded:

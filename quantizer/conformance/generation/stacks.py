@@ -15,11 +15,11 @@ from quantizer.core.case import Case, Stack, TilePlan
 from quantizer.tiling.stacks import independent_axes, stacked_shapes
 
 PARTS = 16
-"""Data sets of a stack, at most."""
+"""The largest number of data sets in a stack."""
 OF_ROWS = 24
-"""Most data sets in a stack of the gate: another 24 cost less than another structure."""
+"""The largest number of data sets in a stack of the gate: another 24 cost less than another structure."""
 MOST = 4096
-"""Elements of the largest tensor of a stack: a larger stack costs as much as separate cases."""
+"""The largest number of elements of a stack's tensor: a larger stack costs as much as separate cases."""
 ALONE = ("every_code", "near_ties")
 """Data sets that need a tensor of a particular shape."""
 SAME = ("zeros", "accumulator_limit")

@@ -20,7 +20,7 @@ Array = NDArray[Any]
 
 
 MOST_DIVISORS = 1 << 12
-"""Divisors that are searched for numbers without an exact reciprocal."""
+"""The number of divisors that are searched for numbers without an exact reciprocal."""
 FLOAT32_BITS = 24
 """Bits of the mantissa of float32."""
 
@@ -31,10 +31,10 @@ def is_quotient(target: Target) -> bool:
 
 
 def solved_quotient(target: Target, case: Case) -> dict[str, Array]:
-    """Return dividends and divisors whose quotients are odd multiples of half a code, some one code above.
+    """Return dividends and divisors whose quotients are odd multiples of half a code; some dividends are one more.
 
-    Of four divisors, three (up to a power of two) are numbers whose product with their rounded reciprocal is not 1,
-    in float32 or in float64. Return None if the output has no range yet, or if the codes leave no room.
+    Three of four divisors are, up to a power of two, numbers whose product with their rounded reciprocal is not 1 (in
+    float32 or in float64). Return None if the output has no range yet, or if the codes leave no room.
     """
     a, b = target.spec.activations
     if "y" not in case.ranges or np.broadcast_shapes(case.shapes[a], case.shapes[b]) != tuple(case.shapes[a]):
@@ -80,9 +80,9 @@ def is_wide_product(target: Target) -> bool:
 def solved_product(target: Target, case: Case, tensors: Mapping[str, Array]) -> dict[str, Array]:
     """Return operands whose first product lies one unit away from a tie, beyond float32's precision.
 
-    The next one along b is a tie itself. The first code of a is large and odd, so that a code of b with any remainder
-    modulo the output's step exists; the others of its row are zero where products are added, and the
-    same elsewhere. Without the output's range, both are as large as they can be.
+    The next one along b is a tie itself. The first code of a is large and odd, so that for any remainder modulo the
+    output's step there is a code of b. If products are added, the other codes of its row are zero; else they are equal
+    to it. Without the output's range, both operands are as large as possible.
     """
     (a, b), seed = target.spec.activations, case.data.seed
     scales = [float(activation_of(target, case, name).scale) for name in (a, b)]

@@ -36,9 +36,10 @@ from quantizer.numerics.rules import weight_params
 Array = NDArray[Any]
 SMALL_CODES = 7
 FLOAT_CODES = 20
-"""Codes around the code of 1, for tied elements of a narrow float."""
+"""Distance, in codes, from the code of 1 within which tied elements of a narrow float lie."""
 DEVIATIONS = (SMALL_CODES, 1, 2)
-"""Codes between tied elements of a normalisation and their mean: a unit of the variance matters for few."""
+"""Distance, in codes, of tied elements of a normalisation from their mean: a unit of the variance matters only if
+small."""
 FLOAT16_UNIT = 2.0**-13
 """A quarter of the relative distance of float16 numbers."""
 NEAREST = 16
@@ -134,8 +135,8 @@ def _values_of_floats(case: Case, name: str, params: QParams) -> Array:
 def _compared(target: Target, case: Case, name: str) -> float:
     """Return the first value of a compared operand. Both operands have the same value there: one step, or 0.
 
-    Every other time the second operand's float lies above it or below, by less than float16 can tell and than its code
-    moves.
+    In every second element, the second operand's float is slightly larger or smaller: by less than float16 resolves,
+    and by too little to change its code.
     """
     known = {other: activation_of(target, case, other) for other in target.spec.activations}
     step = max(float(params.scale) for params in known.values())
@@ -147,8 +148,8 @@ def _compared(target: Target, case: Case, name: str) -> float:
 def _one_of_each_sum(target: Target, case: Case, name: str, params: QParams) -> Array:
     """Return zeros except one element of each sum, which is an odd multiple of half a code of the mean.
 
-    Of n = 2**q * m terms, m odd, that is m where the output's step is 2**(1-q) of the input's (`ranges.output_range`),
-    and n / 2 where both have one step.
+    With n = 2**q * m terms, m odd, half a code of the mean is m if the output's step is 2**(1-q) times the input's
+    (`ranges.output_range`), and n / 2 if both steps are equal.
     """
     shape, terms = case.shapes[name], mean_terms(target, case)
     kept = _picked(target, case, name)
@@ -199,9 +200,8 @@ def _near_products(target: Target, case: Case) -> dict[str, Array]:
 def _one_of_each_fold(target: Target, case: Case, name: str, params: QParams) -> Array:
     """Return ones with one other factor in each product, or zeros with one other value under each root.
 
-    An odd multiple of half a code.
-
-    In codes, the product and the root are then that element, and the output's step is a power of two of its unit.
+    That element is an odd multiple of half a code of the result: the product or root equals it, and the output's step
+    is a power of two times its unit.
     """
     product, scale = target.spec.error_model.kind == "product", float(params.scale)
     reach = min(params.qmax - int(params.zero_point), int(params.zero_point) - params.qmin)
@@ -227,7 +227,7 @@ def _picked(target: Target, case: Case, name: str) -> Array:
 
 
 def _mean_axes(target: Target, case: Case, name: str) -> tuple[int, ...]:
-    """Return the axes that a mean reduces: its attribute's, the error model's, an image's, or none known."""
+    """Return the axes that a mean reduces: from its attribute, its error model or its image; empty if unknown."""
     if "axes" in case.attrs:
         return tuple(case.attrs["axes"])  # type: ignore[arg-type]
     rank, model = len(case.shapes[name]), target.spec.error_model
@@ -247,7 +247,7 @@ def mean_terms(target: Target, case: Case) -> int:
 
 
 def _tied_weights(target: Target, case: Case, name: str) -> Array:
-    """Small codes and values half way between two; one per scale at the end of the range, which sets it."""
+    """Small codes and values half way between two; one element per scale lies at the end of its range."""
     part = target.weight
     largest = case.ranges[name][1]
     if part is None:
@@ -272,9 +272,9 @@ def _tied_weights(target: Target, case: Case, name: str) -> Array:
 
 
 def _set_ends(channels: Array, unit: float, steps: int, seed: int) -> None:
-    """Make *channels* a range of *steps* of one *unit* around 0.
+    """Give *channels* a range of *steps* of one *unit* around 0.
 
-    Each channel, or all of single values, has its ends.
+    Each channel (or all together, if each has a single value) has an element at each end.
     """
     rows = channels.reshape(1 if channels[0].size == 1 else channels.shape[0], -1).copy()
     high = steps - SMALL_CODES if channels[0].size == 1 else steps * 3 // 8 + seed % (steps // 4 + 1)
@@ -286,8 +286,8 @@ def _set_ends(channels: Array, unit: float, steps: int, seed: int) -> None:
 def _solved_bias(target: Target, case: Case, name: str, tensors: Mapping[str, Array]) -> Array:
     """Return the bias that makes one element of each channel a tie; zeros while the output has no range yet.
 
-    Without weights or sums of products, return random values. Some channels lie one accumulator unit beside the tie.
-    A bias code that is a multiple of 4 gets half a step more: half-even rounding returns it to that code.
+    Without weights or sums of products, return random values. The sums of some channels lie one accumulator unit beside
+    the tie. A bias code that is a multiple of 4 gets half a step more: half-even rounding returns it to that code.
     """
     shape = case.shapes[name]
     if "y" not in case.ranges:
@@ -313,9 +313,9 @@ def _solved_bias(target: Target, case: Case, name: str, tensors: Mapping[str, Ar
 
 
 def _remainder(target: Target, case: Case, period: Array) -> Array:
-    """Return what a sum leaves modulo a code where it is a tie: half, or beside it a tie of a first rounding.
+    """Return the remainder modulo a code of a sum that is a tie: half a code, or a tie of the first rounding near it.
 
-    Half of the cases have the latter; none where the room has its own rule.
+    Half of the cases have the latter; none if the room has its own rule.
     """
     first = target.platform.first_rounding
     if first is None or case.data.seed % 2 or has_own_rule(target):

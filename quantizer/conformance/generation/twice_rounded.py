@@ -21,22 +21,22 @@ from quantizer.core.platforms import FirstRounding, RoundingMode
 from quantizer.runtime.engines.builtin import BuiltinEngine
 
 CASES = 3
-"""Cases per target in which one rounding gives other codes."""
+"""The number of cases per target in which a single rounding gives other codes."""
 SEARCHED = 160
-"""Drawn cases that are searched. At 8 fractional bits, one rounding changes one sum in 512."""
+"""The number of drawn cases that are searched. At 8 fractional bits, a single rounding changes one sum in 512."""
 KINDS = ("linear", "selection", "mean", "bilinear")
 """Error models whose sums a multiplier brings to codes."""
 RIVALS: tuple[RoundingMode, ...] = ("half_even", "half_up", "half_down", "half_away", "half_toward_zero")
 """Modes of the first rounding that differ only on its ties."""
 TIED = 160
-"""Drawn cases that are searched for each of them."""
+"""The number of drawn cases that are searched for each of these modes."""
 
 
 def twice_rounded(target: Target) -> list[Case]:
-    """Return cases in which another first rounding moves a sum over a tie of the second one: none, or of another mode.
+    """Return cases in which a missing or different first rounding moves a sum across a tie of the second rounding.
 
-    A sum does so within half a unit of the first rounding next to a tie, so that random data seldom do, and a kernel
-    that rounds once would pass. No cases for platforms that round once.
+    Only sums within half a unit of the first rounding from a tie show this. Random data seldom have such sums, so a
+    kernel that rounds once would pass. No cases for platforms that round once.
     """
     first = target.platform.first_rounding
     if first is None or target.spec.error_model.kind not in KINDS:
@@ -48,7 +48,7 @@ def twice_rounded(target: Target) -> list[Case]:
 
 
 def _of_modes(target: Target, rivals: list[FirstRounding]) -> Iterator[Case]:
-    """Yield cases of ties of the first rounding until each rival has one that shows it, where there is one."""
+    """Yield cases of ties of the first rounding until each rival mode has one that shows it, if there is one."""
     for case in _drawn(target, "ties", TIED) if rivals else ():
         shown = [rival for rival in rivals if _differs(target, rival, case)]
         if shown:

@@ -33,11 +33,11 @@ SUM_BITS = (15, 16, 23, 24, 31, 32)
 """Bits of sums at which an accumulator, or float32, ends."""
 MOST_TERMS = 1100
 NEIGHBOUR = 2.0**-7
-"""The distance of a real attribute from its default, as a share of the default."""
+"""The distance of the requested value of a real attribute from its default, as a share of the default."""
 MOST_FACTORS = 9
-"""Terms of a product: more leave every format."""
+"""The largest number of factors in a product: with more, it leaves every format."""
 MOST_ELEMENTS, MOST_WORK = 1 << 13, 1 << 17
-"""Elements of all operands and the output, and terms of all sums, of a case."""
+"""The largest numbers of elements (of all operands and the output) and of terms (of all sums) in a case."""
 ILLEGAL = (QuantizerError, ArithmeticError, IndexError, TypeError, ValueError)
 """Errors of expressions for a value that the operator does not accept, or for a missing axis."""
 SPREADS = (2, 1, 0)
@@ -60,7 +60,7 @@ class Unit:
     is_blocks: bool = False
     """The size is not a whole number of blocks of weights that share a scale."""
     before: int | None = field(default=None, repr=False)
-    """Of a shape: the size of the axis before that one, too. Not in the text that decides the order of units."""
+    """For a shape: the requested size of the axis before that one. It does not influence the order of units."""
 
     @property
     def kind(self) -> tuple[str, int | None, bool, bool]:
@@ -119,7 +119,7 @@ def beside_blocks(target: Target, name: str) -> list[int]:
 
 
 def is_window(spec: Spec, name: str) -> bool:
-    """Return whether a dimension is the size of a window: it occurs in weights alone and is not a channel."""
+    """Return whether a dimension is the size of a window: it occurs only in weights and is not a channel."""
     spread = [item for item in spec.inputs.values() if isinstance(item.axes, list)]
     held = [item for item in spread if item.role == "weight"]
     channels = {str(item.axes[item.channel_axis or 0]) for item in held if isinstance(item.axes, list)}

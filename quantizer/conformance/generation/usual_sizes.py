@@ -25,17 +25,18 @@ DOUBLE = (2, 1)
 OTHERS = ((1, 2), (3, 2), (4, 1), (2, 3), (3, 10), (5, 3), (3, 4))
 """Output size over input size, along both axes or along one. 3 of 10 lie on ties or next to them."""
 ASKED = "size"
-"""The attribute: how many places the output has along each of the input's last axes."""
+"""Name of the attribute that gives the output's size along each of the input's last axes."""
 KEPT = 3
-"""One case in this many keeps the size of the first axis, and one keeps the second."""
+"""One in this many cases keeps the size of the first axis, and one keeps that of the second."""
 DOUBLED = 2
-"""Cases of a target that double. One more for each combination of modes has another ratio, along both axes or one."""
+"""The number of a target's cases that double. One more per combination of modes has another ratio, along both axes or
+one."""
 TRIPLE = (3, 1)
-"""Both axes, in a case of a platform for each choice of the first attribute that is a name. The middle one of three
-places lies on an element in some modes, and between two in others."""
+"""Ratio along both axes, in one case per platform for each choice of the first attribute that is a name. The middle one
+of three places lies on an element in some modes, and between two in others."""
 LONG = (64, 128)
-"""Places of the last axis in a last case: as many as a step in fixed point divides without a rest, so that many places
-of the output lie on ties. It has WIDER times as many, in one of the combinations of modes."""
+"""Size of the last axis in a last case, chosen so that the step in fixed point is exact and many places of the output
+lie on ties. In one of the combinations of modes, the output has WIDER times as many."""
 WIDER = ((5, 4), (3, 4), (1, 2))
 
 

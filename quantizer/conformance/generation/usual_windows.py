@@ -1,6 +1,6 @@
 """Cases with the windows of networks: usual kernels, strides, paddings and dilations, with few channels.
 
-Engines have kernels for just these. Attributes that are drawn one by one seldom give one of them.
+Engines have kernels for just these. Independently drawn attributes seldom match one of them.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ DILATED = (
 )
 """Kernel, stride, padding before and after, and dilation, the same along all axes.
 
-An even image under an odd kernel and a stride has an odd rest of padding: after it, or before it. DILATED is for
-operators that have a dilation.
+An even image with an odd kernel and a stride needs an odd total padding, with the extra place after or before the
+image. DILATED is for operators that have a dilation.
 """
 CHANNELS = ((3,), (1, 4))
 """Channels: of a colour picture; of gray or sound; of colours filled up to a vector. A case for each."""
@@ -56,7 +56,7 @@ of size 1."""
 FUSED = ("relu", "relu6", "none")
 """A fused activation that is common in networks, if the target has it."""
 OF_VECTORS = WHOLE + 1
-"""Row of that case."""
+"""Row of the case with VECTORS."""
 POINT = (1, 1, 0, 0, 1)
 """The kernel of size 1, as in WINDOWS."""
 PATCHES = ((4, 4, 0, 0, 1), (8, 8, 0, 0, 1), (14, 14, 0, 0, 1))
@@ -64,13 +64,14 @@ PATCHES = ((4, 4, 0, 0, 1), (8, 8, 0, 0, 1), (14, 14, 0, 0, 1))
 OF_PATCHES = OF_VECTORS + 1
 """Row of these cases."""
 FIRST_LAYER = (3, 2, 1, 1, 1)
-"""The window of the first layer of networks, from a colour picture to whole vectors. A platform's targets share it."""
+"""The window of a typical first layer: from a colour picture to whole vectors of channels. One of a platform's targets
+has the case."""
 OF_FIRST_LAYER = OF_PATCHES + 1
 """Row of this case."""
 CEILED = tuple((window, rest) for window in ((3, 2, 0, 0, 1), (2, 2, 0, 0, 1), (3, 2, 1, 1, 1)) for rest in (0, 1))
-"""Windows of an operator that may round its number of outputs up, which it does in these cases, and places after the
-last whole step. The targets of a platform share them. Without a rest the axes have one output, two, and so on; with one
-each axis has a further window that ends after the image."""
+"""Windows of an operator that may round its number of outputs up (these cases do), and the rest after the last whole
+step. The targets of a platform share them. Without a rest, the axes have one output, two, and so on; with a rest, each
+axis has a further window that extends beyond the image."""
 CEIL = "ceil_mode"
 PLACES = (4, 5)
 """Added to the smallest size, so that outputs have several places, and an odd or an even number of rows. It is at least
@@ -79,7 +80,7 @@ DILATION = "dilation"
 
 
 def usual_windows(target: Target) -> list[Case]:
-    """Return the cases of a target whose operator has strided windows. The targets share the windows."""
+    """Return the cases of a target whose operator has strided windows. The windows are distributed over the targets."""
     spec = target.spec
     if not {"stride", "padding"} <= spec.attrs.keys() or not is_ours(spec):
         return []
@@ -183,7 +184,7 @@ def checked(spec: Spec, bound: dict[str, Any]) -> dict[str, Any]:
 
 
 def _filters(spec: Spec) -> str:
-    """Return the dimension of a weight's channels of the output; nothing without a weight."""
+    """Return the dimension of a weight that is the output's channels; empty without a weight."""
     held = [item for item in spec.inputs.values() if item.role == "weight" and isinstance(item.axes, list)]
     names = [item.axes[item.channel_axis or 0].text for item in held if isinstance(item.axes, list)]
     return next((name for name in names if name in spec.dims), "")

@@ -1,7 +1,7 @@
 """Cases whose zero points are exactly 0, or the first and the last code, beside more elements than kernels block by.
 
-Kernels have other code for a zero point of 0: they leave out a correction, or copy codes. Ranges that are drawn seldom
-give one, and then beside few elements.
+Kernels have separate code for a zero point of 0: they leave out a correction, or copy codes. Drawn ranges seldom give
+such a zero point, and then with few elements.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ middle: 0, or the middle of unsigned codes, for every operand and the output, wh
 ends: the first code for the operands and the last one for the output, or another pair of SIDES.
 """
 SIDES = (("first", "last"), ("last", "first"), ("last", "last"))
-"""End of the codes that is the zero point of the operands, and of the output."""
+"""The ends of the codes that are the zero points of the operands and of the output."""
 BLOCK = 64
-"""The operands and the output have more elements together: several vectors and a rest, or a block."""
+"""Operands and output together have more elements than this: several vectors and a rest, or a block."""
 TRIES = 64
-"""Sizes that may be illegal, too large, or leave an output with few elements."""
+"""The number of attempts: sizes may be illegal, too large, or leave an output with few elements."""
 
 
 def zero_points(everything: Sequence[Target], target: Target) -> list[Case]:
@@ -73,7 +73,7 @@ def _case(target: Target, kind: str) -> Case | None:
     first, last = (MIDDLE, MIDDLE) if kind == MIDDLE else SIDES[number // 16 % len(SIDES)]
     asked = {name: _moved(target, drawn, name, first) for name in values}
     if kind == MIDDLE and not free and not _is_zero(activation_of(target, drawn.but(ranges=asked), values[0])):
-        return None  # the codes are unsigned, and no kernel that moves codes asks for their middle
+        return None  # unsigned codes: no kernel that moves codes checks for their middle
     case = complete(target, bound, present, data, number % (1 << 32), chooser, asked)
     made = {name: _around(target, case, name, last) for name in free}
     return case.but(ranges={**case.ranges, **made})

@@ -26,9 +26,9 @@ from quantizer.runtime.engines.external import ExternalEngine
 from quantizer.runtime.engines.protocol import Call, Engine
 
 FAR = 1 << 20
-"""A step of codes that leaves every format of up to 16 bits."""
+"""A change of codes that leaves every format of up to 16 bits."""
 NEAR = 1
-"""A step of codes that leaves an interval of one code."""
+"""A change of codes that leaves an interval of one code."""
 CODES = ("arithmetic", "accuracy", "engine")
 """The checks that judge codes by their allowed values; a comparison of two runs would not see a constant step."""
 
@@ -44,7 +44,7 @@ class Witness:
 
 
 def witness(trial: Trial, verdicts: Sequence[Verdict]) -> Witness | None:
-    """Return the trial's case if a planted fault must show in it. Vacuous or excused elements would hide it: None."""
+    """Return the trial's case if a planted fault must show in it; None if vacuous or excused elements could hide it."""
     sound = {v.check: v for v in verdicts if v.status == "pass" and v.elements > 0 and not v.vacuous}
     names = [name for name in ("parameters", "float", *CODES) if name in sound]
     names = [name for name in names if known_defect(trial, name) is None]

@@ -15,7 +15,7 @@ from quantizer.core.shapes import channel_axis, variables
 
 FULL = 0.9
 NEAR = 2.0**-12
-"""Distance from a tie, in codes."""
+"""The largest distance, in codes, at which a value counts as near a tie."""
 
 
 def hits_target(trial: Trial) -> bool | None:
@@ -36,7 +36,7 @@ def missed_targets(trial: Trial, names: Container[str]) -> set[str]:
 def _ties(trial: Trial) -> bool:
     """Some output lies exactly between two codes, or codes are copied.
 
-    For an index operator: some selected element has an equal. Of a comparison: some pair is equal.
+    For an index operator, some selected element equals another one. For a comparison, some pair is equal.
     """
     kind = trial.spec.error_model.kind
     platform, family = trial.target.platform, trial.spec.quantization.family

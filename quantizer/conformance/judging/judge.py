@@ -28,9 +28,9 @@ from quantizer.tiling.stacks import parts
 VACUOUS_SHARE = 0.05
 SHARP_WIDTH = 2.0
 CODES = ("arithmetic", "accuracy")
-"""Checks that compare codes with the codes that are required."""
+"""Checks that compare codes with the required codes."""
 OF_DATA = ("engine", "arithmetic")
-"""Checks that may be inconclusive for the data alone."""
+"""Checks that may be inconclusive because of the data alone."""
 
 FUNCTIONS: Mapping[str, Callable[[Trial], Verdict | None]] = {
     "parameters": parameters,
@@ -210,7 +210,7 @@ def _settled(verdict: Verdict, trial: Trial, verdicts: Sequence[Verdict]) -> Ver
         return _discounted(verdict, trial, verdicts)
     except Exception as err:
         if trial.engine.version and not isinstance(err, QuantizerError):
-            raise  # a real engine raises in its own process: this is ours
+            raise  # a real engine raises in its own process, so this error is ours
         # a function under test that raises here excuses nothing
         return verdict if verdict.failing else failure(verdict.check, failed(err))
 

@@ -35,7 +35,7 @@ def known_defect(trial: Trial, check: str) -> str | None:
 
 
 def _matches(trial: Trial, check: str) -> bool:
-    """Return whether a failing *check* fails as the built-in functions do; parts share the result of their stack."""
+    """Return whether a failing *check* fails like the built-in functions; parts share the result of their stack."""
     if check not in trial.matches:
         trial.matches[check] = matches_builtin(trial, check)
     return trial.matches[check]
@@ -132,9 +132,9 @@ def _largest_code(trial: Trial) -> float:
 
 
 def _largest_pair(trial: Trial) -> int:
-    """Return twice the product of the largest |raw code| of each operand but the bias; 0 of operators without products.
+    """Return twice the product of the largest |raw code| of each operand except the bias; 0 without products.
 
-    Padding brings the zero point in as a code.
+    The zero point counts as a code if padding adds it.
     """
     if trial.spec.error_model.kind != "bilinear":
         return 0

@@ -24,12 +24,12 @@ from quantizer.tiling.windows import tiles
 
 
 def matches_builtin(trial: Trial, check: str) -> bool:
-    """Return whether a failing *check* fails as built-in functions do; an operator without them counts as theirs.
+    """Return whether a failing *check* fails like the built-in functions; True for an operator without them.
 
     `parameters`: on tables of the built-in rule's form, each entry within half a unit and the float32 budget of f at
     the rule's own point (functions of two libraries), on biases that have the built-in rule's codes, and on ranges that
-    are not held. Other checks: the codes are those of the built-in integer forward under the provided parameters;
-    `tiled`: those of its tiles too, and float tiles within their bound.
+    are not held. Other checks: the codes are those of the built-in integer forward under the provided parameters.
+    `tiled`: so are the codes of tiles, and float tiles lie within their bound.
     """
     if check == "parameters":
         return all(_is_own(trial, finding.tensor) for finding in failing(trial))

@@ -30,11 +30,11 @@ _COUNTED = {
 
 
 SHARP = "arithmetic=sharp"
-"""The coverage that is missing where an arithmetic interval is wider than 2 codes."""
+"""A coverage entry that a case reaches only if its `arithmetic` interval has at most 2 codes."""
 
 
 LEFT = "accumulator=left"
-"""The coverage of a sum that leaves an accumulator, which the platform says is wrapped or saturated."""
+"""The coverage entry of a sum that leaves an accumulator which, as the platform declares, wraps or saturates."""
 
 
 class Recorder:
@@ -58,7 +58,7 @@ class Recorder:
     def add(self, trial: Trial, verdicts: Sequence[Verdict], *, figures: bool = True) -> None:
         """Add the verdicts and coverage of one case; with *figures*, also its SQNR and error.
 
-        Of a stack, the figures are those of its first part.
+        The figures of a stack are those of its first part.
 
         Cases at the ends of the possible parameters have no ratio: their worst would hide a regression of all others.
         """
@@ -115,8 +115,8 @@ class Recorder:
 def _is_without_codes(verdict: Verdict) -> bool:
     """Return whether a declared defect left nothing to compare: the function raised or its process ended.
 
-    By an unstable defect, a check that passes also counts as a defect. It has codes, so what it covers does not depend
-    on the run.
+    With an unstable defect, a check that passes counts as a defect, too. It has codes, so its coverage counts in every
+    run.
     """
     return verdict.status == "defect" and verdict.worst is None and math.isinf(verdict.ratio)
 

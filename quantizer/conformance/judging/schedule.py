@@ -16,8 +16,8 @@ from quantizer.core.verdict import CHECKS, SAMPLED
 from quantizer.tiling.windows import tileable_axes
 
 Where = Literal["first", "examples", "structure", "tiles"]
-"""first: the first case of a target; examples: those that its spec names; structure: the first case of those with one
-structure that follow each other; tiles: a case with a class of tiles that the check has not seen on the target."""
+"""first: the first case of a target; examples: those that its spec names; structure: the first of successive cases with
+one structure; tiles: a case with a class of tiles that the check has not seen on the target."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def schedule(target: Target, options: Options) -> Schedule:
 
 
 class Schedule:
-    """Schedules the checks of one target's cases, in their order; it follows from the cases alone."""
+    """Schedules the checks of one target's cases, in their order; only the cases decide it."""
 
     def __init__(self, target: Target, checks: Sequence[str], samples: Mapping[str, Sample] = SCHEDULE) -> None:
         self._target = target

@@ -41,11 +41,11 @@ def is_as_stated(defect: Defect, trial: Trial, check: str) -> bool:
     """Return whether the result that fails *check* is the one that *defect* states; True if it states none.
 
     The result is that of the float operator for `float`, of the tiles for `tiled`, else of the whole. A float result
-    lies no farther from the right one than stated. On an enclosing platform codes lie in the intervals of the changed
-    operands, attributes, sums or errors; each run of `properties` lies in those of its own operands, or in the
-    platform's. Else codes are those of the built-in functions under the stated arithmetic, or as near as stated. Of
-    `tiled`, float tiles are judged too; on an enclosing platform no defect excuses runs that differ, or damaged
-    operands.
+    lies no farther from the right one than stated. On an enclosing platform, codes lie in the intervals that follow
+    from the changed operands, attributes, sums or errors; the codes of each run of `properties` lie in the intervals of
+    its own operands, or in the platform's. On other platforms, codes are those of the built-in functions under the
+    stated arithmetic, or as near to them as stated. For `tiled`, float tiles are judged too. On an enclosing platform
+    no defect excuses runs that differ, or damaged operands.
 
     False where the engine ends or refuses, and where the statement has no value for the case. Any other error is ours,
     and is raised.
@@ -68,7 +68,7 @@ def is_as_stated(defect: Defect, trial: Trial, check: str) -> bool:
         )
         own.tensors = trial.tensors
         return bool(np.abs(_result(own, check) - result).max(initial=0) <= stated.within)
-    except (QuantizerError, UnfitError):  # of an engine that ends or refuses, or a statement that says nothing here
+    except (QuantizerError, UnfitError):  # the engine ended or refused, or the statement has no value here
         return False
     except Exception as err:
         err.add_note(f"while {check} of a case of {trial.spec.op} was compared with what {defect.id} states")
@@ -76,7 +76,7 @@ def is_as_stated(defect: Defect, trial: Trial, check: str) -> bool:
 
 
 def _restated(stated: Computes, trial: Trial, result: Array) -> tuple[list[Trial], bool]:
-    """Return the trials with *result* that compute as stated, judged, and whether one of them passes."""
+    """Judge *result* under each stated change; return the changed trials, and whether one of them passes."""
     first, off_by = stated.zero_point == "before", _off_by(stated, trial, trial.values, trial.y_hat)
     restated = [*_changed(stated, trial, result)]
     found = [enclosed(one, zero_point_first=first, off_by=off_by) for one in restated]
@@ -91,7 +91,7 @@ def _holds_again(stated: Computes, trial: Trial, restated: Sequence[Trial], chec
 
 
 def _is_related(stated: Computes, trial: Trial, related: Related) -> bool:
-    """Return whether the run of a relation has the codes of its own operands, each with the defect or without it."""
+    """Return whether each code of a related run is right for its own operands, with the defect or without it."""
     own = Trial(trial.target, trial.case, trial.engine)
     own.tensors, own.outcome = trial.tensors, trial.run(trial.call, related.codes, related.parameters)
     own.provide(related.parameters)

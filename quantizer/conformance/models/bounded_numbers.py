@@ -1,7 +1,7 @@
 """Numbers with a bound of float32's error beside each: a tensor that calls a rule for every function of torch.
 
-A rule says what the errors of its operands become, and what its own float32 rounding adds, for sums in any order. A
-function without a rule has no analysis, and its name is said. A comparison that the errors can turn is a bool of
+A rule says how a function changes the errors of its operands, and what its own float32 rounding adds, for sums in any
+order. A function without a rule has no analysis; the error names it. A comparison that the errors can turn is a bool of
 radius 1; a choice by it may be either branch.
 """
 
@@ -20,7 +20,8 @@ from quantizer.core.errors import UnsupportedError
 SMALLEST = float(torch.finfo(torch.float32).smallest_normal)
 LARGEST = float(torch.finfo(torch.float32).max)
 MADE = lost(4)
-"""Error of numbers that a definition makes of integers and attributes, such as places on a grid, over the largest."""
+"""Error, relative to the largest, of numbers that a definition computes from integers and attributes (places on a
+grid)."""
 Pair: TypeAlias = "tuple[Tensor, Tensor]"
 Rule: TypeAlias = "Callable[..., Pair]"
 RULES: dict[str, Rule] = {}
@@ -46,7 +47,7 @@ class Bounded(Tensor):
 
 
 def bounded(values: Tensor, radius: Tensor) -> Bounded:
-    """Return *values* with their radius. What overflows in float32 is infinite; what may overflow has no limit."""
+    """Return *values* with their radius. An overflow in float32 is infinite; where one may occur, so is the radius."""
     if values.is_floating_point():
         size = values.abs()
         values = torch.where(size - radius > LARGEST, values.sign() * math.inf, values)
@@ -62,7 +63,7 @@ def exact(values: Tensor) -> Bounded:
 
 
 def parts(found: object) -> Pair:
-    """Return the numbers of an operand and their radius: of numbers that the definition made, some roundings."""
+    """Return an operand's numbers and their radius; numbers that the definition made are off by a few roundings."""
     if isinstance(found, Bounded):
         return found.as_subclass(Tensor), found.radius
     values = found if isinstance(found, Tensor) else torch.tensor(found, dtype=torch.float64)
@@ -120,7 +121,7 @@ MOVEMENTS = frozenset(
     "repeat_interleave expand expand_as broadcast_to contiguous clone movedim select unfold unbind swapaxes tril triu "
     "diagonal tile repeat roll view amax relu abs concat detach take_along_dim".split()
 )
-"""Functions that move numbers, or whose results part by no more than their operands: the same function on the radii."""
+"""Functions that move numbers, or change by no more than their operands do: their rule applies them to the radii."""
 
 
 def rule(*names: str) -> Callable[[Rule], Rule]:

@@ -50,7 +50,7 @@ class Enclosure:
         return _judged(error, torch.where(same, 0.0, error / allowed), error > allowed)
 
     def _overflowed(self, values: Tensor, allowed: Tensor) -> Tensor:
-        """Return where a result is infinite, and what is allowed reaches numbers that float32 rounds to infinity."""
+        """Return where a result is infinite and the allowed interval reaches numbers that round to infinity."""
         beyond = self.exact.abs() + allowed >= LARGEST
         return values.isinf() & beyond & (values.sign() == self.exact.sign())
 
@@ -136,7 +136,7 @@ class _Work:
     real: dict[str, Tensor] = field(default_factory=dict)
 
     def run(self) -> str:
-        """Compute every node in order; return why there is no enclosure."""
+        """Compute every node in order; return the reason why there is no enclosure, or an empty text."""
         for node in self.part.nodes:
             if node.op == DEQUANTIZE:
                 values = self.known[node.outputs[0]] = _dequantized(node, self.known)

@@ -27,16 +27,16 @@ class Ran:
     whole: tuple[Values, Values]
     alone: tuple[Values, Values]
     basis: Values
-    """The edges on which the parts ran apart."""
+    """The values of edges on which each part ran alone."""
 
 
 @pinned()
 def model_findings(
     graph: Graph, feeds: Mapping[str, Tensor], engines: tuple[ModelEngine, ModelEngine], platform: str
 ) -> tuple[ModelFindings, Ran]:
-    """Return the findings on *graph*, of ONNX's operators, quantized or not, with the values behind them.
+    """Return the findings on *graph*, quantized or not, of ONNX operators, with the values from which they follow.
 
-    The engines run the whole model, every edge shown. Then every part runs alone on the edge values of the first
+    The engines run the whole model and return every edge. Then every part runs alone on the edge values of the first
     engine that has the model's quantizations. So the error of a part is separated from the error of its operands.
     """
     parts = parts_of(with_constant_codes(graph))

@@ -18,11 +18,11 @@ LIBRARY = lost(2 * TRANSCENDENTAL_ULPS)
 """Relative error of a library's function."""
 UNDERFLOW = 2.0**-100
 CUBIC = (1.375, 4.2)
-"""Of cubic weights with a = -0.75: the largest sum of their magnitudes, and of the magnitudes of their slopes."""
+"""For cubic weights with a = -0.75: the largest sum of their magnitudes, and that of the magnitudes of their slopes."""
 
 
 def rounded(values: Tensor, radius: Tensor) -> Pair:
-    """Add one rounding of float32, of the number that an engine has."""
+    """Add one float32 rounding of the number that an engine has."""
     return values, radius + UNIT * (values.abs() + radius) + SMALLEST
 
 
@@ -163,7 +163,7 @@ def ends_of(made: Tensor, ends: Sequence[Tensor]) -> Tensor:
 def _monotone(name: str, function: Function, slack: float | Callable[[Tensor, Tensor], Tensor]) -> None:
     """Register a rising or falling function: the ends of the operand's interval, and the library's own error.
 
-    *slack*: what it may lose, from the operand and the result: a number relative to the result, or a function.
+    *slack*: the library's own error: a number relative to the result, or a function of operand and result.
     """
 
     @rule(name)
@@ -177,12 +177,12 @@ def _monotone(name: str, function: Function, slack: float | Callable[[Tensor, Te
 
 
 def _within(values: Tensor, made: Tensor) -> Tensor:
-    """A function whose library may subtract numbers of up to 1, and of no more than the operand."""
+    """Return the error of a function whose library may subtract numbers of up to min(1, |operand|)."""
     return LIBRARY * torch.maximum(made.abs(), values.abs().clamp(max=1.0)) + SMALLEST
 
 
 def _by_one(values: Tensor, made: Tensor) -> Tensor:  # noqa: ARG001 - as every slack
-    """A function whose library may subtract numbers of up to 1."""
+    """Return the error of a function whose library may subtract numbers of magnitude at most 1."""
     return LIBRARY * made.abs().clamp(min=1.0)
 
 
@@ -203,7 +203,7 @@ _monotone("sign", torch.sign, 0.0)
 
 @rule("sqrt")
 def _sqrt(x: Any) -> Pair:
-    """A number that may be negative, by more than what underflow adds, has no limit: its root is NaN."""
+    """The radius is infinite where a number may be negative by more than underflow adds: its root is NaN."""
     values, radius = parts(x)
     made, apart = RULES["nonnegative_sqrt"](x)
     return made, torch.where((values >= 0) & (values - radius < -UNDERFLOW), math.inf, apart)
@@ -218,7 +218,7 @@ def _logaddexp(a: Any, b: Any) -> Pair:
 
 @rule("logsumexp")
 def _logsumexp(x: Any, dim: Any, keepdim: bool = False) -> Pair:  # noqa: FBT001, FBT002 - torch's order
-    """No result moves by more than the operands do; the largest is subtracted and added again, a sum is in between."""
+    """No result changes by more than the operands; the largest is subtracted, exponentials are summed, it is added."""
     values, radius = parts(x)
     made = torch.logsumexp(values, dim, keepdim)
     if not values.numel():
@@ -247,7 +247,7 @@ def _log_softmax(x: Any, dim: int, **_: Any) -> Pair:
 
 
 def log_softmax_loss(x: Tensor, axis: int, made: Tensor) -> Tensor:
-    """Return the error of a softmax's logarithm: of differences, their sum's logarithm, one subtraction."""
+    """Return the error of a log softmax: from differences, the logarithm of the sum, and one subtraction."""
     distance = (x - x.amax(axis, keepdim=True)).abs()
     spread, largest = distance.amax(axis, keepdim=True), x.abs().amax(axis, keepdim=True)
     sums = (2 * distance + spread + 2 * largest + 4 * TRANSCENDENTAL_ULPS + x.shape[axis]) * UNIT
@@ -255,7 +255,7 @@ def log_softmax_loss(x: Tensor, axis: int, made: Tensor) -> Tensor:
 
 
 def softmax_loss(x: Tensor, axis: int) -> Tensor:
-    """Return the relative error of a softmax: of differences, exponentials, their sum and the quotient."""
+    """Return the relative error of a softmax: from differences, exponentials, their sum and the quotient."""
     distance = (x - x.amax(axis, keepdim=True)).abs()
     seen = distance.masked_fill(distance.isinf(), 0.0)
     largest = x.abs().masked_fill(x.isinf(), 0.0).amax(axis, keepdim=True)
@@ -292,7 +292,7 @@ def _minimum(a: Any, b: Any) -> Pair:
 
 @rule("to", "double", "float", "type_as")
 def _to(x: Any, *kind: Any, **named: Any) -> Pair:
-    """Numbers stay as they are between float32 and float64; a cast of truths to numbers keeps what is unsure."""
+    """A cast between float32 and float64 changes no number; a cast of truths to numbers keeps undecided ones."""
     values, radius = parts(x)
     asked = next((k for k in (*kind, *named.values()) if isinstance(k, torch.dtype)), torch.float64)
     if values.is_floating_point() and asked not in (torch.float32, torch.float64):

@@ -74,7 +74,7 @@ def judged_cut(cut: Cut, session: Session) -> tuple[Trial, list[Verdict]]:
 
 
 def smallest(trial: Trial, verdicts: Sequence[Verdict]) -> tuple[Trial, list[Verdict]]:
-    """Return the smallest case that fails as *trial* does: the same check, and a wrong code as a wrong code."""
+    """Return the smallest case that fails as *trial* does: the same check fails, and wrong codes stay wrong codes."""
     first = next(verdict for verdict in verdicts if verdict.failing)
 
     def fails(candidate: Case) -> bool:
@@ -87,7 +87,7 @@ def smallest(trial: Trial, verdicts: Sequence[Verdict]) -> tuple[Trial, list[Ver
 
 
 def _is_quantized(part: Part) -> bool:
-    """Return whether a part computes between quantizations: quantizing or dequantizing alone is no operator."""
+    """Return whether a part computes between quantizations: quantizing or dequantizing by itself is no operator."""
     if part.core.op in (QUANTIZE, DEQUANTIZE):
         return False
     return part.op.startswith(QLINEAR) or any(node.op in (QUANTIZE, DEQUANTIZE) for node in part.nodes)

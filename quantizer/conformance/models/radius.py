@@ -18,7 +18,7 @@ from quantizer.runtime.dispatch import FP32, find_handler
 from quantizer.runtime.onnx.kernels import Context
 
 OTHERS = 8
-"""Roundings in addition to those of a sum's terms: of dequantized operands, products, a bias, a requantization."""
+"""The number of roundings besides a sum's additions: of dequantized operands, products, a bias, a requantization."""
 MOVED = frozenset(
     (
         "ArgMax ArgMin Cast Concat ConstantOfShape DepthToSpace Equal Expand Flatten Gather GatherElements GatherND "
@@ -32,7 +32,7 @@ MOVED = frozenset(
 SCATTERED = ("ScatterElements", "ScatterND")
 RESIZES = ("Resize", "Upsample")
 STEPS = frozenset(["Floor", "Ceil", "Round", "Sign", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"])
-"""Operators that the last bit of a dequantized operand can turn."""
+"""Operators whose result the last bit of a dequantized operand can change completely."""
 SUMS = frozenset(
     [
         "Conv",
@@ -108,7 +108,7 @@ def _log_softmax(node: Node, operands: Sequence[Tensor | None], made: Tensor) ->
 
 
 def _remainder(node: Node, operands: Sequence[Tensor | None], made: Tensor) -> Tensor:  # noqa: ARG001 - as every formula
-    """A remainder is exact; where it has the sign of the divisor, that is added once."""
+    """A remainder is exact; if it must get the sign of the divisor, the divisor is added, rounded once."""
     return UNIT * present(operands)[1].abs() + torch.zeros_like(made)
 
 
@@ -121,7 +121,7 @@ def _batch_norm(node: Node, operands: Sequence[Tensor | None], made: Tensor) -> 
 
 
 def _running(node: Node, operands: Sequence[Tensor | None], graph: Graph, *, rounded: bool) -> list[Tensor] | str:
-    """Return the radii of the running error analysis, or which function of the operator has none."""
+    """Return the radii of the running error analysis, or the name of the function that has no rule."""
     try:
         return [value.radius for value in run_bounded(node, operands, graph, dequantized=rounded)]
     except NoAnalysisError as err:
@@ -241,7 +241,7 @@ FORMULAS: Mapping[str, Formula] = {
     "BatchNormalization": _batch_norm,
     "LayerNormalization": _layer_norm,
 }
-"""Analyses of single operators, of their first result; all others run their definition with its error."""
+"""Analyses of the first result of single operators; all other operators run their definition on numbers with errors."""
 
 
 def evaluated(node: Node, operands: Sequence[Tensor | None], graph: Graph) -> list[Tensor]:

@@ -17,11 +17,11 @@ from quantizer.ir.graph import Graph, Node
 from quantizer.runtime.onnx.kernels import KERNELS, Context, special
 
 OF_INTEGERS = frozenset(["CastLike", "EyeLike"])
-"""Operators that make numbers of integers with one rounding at most."""
+"""Operators that compute real numbers from integers with at most one rounding."""
 
 
 def run_bounded(node: Node, operands: Sequence[Tensor | None], graph: Graph, *, dequantized: bool) -> list[Bounded]:
-    """Return the results of a node's own definition; NoAnalysisError names what has no rule.
+    """Return the results of a node's own definition; NoAnalysisError names a function without a rule.
 
     *dequantized*: the operands are products of codes and scales, which an engine may round once each.
     """

@@ -1,6 +1,6 @@
-"""Questions about an accumulator that saturates at each addition: biases whose exact sums are what it would hold.
+"""Questions about an accumulator that saturates at each addition: biases whose exact sums equal what it would hold.
 
-Each item of `filters` is one product, repeated, and a bias. So the order only matters between products and bias.
+Each item of `filters` is one product, repeated, and a bias, so only the order of products and bias matters.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from quantizer.conformance.probe.question import Question
 
 
 def saturated(question: Question, bits: int, first: str) -> Question:
-    """Return the question whose exact sums are what *bits* hold if the bias, or the products, are added *first*."""
+    """Return the question whose exact sums equal what *bits* hold if the bias, or the products, come *first*."""
     x = question.shown["x"].astype(np.int64) - int(question.params("x").zero_point)
     products = (x * question.shown["weight"]).sum(axis=1)
     bias, half = question.shown["bias"].astype(np.int64), 1 << (bits - 1)

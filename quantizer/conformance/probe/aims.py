@@ -1,4 +1,4 @@
-"""Targets of a question: scales that put sums next to ties, and sums at the ends of accumulators."""
+"""What a question aims at: scales that put sums next to ties, and sums at the ends of accumulators."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from quantizer.numerics.qparams import QParams
 
 POWERS, RATIONAL, ANY, SOLVED = "powers of two", "rational scales", "any scales", "solved scales"
 AIMS = (POWERS, RATIONAL, SOLVED, RATIONAL, SOLVED, ANY)
-"""Scales of a draft: all powers of two; odd multiples of these, the output's solved so that a value is exactly a tie
-under a ratio that no multiplier holds; the output's or the weights' scale solved so that real values lie as near to
-ties as float32 scales allow; any float32 numbers."""
+"""Scales of a draft. All are powers of two; or odd multiples of these, the output's solved so that a value is exactly a
+tie under a ratio that no multiplier holds; or the output's or the weights' scale is solved so that real values lie as
+near to ties as float32 allows; or all are any float32 numbers."""
 ENDS = (0.0, 1.0, 0.5, 0.4961)
 """Values of zero points that are tried more often than others; the last two make one of them odd."""
 FLOAT32 = 1 << 24
-"""Whole numbers below are float32 numbers."""
+"""Whole numbers below this are float32 numbers."""
 OFTEN = 0.6
 """Share of zero points with one of these values."""
 INVERSES: Mapping[str, Callable[[float], float]] = {
@@ -29,16 +29,17 @@ INVERSES: Mapping[str, Callable[[float], float]] = {
     "tanh": math.atanh,
     "softmax": lambda y: math.log(y / (1.0 - y)),
 }
-"""Operator with a fixed output -> the real number at which it has a value; of a softmax a difference of two."""
+"""Operator with a fixed output grid -> the operand at which it has a given value; for a softmax, a difference of
+two."""
 
 
 @dataclass(frozen=True)
 class Draft:
-    """Items of one question, each a part that can be left out."""
+    """The items of one possible question; each item can be left out."""
 
     count: int
     build: Callable[[Array], Question]
-    """Places of items -> the question that has these."""
+    """Places of items -> the question of these items."""
 
     def whole(self) -> Question:
         """Return the question that has every item."""
@@ -56,7 +57,7 @@ class Wanted:
     past: int | None = None
     """Bits of the accumulator that the sums should exceed; None: any sums."""
     far: bool = False
-    """Whether results may be as far beyond the codes as sums can bring them."""
+    """Whether results may lie as far beyond the codes as sums allow."""
 
 
 def scale_of(draws: Draws, aim: str, exponent: int, size: int | None = None) -> Array:
@@ -80,8 +81,8 @@ def place_of(draws: Draws) -> float:
 def solved_scale(draws: Draws, wanted: Wanted, scale: float, values: Array, y: QParams, unit: float = 0.0) -> float:
     """Return the output's *scale*, or a scale that puts one of *values* on a tie (RATIONAL) or next to one (SOLVED).
 
-    *unit*: the real value of one unit of a sum. Every other time the value then lies where a first rounding to whole
-    units of the scaled sum (31 bits of a product dropped) is itself a tie, and the second one is next to it.
+    *unit*: the real value of one unit of a sum. With *unit*, every second tie is moved: there, a first rounding that
+    drops 31 bits of the product is itself a tie, and the last rounding is next to one.
     """
     reachable = values[np.isfinite(values) & (values != 0.0)]
     if wanted.aim not in (RATIONAL, SOLVED) or not reachable.size:
@@ -97,7 +98,7 @@ def solved_scale(draws: Draws, wanted: Wanted, scale: float, values: Array, y: Q
 
 
 def _exact_tie(draws: Draws, value: float, reach: int, scale: float) -> float:
-    """Return an output scale, a float32 number, under which *value* is half an odd number of steps, *reach* at most."""
+    """Return a float32 output scale under which *value* is an odd number of half steps, at most *reach* steps."""
     whole = abs(value.as_integer_ratio()[0])
     odd = whole // (whole & -whole)
     divisors = [number for number in range(1, 2 * reach, 2) if odd % number == 0]

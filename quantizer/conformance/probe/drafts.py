@@ -46,11 +46,11 @@ WINDOWS = (
     (2, 23),
     (3, 3),
 )
-"""Windows and rows of a mean, as many terms as places: their reciprocals are rounded up and down."""
+"""Windows and rows of a mean. The reciprocals of their sizes are rounded up in some and down in others."""
 
 
 def pairs(target: Target, draws: Draws, wanted: Wanted) -> Draft:
-    """Return two codes an item, drawn from all pairs."""
+    """Return items of two codes each, drawn from all pairs."""
     n, e, product = wanted.items, draws.integer(-6, 3), target.spec.op == "mul"
     grids = Grids(target, {}, {"a": (n,), "b": (n,)})
     apart = draws.integer(-4, 5) if not product else 0

@@ -21,17 +21,20 @@ from quantizer.core.library import Library
 from quantizer.runtime.engines.protocol import Engine
 
 ITEMS = 197
-"""Items of a question: no multiple of the lanes of a kernel."""
+"""Number of items of a question: not a multiple of a kernel's vector."""
 POOL, SMALL_POOL = 2048, 400
-"""Items searched for differences between hypotheses; fewer if there are many, or each is a channel group."""
+"""The number of items that are searched for differences between hypotheses: fewer if there are many hypotheses, or if
+each item is a group of channels."""
 FEW, HANDFUL = 120, 20
 """Numbers of hypotheses from which a pool is searched, and from which a large pool is searched."""
 FEWEST = 24
-"""Questions to an engine on an enclosing platform, though no hypothesis may be left: intervals judge the answers."""
+"""The least number of questions to an engine on an enclosing platform, asked even if no hypothesis is left: intervals
+judge the answers."""
 PATIENCE = 96
-"""Drafts in a row on which no two hypotheses differ, after which they count as one class."""
+"""After this many drafts in a row on which no two hypotheses differ, they count as one class."""
 CONFIRMED = 6
-"""Questions asked after nothing remains to be distinguished: the remaining hypotheses must explain them too."""
+"""The number of questions asked when no hypotheses can be told apart any more: the remaining ones must explain these
+too."""
 NARROW, WIDE, FAR = 15, 31, 1000
 """Bits of sums: first a size that every accumulator holds, then 32 bits."""
 GROUPED = "depthwise_conv2d"
@@ -71,9 +74,9 @@ class Found:
     engine: str = ""
     """The engine that computes the platform, as defects name it."""
     kept: list[Hypothesis] = field(default_factory=list)
-    """The remaining class; empty if no hypothesis explains the engine."""
+    """The hypotheses that explain every answer; empty if none does."""
     rejected: list[Evidence] = field(default_factory=list)
-    """The latest last."""
+    """In the order of the questions."""
     questions: int = 0
     elements: int = 0
     refused: str = ""

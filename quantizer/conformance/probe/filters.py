@@ -18,7 +18,7 @@ from quantizer.numerics.qparams import Constant, QParams
 CODE_BITS, FAR_BITS = 7, 24
 """Bits of a code, its sign not counted; bits of a result beyond which converting a float to an integer overflows."""
 MANY = 64
-"""Terms of sums that exceed 32 bits: this number goes far beyond."""
+"""The number of terms of sums that exceed 32 bits by far."""
 LARGEST_BIAS = (1 << 31) - 1
 WEIGHT = 127
 
@@ -120,7 +120,7 @@ def filters(target: Target, draws: Draws, wanted: Wanted) -> Draft:
 
 
 def rows_of_products(target: Target, draws: Draws, wanted: Wanted) -> Draft:
-    """Return products of rows with one column that give any sum: all codes except one are the largest code."""
+    """Return products of rows with one column that can have any sum: all codes except one are the largest."""
     n, terms = wanted.items, draws.integer(2, 7)
     grids = Grids(target, {}, {"a": (n, terms), "b": (terms, 1)})
     e = draws.integer(-6, 3)
@@ -172,10 +172,7 @@ def _sums(draws: Draws, wanted: Wanted, ratio: Array, y: QParams) -> Array:
 
 
 def _beyond(bits: int) -> int:
-    """Return how far sums exceed the end of an accumulator of *bits*.
-
-    The contribution of the products to the largest bias.
-    """
+    """Return how far sums exceed an accumulator of *bits*: what the products add to the largest bias."""
     return (MANY if bits > 24 else 1) << 13
 
 

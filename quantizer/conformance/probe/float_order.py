@@ -22,7 +22,8 @@ from quantizer.runtime.engines.protocol import Call, Engine
 
 TERMS = 32
 MASKS: Mapping[str, float] = {"float32": 2.0**31, "float64": 2.0**60}
-"""Format of a sum -> M. In that format M absorbs as many ones as there are terms; in a wider format it does not."""
+"""Format of a sum -> M. In that format M absorbs as many ones as a row may have terms; in a wider format it does
+not."""
 Tree = int | tuple["Tree", ...]
 SMALL = 2.0**-12
 
@@ -32,7 +33,7 @@ class Order:
     """How a row is added."""
 
     format: str
-    """Format of the sum; `wider than float64` where no mask swallows a one."""
+    """Format of the sum; `wider than float64` if no mask absorbs a one."""
     order: str
     """In words, or as brackets."""
     fused: bool
@@ -81,7 +82,7 @@ def _fused(product: Callable[[Array, Array], Array]) -> bool:
 
 
 def _meets(product: Callable[[Array, Array], Array], mask: float) -> Array | None:
-    """Return for each two terms how many lie below the node where they meet; None if *mask* swallows nothing."""
+    """Return for each two terms how many terms lie below the node where they meet; None if *mask* absorbs nothing."""
     pairs = list(itertools.combinations(range(TERMS), 2))
     rows = np.ones((len(pairs), TERMS))
     for row, (i, j) in zip(rows, pairs, strict=True):
@@ -99,7 +100,7 @@ def _meets(product: Callable[[Array, Array], Array], mask: float) -> Array | Non
 
 
 def tree_of(meets: Array, leaves: Sequence[int]) -> Tree:
-    """Return the tree of additions over *leaves*; a node of several numbers is an adder that takes them at once."""
+    """Return the tree of additions over *leaves*; a node of more than two numbers adds them in one operation."""
     first, *rest = leaves
     tree: Tree = first
     for size in sorted({int(meets[first, other]) for other in rest}):

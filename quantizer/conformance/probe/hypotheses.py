@@ -21,7 +21,7 @@ from quantizer.core.variants import RatioArithmetic, Variant
 NAME = "probed"
 RATIOS: tuple[RatioArithmetic, ...] = get_args(RatioArithmetic)
 OF_ONE = "float32_product_of_one"
-"""A ratio that differs only if weights have one scale. half_away takes it for float64."""
+"""A ratio that differs from the float64 one only if weights have one scale; half_away treats it as float64."""
 WHOLE_BITS = 31
 ROUNDED = (
     "exact",
@@ -58,9 +58,9 @@ ACCUMULATORS = (16, 20, 24, 32)
 """Bits of an accumulator that the sums of a question can leave."""
 WRAP, SATURATE = "wrap", "saturate"
 ADDED_FIRST = ("bias", "products")
-"""What an accumulator that saturates at each addition holds first."""
+"""What an accumulator that saturates at each addition begins with."""
 WIDE: Literal["wide"] = "wide"
-"""An accumulator that sums do not leave."""
+"""Bits of an accumulator that no sum leaves."""
 
 OF_MULTIPLIERS = ("bits", "left_shift", "sum_shift", "unify_shifts", "overflow")
 """Settings that belong under `multiplier` in a platform file."""
@@ -93,7 +93,7 @@ class Hypothesis:
     shipped: str = ""
     """The platform of a room, if the hypothesis is that unchanged platform."""
     narrowed: Callable[[Accumulator], Hypothesis] | None = None
-    """A program whose sums may overflow a narrow accumulator -> the same program with that accumulator."""
+    """For a program whose sums may overflow a narrow accumulator: makes the same program with that accumulator."""
 
     def __str__(self) -> str:
         return f"as {self.shipped}" if self.shipped else ", ".join(_worded(key, value) for key, value in self.settings)
@@ -148,7 +148,7 @@ def with_accumulators(spec: Spec, kept: Iterable[Hypothesis]) -> list[Hypothesis
 
 
 def _at_each_addition(one: Hypothesis, family: str, bits: int, first: str) -> Hypothesis:
-    """Return *one* with an accumulator that saturates at each addition, not once at the end; one file declares both."""
+    """Return *one* with an accumulator that saturates at each addition, not at the end; a file declares both alike."""
     whole, wide = one.but(family, accumulator=(bits, SATURATE)), one.but(family, accumulator=WIDE)
 
     def run(question: Question) -> Array:

@@ -19,7 +19,7 @@ from quantizer.core.yaml_source import load_yaml
 FOLLOWED = ("same_as_input", "shared_parameters", "per_tensor_weights", "fixed_outputs", "output_signs", "index_dtype")
 """Keys that describe the grids of the questions."""
 OF_FAMILY = ("requantize", "ratio")
-"""Settings that each family has for itself."""
+"""Settings that a file declares per family."""
 OWN = (*OF_FAMILY, "additions")
 """Settings that operators need not share: a file declares one accumulator that saturates, in any order of additions."""
 WIDTH, INT32 = 118, 32

@@ -13,7 +13,7 @@ from quantizer.conformance.probe.hypotheses import Hypothesis
 
 MOST_EVIDENCE = 5
 MOST_CODES = 6
-"""Codes of an operand that are printed."""
+"""The largest number of an operand's codes that are printed."""
 
 
 WRAPPING = ("q31_wrapping", "q31_wrapping_left")
@@ -82,7 +82,7 @@ MEANINGS: Mapping[str, Meaning] = {
         "two roundings, half up in whole vectors of 16, else half away",
     ),
 }
-"""Requantization -> its meaning; core/platforms.py has the formulas of those of one system."""
+"""Requantization -> its meaning; core/platforms.py has the formulas of variants that only one system has."""
 
 
 def answer(found: Found, home: str) -> Hypothesis | None:
@@ -99,7 +99,7 @@ def answer(found: Found, home: str) -> Hypothesis | None:
 
 
 def declared_by(found: Found, platform: str) -> str:
-    """Return *platform*'s requantization for the operator's family, if the engine's grids are its own."""
+    """Return *platform*'s requantization for the operator's family, if the engine has the platform's grids."""
     target = found.target
     if target.platform.platform != platform:
         return ""

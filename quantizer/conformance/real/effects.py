@@ -1,6 +1,6 @@
 """Effects of reported bugs that are not in the catalogue of faults: what goes wrong, and where in the result.
 
-Codes that go wrong go wrong by one, which is less than any report tells.
+Wrong codes are off by one, which is less than in any report.
 """
 
 from __future__ import annotations
@@ -280,7 +280,7 @@ def _difference_wraps(codes: Tensor, p: Parameters) -> Tensor:
 
 
 def _lane_wraps(block: int) -> Wrap:
-    """Move the products of two first codes that lie half a block apart in one block of a matrix product."""
+    """Move a matrix product's results in which two products of lowest codes lie half a block apart in one block."""
 
     def wrap(original: Function) -> Function:
         def faulty(a: Tensor, b: Tensor, *, parameters: Parameters, **named: Any) -> Any:

@@ -51,10 +51,10 @@ NAMES = (
 """Names in addition to dimensions and attributes, which take precedence: `low` of a clip is its attribute.
 
 zero, first, last, low, high: zero point, end codes and ends of the range of the first operand; y_*: of the output. out,
-elements: the output's shape and size; rows: its size but for the last axis; terms: of one sum. ratio_*: the smallest
-and the largest multiplier, 1 without one. ratio_top: the largest as a share of the next power of two. bias_at_limit: a
-code of a bias is the last one of 32 bits. f32: the multiplier is a float32 number. block: elements of a block of
-weights that have a scale together; 0 without blocks.
+elements: the output's shape and size; rows: its size without the last axis; terms: their number in one sum. ratio_*:
+the smallest and the largest multiplier, 1 without one. ratio_top: the largest multiplier as a share of the next power
+of two. bias_at_limit: a code of a bias is the last one of 32 bits. f32: the multiplier is a float32 number. block: the
+number of weights that share a scale in a block; 0 without blocks.
 """
 
 

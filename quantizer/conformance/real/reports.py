@@ -14,7 +14,7 @@ from quantizer.core.reading import Readable
 FOLDER = "real_bugs"
 """Below the folder of stored cases."""
 SAMPLE = "sample_"
-"""Prefix of a file of reports drawn together, before any case was added for them; its date follows."""
+"""Prefix of a file of reports that were drawn together before any case was added for them; the date follows."""
 _SAID = ("ref", "system", "class", "what")
 _PLANTED, _UNREACHED = {*_SAID, "ops", "when", "does"}, {*_SAID, "unreached"}
 LISTED = Readable(

@@ -31,7 +31,7 @@ def _bias_sign(original: Function) -> Function:
 
 
 def _zero_point_truncated(original: Function) -> Function:
-    """Compute the zero point of an output in float32 and leave its fraction out."""
+    """Compute the zero point of an output in float32 and truncate it."""
 
     def faulty(request: Any) -> Parameters:
         provided: Parameters = original(request)
@@ -46,7 +46,7 @@ def _zero_point_truncated(original: Function) -> Function:
 
 
 def _held(change: Callable[[Constant], Tensor]) -> Wrap:
-    """Double the scale of the weights' channels or blocks for which *change* holds."""
+    """Double the scale of the weights' channels or blocks for which the condition holds."""
 
     def wrap(original: Function) -> Function:
         def faulty(request: Any) -> Parameters:

@@ -30,7 +30,7 @@ from quantizer.numerics.bitwise import bitwise_equal
 from quantizer.runtime.isolation.plugins import judged
 
 TWINS = 3
-"""Cases under the condition on which a twin must be green."""
+"""The number of cases, among those that meet the condition, on which a twin must pass."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def planted(session: Session, op: str, reports: Sequence[Report]) -> list[Outcom
 
 
 def gate_cases(session: Session, op: str) -> Iterator[tuple[Target, Case]]:
-    """Yield the gate's cases of *op*, without repeated ones: explicit cases, then those chosen by hashes."""
+    """Yield the gate's cases of *op* without repetitions: explicit cases, then cases chosen by hashes."""
     spec = session.library.spec(op)
     yield from explicit_cases(session, spec)
     for target in session.all_targets(spec):

@@ -31,7 +31,7 @@ ENGINE_KINDS = ("golden", "regressions")
 
 @dataclass
 class State:
-    """Data of one item. Its runner, which needs torch, is made when the item runs."""
+    """The data of one item. Its runner needs torch, so it is made only when the item runs."""
 
     spec: Spec
     name: str
@@ -99,8 +99,8 @@ class State:
     def ended(self, record: Record) -> tuple[str, str] | None:
         """Return outcome and reason of an item that pytest counts as passed by mistake; None for other items.
 
-        A check failed; or nothing was compared, which is not a failure if a selection, an engine's refusals or a
-        declaration explains it.
+        Either a check failed, or nothing was compared. The latter is no failure if a selection, refusals of the engine
+        or a declaration explain it.
         """
         checks = record.checks.values()
         if any(check.failed for check in checks):
@@ -159,7 +159,7 @@ def _states(
     ]
     for scheme, platform in selected:
         yield from states("cases", f"{scheme}-{platform}", scheme, platform)
-    # An item that has nothing to compare is not collected: it could only pass without a verdict.
+    # An item without anything to compare is not collected, since it would pass without a verdict.
     compares = {
         "spec": True,
         "golden": any(library.platforms[platform].enclosing is None for _, platform in selected),

@@ -2,9 +2,9 @@
 
 A plugin or an engine must not change the files that judge it: specs, goldens, conftest.py, this package, imported
 modules, files that Python runs at its start, or modules that it would import from a folder of the run. If it changes
-its own file, it is no longer the file that a statement names. Files are recognized by size, inode and times. A run
-with a changed file is not whole. Some 5,000 files are looked at three times a run. Their paths are therefore
-texts: objects of pathlib cost more than the run of a small operator.
+its own file, a statement about the run would name another file than the one that was judged. Files are recognized by
+size, inode and times. A run with a changed file is not whole. Some 5,000 files are checked three times in a run. Their
+paths are strings, because pathlib objects would cost more than the run of a small operator.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ MODULES = tuple(all_suffixes())
 IMPORTED = tuple(f"{name}{suffix}" for name in ("*", "*/__init__") for suffix in MODULES)
 """Files that could replace a module, in a folder that pytest puts on the path (the folder of a conftest.py)."""
 COMMANDS = ("pytest*", "py.test*", "quantizer*", "python*")
-"""Programs of a recipe, beside the interpreter."""
+"""Programs that a CI recipe runs, in the interpreter's folder."""
 SETTLED = 60.0
 """Age in seconds from which a compiled file is watched. A younger one may still be written by another process of this
 run."""
@@ -120,9 +120,9 @@ class Inputs:
         return problems
 
     def _is_new(self, path: str) -> bool:
-        """Return whether a compiled file is not as it was at the start; one that was moved here keeps its times.
+        """Return whether a compiled file is not as it was at the start; a file that was moved here keeps its times.
 
-        In a folder that was not looked at then, a file is new if it or the folder was written since.
+        In a folder that was not read at the start, a file is new if it or the folder was written since.
         """
         if path in self._caches:
             return _stamp(path) != self._caches[path]

@@ -70,9 +70,9 @@ class Runner:
         self.left_out: str | None = None
         """Why the item does not run, where the engine or a declaration says so."""
         self._waiting: list[tuple[Case, bool]] = []
-        """Cases, and whether their figures count, that a real engine gets in one message."""
+        """The cases that a real engine gets in one message, each with whether its figures count."""
         self.witness: Witness | None = None
-        """A case that passed, in which a planted fault must be seen."""
+        """A passed case, and the checks that must find a planted fault in it."""
         if state.scheme:
             library = self.session.library
             self._target = Target(state.spec, library.scheme(state.scheme), library.platform(state.platform))
@@ -105,7 +105,7 @@ class Runner:
         self._run_waiting()
 
     def rows(self) -> None:
-        """Run the spec's examples, this target's rows, cases that hardly differ, far scales, and every code."""
+        """Run the spec's examples, this target's rows, and the extra cases."""
         reason = self.session.engine.supports(self._spec, self._target.scheme, self._target.platform)
         if reason is not None:
             self._recorder.miss(reason)
@@ -210,7 +210,7 @@ class Runner:
         first = next(v for v in verdicts if v.failing)
 
         def fails(candidate: Case) -> bool:
-            """Hold where the same check fails in the same way: an exception is another failure than a wrong code."""
+            """Return whether the same check fails in the same way: an exception is no wrong code."""
             found = judge(Trial(self._target, candidate, engine), (first.check,))
             return any(v.failing and (v.worst is None) == (first.worst is None) for v in found)
 

@@ -13,11 +13,11 @@ from quantizer.conformance.run.command_line import options
 
 KEY = "op_shipped"
 Collecting = Callable[[pytest.Session, Path, set[str] | None], pytest.Collector]
-"""Makes the collector of a spec file, of the items of some platforms or of all."""
+"""Makes the collector of a spec file, for the items of some platforms or of all."""
 
 
 def place(path: Path, root: Path) -> str:
-    """Return the node id of a file that lies outside *root*: how a command that is run there names it."""
+    """Return the node id of a file outside *root*, as a command that runs in *root* names it."""
     return Path(os.path.relpath(path, root)).as_posix()
 
 

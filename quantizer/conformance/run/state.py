@@ -89,7 +89,7 @@ class Run:
                 self._judging.add(_worker(report))
 
     def _note(self, text: str) -> None:
-        """Keep a record in the run's folder too; if that fails once, the run goes on, but is not whole."""
+        """Also write a record into the run's folder; if this fails once, the run goes on, but is not whole."""
         from quantizer.core.errors import QuantizerError
 
         if self.folder is None or self._unkept:

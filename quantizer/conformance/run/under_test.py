@@ -31,7 +31,7 @@ JUDGING = (
 )
 """Modules that judge a plugin. Those that are imported later are compiled from their sources."""
 DRAWING = ("hypothesis.strategies",)
-"""Further ones under a profile that draws cases."""
+"""Further modules that judge under a profile that draws cases."""
 
 
 def launch_early(config: pytest.Config) -> None:
@@ -107,8 +107,8 @@ def _loaded(config: pytest.Config) -> list[Plugin]:
 def connect_layers(config: pytest.Config, files: Iterable[str]) -> None:
     """Register layer functions of plugins, which need the specs, in a process that opened no session.
 
-    The process that writes files collects nothing under xdist, and a worker may run no item. Both account for the same
-    functions as the others. files: the spec files of the run, from its root.
+    Under xdist the process that writes files collects nothing, and a worker may run no item. Yet each must know the
+    same functions as the other processes. files: the spec files of the run, from its root.
     """
     from quantizer.plugins.loading import LAYERS
     from quantizer.runtime.isolation.plugins import CURRENT

@@ -41,7 +41,7 @@ class Options:
     engine_command: str = ""
     """The command line of a worker, in place of an engine's name."""
     isa: str = ""
-    """Level of instructions that a real engine is held to, `host` or `all`; empty: the default."""
+    """The level of instructions to which a real engine is limited, `host` or `all`; empty: the default."""
     platforms: tuple[str, ...] = ()
     schemes: tuple[str, ...] = ()
     checks: tuple[str, ...] = CHECKS
@@ -57,7 +57,7 @@ class Options:
     plugin_python: str = ""
     """The interpreter of the process of plugins; empty: ours."""
     plugin_limits: tuple[float, float] = (PATIENCE, MEMORY)
-    """Seconds for one call of a plugin's function, gigabytes that its process may hold."""
+    """The time limit of one call of a plugin's function (seconds), and the memory limit of its process (gigabytes)."""
     shard: Shard | None = None
     _met: list[tuple[Sequence[Path], Library]] = field(default_factory=list, init=False, repr=False, compare=False)
     """The library of the spec files collected so far, and these files."""
@@ -90,7 +90,7 @@ class Options:
 
     @property
     def under_test(self) -> str:
-        """The engine's name in messages and run.json: what was named, or what the worker of a command says."""
+        """The engine's name in messages and run.json: the requested one, or the one that a command's worker reports."""
         return self.real.name if self.real and self.engine_command else self.engine
 
     @property
@@ -107,7 +107,7 @@ class Options:
         return tuple(dict.fromkeys(held_to(backend, level) for level in asked(self.isa)))
 
     def at(self, level: str) -> Options:
-        """Return the options of a run at *level* alone, one of `levels`."""
+        """Return the options of a run only at *level*, one of `levels`."""
         return replace(self, isa=level) if self.isa == ALL and len(self.levels) > 1 else self
 
     @cached_property
@@ -181,7 +181,7 @@ class Options:
 
     @property
     def narrowed(self) -> bool:
-        """True when an option leaves items or checks out."""
+        """True if an option leaves items or checks out."""
         return bool(self.shard or self.narrowings)
 
     @property

@@ -1,4 +1,4 @@
-"""How much a run does: gate (the default), dev, nightly."""
+"""Profiles, which decide how much a run does: gate (the default), dev, nightly."""
 
 from __future__ import annotations
 
@@ -16,16 +16,15 @@ class Profile:
 
     examples: int
     drawn: bool = True
-    """Hypothesis draws them from a new seed each time and remembers failures. Otherwise hashes give the same cases
-    each time."""
+    """Hypothesis draws them, from a new seed each time, and keeps failures. If False, hashes give the same cases."""
     sampled: bool = False
-    """The costly checks run on a sample of the cases."""
+    """Whether costly checks run only on a sample of the cases."""
     strong: bool = False
-    """Every size that kernels treat apart meets every class of every attribute and of data."""
+    """Whether every size that kernels treat specially meets every class of every attribute and of data."""
 
     @functools.cache  # noqa: B019 - there are three profiles, and they live as long as the program
     def settings(self) -> settings:
-        """Return Hypothesis settings: no verdict by a clock, and no shrinking: ours works on whole cases."""
+        """Return Hypothesis settings: no time limits, and no shrinking, because our shrinking works on whole cases."""
         from hypothesis import HealthCheck, Phase, settings
         from hypothesis.database import DirectoryBasedExampleDatabase
 

@@ -12,7 +12,7 @@ from quantizer.runtime.engines.catalogue import Chosen
 def at_release(library: Library, real: Chosen | None) -> Library:
     """Return *library* with the settings of the version of *real* on the platforms that it computes.
 
-    The built-in functions alone, and plugins, compute the platforms as they are declared.
+    Without a real engine, built-in functions and plugins compute the platforms as declared.
     """
     if real is None:
         return library

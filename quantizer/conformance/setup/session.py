@@ -34,7 +34,7 @@ class Session:
     _others: dict[str, Session] = field(default_factory=dict, repr=False, compare=False)
 
     def at(self, level: str) -> Session:
-        """Return this session with the engine held to *level*, one of the options' levels; its worker is kept."""
+        """Return this session with the engine limited to *level*, one of the options' levels; its worker is kept."""
         if self.options.real is None or level == self.engine.isa:
             return self
         if level not in self._others:
@@ -92,9 +92,10 @@ def open_session(options: Options, extra: tuple[Path, ...] = (), *, only: str = 
 
 
 def _with_neighbours(library: Library, named: Sequence[Path]) -> Library:
-    """Return the library with specs of further registered operators, which are next to a spec file among *named*.
+    """Return the library with the specs of further registered operators that lie next to a spec file among *named*.
 
-    Plugins are loaded by folder, and specs may be named by file: such an operator is known, but has no items.
+    A folder of plugins may register more operators than the named spec files declare. These are known, but have no
+    items.
     """
     folders = list(dict.fromkeys(resolved(path).parent for path in named if is_file(path)))
     for op in sorted({entry.op for entry in REGISTRY.all()}.difference(library.specs)):

@@ -27,7 +27,7 @@ class Xfail(Defect):
     platforms: list[str] = Field(min_length=1)
     """Platforms on which it shows; its case must fail on each."""
     owner: str = Field(min_length=1)
-    """Who mends it."""
+    """The person or team that repairs it."""
     expires: str
     """Expiry date, YYYY-MM-DD, compared with the date of the commit."""
     case: str

@@ -1,4 +1,4 @@
-"""Tries a platform on a few cases of built-in functions, one operator of each family, before a run relies on it."""
+"""Tests a platform with built-in functions on a few cases of one operator per family, before a run relies on it."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from quantizer.core.wording import shown_path
 from quantizer.ops import REGISTRY
 
 FIRST = ("add", "conv2d", "mul", "sigmoid", "layer_norm", "pad")
-"""Operators that are tried for their families; of other families the first one by name."""
+"""The operators that represent their families; other families are represented by the first operator by name."""
 CHECKS = ("parameters", "arithmetic", "accuracy")
 CASES = 3
-"""Cases of an operator under the first of the platform's schemes, and as many under the last."""
+"""The number of an operator's cases under the platform's first scheme, and under its last."""
 OPERATORS_NAMED = ("fixed_outputs", "fixed_ranges", "full_range_outputs", "padded_tiles", "stages")
 """Keys of a platform that hold rules of single operators."""
 
@@ -127,7 +127,7 @@ def _shown(session: Session, case: Case, defect: Defect) -> str | None:
 
 
 def _unregistered(target: Target) -> str:
-    """Return what to write where an oracle of the room judges an operator that no function of the room computes."""
+    """Return advice if the room has an oracle for the operator but no function that computes it; else nothing."""
     op, family, places = target.spec.op, target.spec.quantization.family, target.platform.places
     own = REGISTRY.built_in(op, "quantized", places)
     if oracle_of(family, places) is None or (own is not None and own.platform in places):

@@ -32,7 +32,7 @@ from quantizer.numerics.bitwise import bitwise_equal
 from quantizer.tiling.windows import tileable_axes
 
 Problem = tuple[Location, str]
-"""The place in the spec, and the error there."""
+"""A place in the spec and the problem there."""
 
 PROBES = 16
 
@@ -99,7 +99,7 @@ class _Open:
 
 
 def _unreached(spec: Spec, targets: Sequence[Target], missing: Iterable[str]) -> Iterator[Problem]:
-    """Yield every bin and the classes of tiles *missing* from the rows that no case reaches alone, either."""
+    """Yield every bin and class of tiles in *missing* (no row reaches it) that a case for it alone does not reach."""
     found = [entry for entry in sorted(missing) if not _reaches_alone(targets, entry)]
     for name, value in (entry.split("=", 1) for entry in found):
         if name in domains_of(spec):

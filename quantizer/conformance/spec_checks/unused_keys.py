@@ -25,10 +25,10 @@ from quantizer.core.spec import Spec
 from quantizer.core.yaml_source import Location
 
 WORDS = frozenset({"summary", "names", "default", "oracle"})
-"""Optional keys that no case needs: texts for readers, and keys for graphs and other systems' judges."""
+"""Optional keys that no case reads: texts for people, and keys for graphs and for the judges of other systems."""
 
 FIRST = 24
-"""Rows that are judged before the outlines of all."""
+"""The number of rows that are judged before the outlines of all rows are read."""
 
 
 @contextmanager
@@ -77,11 +77,10 @@ def unread_keys(session: Session, path: Path) -> list[Location]:
 
 
 def _uses(session: Session, spec: Spec) -> Iterator[None]:
-    """Use *spec* as the gate does, a step at a time: all explicit cases are judged, those first that read the most.
+    """Use *spec* as the gate does, a step at a time; the cases that read the most keys come first.
 
-    A few rows read the keys that judging reads. The bins of other rows are read by their outlines, at a tenth of the
-    cost. The rest is judged only for a key that neither reads, so the answer is that of all cases, whatever other items
-    ran.
+    A few rows are judged. Outlines of all rows then read the bins, at a tenth of the cost. All other explicit cases are
+    judged only if a key is still unread, so the result is that of all cases.
     """
     targets = session.all_targets(spec)
     for example in spec.examples:

@@ -20,7 +20,7 @@ STORED = Readable("a stored case", 1 << 20, CaseError)
 def has_regressions(options: Options, library: Library, op: str) -> bool:
     """Return whether any defect is stored for *op* that the function under test may have to show.
 
-    Which ones is known once it is loaded.
+    Which defects these are is known only when the function is loaded.
 
     A stored case belongs to an operator. If a defect is declared for every operator, the case names its operator.
     """

@@ -1,1 +1,1 @@
-"""One case on one engine, with all that checks read of it."""
+"""One case on one engine, with everything that checks read from it."""

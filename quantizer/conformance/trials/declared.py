@@ -1,8 +1,8 @@
 """The numbers and stages by which a case is judged. They come from the platform's own functions, not from a plugin.
 
-The judge of a case follows from the operator, the scheme and the platform. A function under test that provides numbers
-of another kind chooses no other judge by it: `parameters` names both kinds, and the codes are judged by the numbers of
-the platform's rule. A stage that is shown but not declared is a failure.
+The operator, the scheme and the platform decide how a case is judged. A function under test cannot change this by
+providing numbers of another kind: `parameters` then fails and names both kinds, and the codes are judged by the numbers
+of the platform's rule. A stage that is shown but not declared is a failure.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from quantizer.plugins.layer_parameters import LAYER_ATTRS
 def as_declared(trial: Trial) -> Trial:
     """Return *trial* as the platform's arithmetic judges its codes.
 
-    The same trial where the functions that ran are the platform's own, or provide numbers of its kind. Else a copy with
-    the same codes and the numbers of the platform's rule. `known_stages` says which stages may be shown.
+    This is *trial* itself if the functions that ran are the platform's own or provide numbers of its kind. Otherwise it
+    is a copy with the same codes and the numbers of the platform's rule. `known_stages` says which stages may be shown.
     """
     judged = with_declared_numbers(trial)
     if judged is not trial:
@@ -49,7 +49,7 @@ def with_declared_numbers(trial: Trial) -> Trial:
 
 
 def accepts(trial: Trial, provided: Kind) -> bool:
-    """Return whether the platform's arithmetic, or the reading that the run's owner chose, takes such numbers."""
+    """Return whether the platform's arithmetic, or the reading chosen by the run's owner, accepts such numbers."""
     return any(provided == kind or takes(trial.target.reading, kind, provided) for kind in _kinds(trial))
 
 

@@ -1,4 +1,4 @@
-"""A property that is computed once, and keeps an error as it keeps a value."""
+"""A property that is computed once and keeps its value or the error that was raised."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Other data for a plugin under the same parameters, or the same data under others: it may have kept what it saw.
+"""Other data for a plugin under the same parameters, or the same data under others: it may have cached results.
 
-A quantize rule is given samples, and a float forward runs on the data of the case. Neither is given these data.
+The quantize rule and the float forward are not given these data: they get the samples and the data of the case.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from quantizer.ops import REGISTRY
 from quantizer.ops.registry import BUILT_IN, OVERRIDE
 
 SHARE = 0.75
-"""Share of the distance from the middle of a tensor that values keep. So all other values move, and ranges are kept."""
+"""Values keep this share of their distance from the middle of a tensor: all other values move, and ranges stay."""
 LARGEST = 1e30
-"""Ends of a calibrated range, at most, that is widened; the smallest is its inverse."""
+"""A calibrated range is widened only if the magnitude of its ends is at most this and at least the inverse."""
 
 
 def with_other_data(trial: Trial) -> Iterator[Trial]:
-    """Yield the case with each of the CHANGES of its activations, then under a wider output, for a plugin's function.
+    """Yield a plugin function's case with each of the CHANGES of its activations, then with a wider output range.
 
-    Indices stay. A change that changes nothing is left out, as of a constant.
+    Indices stay. A change without effect (on constant data) is left out.
     """
     entry = REGISTRY.find(trial.spec.op, "quantized", trial.target.platform.places)
     if entry is None or entry.origin in (BUILT_IN, OVERRIDE):
@@ -103,7 +103,6 @@ CHANGES: Sequence[Change] = (
     _in_order,
     _by_one_step,
 )
-"""Ways in which other data differ: a function that keeps results by a part of its data is right in some of them alone.
-
-Each is given the values of one tensor in one row, and the step of its codes.
+"""Ways in which other data differ. A function that caches results under a part of its data is right for some of them
+only. Each function gets the values of one tensor as one row, and the step of its codes.
 """

@@ -1,4 +1,4 @@
-"""Trials in one call of a function under test that takes batches, or in one message to a real engine."""
+"""Runs several trials in one call of a function under test that takes batches, or in one message to a real engine."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ from quantizer.runtime.engines.protocol import Asked
 from quantizer.runtime.raised import raised
 
 AHEAD = 8
-"""Cases that a real engine is asked for in one message."""
+"""The largest number of cases that a real engine gets in one message."""
 SIZES = (3, 5, 16)
-"""Trials of the batches that `repeat` runs, one size a case: the case is the first, the last and each second one."""
+"""Sizes of the batches that `repeat` runs, one size per case: the case is the first, the last and every second
+trial."""
 
 
 def ask_ahead(trials: Sequence[Trial]) -> None:
@@ -78,7 +79,7 @@ def run_together(trials: Sequence[Trial]) -> list[tuple[Trial, Verdict]]:
 
 
 def _structures(trials: Sequence[Trial]) -> list[list[Trial]]:
-    """Return trials that differ in ranges, parameters and data alone, together; their sets may differ in number."""
+    """Group trials that differ only in ranges, parameters and data; the number of their data sets may differ."""
     found: dict[object, list[Trial]] = {}
     for trial in trials:
         case = trial.case
@@ -117,9 +118,9 @@ def _codes(made: Sequence[Staged]) -> list[Staged]:
 
 
 def in_a_batch(trial: Trial) -> Verdict | None:
-    """Judge a batch of the case and another trial in turns: each has the codes that it has alone.
+    """Judge a batch in which the case and another trial alternate: each must have the codes that it has alone.
 
-    The other trial has the operands reversed and another zero point of the output. None if the function under test
+    The other trial has reversed operands and another zero point of the output. None if the function under test
     takes one case per call.
     """
     if not takes_batches(trial):

@@ -51,10 +51,10 @@ class Trial:
         self.target = target
         self.spec = target.spec
         self.case = case.but(shapes={name: case.shapes[name] for name in target.spec.inputs if name in case.shapes})
-        """The case, its operands in the order of the spec: a stored one has them by name."""
+        """The case, with its operands in the order of the spec; a stored case has them in the order of their names."""
         self.engine = engine
         self.shared: dict[str, Array] = {}
-        """Results of one check that another check uses, by the name of the first."""
+        """Results of one check that another check uses, by the name of the first check."""
         self.matches: dict[str, bool] = {}
         """Check -> whether it fails as the built-in functions do, for checks that were queried."""
         self._ran_built_in = False
@@ -101,7 +101,7 @@ class Trial:
         return found
 
     def provide(self, parameters: Parameters) -> None:
-        """Use *parameters* of a trial on other data instead of calling the rule for these data."""
+        """Use these *parameters*, of a trial on other data, instead of calling the rule."""
         self.parameters = parameters
         self._ran_built_in = False
         self._provided = copies(provided_tensors(parameters))
@@ -253,7 +253,7 @@ class Trial:
 
     @cached_property
     def centred(self) -> dict[str, Tensor]:
-        """Code - zero_point of every operand, of a float format the value in units of its smallest one; float64."""
+        """Code - zero_point of every operand; for a float format, the value in units of the smallest value; float64."""
         found = {}
         for name, codes in self.codes.items():
             params = self.qparams(name)
@@ -274,7 +274,7 @@ class Trial:
         return self.magnitude(self.centred)
 
     def run(self, call: Call, codes: Mapping[str, Tensor], parameters: Parameters) -> Staged:
-        """Run the engine's integer forward on copies: damage in place does not reach the operands that judge it."""
+        """Run the engine's integer forward on copies, so that in-place changes do not reach the judge's operands."""
         return self.run_on(call, copies(codes), parameters)
 
     def run_on(self, call: Call, codes: Mapping[str, Tensor], parameters: Parameters) -> Staged:
@@ -298,7 +298,7 @@ class Trial:
         return any(rule.holds(self.spec.op, self.bound) for rule in declared.any_order)
 
     def placing(self) -> AbstractContextManager[None]:
-        """Return the context in which functions of plugins run the case, unless it runs in another one."""
+        """Return the context that places a plugin's operands in memory, unless another one is active."""
         return placed(ANYHOW) if self.any_order and not asked_place() else nullcontext()
 
     def elsewhere(self, place: str) -> Trial:
@@ -463,7 +463,7 @@ class Trial:
         )
 
     def most_read(self, name: str) -> int:
-        """Return operand *name*'s elements of one data set: no output element reads more of them."""
+        """Return the number of operand *name*'s elements per data set; no output element reads more of them."""
         values, stack = self.tensors[name], self.case.data.stack
         if stack is None or name not in self._cut:
             return values.numel()

@@ -44,7 +44,7 @@ from quantizer.runtime.engines.builtin import BuiltinEngine
 from quantizer.runtime.engines.forms import npz
 
 DATA = ("ties", "random")
-"""Data sets of the cases, in turn: ties show rounding, codes of the whole range show everything else."""
+"""The data sets of the cases, in turn: `ties` shows rounding; codes of the whole range show everything else."""
 ATTEMPTS = 8
 """The number of cases drawn for each requested case, because some repeat and some do not run."""
 

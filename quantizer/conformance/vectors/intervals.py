@@ -25,7 +25,7 @@ class Intervals:
     low: Array
     high: Array
     conclusive: int
-    """An element is inconclusive if its interval has more codes."""
+    """An element is inconclusive if its interval has more codes than this."""
 
     @property
     def vacuous(self) -> int:
