@@ -95,7 +95,7 @@ class QParams:
 
     @property
     def step(self) -> Tensor:
-        """The real value of 1 in `numerics.quantize.centred`: the scale, for a float format times its smallest value."""
+        """The real value of 1 in `numerics.quantize.centred`: the scale (a float format's times its smallest value)."""
         return self.scale * format_of(self.dtype.name).unit if self.dtype.kind == "float" else self.scale
 
     def repeated(self, count: int) -> QParams:

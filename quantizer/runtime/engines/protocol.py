@@ -25,7 +25,7 @@ class Call:
     order: AxisOrder = "channels_first"
     activation: str = "none"
     places: tuple[str, ...] = ()
-    """The names of the platform (`Platform.places`), its own first. A plugin may have replaced functions under any of
+    """The names of the platform (`Platform.places`), its own first. A plugin may have replaced functions under each of
     them."""
 
     def but(self, **changes: Any) -> Call:
@@ -35,12 +35,12 @@ class Call:
 
 @dataclass(frozen=True)
 class Asked:
-    """One run that an engine is asked for, on these tensors themselves."""
+    """One run that is requested of an engine, on exactly these tensors."""
 
     call: Call
     operands: Mapping[str, Tensor]
     parameters: Parameters | None
-    """Those of an integer forward; None asks for the float forward."""
+    """The parameters of an integer forward; None requests the float forward."""
 
 
 class Engine(Protocol):
