@@ -26,7 +26,7 @@ def folder() -> Path:
 
 
 def interpreter(engine: str, release: str = "") -> str:
-    """Return the interpreter of the environment of *engine* in *release* (empty: the unversioned one); "" if missing."""
+    """Return the interpreter of the environment of *engine* in *release* (empty: without a version); "" if missing."""
     place = folder() / (f"{engine}@{release}" if release else engine)
     python = place / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
     return str(python) if python.is_file() and (place / "complete").is_file() else ""
