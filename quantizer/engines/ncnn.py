@@ -143,7 +143,7 @@ def net_of(line: str, inputs: list[str], weights: bytes) -> Any:
 
 
 def load(model: bytes, options: dict[str, Any]) -> Any:  # noqa: ARG001 - the protocol's
-    """Return the case; the net is made with its weights, which come with the codes."""
+    """Return the case. Its net is created when the weights arrive, together with the codes."""
     return json.loads(model)
 
 
