@@ -64,7 +64,7 @@ def _changed(graph: Graph, method: Method) -> Iterator[Node]:
 
 
 def _feeds_products(graph: Graph, node: Node) -> bool:
-    """Return whether a fully connected layer reads a layer, or reads it through shape layers that keep the last axis."""
+    """Return whether a fully connected layer reads a layer, directly or through layers that keep the last axis."""
     last, waiting = graph.tensor(node.outputs[0]).shape[-1:], [node.outputs[0]]
     while waiting:
         for reader in graph.consumers.get(waiting.pop(), ()):

@@ -57,7 +57,7 @@ class LastBits:
         }
 
     def with_recorded_ranges(self, template: Template) -> Work:
-        """Return the work with the recorded ranges that another machine may have computed, and what follows from them."""
+        """Return the work with those recorded ranges that another machine may have computed, and their consequences."""
         ranges = dict(self.work.ranges)
         for name, low, high in _spans(template):
             own = ranges.get(name)

@@ -67,8 +67,7 @@ def symmetric_where_wide(
 def softmax_method(
     graph: Graph, settings: Mapping[str, Settings], keys: Mapping[str, LayerKey], options: Options
 ) -> tuple[Graph, Mapping[str, Settings]]:
-    """Choose how each softmax is computed: by a table if its output is ranked or on the newest targets, else by
-    fast_exp.
+    """Choose how each softmax is computed: by table if its output is ranked or on the newest targets, else by fast_exp.
 
     On the newest targets, a special unit computes a table along the last axis in 24-bit floats. UnsupportedError if
     Compass has no such kernel, or if the sum of the table's entries exceeds 32 bits.
