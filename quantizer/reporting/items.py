@@ -33,9 +33,9 @@ def spec_path(record: Record, facts: Facts | None) -> str:
 
 
 def place(record: Record, facts: Facts | None) -> tuple[str, int]:
-    """Return the file and the line of the spec key that an item was judged by.
+    """Return file and line of the spec key to which an item's result belongs.
 
-    The place that the failure names; else the key of the first failing check; else the key `op`.
+    It is the place that the failure names; else the key of the first failing check; else the key `op`.
     """
     path = spec_path(record, facts)
     if found := _PLACE.match(record.failure):
