@@ -22,7 +22,7 @@ def means(asked: Asked) -> Array | None:
 
 
 def _quotient(asked: Asked, raw: Array) -> Array:
-    """Return quotients of raw codes and the number of terms in integers, ties away from zero."""
+    """Return integer quotients of raw sums and numbers of terms, ties away from zero."""
     terms = asked.terms
     return np.asarray(np.where(raw > 0, (2 * raw + terms) // (2 * terms), -((terms - 2 * raw) // (2 * terms))))
 
