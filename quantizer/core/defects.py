@@ -183,7 +183,8 @@ class GraphDefect(Model):
     op: str
     """ONNX operator of the node whose fused kernel has the defect."""
     predicate: str
-    """A condition on the node and its neighbours. Where it is true, results of the node and behind it may be wrong.
+    """A condition on the node and its neighbours. Where it is true, results of the node and of later nodes may be
+    wrong.
 
     It may name input_scale, input_zero_point, output_scale, output_zero_point (0 where there are no codes); second
     and third (values of constants of one element, else 0); shape and second_shape; before and after (operators,

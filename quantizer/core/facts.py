@@ -45,7 +45,7 @@ class FunctionFacts(Model):
     """A function that a plugin registered, and how the run judged it."""
 
     name: str
-    """Operator, kind, platform where it has one, and version, as `relu.quantized on ideal 2`."""
+    """Operator, kind, platform if it has one, and version, as in `relu.quantized on ideal 2`."""
     origin: str
     """The plugin that registered it."""
     standing: Literal["judged", "unjudged", "shadowed"]

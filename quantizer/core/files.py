@@ -152,7 +152,7 @@ def _is_stream(path: Path) -> bool:
 
 
 def _own_output(path: Path) -> int | None:
-    """Return the descriptor of our standard output or errors that goes to *path*, as /dev/stdout does into any file."""
+    """Return the descriptor of our standard output or error that writes to *path*: /dev/stdout may be any file."""
     for number in (1, 2):
         with contextlib.suppress(OSError):
             if os.path.samestat(path.stat(), os.fstat(number)):

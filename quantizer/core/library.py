@@ -52,7 +52,7 @@ class Library:
     positions: Mapping[str, Positions] = field(repr=False)
     """Operator -> the places of its spec's keys, for annotations."""
     schemes: Mapping[str, Scheme]
-    """Name -> scheme: the declared combinations, and each activation part alone."""
+    """Name -> scheme: the declared combinations, and each activation part by itself."""
     platforms: Mapping[str, Platform]
     platform_paths: Mapping[str, Path]
     """Platform -> its file."""

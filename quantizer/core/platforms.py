@@ -369,7 +369,8 @@ class Platform(Model):
     releases: list[Release] = []
     """Settings of later versions of the system, oldest first."""
     enclosing: Enclosing | None = None
-    """If present, outputs lie in intervals, and runs of other shapes need not agree bit for bit. Such a platform is
+    """If present, outputs are judged by intervals, and runs of the same elements in other shapes need not agree bit for
+    bit. Such a platform is
     judged where a run names it, or names an engine that no platform describes."""
     defects: list[Defect] = []
     """Known defects of the real system; they do not expire."""

@@ -118,7 +118,7 @@ def splits(name: str, schemes: Schemes) -> list[tuple[str, str]]:
 
 
 def all_schemes(schemes: Schemes) -> dict[str, Scheme]:
-    """Return every declared combination and every activation part alone, by name."""
+    """Return every declared combination and every activation part by itself, by name."""
     found = {}
     for name in schemes.schemes:
         for weight, activation in splits(name, schemes)[:1]:

@@ -75,7 +75,7 @@ def unknown(name: str, known: Iterable[str], what: str) -> str:
 
 
 def counted(number: int, word: str) -> str:
-    """Return a number and its word, in the plural where there are several."""
+    """Return a number and its word, in the plural unless the number is 1."""
     return f"{number} {word}{'' if number == 1 else 's'}"
 
 

@@ -118,7 +118,7 @@ class Graph:
     subgraphs: Mapping[str, Graph] = field(default_factory=dict)
     """Bodies of control-flow nodes by name. A body may read tensors of this graph; it lists them itself."""
     dynamic: bool = False
-    """Whether sizes may be FREE or 0, and constants NaN: such a graph runs in runtime.torch_executor alone."""
+    """Whether sizes may be FREE or 0, and constants NaN: only runtime.torch_executor runs such a graph."""
 
     def bodies_of(self, node: Node) -> dict[str, Graph]:
         """Return the bodies of a control-flow node by name, empty for any other node."""

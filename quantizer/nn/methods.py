@@ -6,7 +6,7 @@ import enum
 from typing import Literal
 
 Group = Literal["batch", "channel"]
-"""Which slices have a scale of their own: those along axis 0 (the filters of a weight), or along axis 1."""
+"""The slices with separate scales: those along axis 0 (the filters of a weight), or along axis 1."""
 Compat = Literal["nics_fix"]
 """Whose grid is reproduced: that of nics_fix_pt 0.4.0, which holds 2**bits + 1 values."""
 

@@ -34,7 +34,7 @@ def inverse(scale: Tensor | float) -> Tensor:
 def to_codes(values: Tensor, out: QParams, platform: Platform) -> Tensor:
     """Return codes of float32 *values*: `values * (1 / scale) + zero_point` in one float32 rounding, then half to even.
 
-    Where the platform's quantizer adds the zero point after rounding, the product alone is rounded.
+    If the platform's quantizer adds the zero point after rounding, only the product is rounded.
     """
     if adds_after(platform):
         return _clamped((values * inverse(out.scale)).round() + out.zero_point, out)
@@ -138,7 +138,7 @@ def in_vectors(shapes: list[tuple[int, ...]], lanes: int) -> Tensor:
 def requantize_float32_mean(sums: Tensor, counts: Tensor, rescale: Rescale, out: QParams, platform: Platform) -> Tensor:
     """Return codes of *sums* of centred codes over *counts* terms; the output has the input's parameters.
 
-    Windows of one channel go to the kernel that ends as the platform's quantizer does.
+    Windows of one channel are computed by a kernel that ends with the rounding of the platform's quantizer.
     """
     zero, n = out.zero_point.float(), counts.float()
     if rescale.variant == "f32_mean_divided":

@@ -79,8 +79,8 @@ def requantize_integers(
 def multiplier_and_shift(ratio: float) -> tuple[int, int]:
     """Return the 31-bit multiplier and the shift (negative: to the right) of a real *ratio*, as QuantizeMultiplier.
 
-    ratio = multiplier * 2**(shift - 31), the multiplier rounded half away from zero; (0, 0) where the shift is below
-    -31, the largest multiplier where it is above 30. GraphError if the ratio is not finite.
+    ratio = multiplier * 2**(shift - 31), the multiplier rounded half away from zero; (0, 0) if the shift is below -31,
+    the largest multiplier if it is above 30. GraphError if the ratio is not finite.
     """
     if not math.isfinite(ratio):
         raise GraphError(f"ratio {ratio}: must be finite.")

@@ -197,7 +197,7 @@ def rescale_widened(
     """Return the numbers for a sum of widened operands: a factor for each input, and the multiplier of the sum.
 
     Factors are `2**n * scale / (2 * largest scale)`, n the bits by which the platform widens; each operand is rounded
-    once (half up) where it is brought there. The multiplier undoes that.
+    once (half up) when it is rescaled. The multiplier undoes that.
     """
     rule = platform.multiplier
     shift = rule.sum_shift if activation_bits <= NARROW_BITS else rule.wide_sum_shift

@@ -84,7 +84,7 @@ def requantize_sum(
 
     *minus*: operands that are subtracted. If operands are rounded, that differs from adding the negated operand.
     *float32*: multiplier_shift rounds the sum to float32 before it is multiplied. *places*: the left shift of terms
-    under q31_double. *first*: as `requantize` takes it.
+    under q31_double. *first*: as in `requantize`.
 
     Terms are taken in the order of `rescale.factors`. *inputs*: the inputs' parameters; `f32_even_zpin` folds the
     zero points into a constant and rounds it.

@@ -1,4 +1,4 @@
-"""Elements of one of two tensors, as a condition says."""
+"""Elements of one of two tensors, selected by a condition."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from quantizer.optimize.running import DEQUANTIZE, QUANTIZE
 from quantizer.optimize.settings import Settings
 
 SCALED = "compass.scaled"
-"""Key of Node.extra: the fully connected layer will have three scales instead of a multiplier when it is quantized."""
+"""Key of Node.extra: a mark of fully connected layers that are quantized with three scales instead of a multiplier."""
 BY = ("smooth_quant_zy", "awq_zy")
 """Methods that give the input of every fully connected layer a channel axis, even if they change nothing."""
 

@@ -242,7 +242,7 @@ def _spread(shapes: Mapping[str, tuple[int, ...]], node: Node, area: Area) -> tu
 
 
 def _cut(graph: Graph, specs: Mapping[str, Spec], chain: Sequence[Node], cuts: Cuts) -> Graph:
-    """Return the graph with a chain in tiles; unchanged for one tile, or if a tile would consist of padding alone."""
+    """Return the graph with a chain in tiles; unchanged for one tile, or if a tile would consist only of padding."""
     areas = _areas(cuts)
     if len(areas) < 2:
         return graph

@@ -81,7 +81,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Every common name, and the names that one archive has alone."""
+    """Every common name, and the names that only one archive has."""
 
     pairs: tuple[Pair, ...]
     only_target: tuple[str, ...] = ()

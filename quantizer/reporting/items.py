@@ -54,7 +54,7 @@ def rerun(record: Record, facts: Facts | None = None) -> str:
     words = f" {facts.arguments}" if facts and facts.arguments else ""
     named = f"--op-platform={record.platform}"
     if facts and named in facts.selection and record.engine != "builtin":
-        words = f" {named}{words}"  # an engine is judged only where it is named on a platform that is not its own
+        words = f" {named}{words}"  # on a platform that is not its own, an engine is judged only if it is named
     engine = record.engine.split()[:1]  # the name, without the levels of instructions after it
     if facts is None and engine and record.engine != "builtin":
         words = f" --op-engine={engine[0]}"

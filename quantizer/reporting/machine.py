@@ -28,7 +28,7 @@ FIGURES = frozenset({"float", "tiled"})
 def split(records: Iterable[Record]) -> tuple[list[Record], dict[str, dict[str, float]]]:
     """Return the records without machine-dependent figures, and item -> check -> ratio of float kernels.
 
-    A ratio above 1 stays where it is: it is a failure's.
+    A ratio above 1 stays in its record, because it belongs to a failure.
     """
     kept, figures = [], {}
     for record in records:

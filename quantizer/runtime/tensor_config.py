@@ -22,7 +22,7 @@ from quantizer.numerics.qparams import QParams
 from quantizer.numerics.quantize import dequantize, quantize
 
 SMALLEST_SCALE = 1e-8
-"""The scale of a tensor that holds zeros alone. Source: PPQ's minmax_to_scale_offset."""
+"""The scale of a tensor that holds only zeros. Source: PPQ's minmax_to_scale_offset."""
 FLOAT8 = {(4, 3): torch.float8_e4m3fn, (5, 2): torch.float8_e5m2}
 """(bits of the exponent, bits of the mantissa) -> the format."""
 

@@ -121,7 +121,7 @@ class TorchExecutor:
     def forward_with_gradient(
         self, inputs: Inputs, output_names: Sequence[str] | None = None, hooks: Mapping[str, RuntimeHook] | None = None
     ) -> list[Tensor]:
-        """Do as `forward` does, and record gradients."""
+        """Do the same as `forward`, and record gradients."""
         return self._forward(inputs, output_names, hooks)
 
     def partial_graph_forward(

@@ -23,7 +23,7 @@ class Spread:
         """Return the input elements that a tile of *output* needs, places to crop at both ends, and zeros to append.
 
         If a gap between two elements lies at an end of the tile, the element beyond the gap is read too. The span of
-        elements is empty if the tile lies behind the last tap of the last element.
+        elements is empty if the tile begins after the last tap of the last element.
         """
         first, end = output[0] + self.before, output[1] + self.before
         low = min(-((self.reach - 1 - first) // self.stride), first // self.stride)

@@ -264,7 +264,7 @@ def _our_attr(where: str, node: Node, name: str, form: LayerFormat, domain: Doma
 
 
 def _choice(where: str, key: str, value: str, domain: Domain) -> str:
-    """Return the choice behind a layer's own spelling."""
+    """Return the spec's choice for a layer's own spelling."""
     for choice in domain.choices or []:
         if isinstance(choice, str) and choice.casefold() == value.casefold():
             return choice

@@ -282,7 +282,7 @@ class Emitter:
     def _inferred(self, node: Node, values: Sequence[Value | None]) -> list[torch.Tensor]:
         """Return results of the right shape and type with as little computation as possible.
 
-        For element-wise operators one element decides the type; products and movements run on shapes alone; all others
+        For element-wise operators one element decides the type; products and movements run only on shapes; all others
         run on zeros.
         """
         first = values[0]

@@ -190,7 +190,7 @@ def conv_v2(
     """Convolve as the first TpuLang did: pad is [top, bottom, left, right], bias [1, oc, 1, 1].
 
     The written file has pads [top, left, bottom, right], as in Top. out_dtype None: the input's float type, else
-    int32. Zero points None are 0; a list for the weight has one for each of its oc filters.
+    int32. A zero point of None means 0; a list for the weight has one entry for each of its oc filters.
     """
     a.tensor("tensor_i", tensor_i, a.FLOATS_AND_CODES, 4)
     if bias is not None and (not isinstance(bias, Tensor) or bias.shape != (1, weight.shape[0], 1, 1)):

@@ -9,7 +9,7 @@ Where the generic arithmetics that its platform selects come from, all in `numer
 * `resize`: ONNX's modes, and a position of 0 for one element. `rules.activation_params`: `scale = q_range / f_range`.
 
 Its own, in this room: `powers_of_two`, its Softmax under quantize_method FAST_EXP; `float24`, its Softmax on X3
-(float_lut); `logarithm_tables`, its LogSoftmax before X2 in its float32 arithmetic, of which no recorded run has one.
+(float_lut); `logarithm_tables`, its LogSoftmax before X2, in its float32 arithmetic (no recorded run contains one).
 """
 
 from __future__ import annotations

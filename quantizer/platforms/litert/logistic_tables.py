@@ -76,7 +76,7 @@ def on_a_grid(request: Request, *, tanh: bool) -> Parameters:
 
 
 def power_of_two(x: QParams) -> int | None:
-    """Return the exponent of a scale that LiteRT takes for a power of two, in its float32 arithmetic."""
+    """Return the exponent of a scale that LiteRT, in its float32 arithmetic, treats as a power of two."""
     logarithm = torch.tensor(math.log(float(x.scale)), dtype=torch.float32) * (
         1.0 / torch.tensor(math.log(2.0), dtype=torch.float32)
     )

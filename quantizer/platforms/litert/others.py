@@ -78,7 +78,7 @@ def softmax(call: Call, codes: Codes, parameters: Parameters | None, variant: st
 
 
 def pool(call: Call, codes: Codes, parameters: Parameters | None, variant: str) -> Lowered:
-    """Return AVERAGE_POOL_2D or MAX_POOL_2D under SAME or VALID, or VALID after a PADV2 that counts as ours does."""
+    """Return AVERAGE_POOL_2D or MAX_POOL_2D under SAME or VALID, or VALID after a PADV2 that counts like ours."""
     attrs: Mapping[str, Any] = call.attrs
     largest, params, x = call.spec.op == "max_pool2d", _input(parameters, "x"), codes["x"].numpy()
     kernel, stride = attrs["kernel"], attrs["stride"]

@@ -199,7 +199,7 @@ def _same_padding(size: int, kernel: int, stride: int, dilation: int) -> tuple[i
 
 
 def _is_own_crop(size: int, kernel: int, stride: int, out: int, before: int, after: int) -> bool:
-    """Return whether padding SAME crops a transposed convolution along an axis to *out* as the case does."""
+    """Return whether padding SAME crops a transposed convolution along an axis to *out*, just like the case."""
     total = (size - 1) * stride + kernel - out
     return kernel >= stride and -(-out // stride) == size and (total // 2, total - total // 2) == (before, after)
 

@@ -100,7 +100,7 @@ def ordered(made: Made, x: Tensor) -> Tensor:
 
 
 def weights(made: Made, constants: Mapping[str, Tensor]) -> Tensor:
-    """Return the weights as a quantized tensor, per channel where there are several scales."""
+    """Return the weights as a quantized tensor, per channel if there are several scales."""
     if "scales" not in constants:
         return torch._make_per_tensor_quantized_tensor(constants["weight"], made["weight_scale"], 0)
     zeros = torch.zeros(len(constants["scales"]), dtype=torch.int64)

@@ -81,7 +81,7 @@ def product(codes: Codes, parameters: Parameters) -> Built:
 
 
 def elementwise_product(call: Call, codes: Codes, parameters: Parameters) -> Built:  # noqa: ARG001 - one shape for all
-    """Return the product, brought to codes of the output."""
+    """Return the product, rescaled to codes of the output."""
     graph, made = product(codes, parameters)
     return graph, graph.activate(rescaled(graph, [made], parameters)[0], parameters)
 

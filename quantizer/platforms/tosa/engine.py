@@ -75,7 +75,7 @@ def lower_float(call: Call, operands: Mapping[str, Tensor], variant: str) -> Low
 
 
 def lower_sums(call: Call, codes: Codes, parameters: Parameters, variant: str) -> Lowered | None:
-    """Return the graph without RESCALE; sums of 48 bits cannot leave the reference model."""
+    """Return the graph without RESCALE; the reference model cannot return sums of 48 bits."""
     op = call.spec.op
     if op == "mul":
         graph, made = product(codes, parameters)

@@ -52,7 +52,7 @@ class Lowering(Protocol):
     """
 
     CHECKS: tuple[str, ...]
-    """The checks that the system's surface allows."""
+    """The checks that the system's interface makes possible."""
 
     @staticmethod
     def supports(spec: Spec, scheme: Scheme, platform: Platform, variant: str) -> str | None:

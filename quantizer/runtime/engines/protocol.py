@@ -50,7 +50,7 @@ class Engine(Protocol):
     version: str
     """The version of the real system; empty for the built-in engine."""
     checks: tuple[str, ...]
-    """The checks that its surface allows."""
+    """The checks that its interface makes possible."""
     isa: str
     """The instruction-set level that it is limited to, `host`, or `unpinned`; empty for the built-in engine."""
     instructions: frozenset[str]

@@ -217,7 +217,7 @@ class Host:
             if number == len(self._models):
                 self._models.append(model)
             known = self._recent[id(model)] = number, model
-            # the model is kept beside its number, so that its address is not given to another one
+            # the model is kept with its number, so that its address is not reused
             while len(self._recent) > RECENT:
                 self._recent.popitem(last=False)
         return known[0]

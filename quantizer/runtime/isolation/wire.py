@@ -1,9 +1,9 @@
 """Serializes arguments and results of functions as plain data, between the judge and the plugin process.
 
 A value is JSON with a tag: numbers and text directly, then tuples, tables, tensors by their index among the arrays, and
-our own records by the name of their class. Specs, schemes and platforms cross once, from the judge, and are named
-afterwards. Any other value stays in its process: only a handle for it crosses. The judge never evaluates, imports or
-unpickles parts of a message: its classes come from a closed table.
+our own records by the name of their class. Specs, schemes and platforms cross once, from the judge; later messages
+refer to them by number. Any other value stays in its process: only a handle for it crosses. The judge never evaluates,
+imports or unpickles parts of a message: its classes come from a closed table.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ Values = dict[str, torch.Tensor]
 
 
 class ModelEngine(ABC):
-    """Runs the parts of a graph of ONNX's operators: one after the other, and each alone."""
+    """Runs the parts of a graph of ONNX's operators: in sequence as a model, and each alone on given operands."""
 
     name: str
 

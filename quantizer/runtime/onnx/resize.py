@@ -127,7 +127,7 @@ Spans = Sequence[tuple[float, float]]
 def _of_integers(
     x: Tensor, target: Sequence[int], scales: Sequence[float], mode: str, spans: Spans, outside: float
 ) -> Tensor:
-    """Return the linear resize of integers, as ONNX Runtime has it.
+    """Return the linear resize of integers by ONNX Runtime's rules.
 
     Products of values and weights are summed in float32, the first axis slowest, and the sum loses its fraction.
     For an 8-bit image with channels last, coordinates are truncated to multiples of 2^-10, and the sum is in integers.

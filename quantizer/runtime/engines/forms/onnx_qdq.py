@@ -122,7 +122,7 @@ def lower(call: Call, codes: Mapping[str, Tensor], parameters: Parameters, varia
 
 
 def lower_float(call: Call, operands: Mapping[str, Tensor], variant: str) -> Lowered:  # noqa: ARG001 - the protocol's
-    """Return the model of the operator alone, on float32; constants are part of it."""
+    """Return the model of the operator without quantizations, on float32; constants are part of it."""
     spec = call.spec
     made = _Model(OPSETS.get(spec.op, OPSET))
     inputs = []
