@@ -106,7 +106,7 @@ class Input(Model):
     weight_in_blocks: WeightAxes | None = None
     """If given: under a scheme with weights in blocks this activation is a constant of the graph, with these axes."""
     spatial: bool = False
-    """True: axis 1 is the channel, and a node may order it last."""
+    """Whether axis 1 is the channel, which a node may move to the end."""
     domain: list[End] | None = Field(default=None, min_length=2, max_length=2)
     """Smallest and largest value that the operator is defined for; .inf is allowed. An index needs it."""
     summary: str = ""
@@ -130,7 +130,7 @@ class Output(Model):
     kind: Literal["value", "index", "mask", "shape"] = "value"
     """The meaning of the elements: real values, indices, truth values, or sizes."""
     spatial: bool = False
-    """True: axis 1 is the channel, and a node may order it last."""
+    """Whether axis 1 is the channel, which a node may move to the end."""
     channel_axis: Expr | None = None
     """The axis along which channels lie."""
     pieces: Pieces | None = None

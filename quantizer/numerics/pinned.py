@@ -4,12 +4,13 @@ Six kinds of float32 operations are replaced. For all other operations torch giv
 
 * Functions of torch's vector kernels (sigmoid, softmax ...): the same IEEE steps, or rounded from float64.
 * Small products in batches, and transposed convolutions: added in an order that is defined here.
-* Sums and means: torch's own on x86-64, where every instruction-set level adds in the same order; elsewhere that order.
+* Sums and means: torch's own on x86-64, where every instruction-set level adds in the same order; on other processors,
+  code here adds in that order.
 * Functions and products of MKL: MKL's, on the branch that every processor has. Without MKL they are rounded from
   float64 and added in order.
 * Functions in which MKL starts from an approximation by the processor: the square root is correctly rounded; log10,
-asin, acos and atan are rounded from float64. * Functions of torch's mkldnn, and normalizations: in float64, rounded
-once.
+  asin, acos and atan are rounded from float64.
+* Functions of torch's mkldnn, and normalizations: in float64, rounded once.
 """
 
 from __future__ import annotations

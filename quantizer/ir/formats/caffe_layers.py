@@ -229,8 +229,8 @@ def batch_norm(writer: Writer, layer: Any, blobs: list[Array]) -> None:
 def right_aligned(blob: Array, axes: int) -> Array:
     """Return a legacy blob (num, channels, height, width) with only the last axes, as many as its layer requires.
 
-    Source: Blob::ShapeEquals of Caffe, which reads a blob of fewer axes as one with ones before them. A blob with
-    only one size above 1 has one axis. Writers of such files put that size anywhere.
+    Source: Blob::ShapeEquals of Caffe, which reads a blob of fewer axes as one with ones before them. A blob with only
+    one size above 1 is a vector; writers of such files put that size on any axis.
     """
     if blob.ndim != LEGACY or axes >= LEGACY:
         return blob

@@ -272,7 +272,7 @@ def _branches(ratio: Rescale, narrow: DType) -> dict[str, object]:
 
 
 def _logarithms(node: Node, provided: Parameters, kind: DType) -> dict[str, object]:
-    """Return float32 exponentials, the ratio of steps, the output's steps, and a multiplier of 1 in a code format."""
+    """Return float32 exponentials, the ratio of steps, the output's steps, and a multiplier of 1 as a code."""
     x, y = (scale_of(params) for params in (provided.inputs["x"], provided.outputs["y"]))
     entries = provided.tables["exp"].entries
     found = {"lut_exp": stored(node, "lut_exp", entries, DTYPES["float32"]), "quantize_scale": (float(y / x), float(y))}
