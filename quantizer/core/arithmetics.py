@@ -142,9 +142,9 @@ def _of_shifts(platform: Platform, form: Form, variant: Variant) -> str | None:
     if rule.shifts is not None and variant not in LIMITED:
         return f"{variant} has no shifts of {rule.shifts}. Write one of {', '.join(LIMITED)}, or remove shifts."
     if rule.shifts is not None and form in WIDENED and rule.sum_shift is None:
-        return f"shifts of a {form} come with operands that are widened. Write sum_shift too."
+        return f"limited shifts of a {form} need widened operands. Write sum_shift, too."
     if rule.sum_shift is not None and rule.shifts is None and form in WIDENED and variant in LIMITED:
-        return f"{variant} of widened operands has limited shifts. Write shifts: [2, 62] too, or remove sum_shift."
+        return f"{variant} of widened operands needs limited shifts. Write shifts: [2, 62] too, or remove sum_shift."
     return None
 
 

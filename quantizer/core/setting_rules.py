@@ -151,7 +151,7 @@ def _absorbed(platform: Platform, specs: Sequence[Spec]) -> Iterator[tuple[Locat
         family = spec.quantization.family
         biased = any(item.role == "bias" for item in spec.inputs.values())
         if family in platform.absorbs_zero_point and biased and spec.error_model.kind != "bilinear":
-            text = f"{spec.op} adds no products with weights, so that its bias holds no zero point. Remove the family."
+            text = f"{spec.op} adds no products with weights, so its bias includes no zero point. Remove the family."
             yield ("absorbs_zero_point", platform.absorbs_zero_point.index(family)), text
         elif family in platform.absorbs_zero_point and biased and platform.parameters.scale != "float32_steps":
             text = f"{spec.op}: a bias in float32 is a product of steps. Write parameters: {{scale: float32_steps}}, or"
@@ -235,7 +235,7 @@ def _boundaries(platform: Platform, specs: Sequence[Spec]) -> Iterator[tuple[Loc
         return
     reals = [spec.op for spec in specs if any(item.kind == "real" for item in spec.inputs.values())]
     if reals:
-        text = f"{reals[0]} divides real numbers exactly, which float64 does by float32 scales alone."
+        text = f"{reals[0]} divides real numbers exactly, for which scales must be float32 numbers."
         yield ("parameters", "scale"), f"{text} Write float32, or quantizer: {{operation: divide_float32}}."
 
 
