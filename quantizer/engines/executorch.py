@@ -156,7 +156,7 @@ class Case(torch.nn.Module):
 
 
 def load(model: bytes, options: dict[str, Any]) -> Any:  # noqa: ARG001 - the protocol's
-    """Return the case, and its programs by their constants, which come with the operands."""
+    """Return the case, and an empty cache of its programs by their constants, which arrive with the operands."""
     return json.loads(model), {}
 
 
