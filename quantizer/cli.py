@@ -47,7 +47,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "fusion": ("quantizer.commands.fusion", "judge graphs of a few nodes that engines fuse"),
     "report": ("quantizer.reporting.commands", "read, compare and gate the records of runs"),
 }
-"""Command -> its module and one line of help; only the module of the command that runs is imported."""
+"""Command -> its module and one line of help. Only the module of the requested command is imported."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -102,7 +102,7 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 def _describe(parser: argparse.ArgumentParser) -> None:
-    """Start the help of each verb with the line that the help of its command shows for it."""
+    """Begin the help of each verb with the line that the command's help shows for it."""
     for action in parser._actions:
         if not isinstance(action, argparse._SubParsersAction):
             continue
@@ -111,12 +111,12 @@ def _describe(parser: argparse.ArgumentParser) -> None:
             if verb.description is None and (line := lines.get(name)):
                 verb.description = f"{line[0].upper()}{line[1:]}.".replace(
                     "%%", "%"
-                )  # a help line is a format, this is not
+                )  # argparse formats a help line with %, but not this text
             _describe(verb)
 
 
 def _silence(descriptor: int) -> None:
-    """Point *descriptor* at nothing, so that the interpreter's last flush finds no broken pipe either."""
+    """Redirect *descriptor* to the null device, so that the interpreter's last flush does not meet the broken pipe."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, descriptor)
     os.close(nowhere)

@@ -1,6 +1,6 @@
 """float32_any_order: alpha_of_zero
 
-OpenVINO takes Selu's alpha of 0 for the default, 1.67326: negative inputs give down to -1.67 times gamma, not 0
+OpenVINO treats Selu's alpha of 0 as the default, 1.67326: negative inputs give down to -1.67 times gamma, not 0
 Severity: wrong. Seen in openvino 2026.4.1.
 Case: selu(x: [1]) alpha=0.0 gamma=1.690625 channels_first, data one_hot, found by generated cases of quantizer.
 """

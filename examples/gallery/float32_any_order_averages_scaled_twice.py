@@ -1,7 +1,7 @@
 """float32_any_order: averages_scaled_twice
 
-OpenVINO scales the average of 8-bit codes twice where it fuses QuantizeLinear into AveragePool: with scales 1 and 2
-the code -128 gives -32, not -64. Zero points are moved twice too
+OpenVINO applies the scales to the average of 8-bit codes twice if it fuses QuantizeLinear into AveragePool: with
+scales 1 and 2 the code -128 gives -32, not -64. Zero points are applied twice, too
 Severity: wrong. Seen in openvino 2026.4.1.
 Cause: oneDNN's pooling with a fused quantization, in kernels below AVX-512 (ONEDNN_MAX_CPU_ISA=AVX2).
 Kernels that show it: on processors without onednn.avx512f.

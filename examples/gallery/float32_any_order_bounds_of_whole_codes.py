@@ -1,6 +1,6 @@
 """float32_any_order: bounds_of_whole_codes
 
-OpenVINO cuts the bounds of a Clip between DequantizeLinear and QuantizeLinear to whole codes of the input: with
+OpenVINO truncates the bounds of a Clip between DequantizeLinear and QuantizeLinear to whole codes of the input: with
 scales 8 and 1 and the bounds -11.2 and 11.2 the largest code is 8, not 11
 Severity: wrong. Seen in openvino 2026.4.1.
 Cause: the dequantization is moved behind Clamp, whose bounds become whole codes of the input.

@@ -1,7 +1,7 @@
 """float32_any_order: columns_in_padding_alone
 
-OpenVINO ends with a segmentation fault where the stride passes over every column of the operand, so that all windows
-lie in the padding left and right of it: one element, a kernel of 2x1, stride 2 and a left padding of 3
+OpenVINO ends with a segmentation fault if the stride skips every column of the operand, so that all windows lie in
+the padding on its left and right: one element, a kernel of 2x1, stride 2 and a left padding of 3
 Severity: memory. Seen in openvino 2026.4.1.
 Case: conv2d(x: [1, 1, 1, 1], weight: [1, 1, 2, 1]) dilation=[1, 1] groups=1 padding=[0, 3, 1, 1] stride=[1, 2]
 channels_first, data uneven_channels, found by generated cases of quantizer.

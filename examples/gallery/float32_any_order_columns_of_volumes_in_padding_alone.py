@@ -1,7 +1,7 @@
 """float32_any_order: columns_of_volumes_in_padding_alone
 
-OpenVINO ends with a segmentation fault where the stride of a convolution of volumes passes over every column of the
-operand, so that all windows lie in the padding left and right of it
+OpenVINO ends with a segmentation fault if the stride of a convolution of volumes skips every column of the operand,
+so that all windows lie in the padding on its left and right
 Severity: memory. Seen in openvino 2026.4.1.
 Case: conv3d(x: [1, 6, 1, 1, 1], weight: [2, 3, 1, 1, 1], bias: [2]) dilation=[1, 1, 2] groups=2 padding=[0, 0, 1, 0,
 0, 1] stride=[1, 1, 2] channels_first, data patterns, found by generated cases of quantizer.

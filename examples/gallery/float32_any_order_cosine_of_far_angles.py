@@ -1,5 +1,6 @@
-"""ncnn reduces the angle of its cosine in 24 bits, and gives anything beyond some 1e7, 294092 at 9.4e8
+"""float32_any_order: cosine_of_far_angles
 
+ncnn reduces the angle of its cosine in 24 bits, so that results beyond about 1e7 are arbitrary: 294092 at 9.4e8
 Severity: wrong. Seen in ncnn 1.0.20261020.
 Case: cosine(x: [1]) channels_first, data random, found by generated cases of quantizer.
 """

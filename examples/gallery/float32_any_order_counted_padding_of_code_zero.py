@@ -1,7 +1,7 @@
 """float32_any_order: counted_padding_of_code_zero
 
-OpenVINO pads codes with the code 0, not with the zero point, where count_include_pad counts the padding: the average
-of codes -128, all of which are the real value 0, is the code 19
+OpenVINO pads with the code 0 instead of the zero point if count_include_pad is set: the average of codes -128, which
+all represent 0, is the code 19
 Severity: wrong. Seen in openvino 2026.4.1.
 Cause: the dequantization is moved behind AvgPool, whose padding stays 0, in codes now.
 Kernels that show it: on processors with onednn.avx512f.

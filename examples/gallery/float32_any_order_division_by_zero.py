@@ -1,4 +1,4 @@
-"""ncnn's quotient of a number and 0 is NaN, where it is infinity
+"""ncnn's quotient of a nonzero number and 0 is NaN instead of infinity
 
 Severity: wrong. Seen in ncnn 1.0.20261020.
 See also https://github.com/Tencent/ncnn/issues/1284

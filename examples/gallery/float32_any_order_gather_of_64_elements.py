@@ -1,7 +1,7 @@
 """float32_any_order: gather_of_64_elements
 
-ONNX's reference evaluator raises for a GatherElements along an axis of 64 elements and more, except of one element of
-each row
+ONNX's reference evaluator raises for a GatherElements along an axis of 64 elements or more, unless it gathers one
+element of each row
 Severity: wrong. Seen in onnx_reference 1.21.0, 1.23.2.
 Cause: numpy.choose takes at most 63 choices; what is done in its place reads one index for each row (gather_numpy_2).
 Case: gather_elements(x: [64, 2], indices: [1, 2]) axis=0 channels_first, data random, found by generated cases of

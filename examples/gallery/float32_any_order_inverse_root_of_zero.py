@@ -1,4 +1,4 @@
-"""ncnn's inverse root of 0 is NaN, where it is infinity: the approximation is refined by a Newton step
+"""ncnn's inverse root of 0 is NaN instead of infinity, because a Newton step refines the approximation
 
 Severity: wrong. Seen in ncnn 1.0.20261020.
 Cause: the Newton step after _mm_rsqrt_ps multiplies 0 by infinity.

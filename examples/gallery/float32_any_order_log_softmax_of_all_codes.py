@@ -1,7 +1,7 @@
 """float32_any_order: log_softmax_of_all_codes
 
-tract's LogSoftmax between DequantizeLinear and QuantizeLinear is that of all 256 codes: -33.3 for one element, whose
-LogSoftmax is 0
+tract computes a LogSoftmax between DequantizeLinear and QuantizeLinear over all 256 codes: -33.3 for an axis of one
+element, whose LogSoftmax is 0
 Severity: wrong. Seen in tract 0.23.9.
 Cause: an operator whose result has the shape of its operand is computed once for a vector of all 256 codes, and
 becomes a table (declutter of DequantizeLinearF32); softmax and pad are not functions of one element.

@@ -1,7 +1,7 @@
 """float32_any_order: logarithm_of_softmax
 
-ONNX's reference evaluator takes the logarithm of a float32 softmax: -99.98 in place of -100, and minus infinity from
--104 on
+ONNX's reference evaluator computes LogSoftmax as the logarithm of a float32 softmax: -99.98 instead of -100, and
+minus infinity from -104 on
 Severity: wrong. Seen in onnx_reference 1.21.0, 1.23.2.
 Cause: LogSoftmax computes numpy.log of Softmax, which leaves float32's normal numbers at exp(-87).
 Case: log_softmax(x: [2, 2]) axis=0 channels_first, data random, found by generated cases of quantizer.

@@ -1,4 +1,4 @@
-"""ncnn's logarithm of 0 is NaN, where the standard's and its own scalar function's is minus infinity
+"""ncnn's logarithm of 0 is NaN; in the standard and in ncnn's own scalar function it is minus infinity
 
 Severity: wrong. Seen in ncnn 1.0.20261020.
 Cause: ncnn computes logarithms of whole vectors by a polynomial that has no branch for 0 (log_ps).

@@ -1,7 +1,7 @@
 """float32_any_order: negative_last_axis
 
-ONNX's reference evaluator raises for a GatherElements along axis -1 whose indices have another size along it than the
-operand
+ONNX's reference evaluator raises for a GatherElements along axis -1 if indices and operand have different sizes along
+that axis
 Severity: wrong. Seen in onnx_reference 1.21.0, 1.23.2.
 Cause: shape[dim + 1 :] is the whole shape where dim is -1 (gather_numpy).
 Case: gather_elements(x: [1], indices: [2]) axis=-1 channels_first, data zeros, found by generated cases of quantizer.

@@ -1,4 +1,4 @@
-"""OpenVINO's Erf is off by up to 4e-7, whatever the result is: 0 for 1e-7, 1.19e-6 in place of 1.13e-6
+"""OpenVINO's Erf is wrong by up to 4e-7, also near 0: 0 for 1e-7, 1.19e-6 instead of 1.13e-6
 
 Severity: off by one. Seen in openvino 2026.4.1.
 Cause: an approximation that is subtracted from 1, near 0 too.

@@ -1,7 +1,7 @@
 """float32_any_order: openvino_saturating_pairs
 
 without VNNI OpenVINO adds the products of 8-bit codes in pairs in int16, which saturates (vpmaddubsw, signed codes
-are shifted to unsigned ones first): 127 * 127 alone in a pair gives 255. Weights of 7 bits do not saturate
+are shifted to unsigned ones first): a single product 127 * 127 in a pair gives 255. Weights of 7 bits do not saturate
 Severity: wrong. Seen in openvino 2026.4.1.
 Cause: vpmaddubsw adds two products in int16 with saturation.
 Kernels that show it: on processors without onednn.avx_vnni, without onednn.avx512_vnni.

@@ -1,7 +1,7 @@
 """float32_any_order: pad_of_all_codes
 
-tract cannot load a model in which a Pad that adds nothing lies between DequantizeLinear and QuantizeLinear, except of
-one axis
+tract cannot load a model with a Pad that adds nothing between DequantizeLinear and QuantizeLinear, unless the operand
+has one axis
 Severity: wrong. Seen in tract 0.23.9.
 Cause: an operator whose result has the shape of its operand is computed once for a vector of all 256 codes, and
 becomes a table (declutter of DequantizeLinearF32); softmax and pad are not functions of one element.

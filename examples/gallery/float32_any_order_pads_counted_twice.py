@@ -1,5 +1,7 @@
-"""the result of a padded MaxPool with stride 1 and ceil_mode is larger in ONNX's reference evaluator, by zeros
+"""float32_any_order: pads_counted_twice
 
+in ONNX's reference evaluator, the result of a padded MaxPool with stride 1 and ceil_mode is too large; the additional
+elements are zeros
 Severity: wrong. Seen in onnx_reference 1.21.0, 1.23.2.
 Cause: the pads are added to a shape that has them already (_get_output_shape).
 Case: max_pool2d(x: [1, 1, 1, 1]) ceil_mode=True kernel=[2, 2] padding=[0, 1, 1, 0] stride=[1, 1] channels_first, data

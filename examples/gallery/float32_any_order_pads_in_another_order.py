@@ -1,7 +1,7 @@
 """float32_any_order: pads_in_another_order
 
-ONNX's reference evaluator takes the pads of a MaxPool with stride 1 for top, bottom, left, right, where ONNX's are
-top, left, bottom, right: other shapes, and it raises where windows have no element
+ONNX's reference evaluator reads the pads of a MaxPool with stride 1 as top, bottom, left, right; in ONNX they are
+top, left, bottom, right. The result has another shape, and windows without elements raise an error
 Severity: wrong. Seen in onnx_reference 1.21.0, 1.23.2.
 Cause: pad_top, pad_bottom, pad_left, pad_right = pads (_op_common_pool.py).
 Case: max_pool2d(x: [1, 1, 1, 1]) ceil_mode=False kernel=[1, 2] padding=[0, 1, 0, 0] stride=[1, 1] channels_first,

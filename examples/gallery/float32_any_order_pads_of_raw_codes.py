@@ -1,7 +1,7 @@
 """float32_any_order: pads_of_raw_codes
 
-OpenVINO pads codes with the value cut to a whole number, -0.55 with 0; where it pads axes of one place alone, it pads
-with that number as a code, whatever scale and zero point are
+OpenVINO truncates the padding value to a whole number, -0.55 to 0; if all padded axes have one element, it pads with
+that number as a code, whatever scale and zero point are
 Severity: wrong. Seen in openvino 2026.4.1.
 Case: pad(x: [1]) padding=[0, 1] value=-0.5453125000000001 channels_first, data zeros, found by generated cases of
 quantizer.

@@ -1,4 +1,4 @@
-"""a tile of one place is padded with the number as a code, as a whole operand of one place is
+"""a tile of one element is padded with the number as a code, like an operand of one element
 
 Severity: wrong. Seen in openvino 2026.4.1.
 Case: pad(x: [1, 4]) padding=[0, 0, 0, 1] value=0.0 channels_first tiles=d13, data random, found by generated cases of

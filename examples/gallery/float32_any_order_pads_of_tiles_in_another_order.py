@@ -1,4 +1,4 @@
-"""a tile has pads of its own, which ONNX's reference evaluator takes for top, bottom, left, right
+"""the pads of a tile are also read in another order by ONNX's reference evaluator: top, bottom, left, right
 
 Severity: wrong. Seen in onnx_reference 1.21.0, 1.23.2.
 Cause: pad_top, pad_bottom, pad_left, pad_right = pads (_op_common_pool.py).

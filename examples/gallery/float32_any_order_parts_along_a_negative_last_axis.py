@@ -1,7 +1,7 @@
 """float32_any_order: parts_along_a_negative_last_axis
 
-a tile or a slice has fewer indices than the operand has elements, for which ONNX's reference evaluator raises along
-axis -1
+a tile or a slice along axis -1 has fewer indices than the operand has elements, for which ONNX's reference evaluator
+raises
 Severity: wrong. Seen in onnx_reference 1.21.0, 1.23.2.
 Cause: shape[dim + 1 :] is the whole shape where dim is -1 (gather_numpy).
 Case: gather_elements(x: [2], indices: [2]) axis=-1 channels_first tiles=d01, data zero_point_extremes, found by

@@ -1,4 +1,4 @@
-"""ncnn's reciprocal of 0 is NaN, where it is infinity
+"""ncnn's reciprocal of 0 is NaN instead of infinity
 
 Severity: wrong. Seen in ncnn 1.0.20261020.
 See also https://github.com/Tencent/ncnn/issues/1284

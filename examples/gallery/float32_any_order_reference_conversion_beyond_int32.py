@@ -1,6 +1,6 @@
 """float32_any_order: reference_conversion_beyond_int32
 
-ONNX's reference evaluator converts the rounded number of a QuantizeLinear to int32 without saturation: from 2**31 on
+ONNX's reference evaluator converts the rounded number of a QuantizeLinear to int32 without saturation. From 2**31 on,
 x86-64 gives the smallest integer, to which the zero point is added in 32 bits that wrap: -1.5e10 and a zero point of
 -26 give 127, 1.5e10 gives -128
 Severity: wrong. Seen in onnx_reference 1.21.0, 1.23.2.

@@ -1,4 +1,4 @@
-"""the Softplus of ONNX's reference evaluator is infinite from 88.73 on, where it is x
+"""the Softplus of ONNX's reference evaluator is infinite from x = 88.73 on; the right result is x
 
 Severity: wrong. Seen in onnx_reference 1.21.0.
 Cause: log(exp(x) + 1) without a branch for large x.

@@ -1,7 +1,7 @@
 """float32_any_order: saturating_pairs_of_channels
 
-below AVX-512 OpenVINO multiplies a convolution of one tap as matrices, and adds the products of 8-bit codes of two
-channels in int16, which saturates: 96 * 127 beside a weight of 64 gives 8320
+below AVX-512 OpenVINO computes a convolution of one tap as a matrix product, and adds the products of 8-bit codes of
+two channels in int16, which saturates: 96 * 127 next to a weight of 64 gives 8320
 Severity: wrong. Seen in openvino 2026.4.1.
 Cause: vpmaddubsw adds two products in int16 with saturation.
 Kernels that show it: on processors without onednn.avx512f, without onednn.avx_vnni, without onednn.avx512_vnni.

@@ -1,7 +1,7 @@
 """float32_any_order: saturating_pairs_of_transposed
 
 OpenVINO adds the products of 8-bit codes of two channels of a transposed convolution in int16, which saturates: 127 *
-127 beside a weight of 127 gives 255
+127 next to a weight of 127 gives 255
 Severity: wrong. Seen in openvino 2026.4.1.
 Cause: vpmaddubsw adds two products in int16 with saturation.
 Kernels that show it: on processors without onednn.avx_vnni, without onednn.avx512_vnni.

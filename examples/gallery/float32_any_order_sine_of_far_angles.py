@@ -1,7 +1,7 @@
 """float32_any_order: sine_of_far_angles
 
-ncnn reduces the angle of its sine in 24 bits, and gives anything beyond some 1e7, 74 at 97,803,590 and infinity at
-1e10
+ncnn reduces the angle of its sine in 24 bits, so that results beyond about 1e7 are arbitrary: 74 at 97,803,590,
+infinity at 1e10
 Severity: wrong. Seen in ncnn 1.0.20261020.
 Case: sine(x: [1]) channels_first, data random, found by generated cases of quantizer.
 """

@@ -1,7 +1,7 @@
 """float32_any_order: softmax_of_another_scale
 
-tract gives wrong codes for a softmax between DequantizeLinear and QuantizeLinear: 0 for one element, whose softmax is
-1; 4 steps above the zero point in place of 170
+tract gives wrong codes for a softmax between DequantizeLinear and QuantizeLinear: 0 for an axis of one element, whose
+softmax is 1; 4 steps above the zero point instead of 170
 Severity: wrong. Seen in tract 0.23.9.
 Cause: an operator whose result has the shape of its operand is computed once for a vector of all 256 codes, and
 becomes a table (declutter of DequantizeLinearF32); softmax and pad are not functions of one element.

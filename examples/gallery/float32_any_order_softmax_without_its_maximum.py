@@ -1,6 +1,6 @@
 """float32_any_order: softmax_without_its_maximum
 
-MNN's softmax along an axis with more than eight columns behind it does not subtract the largest operand: 200 and 100
+MNN's softmax along an axis followed by more than eight columns does not subtract the largest operand: 200 and 100
 give 0.5 and 0.5, not 1 and 0
 Severity: wrong. Seen in mnn 3.6.1.
 Cause: the exponentials of an outer axis are taken of the operands themselves, and are cut at exp(87).

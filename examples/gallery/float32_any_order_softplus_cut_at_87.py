@@ -1,4 +1,4 @@
-"""MNN's Softplus is 87 for every operand above 87; of operands below -17 it is 0
+"""MNN's Softplus is 87 for every operand above 87, and 0 for every operand below -17
 
 Severity: wrong. Seen in mnn 3.6.1.
 Cause: log(1 + exp(x)), where exp is cut at 87.

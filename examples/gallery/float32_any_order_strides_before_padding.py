@@ -1,7 +1,7 @@
 """float32_any_order: strides_before_padding
 
-OpenVINO takes the stride of a convolution of one tap before the padding: 5 elements, padding 1 and stride 3 give 4
-elements, 0, 2, 2, 0, not 3
+OpenVINO applies the stride of a convolution of one tap before the padding: 5 elements with padding 1 and stride 3
+give the 4 elements 0, 2, 2, 0, not 3 elements
 Severity: wrong. Seen in openvino 2026.4.1.
 Case: conv1d(x: [1, 1, 1], weight: [1, 1, 1]) dilation=[1] groups=1 padding=[0, 1] stride=[2] channels_first, data
 uneven_channels, found by generated cases of quantizer.

@@ -1,5 +1,6 @@
-"""a depthwise convolution of one channel is one of one group, whose stride OpenVINO takes before the padding
+"""float32_any_order: strides_before_padding_of_one_channel
 
+a depthwise convolution of one channel is a convolution of one group, whose stride OpenVINO applies before the padding
 Severity: wrong. Seen in openvino 2026.4.1.
 Case: depthwise_conv2d(x: [1, 1, 1, 1], weight: [1, 1, 1, 1]) dilation=[1, 1] padding=[0, 0, 0, 1] stride=[1, 2]
 channels_first, data ties, found by generated cases of quantizer.

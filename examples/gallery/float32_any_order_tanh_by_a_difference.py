@@ -1,5 +1,6 @@
-"""ncnn's tanh has the error of 1 - 2 / (exp(2 x) + 1) in float32, up to 2.7e-7, however small the result is
+"""float32_any_order: tanh_by_a_difference
 
+ncnn computes tanh as 1 - 2 / (exp(2 x) + 1) in float32, whose error is up to 2.7e-7 even if the result is small
 Severity: off by one. Seen in ncnn 1.0.20261020.
 Cause: a difference from 1, which cancels near 0.
 Case: tanh(x: [3]) channels_first, data every_code, found by generated cases of quantizer.

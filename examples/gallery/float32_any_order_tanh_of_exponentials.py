@@ -1,4 +1,4 @@
-"""MNN's Tanh is off by up to 2e-7, however small the result is: 0 for 1e-30, 1.19e-7 for 1e-7
+"""MNN's Tanh is wrong by up to 2e-7, also near 0: 0 for 1e-30, 1.19e-7 for 1e-7
 
 Severity: off by one. Seen in mnn 3.6.1.
 Cause: a quotient of 1 - exp(-2 * x) and 1 + exp(-2 * x), where the difference cancels.

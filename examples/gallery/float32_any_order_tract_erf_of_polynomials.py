@@ -1,4 +1,4 @@
-"""tract's Erf is off by up to 1.9e-6, whatever the result is: 0 for 1e-7, 2.7e-6 in place of 1.9e-6
+"""tract's Erf is wrong by up to 1.9e-6, also near 0: 0 for 1e-7, 2.7e-6 instead of 1.9e-6
 
 Severity: off by one. Seen in tract 0.23.9.
 Cause: an approximation of which the 16th power is taken in float32, and which is subtracted from 1, near 0 too.

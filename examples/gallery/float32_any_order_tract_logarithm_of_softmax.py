@@ -1,6 +1,7 @@
 """float32_any_order: tract_logarithm_of_softmax
 
-tract's LogSoftmax is the logarithm of a float32 softmax: -87.5 in place of -100, and minus infinity from -104 on
+tract computes LogSoftmax as the logarithm of a float32 softmax: -87.5 instead of -100, and minus infinity from -104
+on
 Severity: wrong. Seen in tract 0.23.9.
 Case: log_softmax(x: [2, 2]) axis=0 channels_first, data random, found by generated cases of quantizer.
 """

@@ -1,4 +1,4 @@
-"""tract's Softplus is infinite from 88.73 on, where it is x
+"""tract's Softplus is infinite from x = 88.73 on; the right result is x
 
 Severity: wrong. Seen in tract 0.23.9.
 Cause: log(exp(x) + 1) without a branch for large x.

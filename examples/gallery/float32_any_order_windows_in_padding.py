@@ -1,7 +1,7 @@
 """float32_any_order: windows_in_padding
 
-OpenVINO's convolution of an operand without elements, all of whose windows lie in the padding, gives memory that
-nothing has written: -96, -37, 41 in place of 0. Tiles that reach into the padding alone are such operands
+OpenVINO's convolution of an operand without elements, whose windows all lie in the padding, returns uninitialised
+memory: -96, -37, 41 instead of 0. A tile that lies wholly in the padding has such an operand
 Severity: memory. Seen in openvino 2026.4.1.
 Case: conv2d(x: [1, 1, 1, 1], weight: [1, 1, 1, 1]) dilation=[1, 1] groups=1 padding=[0, 0, 0, 2] stride=[1, 1]
 channels_first tiles=ow2, data corners, found by generated cases of quantizer.

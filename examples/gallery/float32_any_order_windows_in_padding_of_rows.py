@@ -1,4 +1,4 @@
-"""a convolution of rows without elements gives memory that nothing has written, as one of images does
+"""a convolution of rows without elements returns uninitialised memory, like one of images
 
 Severity: memory. Seen in openvino 2026.4.1.
 Case: conv1d(x: [1, 1, 2], weight: [1, 1, 1]) dilation=[1] groups=1 padding=[1, 1] stride=[1] channels_first

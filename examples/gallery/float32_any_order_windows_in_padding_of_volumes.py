@@ -1,4 +1,4 @@
-"""a convolution of volumes without elements gives memory that nothing has written, as one of images does
+"""a convolution of volumes without elements returns uninitialised memory, like one of images
 
 Severity: memory. Seen in openvino 2026.4.1.
 Case: conv3d(x: [1, 1, 1, 1, 1], weight: [1, 1, 1, 1, 1]) dilation=[1, 1, 1] groups=1 padding=[0, 1, 0, 0, 0, 0]

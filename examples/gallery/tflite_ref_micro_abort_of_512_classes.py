@@ -1,7 +1,7 @@
 """tflite_ref: micro_abort_of_512_classes
 
-TensorFlow Lite Micro's SOFTMAX of 8 bits has the shift of LiteRT's reference: the process ends where the exponentials
-add up to 512 and more
+TensorFlow Lite Micro's SOFTMAX of 8 bits shifts like LiteRT's reference: the process ends if the sum of the
+exponentials is 512 or more
 Severity: memory. Seen in tflite_micro 0.dev20261023182759.
 Cause: gemmlowp::RoundingDivideByPOT asserts an exponent below 32; the sum of exponentials has 12 integer bits.
 See also https://github.com/tensorflow/tensorflow/pull/62851

@@ -1,7 +1,7 @@
 """tflite_ref: micro_abort_of_fine_outputs
 
-TensorFlow Lite Micro ends the process where LiteRT does: ADD and SUB take no input whose scale is 2**14 times that of
-an output of 16 bits (2**19 of 8)
+TensorFlow Lite Micro ends the process in the same cases as LiteRT: in ADD and SUB, an input's scale must be less than
+2**14 times that of a 16-bit output (2**19 times for 8 bits)
 Severity: memory. Seen in tflite_micro 0.dev20261023182759.
 Cause: ADD and SUB call QuantizeMultiplierSmallerThanOneExp, whose TFLITE_CHECK_LT(multiplier, 1) aborts.
 See also https://github.com/tensorflow/tensorflow/issues/60815

@@ -1,7 +1,7 @@
 """tflite_ref: multipliers_of_16_bits
 
-FULLY_CONNECTED of 16 bits multiplies the sum by 16 bits of the multiplier, as convolutions do, where LiteRT's
-reference multiplies by a float64 number: 1441.503 becomes 1441
+FULLY_CONNECTED of 16 bits multiplies the sum by 16 bits of the multiplier, like convolutions; LiteRT's reference
+multiplies by a float64 number. 1441.503 becomes 1441
 Severity: design. Seen in tflite_micro 0.dev20261023182759.
 Cause: MultiplyByQuantizedMultiplier for 64-bit sums keeps 16 bits of the multiplier.
 Case: fully_connected(x: [4, 3], weight: [1, 3]) channels_first, data random, found by generated cases of quantizer.

@@ -1,7 +1,7 @@
 """tflite_ref: shift_of_logistic
 
-LOGISTIC of 8 bits needs a left shift beyond 31 bits where the input's scale is 16 and more (its table of LiteRT does
-not): every output is code -128, sigmoid(0) too
+LOGISTIC of 8 bits needs a left shift of more than 31 bits if the input's scale is 16 or more (LiteRT's table does
+not): every output is code -128, also for sigmoid(0)
 Severity: wrong. Seen in tflite_micro 0.dev20261023182759.
 Cause: input_left_shift exceeds 31 and the shifted input wraps.
 Case: sigmoid(x: [3, 36]) channels_first, data every_code, found by generated cases of quantizer.

@@ -1,7 +1,7 @@
 """tflite_ref: shift_of_tanh
 
-TANH of 8 bits has the left shift of LOGISTIC: where the input's scale is 16 and more every output is code -128,
-tanh(0) too
+TANH of 8 bits has the left shift of LOGISTIC: if the input's scale is 16 or more, every output is code -128, also for
+tanh(0)
 Severity: wrong. Seen in tflite_micro 0.dev20261023182759.
 Case: tanh(x: [3, 36]) channels_first, data every_code, found by generated cases of quantizer.
 """

@@ -1,7 +1,7 @@
 """tflite_ref: two_roundings
 
-FULLY_CONNECTED of 8 bits rounds twice, in the high multiply and in the shift, where LiteRT's reference rounds once:
-32.375 becomes 33
+FULLY_CONNECTED of 8 bits rounds twice, in the high multiply and in the shift; LiteRT's reference rounds once. 32.375
+becomes 33
 Severity: design. Seen in tflite_micro 0.dev20261023182759.
 See also https://github.com/tensorflow/tflite-micro/issues/3252
 Case: fully_connected(x: [1, 1], weight: [3, 1], bias: [3]) channels_first, data ties, found by generated cases of

@@ -1,7 +1,7 @@
 """tflite_ref: two_roundings_of_a_sum
 
 SUM of TensorFlow Lite Micro multiplies by a fixed-point number and rounds twice, in the high multiply and in the
-shift, where LiteRT's reference multiplies in float32 and rounds once: -9755.36 becomes -9756
+shift; LiteRT's reference multiplies in float32 and rounds once. -9755.36 becomes -9756
 Severity: design. Seen in tflite_micro 0.dev20261023182759.
 See also https://github.com/tensorflow/tflite-micro/issues/3252
 Case: reduce_sum(x: [1]) axes=[0] keepdims=False channels_first, data corners, found by generated cases of quantizer.

@@ -16,7 +16,7 @@ REFERENCE_BITS = 8
 
 @dataclass(frozen=True)
 class Distribution:
-    """How many units of spread to keep, by bits, and which spread that is."""
+    """The clip for each number of bits, in units of the spread, and the measure of spread."""
 
     factors: Mapping[int, float]
     absolute: bool

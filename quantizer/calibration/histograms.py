@@ -11,14 +11,14 @@ DROPPED = 0.002
 """The share of the first bins that `least_divergence` leaves out. They hold values next to 0, the most frequent
 ones."""
 EVERY = 8
-"""Bins between two ends of one side that `least_square` tries."""
+"""The distance, in bins, between two successive ends that `least_square` tries on one side."""
 EVERY_OF_TWO = 64
-"""The same, where both sides are tried together."""
+"""The same distance if both sides are tried together."""
 AT_ONCE = 64
 
 
 class Grid(Protocol):
-    """The codes that a range is for."""
+    """The codes to which a range will be quantized."""
 
     @property
     def qmin(self) -> int:
@@ -38,10 +38,11 @@ class Grid(Protocol):
 
 
 def least_divergence(counts: Tensor, low: float, high: float, codes: Grid) -> tuple[float, float]:
-    """Return -+ the end with the least Kullback-Leibler divergence of clipped histogram and its coarse form.
+    """Return -+ the end with the least Kullback-Leibler divergence between the clipped histogram and its coarse form.
 
-    counts [bins] over [low, high], low 0. Ends are multiples of as many bins as there are codes of one sign. Values
-    beyond the end are counted in the last bin. Source: PPQ's TorchHistObserver, after TensorRT's 8-bit calibration.
+    counts [bins] over [low, high], low 0. The tried ends are multiples of n bins, n being the number of codes of one
+    sign. Values beyond the end are counted in the last bin. Source: PPQ's TorchHistObserver, after TensorRT's 8-bit
+    calibration.
     """
     bins, levels = counts.numel(), codes.reach + 1
     kept = counts.double().clone()
@@ -63,14 +64,14 @@ def least_divergence(counts: Tensor, low: float, high: float, codes: Grid) -> tu
 
 
 def _divergence(share: Tensor, coarse: Tensor) -> float:
-    """Return sum p * log(p / q) of two histograms brought to shares; infinite if q is 0 and p is not."""
+    """Return sum p * log(p / q) of two normalised histograms; infinite if q is 0 where p is not."""
     p, q = share / share.sum(), coarse / coarse.sum().clamp(min=torch.finfo(torch.float64).tiny)
     there = p > 0
     return float((p[there] * (p[there] / q[there]).log()).sum())
 
 
 def least_square(counts: Tensor, low: float, high: float, codes: Grid) -> tuple[float, float]:
-    """Return the ends under which the squared error of quantization, of all bins at their middles, is least.
+    """Return the ends with the least squared quantization error; each bin counts at its middle.
 
     counts [bins] over [low, high]: counts of magnitudes for symmetric codes, else of values. The error is computed on
     the codes that the range would really give (PPQ models half of their step).
@@ -94,7 +95,7 @@ def least_square(counts: Tensor, low: float, high: float, codes: Grid) -> tuple[
 
 
 def _errors(values: Tensor, counts: Tensor, scales: Tensor, zeros: Tensor, codes: Grid) -> Tensor:
-    """Return the sum of squared errors of *values*, each as often as it was counted, for each scale and zero point."""
+    """Return, for each scale and zero point, the sum of squared errors of *values*, weighted by their counts."""
     found = []
     for scale, zero in zip(scales.split(AT_ONCE), zeros.split(AT_ONCE), strict=True):
         s, z = scale[:, None], zero[:, None]

@@ -21,8 +21,8 @@ MOMENTUM = 0.9
 class Mean:
     """Moving averages of the smallest and the largest value of a batch, as float32 numbers.
 
-    The first batch is taken whole; each further one moves them by `1 - momentum`. They clip: some of the observed
-    values lie outside the range.
+    The first batch is taken whole; each further one moves them by `1 - momentum`. Some of the observed values may lie
+    outside the range and are clipped.
     """
 
     momentum: float = MOMENTUM

@@ -1,8 +1,8 @@
 """Observers under PPQ's names: from the batches of one tensor to its range.
 
-`minmax` is the Compass flow's `extrema`; every name of `strategies` is taken too, with its statistics. `percentile`,
-`kl`, `mse` and `isotone` are PPQ's own ideas; where PPQ's code differs from its documentation, we follow the
-documentation (each docstring says so).
+`minmax` is the Compass flow's `extrema`; every name of `strategies` is also accepted, with its statistics.
+`percentile`, `kl`, `mse` and `isotone` are PPQ's own ideas; where PPQ's code differs from its documentation, we follow
+the documentation (each docstring says so).
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ OWN = ("minmax", "percentile", "kl", "mse", "isotone")
 
 @dataclass(frozen=True)
 class Codes:
-    """The use of a range: codes between two ends, and whether the zero point is 0. Each slice of *axis* has a range."""
+    """The codes for which a range is sought: their ends, and whether the zero point is 0.
+
+    Each slice of *axis* has a range.
+    """
 
     qmin: int
     qmax: int
@@ -95,7 +98,7 @@ class MinMax(Observer):
 
 @dataclass
 class ByStatistics(Observer):
-    """One of the strategies that the Compass flow has too."""
+    """A calibration strategy that the Compass flow also has."""
 
     strategy: Strategy = EXTREMA
     found: Statistics | None = None
@@ -135,7 +138,7 @@ class Percentile(Observer):
 
 @dataclass
 class ByHistogram(Observer):
-    """A search over ends by the histogram of all batches, which spans the extrema that a first pass found."""
+    """Searches the best ends on a histogram of all batches, which spans the extrema found in a first pass."""
 
     passes: int = 2
     bins: int = MSE_BINS
@@ -170,11 +173,11 @@ class ByHistogram(Observer):
 
 @dataclass
 class Isotone(Observer):
-    """The scale under which the two largest values along the last axis most often keep apart.
+    """The scale under which the two largest values along the last axis most often get different codes.
 
-    They differ for scales from L2 / (qmax - 0.51), where the smaller is not clipped to the code of the larger, up to
-    2 * (L1 - L2). The end of an interval that lies in most intervals is chosen. Source: PPQ's
-    TorchIsotoneObserver.
+    The codes of L1 > L2 differ for scales from L2 / (qmax - 0.51), where the smaller is not clipped to the code of the
+    larger, up to 2 * (L1 - L2). Of all ends of these intervals, the one that lies in most intervals is chosen. Source:
+    PPQ's TorchIsotoneObserver.
     """
 
     pairs: list[Tensor] = field(default_factory=list)

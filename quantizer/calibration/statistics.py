@@ -21,7 +21,7 @@ BINS = 2048
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which statistics to keep besides the two ends, and how fast moving averages follow."""
+    """Which statistics to keep besides the two ends, and the momentum of moving averages."""
 
     momentum: float = MOMENTUM
     moments: bool = False
@@ -33,7 +33,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Statistics:
-    """Float32 numbers of a tensor, 0-d, or one for each slice along an axis.
+    """The statistics of a tensor: float32 numbers, 0-d, or one for each slice along an axis.
 
     running_*: moving averages `momentum * before + (1 - momentum) * batch`, the first batch taken whole. Deviations are
     unbiased. A histogram spans the ends of its own batch, so that histograms of different spans are averaged (Compass).
@@ -51,15 +51,15 @@ class Statistics:
     batches: int = 1
 
     def with_ends(self, low: Tensor, high: Tensor) -> Statistics:
-        """Return these with other smallest and largest values."""
+        """Return a copy with other smallest and largest values."""
         return replace(self, low=low.expand(self.low.shape), high=high.expand(self.high.shape))
 
 
 def observe(before: Statistics | None, batch: Tensor, wanted: Wanted, axis: int | None = None) -> Statistics:
     """Return the statistics after one more batch (None: it is the first).
 
-    batch: any shape and type, taken as float32. axis: slices along it are kept apart. GraphError if the batch is empty
-    or holds NaN. Each operation rounds to float32 once, in Compass's order.
+    batch: any shape and type, taken as float32. axis: its slices get separate statistics. GraphError if the batch is
+    empty or holds NaN. Each operation rounds to float32 once, in Compass's order.
     """
     values = batch.detach().float()
     if values.numel() == 0:

@@ -25,8 +25,8 @@ VIEWS = ("graph", "layer", "enclosure", "statistics", "parameters")
 TITLES = {
     "graph": "graph-wise: everything quantized, the result of each operation",
     "layer": "layer-wise: one operation quantized at a time, the outputs of the graph",
-    "enclosure": "on integers: error over what the operator's enclosure allows, 1 at its edge",
-    "statistics": "tensors: float values, and noise of the quantized ones",
+    "enclosure": "on integers: error divided by what the operator's enclosure allows; 1 at its edge",
+    "statistics": "tensors: float values, and the noise of quantized values",
     "parameters": "constants",
 }
 
@@ -49,12 +49,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--view", action="append", choices=VIEWS, default=[], help="what to show; default: graph and layer"
     )
-    parser.add_argument("--platform", default="ort", help="whose INT8 (default: ort)")
+    parser.add_argument("--platform", default="ort", help="the platform whose INT8 rules are used (default: ort)")
     parser.add_argument("--observer", default="minmax", help="minmax, percentile, kl, mse, isotone or a strategy")
     parser.add_argument("--symmetric", action="store_true", help="activations with zero point 0")
     parser.add_argument("--bias", action="store_true", help="quantize constant biases to 32 bits")
     parser.add_argument(
-        "--batch-size", type=whole_number, default=16, metavar="N", help="samples at once, where the model lets them"
+        "--batch-size", type=whole_number, default=16, metavar="N", help="samples in a batch, if the model permits it"
     )
     parser.add_argument(
         "--batches", type=whole_number, default=4, metavar="N", help="without --data: number of random batches"
@@ -133,7 +133,7 @@ def _table(view: str, rows: list[Any]) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return records as JSON values; numbers that JSON does not have as text."""
+    """Return records as JSON values; infinities and NaN become texts."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {item.name: _plain(getattr(value, item.name)) for item in dataclasses.fields(value)}
     if isinstance(value, dict):

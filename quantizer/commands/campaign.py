@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 CLEAN, ALARMS = 0, 1
 PATIENCE = "10s"
-"""How long a scheduler may take to answer."""
+"""The time within which a scheduler must answer."""
 TIME = re.compile(r"(\d+(?:\.\d+)?)(s|m|h)?")
 SECONDS = {None: 1, "s": 1, "m": 60, "h": 3600}
 
@@ -38,9 +38,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         description="Run generated cases through every check. Findings are stored as they come: the same command "
         "continues an interrupted run.",
     )
-    campaign.add_argument("--examples", type=int, help="how many data sets in all (default: until the time is over)")
-    campaign.add_argument("--time", type=_seconds, help="begin nothing after this long: 90s, 30m, 8h")
-    campaign.add_argument("--seed", type=int, default=0, help="another seed, other cases (default: %(default)s)")
+    campaign.add_argument("--examples", type=int, help="number of data sets in all (default: until the time is over)")
+    campaign.add_argument("--time", type=_seconds, help="start no further cases after this time: 90s, 30m, 8h")
+    campaign.add_argument("--seed", type=int, default=0, help="seed of the cases (default: %(default)s)")
     campaign.add_argument("--op", action="append", default=[], help="only this operator (repeatable)")
     campaign.add_argument("--op-platform", action="append", default=[], help="only this platform (repeatable)")
     campaign.add_argument("--op-scheme", action="append", default=[], help="only this scheme (repeatable)")
@@ -57,7 +57,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run or go on with a campaign; 0 without an alarm, 1 with one."""
+    """Start or continue a campaign; return 0 without an alarm, 1 with one."""
     from quantizer.conformance.campaign.control import run_campaign, store_failures
     from quantizer.conformance.campaign.journal import JOURNAL, PLAN, Journal
     from quantizer.conformance.campaign.record import markdown
@@ -186,7 +186,7 @@ class _Bar:
         self._bar.close()
 
     def show(self, examples: int, failures: int) -> None:
-        """Show how far the run is."""
+        """Show the progress of the run."""
         self._bar.update(examples - self._bar.n)
         if failures:
             self._bar.set_postfix(failures=failures)

@@ -32,7 +32,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     verbs = case.add_subparsers(title="verbs", metavar="VERB", dest="verb", required=True)
     replay = verbs.add_parser("replay", help="run the case through every check and print the verdicts")
-    keep = verbs.add_parser("keep", help="copy a failure into the stored regressions, which run first for ever")
+    keep = verbs.add_parser("keep", help="copy a failure into the stored regressions, which run first from then on")
     keep.add_argument("--reason", required=True, help="why the case is kept")
     keep.add_argument(
         "-o", "--output", type=Path, default=Path("cases/regressions"), help="folder (default: %(default)s)"

@@ -29,7 +29,7 @@ OWN = "builtin"
 WRITTEN = 5
 """The number of failing nodes that one run shrinks and writes, if no node is named."""
 LARGEST = 1 << 20
-"""Bytes of a stored case that can be read again."""
+"""The largest size, in bytes, of a stored case that can be read again."""
 EPILOG = """\
 Without --node every quantized node is judged, one line each, failing ones first. A failure is shrunk. -o writes, for
 each failing node or for the named one: part.onnx and operands.npz (the node as the model has it) and case.json, which
@@ -187,7 +187,7 @@ def _fails(verdicts: Sequence[Verdict]) -> bool:
 
 
 def _line(cut: Cut, verdicts: Sequence[Verdict]) -> str:
-    """Return the line of a node: its failure, or how many checks pass and why others could not be made.
+    """Return the line of a node: its failure, or how many checks pass and why others were inconclusive.
 
     Checks of a quantize rule are left out, because no rule chose the scales of a model.
     """
@@ -223,7 +223,7 @@ def _explained(
 ) -> str:
     """Return the text to print for one node; for a failing node it describes the smallest case.
 
-    engine: as the user named it, a command and a worker's file included.
+    engine: as the user named it, including a command or a worker's file.
     """
     from quantizer.conformance.failures.message import describe, replay_content
     from quantizer.conformance.models.from_onnx import smallest

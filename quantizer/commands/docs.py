@@ -70,13 +70,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         description="Write spec.md, schemes.md, platforms.md, numbers.md, options.md and api.md.",
     )
     parser.add_argument(
-        "--dir", metavar="DIR", type=Path, default=Path("docs/reference"), help="where they go (default: %(default)s)"
+        "--dir", metavar="DIR", type=Path, default=Path("docs/reference"), help="their folder (default: %(default)s)"
     )
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 where a page is stale")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a page is stale")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the pages that differ, or say which would."""
+    """Write the pages that differ; with --check, only name them."""
     stale = {path: text for path, text in pages(args.dir, args.commands).items() if _content(path) != text}
     if args.check:
         sys.stderr.writelines(f"{shown_path(path)}: is stale. Run `quantizer docs`.\n" for path in stale)
@@ -87,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def pages(folder: Path, commands: Mapping[str, tuple[str, str]]) -> dict[Path, str]:
-    """Return every page under its path in *folder*; *commands*: of the command line, each with its module and help."""
+    """Return path in *folder* -> page; *commands*: each command of the command line with its module and help."""
     from quantizer.commands.api_reference import api_document
     from quantizer.commands.numbers_reference import numbers_document
     from quantizer.commands.options_reference import options_document

@@ -81,7 +81,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run one verb. `agreement` returns 1 if a pairing differs and no declared defect explains it."""
+    """Run one verb. `agreement` returns 1 if codes differ without a declared defect that explains it."""
     if args.verb == "list":
         return _list()
     if args.verb == "new":

@@ -94,7 +94,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _judged(spec: GraphSpec, platform: str, args: argparse.Namespace, engines: Engines) -> bool:
-    """Judge the cases of one graph on one platform and write a line of them; return whether one failed."""
+    """Judge the cases of one graph on one platform and write a line about them; return whether one failed."""
     from quantizer.conformance.fusion.judging import judge_graph
 
     def judge(spec: GraphSpec, case: GraphCase, platform: str) -> list[Judged]:
@@ -127,7 +127,7 @@ def _fails_as(what: str, judge: Judge, spec: GraphSpec, platform: str, case: Gra
 
 
 def _joining(name: str) -> tuple[ExternalEngine, tuple[str, ...]] | None:
-    """Return an engine that runs one model of several operators, and its platforms; None if *name* is no such one."""
+    """Return an engine that runs several operators as one model, and its platforms; None if *name* is not one."""
     from quantizer.runtime.engines.catalogue import chosen
     from quantizer.runtime.engines.external import ExternalEngine
     from quantizer.runtime.models.engines import real_engines
@@ -154,7 +154,7 @@ def _all_joined(
 
 
 def _sessions(name: str) -> tuple[tuple[Session, Session], str]:
-    """Return the system without its optimizations, and with them, and the platform that it computes."""
+    """Return a session without optimizations, one with them, and the platform that the system computes."""
     from quantizer.conformance.fusion.judging import home
     from quantizer.runtime.models.engines import OPTIMIZED, Session, model_engine, real_engines
 

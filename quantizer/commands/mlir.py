@@ -24,7 +24,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(args: argparse.Namespace) -> int:
-    """Verify each file; FormatError for the first thing that is wrong, UnsupportedError if xdsl is not installed."""
+    """Verify each file; FormatError for the first error, UnsupportedError if xdsl is not installed."""
     try:
         import xdsl
     except ImportError:

@@ -153,7 +153,7 @@ def _ready(args: argparse.Namespace, graph: Graph) -> tuple[Graph, dict[str, Ten
 
 
 def operands(path: Path, graph: Graph) -> dict[str, Tensor]:
-    """Return one array for each input as a cut keeps them; FormatError if they do not fit."""
+    """Return one array for each input, as stored with a cut; FormatError if they do not fit."""
     from quantizer.ir.formats.npz import read_npz
     from quantizer.ir.formats.onnx_values import to_torch
     from quantizer.ir.graph import container
@@ -175,7 +175,7 @@ def operands(path: Path, graph: Graph) -> dict[str, Tensor]:
 
 
 def _written(folder: Path, findings: ModelFindings, ran: Ran) -> ModelFindings:
-    """Write cuts, page and findings, whole or not at all; return the findings with the cuts' folders."""
+    """Write cuts, page and findings, completely or not at all; return the findings with the cuts' folders."""
     from dataclasses import replace
 
     from quantizer.conformance.models.check import cut_out, worth_cutting

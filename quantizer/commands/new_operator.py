@@ -1,4 +1,7 @@
-"""`quantizer spec new`: write the two files of a new operator. They run at once; failing checks say what to do next."""
+"""`quantizer spec new`: write the two files of a new operator.
+
+They run immediately; failing checks say what to do next.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ def write_operator(name: str, kind: Kind, folder: Path, plugins: Path | None) ->
     texts = {module: MODULES[kind].format(name=name, title=title)}
     if not (schema := spec.parent / SCHEMA).exists():
         texts[schema] = schema_text(Spec)
-    create_files(texts | {spec: SPECS[kind].format(name=name)})  # the spec last: without one there is no operator
+    create_files(texts | {spec: SPECS[kind].format(name=name)})  # the spec last: without it there is no operator
     return spec, module, plugins
 
 

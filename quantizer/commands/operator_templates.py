@@ -146,7 +146,7 @@ tiling:
 oracle: none
 """,
 }
-"""The spec of a new operator of each kind; NAME is put in by str.format."""
+"""The spec of a new operator of each kind; str.format inserts the name."""
 
 MODULES: dict[Kind, str] = {
     "elementwise": '''\

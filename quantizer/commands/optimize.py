@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _hush(_: str) -> None:
-    """Say nothing."""
+    """Discard a message."""
 
 
 def _say(text: str) -> None:

@@ -48,9 +48,9 @@ def options_document(commands: Mapping[str, tuple[str, str]]) -> str:
 
 
 class _Options:
-    """The parser that pytest_addoption gets: it keeps options in the form of argparse.
+    """The parser that pytest_addoption gets.
 
-    pytest's own objects differ by release.
+    It keeps options in the form of argparse, because pytest's own objects differ by release.
     """
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ class _Options:
         self.parser.add_argument(*names, **attributes)
 
     def addini(self, *_: object, **__: object) -> None:
-        """Pass over an ini key: it has the name of an option."""
+        """Ignore an ini key, because it has the name of an option."""
 
 
 def _pytest_rows() -> Iterator[str]:
@@ -76,7 +76,7 @@ def _pytest_rows() -> Iterator[str]:
 
 
 def _leaves(parser: argparse.ArgumentParser, words: str) -> Iterator[tuple[argparse.ArgumentParser, str]]:
-    """Yield the parsers that have no verbs below them, each with its help line."""
+    """Yield the parsers without verbs, each with its help line."""
     nested = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
     if not nested:
         yield parser, words

@@ -16,8 +16,8 @@ _KINDS = {"int": "a whole number", "float": "a number"}
 class Parser(argparse.ArgumentParser):
     """An argparse parser, also of its subcommands, whose errors are one line: where, value, rule, remedy.
 
-    argparse prints the usage of the command first, names an unknown option last and only by the top command, and
-    suggests nothing.
+    argparse itself prints the usage of the command first, names an unknown option last, lets only the top command
+    report it, and suggests nothing.
     """
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
@@ -51,9 +51,9 @@ class Parser(argparse.ArgumentParser):
                 continue
             if word.startswith("--"):
                 meant = [option for option in self._option_string_actions if option.startswith(name)]
-                if len(meant) == 1:  # argparse takes an abbreviation of one option
+                if len(meant) == 1:  # argparse accepts an unambiguous abbreviation of an option
                     continue
-            elif word[:2] in self._option_string_actions:  # -c3: a short option with its value
+            elif word[:2] in self._option_string_actions:  # -c3 is a short option with its value
                 continue
             yield name
             return
@@ -62,7 +62,7 @@ class Parser(argparse.ArgumentParser):
         return next((action for action in self._actions if isinstance(action, argparse._SubParsersAction)), None)
 
     def _required(self) -> Iterator[str]:
-        """Yield the words of a shortest command line of this parser."""
+        """Yield the words of the shortest valid command line of this parser."""
         for action in self._actions:
             name = str(action.metavar or action.dest.upper())
             if action.required and not action.option_strings:

@@ -1,4 +1,4 @@
-"""`quantizer engine probe`: asks an engine until one arithmetic of the platform language remains, or none."""
+"""`quantizer engine probe`: finds the arithmetic of an engine in the platform language, by solved inputs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     """Add `probe` to the verbs of `engine`."""
     probe = verbs.add_parser(
         "probe",
-        help="infer what an engine does, and write a platform file; exit 1 if an operator remains unexplained",
+        help="infer the arithmetic of an engine, and write a platform file; exit 1 if an operator remains unexplained",
         description="Infer what an engine does: rounding, place of the zero point, multiplier, accumulator, order of "
         "float sums.\nInputs are solved so that the arithmetics that a platform can declare give different outputs.",
         epilog=_EPILOG,
@@ -65,7 +65,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the questions, print the remaining arithmetics, write the platform file."""
+    """Run the engine on the inputs, print the remaining arithmetics, write the platform file."""
     from tqdm import tqdm
 
     from quantizer.conformance.probe.float_order import order_of

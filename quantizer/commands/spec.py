@@ -51,7 +51,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--format", choices=("text", "github"), default="text", help="github: annotations of a workflow (default: text)"
     )
     schema = verbs.add_parser("schema", help="write the JSON schemas that editors read")
-    schema.add_argument("--check", action="store_true", help="write nothing; exit 1 where a schema is stale")
+    schema.add_argument("--check", action="store_true", help="write nothing; exit 1 if a schema is stale")
     schema.add_argument(
         "--dir", metavar="DIR", type=Path, help="folder of specs that gets the schemas (default: the library)"
     )

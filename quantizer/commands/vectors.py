@@ -23,7 +23,7 @@ PASSED, FAILED, DIFFER = 0, 1, 1
 MEGABYTE = 1_000_000
 MOST_SHOWN = 20
 USUAL = "w8a8"
-"""The scheme of a bundle where none is named and the platform has it."""
+"""The scheme of a bundle if none is named and the platform has it."""
 _EPILOG = f"""\
 exit status: 0 every case that can be judged passed, 1 one failed, nothing was judged or bundles differ, 2 the input
 cannot be read.
@@ -45,13 +45,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     export = verbs.add_parser("export", help="write a bundle: operands, provided numbers, the codes that are allowed")
     export.add_argument("--op", action="append", default=[], help="only this operator (repeatable; default: all)")
     export.add_argument(
-        "--platform", action="append", default=[], help="whose arithmetic is right (repeatable; default: ideal)"
+        "--platform", action="append", default=[], help="platform of the right codes (repeatable; default: ideal)"
     )
     export.add_argument(
         "--scheme",
         action="append",
         default=[],
-        help="formats; an operator without weights takes the activation part alone (repeatable; default: w8a8, or "
+        help="scheme; an operator without weights takes the activation part alone (repeatable; default: w8a8, or "
         "the first that the platform has)",
     )
     export.add_argument(
@@ -143,7 +143,7 @@ def _targets(args: argparse.Namespace, library: Library) -> Iterator[Target]:
 
 
 def _why_not(library: Library, spec: Spec, platform: Platform, scheme: str) -> str:
-    """Return why there is no target of *spec* on *platform* under *scheme*, and what there is."""
+    """Return why there is no target of *spec* on *platform* under *scheme*, and which targets there are."""
     name = platform.platform
     if not (known := library.schemes_for(spec, platform)):
         others = [other for other, one in library.platforms.items() if library.schemes_for(spec, one)]

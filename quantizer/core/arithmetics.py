@@ -55,13 +55,14 @@ COMPOSING: Mapping[Variant, tuple[Form, ...]] = {
     "f32_mean_of_codes_half_even": ("mean",),
     "area_multiplier": ("mean", "pooling"),
 }
-"""Requantization -> its forms of sums. A requantization that is not listed here belongs to one system."""
+"""Requantization -> the kinds of sums that it handles. A requantization that is not listed here belongs to one
+system."""
 OF_31_BITS = ("q31_double", "q31_half_up", "q31_half_up_in_8_lanes")
-"""They multiply by 31 bits and keep the high half."""
+"""Requantizations that multiply by a 31-bit number and keep the high half of the product."""
 LIMITED: tuple[Variant, ...] = ("q31_single", "q31_double", "q15_single")
 """Requantizations whose shifts `multiplier: {shifts: ...}` limits."""
 WIDENED: tuple[Form, ...] = ("sum", "selection", "one input", "concatenation", "mean")
-"""Forms whose operands are widened under limited shifts."""
+"""Kinds of sums whose operands are widened if shifts are limited."""
 OWN_ROUNDING: Mapping[Variant, RoundingMode] = {
     **dict.fromkeys(("f32_even", "f32_even_zpin", "f32_dequantized", "f32_mean_of_codes_half_even"), "half_even"),
     **dict.fromkeys(
@@ -127,7 +128,7 @@ def refusal(platform: Platform, spec: Spec, variant: Variant, home: Platform | N
 
 
 def _of_limits(platform: Platform, spec: Spec, variant: Variant) -> str | None:
-    """Return why the limit of a fused activation does not round as *variant* does."""
+    """Return why the limit of a fused activation is rounded otherwise than *variant* rounds; None if it is not."""
     own, limited = OWN_ROUNDING.get(variant), "relu6" in spec.fuses and platform.activations.get("relu6") == "relu6"
     if own is None or not limited or platform.limit(variant) is not None:
         return None
@@ -142,16 +143,16 @@ def _of_limits(platform: Platform, spec: Spec, variant: Variant) -> str | None:
 
 
 def _of_shifts(platform: Platform, form: Form, variant: Variant) -> str | None:
-    """Return why *variant* has no numbers of limited shifts, where the platform declares their limits."""
+    """Return why *variant* cannot follow the platform's rules for shifts (one for all, limits); None if it can."""
     rule = platform.multiplier
     if rule.unify_shifts and form == "product" and variant != "multiplier_shift":
         return f"{variant} has a shift for each channel, got unify_shifts. Write multiplier_shift, or remove the key."
     if rule.shifts is not None and variant not in LIMITED:
         return f"{variant} has no shifts of {rule.shifts}. Write one of {', '.join(LIMITED)}, or remove shifts."
     if rule.shifts is not None and form in WIDENED and rule.sum_shift is None:
-        return f"shifts of a {form} come with operands that are widened. Write sum_shift too."
+        return f"limited shifts of a {form} need widened operands. Write sum_shift, too."
     if rule.sum_shift is not None and rule.shifts is None and form in WIDENED and variant in LIMITED:
-        return f"{variant} of widened operands has limited shifts. Write shifts: [2, 62] too, or remove sum_shift."
+        return f"{variant} of widened operands needs limited shifts. Write shifts: [2, 62] too, or remove sum_shift."
     return None
 
 
@@ -171,8 +172,8 @@ def refusals(
 ) -> Iterator[tuple[Location, str]]:
     """Yield place and reason for each operator family whose requantization variant on *platform* does not support it.
 
-    home: the shipped platform whose functions it uses. If its whole arithmetic equals that platform's, nothing that
-    runs there is refused. *generic*: only variants that compose are looked at; the platform's room may know the
+    *home*: the shipped platform whose functions *platform* uses. If both have the same arithmetic, nothing that runs on
+    *home* is refused. *generic*: only the variants in COMPOSING are checked; the platform's room may implement the
     others.
     """
     said: set[tuple[Location, Variant]] = set()
@@ -224,7 +225,7 @@ def _inner(key: str, own: object, other: object) -> Iterator[str]:
 
 
 def runs(platform: Platform, spec: Spec) -> bool:
-    """Return whether *platform* has *spec* under some scheme."""
+    """Return whether *platform* has the operator, and *spec* does not exclude it under every scheme."""
     wholly = any(item.platform in platform.places and item.scheme is None for item in spec.excludes)
     return not wholly and (platform.ops is None or spec.op in platform.ops)
 

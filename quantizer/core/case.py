@@ -31,9 +31,10 @@ class Stack:
     """Several data sets of one structure under the same constants and parameters, one after another along an axis."""
 
     axis: str
-    """An axis that the operator's tiling rules name independent, in their words."""
+    """The name of an axis that the operator's tiling rules declare `independent`."""
     parts: tuple[tuple[str, int], ...]
-    """The data set and the seed of each part. They fill the activations that the axis cuts; the recipe fills others."""
+    """The data set and the seed of each part. They fill the activations that have this axis; the recipe fills the
+    others."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ class DataRecipe:
 
     @property
     def sets(self) -> tuple[str, ...]:
-        """The data sets of the activations: of every part of a stack."""
+        """The data sets of the activations: one for each part of a stack, else a single one."""
         return (self.set,) if self.stack is None else tuple(name for name, _ in self.stack.parts)
 
 
@@ -137,8 +138,8 @@ class Case:
     def but(self, **changes: Any) -> Case:
         """Return this case with some fields changed; TypeError for a name that is not a field."""
         if not changes.keys() <= self.__dict__.keys():
-            return replace(self, **changes)  # its error names the problem
-        other = object.__new__(Case)  # ten times faster than `replace`, which a case needs some twenty times
+            return replace(self, **changes)  # raises an error that names the field
+        other = object.__new__(Case)  # ten times faster than `replace`; called some twenty times per case
         other.__dict__.update(self.__dict__ | changes)
         return other
 

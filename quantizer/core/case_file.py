@@ -24,7 +24,7 @@ MAX_GIVEN = 1 << 18
 MAX_PARTS = 1 << 12
 """Data sets of a stack."""
 FIRST = "1.0.0rc1"
-"""The first release: names that only earlier builds used are refused."""
+"""The first release. Names that only builds before it used are refused."""
 
 Size = Annotated[int, Field(ge=0, le=1 << 24)]
 
@@ -79,7 +79,7 @@ class GivenModel(Model):
     zero_point: Annotated[list[Code], Field(min_length=1, max_length=MAX_GIVEN)]
     """One zero point, or one for each slice along `axis`."""
     axis: Annotated[int, Field(ge=0, le=8)] | None = None
-    """Axis of scales and zero points; absent for one of the whole tensor."""
+    """Axis of the scales and zero points; absent if one scale holds for the whole tensor."""
     shape: Annotated[list[Size], Field(max_length=8)]
     """Sizes of the tensor."""
     codes: Annotated[list[Code], Field(max_length=MAX_GIVEN)]
@@ -112,10 +112,10 @@ class DataModel(Model):
 
 
 class CaseModel(Model):
-    """The content of a stored case, as JSON has it."""
+    """The JSON content of a stored case."""
 
     version: Literal[1]
-    """Version of this form."""
+    """Version of the file format."""
     op: str
     """Operator."""
     scheme: str
@@ -164,7 +164,10 @@ M = TypeVar("M", bound=Model)
 
 
 def refuse_later(raw: object, known: int, where: str) -> None:
-    """Raise CaseError if *raw* states a later version than *known*, before its new keys are named as errors."""
+    """Raise CaseError if *raw* states a later version than *known*.
+
+    Called first, so that new keys are not reported instead.
+    """
     version = raw.get("version") if isinstance(raw, dict) else None
     if isinstance(version, int) and version > known:
         raise CaseError(
@@ -174,7 +177,7 @@ def refuse_later(raw: object, known: int, where: str) -> None:
 
 
 def refuse_unreleased(raw: object, where: str) -> None:
-    """Raise CaseError if *raw* has a word of builds before the first release: their files have the same version."""
+    """Raise CaseError if *raw* has a word that only builds before the first release wrote; the version is the same."""
     if not isinstance(raw, dict):
         return
     checks = raw.get("checks")

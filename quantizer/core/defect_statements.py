@@ -59,7 +59,7 @@ def _off_by(text: str, several: Sequence[Spec], at: Location) -> Iterator[Findin
     try:
         names = parse(text).names if text else frozenset[str]()
     except SpecError:
-        return  # a finding of the file alone
+        return  # reported when the file itself is checked
     for spec in several:
         known = [*OF_RESULTS, *spec.attrs, *spec.inputs]
         for name in sorted(names.difference(known)):
@@ -67,7 +67,7 @@ def _off_by(text: str, several: Sequence[Spec], at: Location) -> Iterator[Findin
 
 
 def _operands(stated: Computes, spec: Spec, at: Location) -> Iterator[Finding]:
-    """Yield a finding where a statement on operands names none of the operator's."""
+    """Yield a finding for each statement about operands that names no operand of *spec*."""
     for key, names in (("multiples", stated.multiples), ("saturating_pairs", stated.saturating_pairs)):
         if names and not names.keys() & spec.inputs.keys():
             first = next(iter(names))
@@ -76,7 +76,7 @@ def _operands(stated: Computes, spec: Spec, at: Location) -> Iterator[Finding]:
 
 
 def _pairs(stated: Computes, spec: Spec, at: Location) -> Iterator[Finding]:
-    """Yield findings on the operand of *spec* whose terms saturate in pairs: it is one, and has the axis."""
+    """Yield findings on `saturating_pairs`: at most one operand of *spec* is named, and it has the named axis."""
     own = [name for name in stated.saturating_pairs if name in spec.inputs]
     if len(own) > 1:
         text = f"{', '.join(own)} are operands of {spec.op}: only one is moved to unsigned codes. Name that one."

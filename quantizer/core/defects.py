@@ -24,7 +24,7 @@ Severity = Literal["memory", "wrong", "off_by_one", "design"]
 results next to the right one that contradict the system's own documentation or its other kernels; design: two
 roundings, each of which is defensible."""
 SEVERITIES: tuple[Severity, ...] = get_args(Severity)
-"""The worst first."""
+"""The severities, the worst first."""
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 CASE_NAMES = tuple(
     (
@@ -36,16 +36,19 @@ CASE_NAMES = tuple(
 """Names that the predicate of a defect may use besides dimensions and attributes.
 
 activation: the fused one; input_spread, spread: largest scale over smallest, of the inputs, and of inputs and output;
-largest_sum: the largest |sum| of centred codes, or |centred code| of one input; largest_ratio: of the inputs' and
-weights' scales over the output's; largest_code: the largest |code| that the output would have without saturation;
-input_zero_point, output_zero_point, weight_zero_point: the largest |zero point| of inputs, outputs and weights;
-range_low: the highest lower end of a calibrated range, in its steps; terms: of the error model; fast: whether the
-scheme is; cut_axes: those that tiles cut; largest_pair: the largest sum that two products of a raw code and a raw
-weight could have; biased: whether the case has a bias."""
+largest_sum: the largest |sum| of centred codes, or |centred code| of one input; largest_ratio: the largest ratio of an
+input's or weight's scale to the output's; largest_code: the largest |code| that the output would have without
+saturation; input_zero_point, output_zero_point, weight_zero_point: the largest |zero point| of inputs, outputs and
+weights; range_low: the highest of the lower ends of the calibrated ranges, each in its own steps; terms: the number of
+terms in the error model; fast: whether the scheme is a fast one; cut_axes: the axes that tiles cut; largest_pair: the
+largest sum that two products of a raw code and a raw weight could have; biased: whether the case has a bias."""
 
 
 class Computes(Model):
-    """The computation of an engine where it differs from its platform's declaration. Any third result is a failure."""
+    """The computation of an engine where it differs from its platform's declaration.
+
+    A result that is neither is a failure.
+    """
 
     requantize: dict[str, Variant] = {}
     """Operator family -> the requantization that it has in the engine."""
@@ -55,30 +58,32 @@ class Computes(Model):
     """Operand -> number. The engine replaces each code by the nearest multiple of this number. Ties go to the even
     multiple."""
     saturating_pairs: dict[str, int] = {}
-    """Operand -> axis along which its terms are summed. The engine moves its signed codes to unsigned ones, adds the
-    products of each two neighbouring terms in 16 bits, which saturate, and takes back what the move adds."""
+    """Operand -> axis along which its terms are summed. The engine shifts its signed codes to unsigned ones, adds the
+    products of every two neighbouring terms with saturation at 16 bits, and subtracts afterwards what the shift
+    added."""
     whole_codes: list[str] = []
-    """Attributes that the engine brings to codes of the first input, cut toward zero, before it computes."""
+    """Attributes that the engine first converts to codes of the first input, rounded toward zero."""
     zero_point: Literal["before", "after"] = "after"
     """before: the engine adds the output's zero point in float32 and rounds the sum."""
     off_by: str = ""
     """How far the real result of the engine's float operator may be from the right one, for each element: an expression
     over `y`, the right result; `code`, the right result over the output's scale; `largest`, the largest
-    |value| of an operand; `infinity`; attributes; and operands that broadcast to the result. Empty: not at all. It is
-    added to the error of float32. A result that may be off by infinity may be NaN, too."""
+    |value| of an operand; `infinity`; attributes; and operands that broadcast to the result. Empty: the result must be
+    right. The distance is allowed in addition to the error of float32. A result that may be off by infinity may be NaN,
+    too."""
     within: Annotated[int, Field(ge=0)] = 0
     """The allowed distance from the codes of the built-in functions under this arithmetic, or under the platform's
     own."""
 
     @property
     def encloses(self) -> bool:
-        """Whether it is judged by intervals."""
+        """Whether results are judged by intervals, not by equality."""
         changed = self.multiples or self.saturating_pairs or self.whole_codes or self.off_by
         return bool(changed) or self.zero_point == "before"
 
     @property
     def checks(self) -> tuple[str, ...]:
-        """Checks whose failures it can explain: of codes; by intervals, of further runs too; by `off_by`, of floats."""
+        """Checks whose failures it can explain: by default those of codes."""
         of_codes = ("arithmetic", "accuracy", "tiled", "engine", *(["float"] if self.off_by else []))
         return (*of_codes, "properties", "repeat") if self.encloses else of_codes
 
@@ -91,7 +96,7 @@ class Defect(Model):
     ops: list[str] | None = None
     """Operators that show it; None: all."""
     predicate: str
-    """A condition over the case. Where it is true, the named checks are expected to fail."""
+    """A condition on the case. Where it is true, the named checks are expected to fail."""
     checks: list[str]
     """Checks that are expected to fail."""
     reason: str
@@ -99,7 +104,7 @@ class Defect(Model):
     severity: Severity | None = None
     """How bad it is; differences by design are listed apart."""
     root: str = ""
-    """The name of its cause, if several entries share one; empty: its own id. Causes count, not entries."""
+    """The name of its cause, if several entries share one; empty: its own id. Reports count causes, not entries."""
     cause: str = ""
     """The faulty place in the system's source, or the faulty instruction, if it could be read or inferred.
 
@@ -118,8 +123,8 @@ class Defect(Model):
     needs: list[str] = []
     """Instruction sets, as Linux names them, that the engine must have to show it. Engines choose kernels by them.
 
-    Only the processor's sets within the level of the run (`--op-isa`) count. A set that one library of
-    the engine must have carries the library's name: library.avx512_vnni.
+    Only sets count that the processor has and the run's level (`--op-isa`) allows. If only one library of the engine
+    must have a set, the set carries the library's name: library.avx512_vnni.
     """
     lacks: list[str] = []
     """Instruction sets that the engine, or one of its libraries, must not have to show it."""
@@ -129,7 +134,7 @@ class Defect(Model):
     """The engine's result changes from run to run and is sometimes correct. A case is then known even if it passes."""
 
     def concerns(self, op: str) -> bool:
-        """Return whether an operator shows it."""
+        """Return whether the operator *op* shows the defect."""
         return self.ops is None or op in self.ops
 
     def seen_with(self, instructions: Collection[str]) -> bool:
@@ -164,8 +169,9 @@ GRAPH_NAMES = (
 """Names in the predicate of a defect of fused graphs.
 
 Scale and zero point of a node's first operand and of its result, 0 where these hold no codes; the values of its second
-and third operand, if these are constants of one element, else 0; the shapes of the first and second operand; the
-operators that make its first operand and alone read its result, quantizations left out, or an empty text; attributes.
+and third operand, if these are constants of one element, else 0; the shapes of the first and second operand; `before`
+and `after`: the operator that computes its first operand, and the only operator that reads its result, quantizations
+left out (empty text: there is none); attributes.
 """
 
 
@@ -175,9 +181,10 @@ class GraphDefect(Model):
     id: str
     """Its name, which never changes."""
     op: str
-    """ONNX operator of the node whose fused kernel has it."""
+    """ONNX operator of the node whose fused kernel has the defect."""
     predicate: str
-    """A condition over the node and its neighbours. Where it is true, results of the node and behind it may be wrong.
+    """A condition on the node and its neighbours. Where it is true, results of the node and of later nodes may be
+    wrong.
 
     It may name input_scale, input_zero_point, output_scale, output_zero_point (0 where there are no codes); second
     and third (values of constants of one element, else 0); shape and second_shape; before and after (operators,
@@ -193,7 +200,7 @@ class GraphDefect(Model):
     upstream: list[str] = []
     """Addresses of reports of it where the system is developed."""
     script: str = ""
-    """A stand-alone script of the gallery that shows it on the engine's own API: a file in `examples/gallery`."""
+    """A file in `examples/gallery`: a stand-alone script that shows the defect through the engine's own API."""
     graph: str
     """A graph of `graph_specs` that shows it."""
     since: str

@@ -83,7 +83,7 @@ def draw_order(spec: Spec) -> tuple[str, ...]:
 
 
 def _circle(waiting: Mapping[str, frozenset[str]]) -> str:
-    """Return a sentence about one cycle of names that need each other's values."""
+    """Return a sentence that names one cycle of dimensions and attributes that need each other's values."""
     path = [next(iter(waiting))]
     while path[-1] not in path[:-1]:
         path.append(min(name for name in waiting[path[-1]] if name in waiting))

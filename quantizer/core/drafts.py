@@ -1,4 +1,4 @@
-"""Drafts of files that are being written: hidden, locked by who writes them, on the disk before they take their place.
+"""Drafts: hidden files with new content, locked by their writer, on the disk before they replace a file.
 
 A process that is killed leaves its drafts behind. When a process ends, the system releases its locks, and the next
 process that writes into the folder removes the files without a lock.
@@ -37,7 +37,7 @@ class Draft:
 
     @property
     def before(self) -> Path:
-        """Where the earlier content of the target is kept meanwhile."""
+        """Where the earlier content of the target is kept while the set is written."""
         return self.path.with_suffix(".before")
 
     def fill(self, pieces: Iterable[bytes], *, keep: bool) -> None:
@@ -68,7 +68,7 @@ def new_token() -> str:
 
 
 def open_draft(target: Path, token: str) -> Draft:
-    """Return a new locked draft beside *target*, with the permissions of the file to be replaced, else the defaults."""
+    """Return a new locked draft beside *target*, with the permissions of the old file, else default ones."""
     folder = target.parent
     folder.mkdir(parents=True, exist_ok=True)
     _sweep(folder)
@@ -91,7 +91,7 @@ def open_draft(target: Path, token: str) -> Draft:
 
 
 def sync_folders(folders: Iterable[Path]) -> None:
-    """Wait until the names in *folders* are on the disk, where the system can say so."""
+    """Wait until the entries of *folders* are on the disk, on systems that can report it."""
     for folder in dict.fromkeys(folders):
         with contextlib.suppress(OSError):
             handle = os.open(folder, os.O_RDONLY)
@@ -102,9 +102,10 @@ def sync_folders(folders: Iterable[Path]) -> None:
 
 
 def sweep_unfinished(folder: Path) -> None:
-    """Remove what killed processes left in *folder* of new files: drafts, a set that is not whole, empty folders.
+    """Remove the remains of killed processes from *folder*: drafts, incomplete sets of new files, empty folders.
 
-    A new file is a link to its draft until its set is whole. So a set is whole where each draft that is left has one.
+    A new file is a hard link to its draft until its set is complete. So a set is complete if each remaining draft has a
+    link.
     """
     places = [Path(place) for place, _, _ in os.walk(folder, topdown=False)]
     sets: dict[str, list[Path]] = {}
@@ -113,7 +114,7 @@ def sweep_unfinished(folder: Path) -> None:
     for paths in sets.values():
         linked = {path: _links(path) for path in paths}
         unfinished = () if all(linked.values()) else [file for files in linked.values() for file in files]
-        for path in [*unfinished, *paths]:  # drafts last: they tell which files are linked
+        for path in [*unfinished, *paths]:  # drafts last: only they show which files are linked
             path.unlink(missing_ok=True)
     for place in places:
         if place != folder and not os.listdir(place):  # noqa: PTH208
@@ -121,7 +122,7 @@ def sweep_unfinished(folder: Path) -> None:
 
 
 def _links(draft: Path) -> list[Path]:
-    """Return the files beside a draft that are the same file."""
+    """Return the files next to a draft that are hard links to it."""
     known = _identity(draft)
     return [path for path in draft.parent.iterdir() if path != draft and _identity(path) == known]
 
@@ -143,13 +144,13 @@ def _status(target: Path) -> os.stat_result | None:
 def _take_rights(path: Path, known: os.stat_result) -> None:
     own = path.stat()
     if hasattr(os, "chown") and (own.st_uid, own.st_gid) != (known.st_uid, known.st_gid):
-        with contextlib.suppress(OSError):  # only root may give a file away
+        with contextlib.suppress(OSError):  # only root may change a file's owner
             os.chown(path, known.st_uid, known.st_gid)
     path.chmod(stat.S_IMODE(known.st_mode))
 
 
 def _sweep(folder: Path) -> None:
-    """Remove the drafts of ended processes from *folder*; once a process, before its own first draft there."""
+    """Remove the drafts of ended processes from *folder*. Each process does so once, before its first draft there."""
     if folder in _swept or fcntl is None:
         return
     _swept.add(folder)

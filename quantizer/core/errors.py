@@ -6,9 +6,9 @@ from quantizer.core.wording import told
 
 
 class QuantizerError(Exception):
-    """Base class: something that the user can correct; never raised for a bug of this package.
+    """Base class: something that the user can correct; never raised for a bug in this package.
 
-    Its text may quote foreign names. They are escaped, so that they neither control a terminal nor act as a CI command.
+    Its text may quote foreign names, which are escaped so that they neither control a terminal nor act as a CI command.
     """
 
     def __str__(self) -> str:
@@ -55,12 +55,12 @@ class UnsupportedError(QuantizerError):
 class RefusedError(QuantizerError):
     """A real engine has no way to express a case; the message says why. Counted as inconclusive.
 
-    A plugin's function that raises it fails: it must declare unsupported cases at registration.
+    If a function of a plugin raises it, the case fails: a plugin must declare unsupported cases at registration.
     """
 
 
 class FunctionError(QuantizerError):
-    """A function of a plugin tried to skip, refuse or end its caller."""
+    """A function of a plugin tried to skip or refuse its case, or to end the process."""
 
 
 class EngineError(QuantizerError):

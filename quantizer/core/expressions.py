@@ -83,7 +83,10 @@ class Expression:
 
     @functools.cached_property
     def run(self) -> Run:
-        """The expression as a function of its variables; unlike a call, it does not turn failures into SpecError."""
+        """The expression as a function of its variables.
+
+        Unlike `__call__`, it lets errors pass that are not SpecError.
+        """
         return _compile(self.tree)
 
     def __call__(self, variables: Mapping[str, Any]) -> Value:

@@ -25,9 +25,9 @@ class SpecFacts(Model):
     readings: dict[str, str] = {}
     """Platform -> the reading by which a plugin of the operator is judged there."""
     shipped: bool = False
-    """Whether the package brought it and it lies outside the root of the run: `--op-shipped` names it, no path does."""
+    """Whether it is a shipped spec outside the root of the run: then `--op-shipped` selects it, and no path does."""
     path_only: bool = False
-    """Whether only a path on the command line named it, not an option. `quantizer case` then needs `--op-specs`."""
+    """Whether a path on the command line named it, and no option did. `quantizer case` then needs `--op-specs`."""
 
 
 class PluginFacts(Model):
@@ -35,7 +35,7 @@ class PluginFacts(Model):
 
     name: str
     origin: str
-    """Distribution, or file from the root of the run."""
+    """Name of the distribution, or path of the file relative to the root of the run."""
     version: str = ""
     """The distribution's version; empty for a file."""
     operators: list[str] = []
@@ -45,7 +45,7 @@ class FunctionFacts(Model):
     """A function that a plugin registered, and how the run judged it."""
 
     name: str
-    """Operator, kind, platform where it has one, and version, as `relu.quantized on ideal 2`."""
+    """Operator, kind, platform if it has one, and version, as in `relu.quantized on ideal 2`."""
     origin: str
     """The plugin that registered it."""
     standing: Literal["judged", "unjudged", "shadowed"]
@@ -80,7 +80,7 @@ class TreeFacts(Model):
     date: str
     """Day of the commit, YYYY-MM-DD: ages are counted up to it."""
     clean: bool
-    """False where files differ from the commit."""
+    """Whether all files equal the commit."""
 
 
 class Facts(Model):
@@ -97,7 +97,8 @@ class Facts(Model):
     judged: dict[str, str] = {}
     """Files of plugins and of such an engine -> SHA-256."""
     isa: list[str] = []
-    """Levels of instructions that a real engine was held to, or `unpinned`; the records name the processor's."""
+    """Instruction-set levels to which a real engine was restricted, or `unpinned`. The level of the processor is in the
+    records."""
     profile: str
     seed: int | None = None
     """The seed of generated cases; None: hashes choose (gate), or the seed is not fixed."""
@@ -111,13 +112,13 @@ class Facts(Model):
     files: dict[str, str]
     """Platform and schemes files -> SHA-256."""
     specs: dict[str, SpecFacts] = {}
-    """Operators of the records."""
+    """Operators that occur in the records."""
     plugins: list[PluginFacts] = []
     exceptions: list[ExceptionFacts] = []
     in_process: bool = False
     """Whether functions of plugins ran in the judge's own process (`--op-in-process`). Such a run gets no statement."""
     readings: list[str] = []
-    """OPERATOR/PLATFORM:READING for each reading that judged a plugin."""
+    """OPERATOR/PLATFORM:READING for each reading under which a plugin was judged."""
     tree: TreeFacts | None = None
     shard: str = ""
     """`2/3`; empty for a whole run, and for one merged from its shards."""
@@ -130,11 +131,11 @@ class Facts(Model):
     lacks: list[str] = []
     """Why the run is not whole; empty for a whole run."""
     digests: dict[str, str] = {}
-    """File of the run -> SHA-256: files of two runs are told apart."""
+    """File of the run -> SHA-256, so that files of two runs cannot be mixed up."""
 
     @property
     def under_test(self) -> str:
-        """The engine and the levels of instructions that it was held to, as reports say it."""
+        """The engine and its instruction-set levels, in the words of the reports."""
         return ", ".join((self.engine, *([f"instructions {' '.join(self.isa)}"] if self.isa else [])))
 
     def to_json(self) -> str:

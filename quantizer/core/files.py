@@ -21,10 +21,13 @@ class WriteError(QuantizerError):
 
 
 def resolved(path: Path | str) -> Path:
-    """Return *path* absolute and without links. A loop of links stays: who reads it says that it cannot be read."""
+    """Return *path* absolute and without links.
+
+    A loop of links is returned as it is: reading it then raises the error.
+    """
     try:
         return Path(os.path.realpath(path))
-    except ValueError:  # a null character, which no file's name holds
+    except ValueError:  # no file has a null character in its name
         return Path(os.path.abspath(path))  # noqa: PTH100 - resolve() raises too
 
 
@@ -46,7 +49,7 @@ def exists(path: Path) -> bool:
 def is_taken(path: Path) -> bool:
     """Return whether *path*, where new files will be written, is a file, or a folder that holds files.
 
-    What a killed process left there of new files is removed.
+    New files that a killed process left there incomplete are removed first.
     """
     if not is_folder(path):
         return exists(path)
@@ -79,8 +82,8 @@ def replace_files(contents: Mapping[Path, Content], error: type[QuantizerError] 
     The last of several files completes the set: it is removed first and written last. A killed process leaves the old
     set, the new set, or a set without its last file, which every reader refuses. It never leaves files of both.
     Permissions stay; a new file gets the default permissions of the umask. Everything is on the disk before this
-    returns. For a link, its target is written. Devices, pipes and the standard output are written after the files, in
-    place.
+    returns. If a path is a link, its target is written. Devices, pipes and the standard output are written after the
+    files, in place.
     """
     streams = {path: content for path, content in contents.items() if _is_stream(path)}
     files = {path: content for path, content in contents.items() if path not in streams}
@@ -109,8 +112,8 @@ def replace_files(contents: Mapping[Path, Content], error: type[QuantizerError] 
 def create_files(contents: Mapping[Path, Content]) -> None:
     """Write all of *contents*, or none of them if one exists already or cannot be written.
 
-    The last file makes the set whole. One before it that exists already, with the same bytes, was left by a process
-    that was killed between two files, and is kept.
+    The last file completes the set. An earlier one that exists already with the same bytes is kept: a process that was
+    killed between two files left it.
     """
     created: list[Path] = []
 
@@ -149,7 +152,7 @@ def _is_stream(path: Path) -> bool:
 
 
 def _own_output(path: Path) -> int | None:
-    """Return the descriptor of our standard output or errors that goes to *path*, as /dev/stdout does into any file."""
+    """Return the descriptor of our standard output or error that writes to *path*: /dev/stdout may be any file."""
     for number in (1, 2):
         with contextlib.suppress(OSError):
             if os.path.samestat(path.stat(), os.fstat(number)):
@@ -231,7 +234,7 @@ def _write(
             if targets[path] in named:
                 raise error(f"{shown_path(path)}: is named for two files. Name two. Nothing was written.")
             named.add(targets[path])
-        # The draft that takes its place last in a folder is made first there: its lock speaks for all of them.
+        # In each folder, the draft that is renamed last is created first: its lock protects all of them.
         guards = set({targets[path].parent: path for path in contents}.values())
         for path in sorted(contents, key=lambda path: path not in guards):
             drafts[path] = open_draft(targets[path], token)
@@ -245,12 +248,12 @@ def _write(
         for draft in drafts.values():
             draft.close()
         for folder in sorted(made, key=lambda folder: len(folder.parts), reverse=True):
-            with contextlib.suppress(OSError):  # it was not made, or another process wrote into it
+            with contextlib.suppress(OSError):  # the folder was not created, or another process wrote into it
                 folder.rmdir()
 
 
 def _at_fault(err: OSError, targets: Mapping[Path, Path], path: Path) -> Path:
-    """Return the path that an error concerns: the path in the error, or the last path that was begun."""
+    """Return the path that an error concerns: the path in the error, or the last path that was being written."""
     named = {str(err.filename), str(err.filename2)}
     return next((asked for asked, target in targets.items() if str(target) in named), path)
 

@@ -21,7 +21,7 @@ from quantizer.core.errors import GraphError
 from quantizer.core.rounding_modes import RoundingMode
 
 Overflow = Literal["saturate", "special"]
-"""The result of rounding beyond the last value: that value; or infinity, or NaN in formats without infinity."""
+"""What a number beyond the last value becomes: the last value, or infinity (NaN in formats without infinity)."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ FLOAT_LAYOUTS: dict[str, FloatLayout] = {
 EXPONENTS = "float8_e8m0fnu"
 """The format of powers of two: no sign, no zero, no infinity."""
 TABULATED_BITS = 16
-"""Bits up to which all values of a format are listed."""
+"""The largest number of bits for which the values of a format are listed."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class Format:
 
     @functools.cached_property
     def ties(self) -> tuple[float, ...]:
-        """The number half way between each value and the next: exact in float64."""
+        """The number half way between each value and the next one. All are exact in float64."""
         return tuple((low + high) / 2 for low, high in zip(self.values, self.values[1:], strict=False))
 
     def decode(self, code: int) -> float:
@@ -129,7 +129,7 @@ class Format:
     def position(self, number: Fraction) -> Fraction:
         """Return the exact position of *number* among the codes: 2 1/2 is half way between the values of codes 2 and 3.
 
-        Beyond the ends the last distance goes on: half a code above `last` is where overflow begins.
+        Beyond the ends, codes continue at the last distance: overflow begins half a code above `last`.
         """
         index = min(max(bisect.bisect_right(self.values, number) - 1, 0), len(self.values) - 2)
         low, high = Fraction(self.values[index]), Fraction(self.values[index + 1])
@@ -219,7 +219,7 @@ LISTED = (*(name for name in FLOAT_LAYOUTS if name != "float32"), EXPONENTS)
 
 
 def to_bits(form: Format, code: int) -> int:
-    """Return the stored bits of *code*: of floats sign and magnitude, of integers two's complement."""
+    """Return the stored bits of *code*: sign and magnitude for floats, two's complement for integers."""
     if form.name.startswith("int"):
         return code & ((1 << form.storage_bits) - 1)
     return abs(code) | (1 << (form.storage_bits - 1) if code < 0 else 0)

@@ -18,10 +18,10 @@ FOLDER = "graph_specs"
 
 
 class GraphNode(Model):
-    """One operator; the tensor that it makes has the node's name."""
+    """One operator; its result is a tensor with the node's name."""
 
     op: str
-    """ONNX's operator."""
+    """The ONNX operator."""
     reads: list[Identifier]
     """Inputs, constants and nodes, in the operator's order."""
     attrs: dict[str, int | float | Expr | list[Expr]] = {}
@@ -50,7 +50,7 @@ class GraphSpec(Model):
     outputs: list[Identifier]
     """Nodes whose results leave the graph."""
     quantized: list[list[Identifier]]
-    """Forms of the graph. Each entry lists the nodes whose results are codes. Other results stay real numbers."""
+    """Variants of the graph. Each entry lists the nodes whose results are codes. Other results stay real numbers."""
     orders: list[list[Identifier]] = []
     """Neighbouring nodes that may be swapped without changing a code: the second one moves the first one's result."""
 

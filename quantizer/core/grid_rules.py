@@ -11,7 +11,7 @@ from quantizer.core.wording import suggestion
 
 
 def check_grids(platform: Platform, schemes: Mapping[str, Scheme]) -> Iterator[Finding]:
-    """Yield the errors in the schemes of *platform*: an unknown family, a grid that its arithmetic cannot compute."""
+    """Yield the errors in the schemes of *platform*: unknown families, formats that its arithmetic cannot compute."""
     for name in platform.scheme_families:
         if name not in platform.schemes:
             text = f"not one of the platform's schemes.{suggestion(name, platform.schemes, 'Known schemes')}"

@@ -24,11 +24,11 @@ HOST = "host"
 """No limit: an engine uses every instruction set that the processor has and the environment variables allow."""
 ALL = "all"
 UNPINNED = "unpinned"
-"""The label of runs of an engine without such a switch."""
+"""The label of runs of an engine that cannot be restricted."""
 
 
 def offered(available: Collection[str] | None = None) -> tuple[str, ...]:
-    """Return the levels that a processor with the instruction sets *available* has; by default this one."""
+    """Return the levels that a processor with the instruction sets *available* has; by default, of this processor."""
     known = set(instructions() if available is None else available)
     return tuple(name for name, needed in LEVELS.items() if known.issuperset(needed))
 

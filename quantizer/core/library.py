@@ -31,7 +31,7 @@ from quantizer.core.yaml_source import Location, Positions, load_yaml
 MAX_LINES = 2000
 """Lines of one file. A platform's file is long because it lists the known defects of each of its engines."""
 MOST_FILES = 16384
-"""Files that are remembered, so that a run of as many specs reads each once."""
+"""The size of the cache of parsed files: a run of up to that many specs reads each file once."""
 SCHEMES_FILE = "schemes.yaml"
 INSTALLED = "site-packages"
 """The folder in which pip puts what it installs: specs of an installed plugin lie below it."""
@@ -52,7 +52,7 @@ class Library:
     positions: Mapping[str, Positions] = field(repr=False)
     """Operator -> the places of its spec's keys, for annotations."""
     schemes: Mapping[str, Scheme]
-    """Name -> scheme: the declared combinations, and each activation part alone."""
+    """Name -> scheme: the declared combinations, and each activation part by itself."""
     platforms: Mapping[str, Platform]
     platform_paths: Mapping[str, Path]
     """Platform -> its file."""
@@ -171,7 +171,7 @@ platform_once = _once(read_platform)
 
 
 def read_file(path: Path, model: type[M], rules: Callable[[M], list[Finding]]) -> tuple[M, Positions]:
-    """Read the YAML file at *path* as *model*; SpecError lists all that the model and then *rules* find wrong."""
+    """Read the YAML file at *path* as *model*; SpecError lists all errors of *model*, or else of *rules*."""
     data, positions = load_yaml(path)
     if not isinstance(data, dict):
         raise SpecError(positions.message((), f"must be a mapping with the keys {', '.join(model.model_fields)}."))
@@ -282,7 +282,7 @@ def collect(
     what: str,
     problems: list[str],
 ) -> dict[str, _Entry[M]]:
-    """Return name -> model of each file that *read* can read; errors, and a second file of a name, go to *problems*."""
+    """Return name -> model for each file that *read* accepts. Errors and duplicate names are appended to *problems*."""
     found: dict[str, _Entry[M]] = {}
     for path in files:
         try:

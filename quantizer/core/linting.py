@@ -34,7 +34,7 @@ from quantizer.core.yaml_source import Location
 def unused_names(library: Library) -> Iterator[str]:
     """Yield a message for each operator or family that a platform or an oracle names and that no spec has.
 
-    Such a rule is never applied; a library is still usable with it, so only `quantizer spec lint` asks.
+    Such a rule is never applied. It does no harm, so only `quantizer spec lint` reports it.
     """
     own = {spec.quantization.family for spec in library.specs.values()}
     families = own | {"default"}
@@ -56,7 +56,10 @@ def unused_names(library: Library) -> Iterator[str]:
 
 
 def _no_family(name: str, families: Collection[str], library: Library) -> str:
-    """Return the text about a family that no operator has: that of the operator of this name, or the nearest one."""
+    """Return a message about a family that no operator has.
+
+    If *name* is an operator, it suggests that operator's family, else the nearest family.
+    """
     if (spec := library.specs.get(name)) is not None:
         return f"no operator is of that family. Write {spec.quantization.family}: {name} is of that family."
     return f"no operator is of that family.{suggestion(name, sorted(families), 'Known')}"
@@ -145,7 +148,7 @@ def lint(paths: Sequence[Path] = ()) -> tuple[list[str], dict[str, int]]:
 
 
 def linted_platforms(paths: Sequence[Path] = ()) -> list[tuple[str, Path | None]]:
-    """Return the platforms whose files `lint` reads, each with the folder that a library must add to know it."""
+    """Return the platforms whose files `lint` reads, each with the folder that a library must read to know it."""
     found = [_files_at(resolved(path)) for path in paths or (room.folder for room in rooms())]
     return [(file.stem, files.root) for files in found for file in files.platforms]
 
@@ -156,8 +159,8 @@ PACKAGE = Path(__file__).resolve().parents[1]
 def _refused(library: Library, files: Sequence[Path]) -> Iterator[str]:
     """Yield a message for each operator that built-in functions cannot compute on a platform of *files*.
 
-    A room from outside may bring its own functions and oracles. So only a generic requantization is refused there, in
-    families whose oracle states no numbers: the built-in rule provides these.
+    A room from outside may bring its own functions and oracles. So only generic requantizations are refused there, and
+    only in families whose oracle has no `numbers`: then the built-in rule provides them.
     """
     for file in files:
         platform = library.platforms.get(file.stem)

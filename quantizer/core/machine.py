@@ -11,13 +11,13 @@ from quantizer.core.model import Model
 
 
 class Machine(Model):
-    """The processor, the kernels that libraries chose by it, and figures of float kernels."""
+    """The processor, the kernels that libraries selected for it, and error ratios of float kernels."""
 
     version: Literal[1] = 1
     processor: str
     """Architecture and instruction sets that determine which kernels run."""
     kernels: dict[str, str] = {}
-    """Library -> the kernels of it that ran."""
+    """Library -> those of its kernels that ran."""
     figures: dict[str, dict[str, float]] = {}
     """Item -> check -> the worst ratio of a check that judges float kernels."""
 

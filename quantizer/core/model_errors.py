@@ -114,7 +114,7 @@ def _sentence(kind: str, value: object, context: Mapping[str, Any]) -> str:
 
 
 def _in_file(location: tuple[int | str, ...], data: object) -> Location:
-    """Return *location* without the parts that name a member of a union, which are no keys of the file."""
+    """Return *location* without the parts that name a member of a union, which are not keys in the file."""
     found: list[str | int] = []
     for part in location:
         is_key = isinstance(data, dict) and part in data

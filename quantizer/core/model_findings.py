@@ -17,14 +17,14 @@ class Local:
     """inside, outside: relative to its own enclosure; inconclusive: no enclosure; not shown: the engine hides that
     edge."""
     outside: int = 0
-    """Elements outside."""
+    """The number of elements outside the enclosure."""
     error: float = 0.0
     """The largest distance from the exact result, in steps where the result is quantized."""
     ratio: float = 0.0
     """The largest error divided by the allowed error."""
     worst: tuple[int, ...] = ()
     how: str = ""
-    """Why the engine did not compute the part as its name says."""
+    """Why the engine did not compute the part in the way that its name promises."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class PartFinding:
     quantized: bool
     """Whether the edge carries codes; distances are then in steps."""
     arrived_equal: bool
-    """Whether both engines' operands were the same in the run of the whole model."""
+    """Whether both engines had the same operands in the run of the whole model."""
     differ: int
     """Elements of the edge that differ between the engines in the run of the whole model."""
     apart: float

@@ -59,7 +59,7 @@ def check_platform(platform: Platform, stem: str) -> list[Finding]:
 
 
 def _releases(platform: Platform) -> Iterator[Finding]:
-    """Yield findings on releases of an unknown engine, that change nothing, or whose versions do not rise."""
+    """Yield a finding for each release with an unknown engine, without changes, or in the wrong order."""
     last: dict[str, tuple[int, ...]] = {}
     for index, release in enumerate(platform.releases):
         if release.engine not in engines():
@@ -95,7 +95,10 @@ def _empty_ranges(platform: Platform) -> Iterator[Finding]:
 
 
 def _random_roundings(platform: Platform) -> Iterator[Finding]:
-    """Yield findings on stochastic rounding, which platforms cannot have: repeated and tiled runs give equal codes."""
+    """Yield findings on stochastic rounding.
+
+    Platforms cannot have it, because repeated and tiled runs must give equal codes.
+    """
     quantizers: dict[Location, Quantizer | None] = {
         ("quantizer",): platform.quantizer,
         ("kernel_quantizer",): platform.kernel_quantizer,

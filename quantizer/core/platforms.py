@@ -31,7 +31,7 @@ FixedZeroPoint = Annotated[
 ]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 NARROW_BITS = 8
-"""Bits of an activation up to which a system's usual arithmetic holds; above, its wide one, where it has one."""
+"""Up to this number of activation bits the usual arithmetic holds; above it the wide one, if the system has one."""
 
 
 SIGNS = ("signed", "unsigned", "inputs")
@@ -48,7 +48,7 @@ class Quantizer(Model):
     Without steps (`parameters: {scale: float32_steps}`) multiply_float32 multiplies by 1 / scale, too.
     """
     rounding: RoundingMode = "half_even"
-    """How ties and fractions become a code."""
+    """How a value between two codes, or exactly half way, is rounded."""
     zero_point: Literal["before", "after"] = "after"
     """Whether the zero point is added before or after rounding. If before, ties depend on its parity."""
     nan: Literal["zero", "lowest"] = "zero"
@@ -67,7 +67,7 @@ class ParameterRule(Model):
     scale: Literal["float64", "float32", "float32_steps"] = "float32"
     """float32_steps: the float32 number is codes per unit; the scale is its inverse."""
     zero_point: Literal["range", "negated"] = "range"
-    """range: clamped to the codes; negated: clamped to +-(2**(bits-1) - 1) of the negated number."""
+    """range: it is clamped to the codes; negated: the negated zero point is clamped to +-(2**(bits-1) - 1)."""
     minimum_range: Finite = Field(default=0.0, ge=0.0)
     """A narrower range gives scale 1."""
     minimum_scale: Finite = Field(default=SMALLEST_SCALE, ge=SMALLEST_SCALE)
@@ -75,7 +75,7 @@ class ParameterRule(Model):
     weights_hold_bias: bool = False
     """Increase the weight scale if a bias of `bias_bits` bits would overflow."""
     symmetric_above_bits: int = 64
-    """Activations of more bits are symmetric and restricted."""
+    """Activations of more bits than this are symmetric, and their smallest code is unused."""
 
 
 class Multiplier(Model):
@@ -84,13 +84,15 @@ class Multiplier(Model):
     bits: MultiplierBits = 31
     """Significant bits; 'activation': as many bits as the activation has."""
     ratio: dict[str, RatioArithmetic] = {}
-    """Operator family -> arithmetic of the ratio. Other families: float64; of one operand without weights float32."""
+    """Operator family -> arithmetic of the ratio. Families that are not named use float32 if they have one operand and
+    no weights, else float64."""
     max_bits: int = 31
     """The largest number of significant bits of a multiplier."""
     max_shift: int = 31
     """The largest shift."""
     unify_shifts: bool = False
-    """One shift for all channels. Where a multiplier would become 0, neighbouring channels share a weight scale."""
+    """Whether all channels share one shift. Where a multiplier would become 0, neighbouring channels then share a
+    weight scale."""
     positive_shifts: bool = False
     """A ratio that needs a negative shift gets the shift 0 and the largest multiplier."""
     own_shifts: list[str] = []
@@ -150,17 +152,17 @@ class TableRule(Model):
     fraction_bits: Annotated[int, Field(ge=8, le=15)] = 8
     """Fractional bits of an exponent under power_of_two_table."""
     fast: dict[str, Literal["power_of_two", "power_of_two_halves"]] = {}
-    """Operator family -> how it computes exponentials under a fast scheme."""
+    """Operator family -> how it computes exponentials under a fast scheme: the values of `exponential`."""
     alignment: Literal["stride", "linspace"] = "stride"
     """stride: each entry belongs to the code that reads it; linspace: points at equal distances over all codes."""
     no_guard_entry: list[str] = []
-    """Operator families whose linspace tables begin at the smallest used code. Restricted codes lack the smallest code
-    of their format; these tables do not repeat an entry for it."""
+    """Operator families whose linspace tables begin at the smallest used code. Under a restricted range the smallest
+    code of the format is unused, and the table has no entry for it."""
     segments: Annotated[int, Field(ge=2, le=32768)] | None = None
-    """Segments of the table of an activation of more than `full_bits` bits; it has one entry more. None: as in
-    `entries`."""
+    """The number of segments in the table of an activation of more than `full_bits` bits. The table has one entry more.
+    None: as `entries` says."""
     full_bits: Annotated[int, Field(ge=1, le=16)] = NARROW_BITS
-    """Where tables have segments: activations of so many bits, or fewer, keep a table as in `entries`."""
+    """If `segments` is given: activations of up to this many bits keep a table as `entries` says."""
     interpolation: Literal["down", "half_up"] = "down"
     """How a value between two entries is rounded."""
 
@@ -181,10 +183,10 @@ class Choice(Model):
 
 
 class FirstRounding(Model):
-    """A rounding of the scaled sum to some binary places, before it becomes a code."""
+    """A first rounding of the scaled sum to a number of binary places, before the rounding to a code."""
 
     fraction_bits: Annotated[int, Field(ge=1, le=24)]
-    """Binary places that are left. A product that is shifted by no more places is exact there."""
+    """Binary places that are left. A product that is shifted by at most this many places is not rounded here."""
     rounding: RoundingMode = "half_up"
     """How the sum is rounded to those places."""
 
@@ -198,7 +200,7 @@ class AnyOrder(Model):
     """A condition on dimensions and attributes; if absent, all cases of the operators."""
 
     def holds(self, op: str, values: Mapping[str, Any]) -> bool:
-        """Return whether the sums of *op* are such sums in a case with these dimensions and attributes."""
+        """Return whether the order of sums is undeclared for *op* in a case with these dimensions and attributes."""
         return op in self.ops and (self.when is None or bool(self.when(values)))
 
 
@@ -206,10 +208,10 @@ class Accumulator(Model):
     """What happens to a sum that leaves the accumulator."""
 
     bits: AccumulatorBits = "scheme"
-    """Bits of a sum of products with its bias; 'scheme': the number that the activation part of the scheme says."""
+    """Bits of a sum of products with its bias; 'scheme': the number that the scheme's activation part declares."""
     overflow: Literal["unbounded", "wrap", "saturate", "forbidden"] = "unbounded"
-    """unbounded: no overflow is possible; forbidden: a case that overflows fails; saturate: the complete sum
-    or each addition is cut, in any order, and a code is right where some order gives it."""
+    """unbounded: no overflow is possible; forbidden: a case that overflows fails; saturate: the complete sum or each
+    partial sum is clamped, in any order; a code is right if some order gives it."""
     float32: list[str] = []
     """Operator families whose sums are rounded to float32 after each operation."""
     float32_sums: list[str] = []
@@ -239,13 +241,13 @@ class FixedOutput(Model):
 
 
 CHOICE_NAMES = ("activation_bits", "weight_bits", "operands", "zero_points", "ratios", "product_ratio")
-"""What the predicate of a choice may name besides dimensions and attributes."""
+"""Names that the condition of a Choice may use besides dimensions and attributes."""
 
 
 class Enclosing(Model):
     """An arithmetic that is not known bit for bit: operations of one format, in any order and in any grouping.
 
-    A code is right where some order gives it: results are judged by intervals that follow from the format.
+    A code is right if some order gives it, so results are judged by intervals that follow from the format.
     """
 
     format: Literal["float32"]
@@ -266,7 +268,7 @@ class Release(Model):
     reason: str
     """What changed, and how it is known."""
     quantizer: Quantizer
-    """It replaces the platform's `quantizer`."""
+    """The `quantizer` from this version on; it replaces the platform's."""
 
 
 class Platform(Model):
@@ -275,9 +277,9 @@ class Platform(Model):
     platform: str = Field(pattern=IDENTIFIER, max_length=40)
     """Its name: the name of the file."""
     summary: str
-    """What system it is, in one line."""
+    """What the system is, in one line."""
     target: str | None = None
-    """Which chip or version of the system."""
+    """The chip or the version of the system."""
     functions: str | None = None
     """The platform of a room. Its functions, oracles and `excludes`, and its judge, also hold here. A copy under
     another name keeps the key. Default: the platform itself."""
@@ -305,14 +307,14 @@ class Platform(Model):
     requantize: dict[str, Variant]
     """Operator family -> requantization variant; 'default' for all other families."""
     graph_requantize: dict[str, Variant] = {}
-    """Operator family -> variant of an operator that a graph has in float between its quantizations, if the runtime
-    does not fuse it. An operator on codes keeps `requantize`."""
+    """Operator family -> variant of an operator that a graph holds as a float operator between its quantizations, if
+    the runtime does not fuse these. An operator on codes keeps `requantize`."""
     variants: dict[str, list[Choice]] = {}
     """Operator family -> variants for some of its cases. The first variant whose condition holds is used."""
     multiplier: Multiplier = Multiplier()
     """How a real ratio becomes integers."""
     bias_effective_bits: dict[str, int] = {}
-    """Operator family -> effective bits of a bias. Where the largest code has more, all codes lose their low bits."""
+    """Operator family -> effective bits of a bias. If the largest code has more bits, all codes lose their low bits."""
     significant_bits: dict[Literal["inverse_root"], Expr] = {}
     """Real number between two stages -> significant bits of its format, as an expression over activation_bits."""
     accumulator: Accumulator = Accumulator()
@@ -330,7 +332,8 @@ class Platform(Model):
     activations: dict[Activation, Activation] = {"relu": "relu", "relu6": "relu6"}
     """Fused activation -> the activation that the integer arithmetic computes."""
     activation_limits: dict[Literal["default"] | Variant, Quantizer] = {}
-    """Requantization variant, or default -> how a fused activation's limit becomes a code. Default: as outputs do."""
+    """Requantization variant, or default -> how a fused activation's limit becomes a code. Default: in the same way as
+    outputs."""
     absorbs_zero_point: list[str] = []
     """Operator families whose bias is kept in float32 and includes the input zero point's share of the sums.
     Codes of more than 24 bits lose low bits."""
@@ -346,7 +349,7 @@ class Platform(Model):
     """Operator families whose output takes the parameters of the first input."""
     ones_complement_outputs: list[str] = []
     """Operator families whose output has the step of the first input and signed codes of the full format. The zero
-    point makes code x become -x - 1, and an unsigned one 127 - x (8 bits). No multiplication is needed."""
+    point is such that code x becomes -x - 1, or 127 - x for unsigned codes of 8 bits. No multiplication is needed."""
     same_as_equal_inputs: list[str] = []
     """Operator families whose output takes the inputs' parameters if these are all equal."""
     aligned_within: dict[str, Finite] = {}
@@ -357,7 +360,7 @@ class Platform(Model):
     per_tensor_weights: list[str] = []
     """Operator families whose weights have one scale under every scheme."""
     vector_lanes: int = Field(default=1, ge=1)
-    """Codes that an element-wise kernel computes at once. It computes the rest of a row one by one."""
+    """The number of codes in one vector of an element-wise kernel, which computes the rest of a row one by one."""
     weight_bits: dict[str, Annotated[int, Field(ge=2, le=16)]] = {}
     """Operator family -> bits of its weights under every scheme."""
     output_signs: dict[str, str] = {}
@@ -370,7 +373,8 @@ class Platform(Model):
     releases: list[Release] = []
     """Settings of later versions of the system, oldest first."""
     enclosing: Enclosing | None = None
-    """If present, outputs lie in intervals, and runs of other shapes need not agree bit for bit. Such a platform is
+    """If present, outputs are judged by intervals, and runs of the same elements in other shapes need not agree bit for
+    bit. Such a platform is
     judged where a run names it, or names an engine that no platform describes."""
     defects: list[Defect] = []
     """Known defects of the real system; they do not expire."""
@@ -379,13 +383,13 @@ class Platform(Model):
 
     @property
     def places(self) -> tuple[str, ...]:
-        """The names under which functions, oracles and exceptions for it are found; the first that has one counts."""
+        """The names under which its functions, oracles and exceptions are looked up; the first with an entry counts."""
         own, other = self.platform, self.functions
         return (own, other) if other and other != own else (own,)
 
     @property
     def runtime_quantizer(self) -> Quantizer:
-        """How a real value becomes a code while a graph runs: the kernel's way, or the platform's only way."""
+        """How a real value becomes a code while a graph runs: `kernel_quantizer` if given, else `quantizer`."""
         return self.kernel_quantizer or self.quantizer
 
     def at_release(self, engine: str, version: str) -> Platform:
@@ -395,18 +399,18 @@ class Platform(Model):
 
     @property
     def is_later(self) -> bool:
-        """Whether these are the settings of a later release, not those that the file gives first."""
+        """Whether these are the settings of a later release, not the platform's own."""
         return any(self.quantizer == release.quantizer for release in self.releases)
 
     @property
     def in_graphs(self) -> Platform:
-        """The platform as it computes what a graph has in float between its quantizations."""
+        """The platform as it computes operators that a graph holds as float operators between their quantizations."""
         if not self.graph_requantize:
             return self
         return self.model_copy(update={"requantize": {**self.requantize, **self.graph_requantize}})
 
     def limit(self, variant: Variant | None) -> Quantizer | None:
-        """Return how the limit of an activation becomes a code that is fused after *variant*."""
+        """Return how the limit of a fused activation becomes a code under *variant*."""
         usual = self.activation_limits.get("default")
         return usual if variant is None else self.activation_limits.get(variant, usual)
 

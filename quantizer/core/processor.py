@@ -13,7 +13,7 @@ INSTRUCTIONS = tuple(
         "amx_int8 amx_bf16 asimd asimddp i8mm sve bf16"
     ).split()
 )
-"""Instruction sets that decide which kernels engines run, under Linux's names."""
+"""Instruction sets by which engines select kernels, under Linux's names."""
 
 
 def processor() -> str:

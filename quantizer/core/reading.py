@@ -1,6 +1,6 @@
 """Reads files within limits: regular files only, at most a given number of bytes, one kind of error for every problem.
 
-Every module that reads files of other people does it through this one; a test checks that no other module opens files.
+Every module that reads foreign files uses this one; a test checks that no other module opens files.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from quantizer.core.errors import QuantizerError
 from quantizer.core.wording import shown_path
 
 _MORE = 1 << 20
-"""Bytes to read at once beyond the size that a file reports."""
+"""Bytes to read at once after the size that a file reports."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Readable:
     """The remedy, a sentence that follows every message."""
 
     def refused(self, where: str, why: str) -> QuantizerError:
-        """Return the error of a file that is not as it must be."""
+        """Return the error of an invalid file."""
         return self.error(f"{where}: {why}." + (f" {self.hint}" if self.hint else ""))
 
     @contextmanager
@@ -44,7 +44,7 @@ class Readable:
         where = where or shown_path(path)
         try:
             self._check(os.stat(path), where)  # noqa: PTH116 - a name that no file can have must raise our error too
-            # A pipe that takes the file's place after the check is not waited for.
+            # Does not wait for a pipe that replaced the file after the check.
             handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
             with os.fdopen(handle, "rb") as file:
                 self._check(os.fstat(handle), where)
@@ -94,7 +94,7 @@ class Readable:
             raise self.refused(where, f"not JSON: {one_line(err)}: this is not {self.what}") from None
 
     def toml_of(self, path: Path, where: str = "") -> dict[str, Any]:
-        """Return the tables of the TOML file at *path*; an error, too, for too deep a nesting or too long a number."""
+        """Return the tables of the TOML file at *path*; too deep nesting and too long numbers are errors, too."""
         where = where or shown_path(path)
         text = self.text_of(path, where)
         try:
@@ -136,7 +136,7 @@ def one_line(err: BaseException) -> str:
 def shown_value(value: object) -> str:
     """Return a value as a message shows it: at most 80 characters, or its type if it cannot be written.
 
-    A number of more digits than Python writes, and lists nested too deeply, are such values.
+    Numbers with more digits than Python prints, and lists nested too deeply, cannot be written.
     """
     try:
         text = repr(value)

@@ -1,4 +1,4 @@
-"""Readings: other arithmetics that are right for a plugin if the owner of the run says so (ADR 0027).
+"""Readings: other arithmetics that are also right for a plugin, if the owner of the run accepts them (ADR 0027).
 
 A reading replaces the platform's arithmetic for a whole item. A function under test cannot choose a reading. The key
 `readings` of a spec or the option `--op-reading OPERATOR/PLATFORM:READING` chooses it.
@@ -18,4 +18,4 @@ READINGS: Mapping[str, str] = {
     "undisclosed_stages": "numbers, tables or codes of inner stages are not provided; declared formats bound the loss",
     "rounded_once": "the operator on the real values of the codes, rounded once; no multiplier is provided",
 }
-"""Name of a reading -> its permission in words."""
+"""Name of a reading -> what it permits."""

@@ -18,9 +18,9 @@ MAX_MAGNITUDE = 1 << 62
 OF_ONE = ("abs", "erf", "exp", "gelu", "log", "relu", "sigmoid", "silu", "sqrt", "square", "tanh")
 """Functions of one operand."""
 OF_TWO = ("max", "min")
-"""The larger and the smaller of two operands."""
+"""Functions of two operands."""
 FOLDS = ("greatest", "mean", "sum")
-"""Along an axis, which stays with size 1: `mean(x, -1)`."""
+"""Functions along an axis, which stays with size 1: `mean(x, -1)`."""
 OF_NUMBERS = ("abs", "sqrt")
 """Functions of one operand that a scale may use."""
 WORDS = frozenset((*OF_ONE, *OF_TWO, *FOLDS))
@@ -48,13 +48,13 @@ class RealExpression:
 
     @property
     def is_rational(self) -> bool:
-        """True if only + - * / join the operands."""
+        """Whether it uses only + - * /."""
         return not self.functions
 
 
 @dataclass(frozen=True)
 class Algebra(Generic[V]):
-    """How an expression is evaluated."""
+    """The operations with which an expression is evaluated."""
 
     number: Callable[[float], V]
     """The value of a constant."""

@@ -33,7 +33,8 @@ class CheckRecord(Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     ratio: Ratio = 0.0
     width: Ratio = 0.0
     reasons: tuple[str, ...] = ()
-    """Reasons why the check was not possible or a sum left its range, and `id: reason` of exceptions that applied."""
+    """Reasons why the check was inconclusive or a sum left its accumulator, and `id: reason` of exceptions that
+    applied."""
 
 
 class Record(Struct, frozen=True, forbid_unknown_fields=True, gc=False, tag_field="version", tag=VERSION):
@@ -52,14 +53,14 @@ class Record(Struct, frozen=True, forbid_unknown_fields=True, gc=False, tag_fiel
     """The instruction-set level to which a real engine was restricted, or `unpinned`."""
     cases: Count = 0
     data_sets: Count = 0
-    """The data sets of all cases, where a stack holds several; 0 where each case has one."""
+    """The number of data sets of all cases, counted because a stack holds several; 0 if each case has one."""
     checks: Mapping[str, CheckRecord] = {}
     coverage: tuple[str, ...] = ()
-    """Attribute bins, data sets, tile bins and orders that some case reached."""
+    """Attribute bins, data sets, tile bins and axis orders that at least one case reached."""
     gaps: tuple[str, ...] = ()
     """Requested coverage that was not reached."""
     metrics: Mapping[str, float] = {}
-    """SQNR and the like: recorded, never decisive."""
+    """SQNR and similar figures: recorded, but they never decide a verdict."""
     failure: str = ""
     """First line of the failure, and the digest of its smallest case."""
 
@@ -93,10 +94,12 @@ def _plain(record: Record) -> dict[str, Any]:
 
 _DECODER = Decoder(Record)
 _LAST = f'"version":{VERSION}}}'
-"""The end of a line with sorted keys. It is compared because the decoder does not check the version."""
+"""The end of every line with sorted keys. Lines are compared with it because the fast decoder does not check the
+version."""
 _LINE_END = f"{_LAST}\n".encode()
 _UNRELEASED = '"engine":"own"'
-"""The fast decoder would read it as an engine's name, and the slow one refuses it. In a text its quotes are escaped."""
+"""Marks an unreleased record: the fast decoder would accept this engine's name, the slow one refuses it. Inside a text
+its quotes would be escaped."""
 
 
 def read_records(lines: Iterable[str], where: str) -> Iterator[Record]:
@@ -108,7 +111,7 @@ def read_records(lines: Iterable[str], where: str) -> Iterator[Record]:
 
 
 def read_plain(raw: bytes) -> list[Record] | None:
-    """Return the records of a file whose lines `to_json` wrote; None if any other line needs the slower reader."""
+    """Return the records of a file if `to_json` wrote all of its lines; None if a line needs the slower reader."""
     lines = raw.count(b"\n")
     if raw.count(_LINE_END) != lines or not raw.endswith(_LINE_END) or _UNRELEASED.encode() in raw:
         return None
@@ -130,7 +133,7 @@ def read_line(line: str, place: str) -> Record:
 
 
 def _read_slowly(line: str, place: str) -> Record:
-    """Read a line that the fast decoder refused: wrong, with an infinite number, or with keys in another order."""
+    """Read a line that the fast decoder refused: a wrong line, an infinite number, or keys in another order."""
     from quantizer.core.record_model import read_record
 
     try:

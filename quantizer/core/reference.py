@@ -1,4 +1,4 @@
-"""The reference of a YAML file's keys as markdown: its schema as tables, with examples from the shipped files."""
+"""Writes the reference of a YAML file's keys as markdown: its schema as tables, with examples from shipped files."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from quantizer.core.model import Model
 from quantizer.core.schema import schema_text
 
 Json = Any
-"""What JSON holds."""
+"""A JSON value."""
 Uses = dict[tuple[str, str], tuple[str, str]]
 """(section, key) -> (its shortest value in the shipped files, the file)."""
 EXPRESSION = {"string", "number", "boolean"}
 MOST_WORDS = 8
-"""Words of an enumeration that the type column holds; more are listed below the table."""
+"""The type column holds up to this many words of an enumeration; longer ones are listed below the table."""
 LONGEST = 64
-"""Characters of an example."""
+"""The largest number of characters of an example."""
 _REF = "#/$defs/"
 
 
@@ -65,7 +65,7 @@ def _named(value: Json) -> Iterator[str]:
 
 
 def _walk(sections: Mapping[str, Json], name: str, schema: Json, value: Json) -> Iterator[tuple[str, str, Json]]:
-    """Yield (section, key, value) of everything that *value* says under *schema*."""
+    """Yield (section, key, value) for every key that *value* sets, nested ones included, under *schema*."""
     if "$ref" in schema:
         name = schema["$ref"].removeprefix(_REF)
         schema = sections[name]

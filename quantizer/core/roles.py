@@ -11,9 +11,9 @@ from quantizer.core.schemes import Scheme
 from quantizer.core.spec import Spec
 
 EXACT_KINDS = ("linear", "selection", "bilinear")
-"""Error models whose exact result is a sum of terms, or one term. It is rounded once, in any format."""
+"""Error models whose exact result is one term or a sum of terms, which is rounded once, in any format."""
 PRODUCT_BITS = 48
-"""Bits of a product of two values in units of a format, which leave room for 2**14 terms in the accumulator."""
+"""The largest number of bits of a product of two values, in units of a format: 2**14 such terms fit the accumulator."""
 
 
 def applies(spec: Spec, scheme: Scheme, platform: Platform) -> bool:
@@ -33,7 +33,10 @@ def applies(spec: Spec, scheme: Scheme, platform: Platform) -> bool:
 
 
 def under(spec: Spec, scheme: Scheme) -> Spec:
-    """Return the operator under *scheme*. With weights in blocks, an activation that may be a weight is one."""
+    """Return the operator under *scheme*.
+
+    With weights in blocks, an activation that may be a weight becomes a weight.
+    """
     if scheme.grid != "blocks" or spec.has_weights:
         return spec
     return _with_weights(spec)
@@ -41,7 +44,7 @@ def under(spec: Spec, scheme: Scheme) -> Spec:
 
 @functools.lru_cache(maxsize=256)
 def _with_weights(spec: Spec) -> Spec:
-    """Return a copy where operands that may be weights are weights, with channels along the output's last axis."""
+    """Return a copy in which operands that may be weights are weights, with channels along the output's last axis."""
     inputs = dict(spec.inputs)
     for name, item in spec.inputs.items():
         if (axes := item.weight_in_blocks) is not None:

@@ -33,7 +33,7 @@ SHARED_FORMS: Mapping[str, str] = {
     "onnx-qdq": "quantizer.runtime.engines.forms.onnx_qdq",
     "npz": "quantizer.runtime.engines.forms.npz",
 }
-"""Forms of models that belong to no system -> the module that lowers cases to them."""
+"""Form of models that belongs to no system -> the module that lowers cases to it."""
 _PROJECT = Readable("a pyproject.toml", 1 << 20, PluginError)
 
 
@@ -45,9 +45,9 @@ class Pin:
     values: Mapping[str, str]
     """Level -> the value that restricts the library to it."""
     library: str = ""
-    """The name in defects; empty if a value does not concern instruction sets."""
+    """The library's name in defects; empty if the variable does not concern instruction sets."""
     leaves: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Value in lower case -> the instruction sets that are left; another value leaves all."""
+    """Value, in lower case -> the instruction sets that the library may then use. Any other value permits all."""
 
 
 @dataclass(frozen=True)
@@ -56,9 +56,8 @@ class Pins:
 
     pins: tuple[Pin, ...]
     provided_on: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    """Variant -> the instruction set without which the system provides its work to another variant, and that variant.
-
-    The system asks the processor, not a variable: at a level below we call the other variant as it would.
+    """Variant -> (an instruction set, another variant). Without that set the system itself uses the other variant. It
+    asks the processor, not a variable, so that at a lower level we call the other variant, as it would.
     """
 
 
@@ -78,7 +77,7 @@ class Engine:
     form: str
     """The form of models that it runs, one of `forms()`."""
     worker: str
-    """The module, or the Python file, that runs them in a process of its own (quantizer.runtime.engines.serve)."""
+    """The module or Python file that runs these models in a separate process (quantizer.runtime.engines.serve)."""
     distributions: tuple[str, ...]
     """Distributions that must be installed. The first one provides the version."""
     variant_of_platform: Mapping[str, str]
@@ -86,9 +85,9 @@ class Engine:
     extra: str = "engines"
     """The extra of this package that installs it; empty: its own distribution installs it."""
     pins: Pins = NONE
-    """The settings that can be pinned."""
+    """The environment variables that restrict its instruction sets."""
     guest: bool = False
-    """Whether it is judged on platforms that are not named after it too, where the run names one."""
+    """Whether it may also be judged on a platform that is not its own, if the run names one."""
     models: str = ""
     """The module that runs whole ONNX models in a separate process, plain or `optimized`; empty if there is none."""
     threads: bool = False
@@ -107,9 +106,10 @@ class Engine:
 
 @dataclass(frozen=True)
 class Oracle:
-    """A room's second implementation of an operator, which judges it, as `module:function`. It is not imported here.
+    """A room's second implementation of an operator, which judges it, as `module:function`.
 
-    It replaces the generic judge. Its module imports numpy, core and quantizer.conformance.oracle alone.
+    It is not imported here. It replaces the generic judge. Its module may import only numpy, core and
+    quantizer.conformance.oracle.
     """
 
     family: str
@@ -121,10 +121,10 @@ class Oracle:
     numbers: str = ""
     """Asked -> integers of the rule, by name."""
     lost: str = ""
-    """Asked -> the error that `accuracy` allows each code beyond half a step, in steps: further roundings, lost low
-    bits."""
+    """Asked -> the error, in steps, that `accuracy` allows each code in addition to half a step: further roundings,
+    lost low bits."""
     platforms: tuple[str, ...] = ()
-    """The platforms of the room on which it judges; empty: all."""
+    """The room's platforms on which it judges; empty: all."""
 
 
 @dataclass(frozen=True)
@@ -137,9 +137,8 @@ class Flow:
     writes: str
     """Trial -> the tools' input, by name: plain data and tensors. It runs in the judge."""
     runs: str
-    """Spec, platform and the written input -> the codes from the tools, a tensor of integers.
-
-    It runs in the process of the functions under test: for a plugin, in the process of plugins.
+    """Spec, platform and the written input -> the codes from the tools, a tensor of integers. It runs in the process of
+    the functions under test (for a plugin, the plugin process).
     """
 
 
@@ -171,13 +170,13 @@ class Room:
     faults: str = ""
     """Faults in the room's own functions, as `module:tuple`: `quantizer faults` plants them in addition to its own."""
     policies: str = ""
-    """Tolerances of the system's own tests, as `module:tuple`: `quantizer faults` counts what they find."""
+    """Tolerances of the system's own tests, as `module:tuple`: `quantizer faults` counts the faults that they find."""
     graphs: str = ""
-    """The room's platform that is the default for quantized graphs of ONNX operators; only one room may name one."""
+    """The platform that is the default for quantized graphs of ONNX operators; only one room may name it."""
     name: str = field(default="", compare=False)
     """The name of its entry point."""
     origin: str = field(default="", compare=False)
-    """Its entry point and the distribution that has it, as messages name them."""
+    """Its entry point and distribution, in the words of messages."""
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -186,7 +185,7 @@ class Room:
 
     @property
     def cases(self) -> Path:
-        """The folder of its stored cases: golden, regressions, defects."""
+        """The folder of its stored cases: goldens, regressions, defects."""
         return self.folder / CASES_FOLDER
 
 
@@ -223,7 +222,7 @@ def graph_platform() -> str:
 
 
 def oracle_of(family: str, places: Iterable[str]) -> Oracle | None:
-    """Return the oracle of an operator family on the first of *places* with an oracle; None: the generic judge.
+    """Return the oracle of an operator family, from the first of *places* that has one; None: the generic judge.
 
     places: the names of one platform (`Platform.places`).
     """
@@ -250,7 +249,7 @@ def engines() -> Mapping[str, Engine]:
 
 
 def forms() -> Mapping[str, str]:
-    """Return the module that lowers cases to each form of models; PluginError for a form that two have."""
+    """Return the module that lowers cases to each form of models; PluginError if two modules have the same form."""
     found = dict(SHARED_FORMS)
     for room in rooms():
         if twice := sorted(found.keys() & room.forms.keys()):
@@ -261,7 +260,7 @@ def forms() -> Mapping[str, str]:
 
 @functools.cache
 def layer_formats() -> Mapping[str, str]:
-    """Return the module of each file format, by its name in specs; PluginError for a name that two have."""
+    """Return the module of each file format, by its name in specs; PluginError if two formats have the same name."""
     found: dict[str, str] = {}
     for entry in sorted(_entries(LAYER_FORMATS), key=lambda entry: (entry.name, entry.value)):
         if entry.name in found:
@@ -359,7 +358,7 @@ def _origin(entry: EntryPoint) -> str:
 
 
 def _entries(group: str) -> Iterator[EntryPoint]:
-    """Yield the entry points of a group; a checkout's as its pyproject.toml states them now, not as installed."""
+    """Yield the entry points of a group; a checkout's come from its present pyproject.toml."""
     own = _declared(Path(__file__).resolve().parents[2] / PROJECT, group)
     yield from own or ()
     for entry in _once(entry_points(group=group)):
@@ -389,6 +388,6 @@ def _declared(path: Path, group: str) -> list[EntryPoint] | None:
 
 
 def _table(found: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Return a table of *found*; an empty one where there is none, or something else."""
+    """Return a table of *found*; an empty one if there is no such table."""
     table = found.get(name)
     return table if isinstance(table, dict) else {}

@@ -1,4 +1,4 @@
-"""The modes in which a real number becomes a code."""
+"""The modes of rounding a real number to a code."""
 
 from __future__ import annotations
 

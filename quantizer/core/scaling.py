@@ -18,7 +18,8 @@ class Blocks:
     size: int
     """Elements of a block along the axis."""
     start: int = 0
-    """Elements along the axis before this tensor, if it was cut from a larger one: its first block may begin inside."""
+    """The number of elements along the axis before this tensor, if it was cut from a larger one. Its first block may
+    begin in there."""
 
     def place(self, index: int) -> int:
         """Return the block of the element at *index* along the axis."""
@@ -33,7 +34,7 @@ class Blocks:
         return -(-length // self.size)
 
     def spans(self, length: int) -> list[tuple[int, int, int]]:
-        """Return (block, start, stop) of each block that an axis of *length* has elements of."""
+        """Return (block, start, stop) of each block with elements on an axis of *length*."""
         found = []
         for block in range(self.place(0), self.place(length - 1) + 1 if length else 0):
             low, high = block * self.size - self.start, (block + 1) * self.size - self.start
@@ -41,5 +42,5 @@ class Blocks:
         return found
 
     def cut(self, start: int) -> Blocks:
-        """Return the blocks of a tensor from the element at *start* along the axis on; its scales stay whole."""
+        """Return the blocks of a tensor that is cut to begin at element *start* of the axis; its scales are not cut."""
         return replace(self, start=self.start + start)

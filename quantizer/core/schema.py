@@ -15,7 +15,7 @@ from quantizer.core.spec import Spec
 from quantizer.core.vectors import Manifest
 
 Json = Any
-"""What JSON holds."""
+"""A JSON value."""
 SCHEMAS: Mapping[str, type[Model]] = {
     "operator.schema.json": Spec,
     "schemes.schema.json": Schemes,
@@ -51,7 +51,7 @@ def _parts(model: type[Model]) -> Iterator[type[Model]]:
 
 
 def _plain(value: Json, *, are_names: bool = False) -> Json:
-    """Return a schema as the files are read: no empty values, no keys outside the patterns, no titles."""
+    """Return a schema as strict as the reader of files, and without titles: no empty values, no foreign keys."""
     if isinstance(value, list):
         return [_plain(item) for item in value]
     if not isinstance(value, dict):

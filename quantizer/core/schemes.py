@@ -15,7 +15,8 @@ from quantizer.core.wording import suggestion
 Granularity = Literal["tensor", "channel", "block"]
 FloatFormat = Literal["float8_e4m3fn", "float8_e5m2", "float6_e2m3fn", "float6_e3m2fn", "float4_e2m1fn"]
 Grid = Literal["uniform", "blocks"] | FloatFormat
-"""The kind of codes that an arithmetic must support: integers with a scale per tensor or channel, or a special kind."""
+"""The kind of codes that an arithmetic must support: integers with a scale per tensor or per channel, or a special
+kind."""
 Symmetry = Literal["symmetric", "asymmetric"]
 CodeRange = Literal["full", "restricted"]
 Rule = Literal["linear", "power_of_two"]
@@ -28,7 +29,7 @@ class WeightPart(Model):
     bits: int = Field(ge=2, le=16)
     """Bits of a weight code."""
     granularity: Granularity = "channel"
-    """One scale for the tensor, one for each slice along the channel axis, or in each of these one for each block."""
+    """One scale for the tensor, one for each slice along the channel axis, or one for each block in each slice."""
     block: int | None = Field(default=None, ge=2, le=65536)
     """Elements of a block along the axis of the sum; the last block may be shorter. Only with granularity block."""
     symmetry: Symmetry = "symmetric"
@@ -60,7 +61,8 @@ class ActivationPart(Model):
     lut_bits: int = Field(default=8, ge=2, le=16)
     """A lookup table has 2**lut_bits entries, if the platform uses tables of fixed size."""
     fast: bool = False
-    """Operators use the platform's fast form instead of the usual one. Operators without one do not get the scheme."""
+    """Operators use the platform's fast variant instead of the usual one. Operators without a fast variant do not have
+    the scheme."""
 
 
 class Schemes(Model):
@@ -99,7 +101,7 @@ class Scheme(Model):
 
     @property
     def grid_words(self) -> str:
-        """The same in words, for messages."""
+        """The kind of arithmetic in words, for messages."""
         words = {"uniform": "integers under one scale", "blocks": "weights in blocks"}
         return words.get(self.grid, f"activations of {self.grid}")
 
@@ -111,12 +113,12 @@ def combined(weight: str, activation: str) -> str | None:
 
 
 def splits(name: str, schemes: Schemes) -> list[tuple[str, str]]:
-    """Return the ways to read *name* as a weight part followed by an activation part."""
+    """Return all ways to read *name* as a weight part followed by an activation part."""
     return [(w, a) for w in schemes.weights for a in schemes.activations if combined(w, a) == name]
 
 
 def all_schemes(schemes: Schemes) -> dict[str, Scheme]:
-    """Return every declared combination and every activation part alone, by name."""
+    """Return every declared combination and every activation part by itself, by name."""
     found = {}
     for name in schemes.schemes:
         for weight, activation in splits(name, schemes)[:1]:
@@ -125,7 +127,7 @@ def all_schemes(schemes: Schemes) -> dict[str, Scheme]:
 
 
 def check_schemes(schemes: Schemes, before: Schemes) -> list[Finding]:
-    """Return the errors in a file's names, given the parts that were read *before* it."""
+    """Return the errors in the names of a file, given the parts of the files *before* it."""
     findings = [*_check_parts(schemes)]
     taken = before.weights.keys() | before.activations.keys() | set(before.schemes)
     for kind, parts in (("weights", schemes.weights), ("activations", schemes.activations)):

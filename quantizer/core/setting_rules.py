@@ -1,4 +1,7 @@
-"""Which settings of a platform exclude each other under its schemes. Lint refuses them with the rule, in one line."""
+"""Finds settings of a platform that exclude each other under its schemes.
+
+Lint reports each with the broken rule, in one line.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +17,14 @@ from quantizer.core.variants import Variant
 from quantizer.core.yaml_source import Location
 
 UNIFIED_BITS = 15
-"""Bits of multipliers under one shift."""
+"""The largest number of bits of multipliers that share one shift."""
 INTEGER_BITS: Mapping[Variant, int] = {
     **dict.fromkeys(("q31_single", "q31_double", "q31_half_up", "integer_multiplier_shift"), 31),
     **dict.fromkeys(("q15_half_up", "q15_single"), 16),
 }
-"""Requantization whose product is an integer -> the bits of its largest multiplier."""
+"""Requantization with an integer product -> the bits of its largest multiplier."""
 PRODUCT_BITS = 63
-"""Bits of the signed factors of a product that stays below 2**62."""
+"""The total bits of two signed factors whose product stays below 2**62."""
 SHIFTED: tuple[Variant, ...] = ("multiplier_shift", "area_multiplier")
 """Requantizations that read `max_shift`, `positive_shifts` and `unify_shifts`."""
 
@@ -97,7 +100,7 @@ def _alignment(platform: Platform, schemes: Sequence[Scheme]) -> Iterator[tuple[
 
 
 def _exponentials(platform: Platform) -> Iterator[tuple[Location, str]]:
-    """The shipped softmax has exact exponentials; how else they are made is read by functions of a room alone."""
+    """The shipped softmax has exact exponentials; only a room's functions read a key that computes them otherwise."""
     if _has_functions(platform):
         return
     for key in ("exponential", "exponential_bits", "fraction_bits", "fast"):
@@ -107,13 +110,13 @@ def _exponentials(platform: Platform) -> Iterator[tuple[Location, str]]:
 
 
 def _has_functions(platform: Platform) -> bool:
-    """Return whether functions of a room run on the platform: they may read keys that no shipped function reads."""
+    """Return whether a room's functions run on the platform. They may read keys that no shipped function reads."""
     room = room_of(platform.platform)
     return platform.functions is not None or (room is not None and bool(room.functions))
 
 
 def _granularity(platform: Platform, schemes: Sequence[Scheme]) -> Iterator[tuple[Location, str]]:
-    """Weights in blocks have neither one scale for the tensor nor one for each channel."""
+    """A rule for one scale per tensor or per channel cannot hold for weights in blocks."""
     for scheme in schemes:
         if scheme.grid != "blocks":
             continue
@@ -148,7 +151,7 @@ def _absorbed(platform: Platform, specs: Sequence[Spec]) -> Iterator[tuple[Locat
         family = spec.quantization.family
         biased = any(item.role == "bias" for item in spec.inputs.values())
         if family in platform.absorbs_zero_point and biased and spec.error_model.kind != "bilinear":
-            text = f"{spec.op} adds no products with weights, so that its bias holds no zero point. Remove the family."
+            text = f"{spec.op} adds no products with weights, so its bias includes no zero point. Remove the family."
             yield ("absorbs_zero_point", platform.absorbs_zero_point.index(family)), text
         elif family in platform.absorbs_zero_point and biased and platform.parameters.scale != "float32_steps":
             text = f"{spec.op}: a bias in float32 is a product of steps. Write parameters: {{scale: float32_steps}}, or"
@@ -183,7 +186,7 @@ def _room_for_sums(
 def _room_for_products(
     platform: Platform, specs: Sequence[Spec], schemes: Sequence[Scheme]
 ) -> Iterator[tuple[Location, str]]:
-    """A sum times an integer multiplier is a number of 64 bits, its sign and a doubled half included."""
+    """A sum times an integer multiplier must fit 64 bits, with its sign and the added half."""
     said = set()
     for spec, scheme in itertools.product(specs, schemes):
         families = platform.scheme_families.get(scheme.name)
@@ -226,17 +229,17 @@ def _multiplier_bits(platform: Platform, scheme: Scheme, variant: Variant) -> in
 
 
 def _boundaries(platform: Platform, specs: Sequence[Spec]) -> Iterator[tuple[Location, str]]:
-    """Real numbers are divided exactly by float32 scales: otherwise float64 cannot tell a tie from its neighbour."""
+    """Exact division of real numbers needs float32 scales: otherwise float64 cannot tell a tie from its neighbour."""
     if platform.parameters.scale == "float32" or platform.runtime_quantizer.operation != "exact":
         return
     reals = [spec.op for spec in specs if any(item.kind == "real" for item in spec.inputs.values())]
     if reals:
-        text = f"{reals[0]} divides real numbers exactly, which float64 does by float32 scales alone."
+        text = f"{reals[0]} divides real numbers exactly, for which scales must be float32 numbers."
         yield ("parameters", "scale"), f"{text} Write float32, or quantizer: {{operation: divide_float32}}."
 
 
 def _activations(platform: Platform) -> Iterator[tuple[Location, str]]:
-    """The activation that is computed keeps the values that the other one clips."""
+    """The computed activation must be the declared one, because another one gives other numbers."""
     for name, computed in platform.activations.items():
         if name != computed:
             text = f"{computed} in place of {name} gives other numbers. Write {name}, or remove the line."
@@ -246,7 +249,7 @@ def _activations(platform: Platform) -> Iterator[tuple[Location, str]]:
 def _fixed_outputs(
     platform: Platform, specs: Sequence[Spec], schemes: Sequence[Scheme]
 ) -> Iterator[tuple[Location, str]]:
-    """A fixed zero point is a code of every scheme; floats have none."""
+    """A fixed zero point must be a code under every scheme; float formats have no zero point."""
     families = {spec.op: spec.quantization.family for spec in specs}
     for op, fixed in platform.fixed_outputs.items():
         for scheme in schemes:
@@ -267,7 +270,7 @@ def _fixed_outputs(
 
 
 def _enclosing(platform: Platform, specs: Sequence[Spec]) -> Iterator[tuple[Location, str]]:
-    """Nothing else is known about an enclosed arithmetic. So no setting may state its rounding."""
+    """Of an arithmetic under `enclosing` nothing else is known. So no other setting may state its rounding."""
     if platform.enclosing is None:
         return
     used = {variant for spec in specs for variant in variants_of(platform, spec.quantization.family)}
@@ -284,7 +287,7 @@ def _enclosing(platform: Platform, specs: Sequence[Spec]) -> Iterator[tuple[Loca
 def _padded_tiles(
     platform: Platform, specs: Sequence[Spec], schemes: Sequence[Scheme]
 ) -> Iterator[tuple[Location, str]]:
-    """A fixed code of the padding in tiles is the input's zero point only where the zero point is fixed, too."""
+    """A fixed padding code in tiles equals the input's zero point only if the zero point is fixed, too."""
     found = next((scheme.name for scheme in schemes if not _is_symmetric(platform, scheme)), None)
     if found is None:
         return

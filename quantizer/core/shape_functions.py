@@ -45,7 +45,10 @@ def broadcasts(*shapes: tuple[int, ...]) -> bool:
 
 
 def windows(size: int, window: int, stride: int, before: int, after: int, ceil: bool) -> int:  # noqa: FBT001
-    """Return how many windows a padded axis holds. *ceil* adds one past the end, unless it begins in end padding."""
+    """Return how many windows a padded axis holds.
+
+    *ceil* adds one that extends past the end, unless it begins in the end padding.
+    """
     free = size + before + after - window
     if not ceil:
         return free // stride + 1
@@ -64,7 +67,7 @@ def padded(shape: tuple[int, ...], padding: tuple[int, ...]) -> tuple[int, ...]:
 def sliced(
     shape: tuple[int, ...], begin: tuple[int, ...], end: tuple[int, ...], strides: tuple[int, ...]
 ) -> tuple[int, ...]:
-    """Return *shape* cut from *begin* to *end* at *strides*, an entry of each for every axis."""
+    """Return *shape* cut from *begin* to *end* at *strides*, each with an entry for every axis."""
     if not len(shape) == len(begin) == len(end) == len(strides):
         raise ValueError(f"{len(begin)}, {len(end)} and {len(strides)} numbers do not cut a shape of rank {len(shape)}")
     cuts = zip(shape, begin, end, strides, strict=True)
@@ -97,7 +100,7 @@ def reduce(shape: tuple[int, ...], axes: tuple[int, ...], keepdims: bool) -> tup
 
 
 def kept_axis(place: int, axes: tuple[int, ...]) -> int:
-    """Return which axis was the one at *place* before *axes* were left out."""
+    """Return the number that the axis at *place* had before *axes* were removed."""
     for axis in sorted(axes):
         place += axis <= place
     return place

@@ -76,7 +76,7 @@ def _bind_one(spec: Spec, name: str, symbol: str, value: Any, bound: dict[str, A
 
 
 def channel_axis(spec: Spec, bound: Mapping[str, Any], rank: int) -> int | None:
-    """Return the axis of the first output, of that rank, along which channels lie; None if it has no channel axis."""
+    """Return the channel axis of the first output, which has that rank; None if it has no channel axis."""
     expression = next(iter(spec.outputs.values())).channel_axis
     return None if expression is None else int(expression(bound)) % rank
 
@@ -123,7 +123,7 @@ def infer_shapes(spec: Spec, shapes: Mapping[str, Shape], attrs: Mapping[str, An
 
 
 def tensor_shapes(spec: Spec, shapes: Mapping[str, Shape], attrs: Mapping[str, Any]) -> tuple[Shape, ...]:
-    """Return the shape of every tensor that a node makes: of every output, or of each of its pieces.
+    """Return the shape of every tensor that a node makes: its outputs, or the pieces of an output.
 
     Raises GraphError or ConstraintError if the graph is not legal, or the pieces do not make up the whole.
     """

@@ -1,4 +1,4 @@
-"""Wraps a plugin's function. A skip, an exit or a refusal that it raises becomes a failure of its case."""
+"""Wraps a plugin's function. If it raises a skip, an exit or a refusal, its case fails."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _STEER = ("_pytest", "hypothesis", "pytest", "unittest")
 def shielded(function: F) -> F:
     """Wrap *function*: an exception that would skip, refuse or end more than the case becomes a FunctionError.
 
-    Ctrl-C passes: it is the user's. So does every plain exception: the checks that run the function name it.
+    Ctrl-C passes, because the user caused it. Plain exceptions pass, too: the checks that run the function report them.
     """
 
     @functools.wraps(function)

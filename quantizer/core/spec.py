@@ -31,9 +31,9 @@ class Bin(Model):
     """A named part of a domain that at least one case must reach."""
 
     min: Expr | None = None
-    """Smallest value of the bin; of a list or a shape, every entry is at least this."""
+    """Smallest value of the bin; every entry of a list or a shape is at least this."""
     max: Expr | None = None
-    """Largest value of the bin; of a list or a shape, every entry is at most this."""
+    """Largest value of the bin; every entry of a list or a shape is at most this."""
     value: Value | None = None
     """The one value of the bin; for a list, one integer means that all entries have it."""
 
@@ -47,9 +47,9 @@ class Domain(Model):
     summary: str = ""
     """What it means, in one line."""
     min: Expr | None = None
-    """Smallest value; of a shape, the smallest size."""
+    """Smallest value; for a shape, the smallest size."""
     max: Expr | None = None
-    """Largest value; of a shape, the largest size."""
+    """Largest value; for a shape, the largest size."""
     multiple_of: Expr | None = None
     """Every value is a multiple of this."""
     length: Expr | None = None
@@ -98,15 +98,15 @@ class Input(Model):
     optional: bool = False
     """A graph may leave it out."""
     needs: Identifier | None = None
-    """An optional input without which this one is left out too."""
+    """An optional input; if it is left out, this one is left out, too."""
     channel_axis: int | None = None
-    """The axis of a weight or bias along which scales may differ; -1: the last, where axes are one expression."""
+    """The axis of a weight or bias along which scales may differ; -1: the last axis, for axes in one expression."""
     block_axis: int | None = None
     """The axis over which its products are added. A scheme may give a weight one scale for each block along it."""
     weight_in_blocks: WeightAxes | None = None
-    """Present: under a scheme with weights in blocks this activation is a constant of the graph, with these axes."""
+    """If given: under a scheme with weights in blocks this activation is a constant of the graph, with these axes."""
     spatial: bool = False
-    """True: axis 1 is the channel, and a node may order it last."""
+    """Whether axis 1 is the channel, which a node may move to the end."""
     domain: list[End] | None = Field(default=None, min_length=2, max_length=2)
     """Smallest and largest value that the operator is defined for; .inf is allowed. An index needs it."""
     summary: str = ""
@@ -130,7 +130,7 @@ class Output(Model):
     kind: Literal["value", "index", "mask", "shape"] = "value"
     """The meaning of the elements: real values, indices, truth values, or sizes."""
     spatial: bool = False
-    """True: axis 1 is the channel, and a node may order it last."""
+    """Whether axis 1 is the channel, which a node may move to the end."""
     channel_axis: Expr | None = None
     """The axis along which channels lie."""
     pieces: Pieces | None = None
@@ -185,7 +185,8 @@ class ErrorModel(Model):
     terms: Expr | None = None
     """Number of terms of the sum in one output element."""
     critical_points: list[Finite] = []
-    """Inputs where a piecewise function, or a selection of one input, turns; poles of a periodic function."""
+    """Inputs at which a piecewise function, or a selection of one input, changes its piece; poles of a periodic
+    function."""
     period: Annotated[Finite, Field(gt=0)] | None = None
     """Distance after which the critical points of a periodic function repeat."""
     axis: Expr | None = None
@@ -197,8 +198,8 @@ class ErrorModel(Model):
     relation: Literal["less", "less_equal", "greater", "greater_equal", "equal"] | None = None
     """comparison: the relation of the first operand to the second."""
     cancels_below_zero: Expr | None = None
-    """Functions of one input: the size of two terms whose difference a negative result is, in alpha * exp(x) - alpha
-    for instance. A float32 result has their rounding error, however small it is itself."""
+    """Functions of one input: the magnitude of two terms whose difference is a negative result, such as alpha in alpha
+    * exp(x) - alpha. A float32 result has the rounding error of these terms, even if it is small."""
     smallest: bool = False
     """index: the smallest elements are chosen, not the largest."""
 
@@ -230,7 +231,7 @@ class TileRule(Model):
     axis: Identifier | None = None
     """halo, accumulate: the input axis that is cut; under rule '*' axis i."""
     stride: Expr | None = None
-    """halo: distance in the input between neighbouring output elements."""
+    """halo: distance in the input between the windows of neighbouring output elements."""
     window: Expr | None = None
     """halo: number of input elements that one output element reads."""
     before: list[Expr] | None = Field(default=None, min_length=2, max_length=2)
@@ -307,7 +308,7 @@ class Example(Model):
     values: dict[Identifier, Value]
     """Dimensions and attributes; an attribute with a default may be left out."""
     omit: list[Identifier] = []
-    """Optional inputs that it leaves out."""
+    """Optional inputs that the example leaves out."""
     data: DataSet = "random"
     """The data set that fills its tensors."""
     activation: Literal["none"] | Activation = "none"
@@ -346,7 +347,7 @@ class Spec(Model):
     quantization: Quantization
     """Parameter rules that all platforms share."""
     stages: dict[Identifier, Stage] = {}
-    """Its roundings by name, the output's last, if it rounds more than once. Default: as the error model says."""
+    """Its roundings by name, the output's last, if it rounds more than once. Default: those of the error model."""
     tiling: Annotated[
         Annotated[dict[str, TileRule], Tag("<axes>")] | Annotated[NoTiling, Tag("<none>")], Discriminator(_tiling_kind)
     ]
@@ -372,7 +373,7 @@ class Spec(Model):
 
     @property
     def has_weights(self) -> bool:
-        """True when an input is a weight: then schemes carry a weight part."""
+        """Whether an input is a weight: then schemes have a weight part."""
         return any(item.role == "weight" for item in self.inputs.values())
 
     @property
@@ -382,7 +383,7 @@ class Spec(Model):
 
     @property
     def coded(self) -> list[str]:
-        """Names of the activations that are read as codes."""
+        """Names of the activations that hold codes."""
         return [name for name in self.activations if self.inputs[name].kind != "real"]
 
     def keys_of(self, outputs: Sequence[T]) -> list[tuple[str, T]]:

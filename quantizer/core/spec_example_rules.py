@@ -12,7 +12,7 @@ from quantizer.core.yaml_source import Location
 
 
 def check_examples(spec: Spec) -> Iterator[Finding]:
-    """Examples give legal values for known names, and every value that has no default."""
+    """Yield the errors of examples: they must give legal values for known names, and every value without a default."""
     domains = domains_of(spec)
     optional = [name for name, item in spec.inputs.items() if item.optional]
     ids: set[str] = set()

@@ -80,7 +80,7 @@ def _check_names(spec: Spec) -> Iterator[Finding]:
 
 
 def _expressions(spec: Spec) -> Iterator[tuple[Location, Expression]]:
-    """Yield every expression outside the domains, the tile rules and the outputs' axes, with its location."""
+    """Yield every expression with its location, except those in domains, tile rules and the axes of outputs."""
     for name, item in spec.inputs.items():
         yield from _listed(item.axes, ("inputs", name, "axes"))
         ends = ((place, end) for place, end in enumerate(item.domain or []) if isinstance(end, Expression))
@@ -99,7 +99,7 @@ def _expressions(spec: Spec) -> Iterator[tuple[Location, Expression]]:
 
 
 def _single(spec: Spec) -> Iterator[tuple[Location, Expression]]:
-    """Yield the expressions that are the value of one key: of outputs and of the error model."""
+    """Yield the expressions that are a single value, under outputs and the error model."""
     for location, model, keys in (
         *((("outputs", name), output, ("channel_axis", "min", "max")) for name, output in spec.outputs.items()),
         *((("outputs", name, "pieces"), cut, ("axis", "sizes")) for name, cut in _cuts(spec)),
@@ -109,7 +109,7 @@ def _single(spec: Spec) -> Iterator[tuple[Location, Expression]]:
 
 
 def _cuts(spec: Spec) -> list[tuple[str, Pieces]]:
-    """Return the results that come in pieces, by name."""
+    """Return the outputs that are split into pieces, by name."""
     return [(name, output.pieces) for name, output in spec.outputs.items() if output.pieces is not None]
 
 
@@ -218,7 +218,7 @@ def _check_operands(spec: Spec) -> Iterator[Finding]:
 
 
 def _check_spread(spec: Spec, axes: Any, location: Location) -> Iterator[Finding]:
-    """A "*name" comes first and names a shape."""
+    """Yield the errors of "*name": it must come first and name a shape."""
     for place, axis in enumerate(axes if isinstance(axes, list) else [axes]):
         name = spread_name(axis)
         if name is None:

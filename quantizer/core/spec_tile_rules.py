@@ -14,7 +14,7 @@ from quantizer.core.yaml_source import Location
 
 
 def check_tiling(spec: Spec) -> Iterator[Finding]:
-    """Yield a finding for each tile rule that names something undefined, or has keys of another rule."""
+    """Yield a finding for each tile rule that names something undefined, or has keys of another kind of rule."""
     if isinstance(spec.tiling, NoTiling):
         if not spec.tiling.none.strip():
             yield Finding(("tiling", "none"), "must give the reason.")

@@ -1,4 +1,4 @@
-"""Try a spec on the smallest and largest values of its domains and on its examples: each must give a legal graph."""
+"""Tries a spec on the smallest and largest values of its domains and on its examples: each must give a legal graph."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _where(bound: Mapping[str, Any], domain: Domain) -> str:
 
 
 def _try(spec: Spec, bound: Mapping[str, Any], where: str, blame: Location) -> Iterator[Finding]:
-    """Yield the errors for the values *bound*, at the place *blame* or at the expression itself."""
+    """Yield the errors for the values *bound*, located at *blame* or at the expression itself."""
     broken = False
     for index, constraint in enumerate(spec.constraints):
         location: Location = ("constraints", index, "require")

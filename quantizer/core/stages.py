@@ -62,8 +62,8 @@ class Stage(Model):
     signed: bool = True
     """Whether codes have a sign."""
     scale: Real | None = None
-    """Real value of one code: an expression over dimensions, attributes, activation_bits, and of each operand and
-    earlier stage NAME: NAME_scale, NAME_low and NAME_high (the real values of its smallest and largest code). The
+    """Real value of one code: an expression over dimensions, attributes, activation_bits, and for each operand and
+    earlier stage NAME its NAME_scale, NAME_low and NAME_high (the real values of its smallest and largest code). The
     output has none."""
     rounding: RoundingMode | None = None
     """The rounding of the stage; if absent, the platform's."""

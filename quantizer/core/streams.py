@@ -10,7 +10,7 @@ from quantizer.core.wording import obeyed_by_none, visible
 
 
 class Shown:
-    """A stream that escapes control characters and unencodable ones, and marks lines that a CI runner would obey."""
+    """A stream that escapes control and unencodable characters, and marks lines that a CI runner would obey."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -25,7 +25,7 @@ class Shown:
             self.write(line)
 
     def command(self, text: str) -> int:
-        """Write a line that a runner shall obey."""
+        """Write a line that the CI runner must obey."""
         return self._encoded(visible(text))
 
     def _encoded(self, text: str) -> int:

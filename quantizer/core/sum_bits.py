@@ -1,4 +1,4 @@
-"""Bits of a sum of products: those that it needs, and those that a platform's accumulator has."""
+"""Bits of a sum of products: how many it needs, and how many a platform's accumulator has."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SUM_BITS = 12
 bias."""
 
 LONGEST = 40_000
-"""Terms of the longest sum of a case: as many as leave 30 bits, if codes have 8."""
+"""The number of terms in the longest sum of a case: with 8-bit codes, such a sum exceeds 30 bits."""
 
 
 def accumulator_bits(platform: Platform, scheme: Scheme) -> int:
@@ -32,14 +32,14 @@ def bits_of_sum(platform: Platform, spec: Spec, scheme: Scheme) -> int:
 
 
 def leaving_terms(platform: Platform, scheme: Scheme) -> int:
-    """Return the terms of largest codes that leave the accumulator, if the zero point is in the middle of its codes."""
+    """Return how many terms of largest codes overflow the accumulator, if zero points are in the middle of codes."""
     own, weight = scheme.activation.bits, scheme.weight
     largest = ((1 << (own - 1)) - 1) * ((1 << ((own if weight is None else weight.bits) - 1)) - 1)
     return -(-(1 << (accumulator_bits(platform, scheme) - 1)) // max(largest, 1)) + 1
 
 
 def is_narrow(platform: Platform, spec: Spec, scheme: Scheme) -> bool:
-    """Return whether sums of 4,096 products, or of a case, leave an accumulator that the platform wraps or cuts."""
+    """Return whether sums of 4,096 products, or of a case, overflow an accumulator that wraps or saturates."""
     if spec.error_model.kind != "bilinear" or platform.accumulator.overflow not in ("wrap", "saturate"):
         return False
     needed = bits_of_sum(platform, spec, scheme)

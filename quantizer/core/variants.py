@@ -69,6 +69,6 @@ and shift (softmax; under multiplier_shift the multiplier is divided by the sum 
 integers of 22 bits under one shift, rounded half away; else as f32_add_in_lanes.
 
 Where these say that z_y is added before rounding, or in one rounding with the product, the kernel ends as the
-platform's `quantizer` does: with `zero_point: after` it rounds the product alone and then adds z_y. That holds for
+platform's `quantizer` does: with `zero_point: after` it rounds only the product and then adds z_y. That holds for
 f32_products, f32_add_in_lanes, f32_dequantized_fused, aligned_half_away, and means of one channel (f32_mean_zpin).
 """

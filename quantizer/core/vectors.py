@@ -21,7 +21,7 @@ NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.\-]*$"
 DIGEST = r"^[0-9a-f]{64}$"
 MOST_CASES = 1 << 20
 MOST_CODES = (1 << 63) - 1
-"""Limits of the reader in C."""
+"""The limits of the reader in C."""
 
 Count = Annotated[int, Field(ge=0)]
 Size = Annotated[int, Field(ge=0, le=MAX_ELEMENTS)]
@@ -38,7 +38,7 @@ class ArrayFile(Model):
     sha256: Digest
     """SHA-256 of the file, hexadecimal."""
     dtype: ArrayType
-    """Type of an element; narrower codes come in the first type that holds them."""
+    """Type of an element. Codes are stored in the first type that holds them."""
     shape: Annotated[list[Size], Field(max_length=8)]
     """Sizes of the axes, in the axis order of the operator."""
 
@@ -55,7 +55,7 @@ class VectorGrid(Model):
     highest: int
     """The largest code."""
     axis: int | None = None
-    """The axis of the slices; none for a single scale."""
+    """The axis of the slices; absent for a single scale."""
 
 
 class VectorOperand(Model):
@@ -64,7 +64,7 @@ class VectorOperand(Model):
     name: Name
     """The operand's name in the spec."""
     values: ArrayFile
-    """Codes; real values or indices where there is no grid."""
+    """Codes; without a grid, real values or indices."""
     grid: VectorGrid | None = None
     """The parameters of the codes; none for real values and indices."""
 
@@ -92,7 +92,7 @@ class TableFile(Model):
     entries: ArrayFile
     """The entries."""
     first: int
-    """What the first entry belongs to."""
+    """The code or distance to which the first entry belongs."""
     step: int
     """Codes from one entry to the next."""
     unit: float
@@ -107,7 +107,7 @@ class VectorOutput(Model):
     shape: Annotated[list[Size], Field(max_length=8)]
     """Sizes of the axes."""
     grid: VectorGrid
-    """What the codes stand for."""
+    """The parameters of the codes."""
 
 
 class Allowed(Model):
@@ -118,8 +118,7 @@ class Allowed(Model):
     high: ArrayFile
     """The largest code that is right."""
     conclusive: Annotated[int, Field(ge=1, le=MOST_CODES)]
-    """An element whose interval has more codes than this is inconclusive: a code inside does not pass, a code outside
-    fails."""
+    """An interval with more codes than this is inconclusive: a code inside it does not pass, a code outside fails."""
     vacuous: Count
     """The number of inconclusive elements."""
 
@@ -176,7 +175,7 @@ class VectorCase(Model):
     allowed: Allowed | None = None
     """The right codes; none if no interval can be derived. Such a case never passes."""
     open: str = ""
-    """Why nothing is allowed or forbidden."""
+    """Why no codes are allowed or forbidden."""
 
 
 class Manifest(Model):

@@ -25,7 +25,7 @@ CHECKS = (
 """The checks of an example, in the order in which they are read."""
 
 SAMPLED = ("pipeline",)
-"""The checks of these that cost more than all others: no profile runs them on every case."""
+"""Those checks that cost more than all others: no profile runs them on every case."""
 
 EVERY = tuple(name for name in CHECKS if name not in SAMPLED)
 """The checks that judge a case by default; `conformance/judging/schedule.py` chooses among them in a run."""
@@ -67,7 +67,7 @@ class Verdict:
 
     @property
     def failing(self) -> bool:
-        """True when the case is at fault."""
+        """Whether the case failed."""
         return self.status == "fail"
 
 

@@ -10,7 +10,7 @@ _VERSION = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9}){0,9}")
 
 
 def parse_version(text: str) -> tuple[int, ...]:
-    """Return a version that compares as a version: 1.10 is above 1.9."""
+    """Return a version as numbers, so that 1.10 compares above 1.9."""
     if not _VERSION.fullmatch(str(text)):
         raise PluginError(f"version {str(text)[:40]!r}: must be numbers joined by dots, such as '1.0' or '2.10'.")
     parts = tuple(int(part) for part in str(text).split("."))
@@ -20,9 +20,9 @@ def parse_version(text: str) -> tuple[int, ...]:
 
 
 def release_of(text: str) -> tuple[int, ...]:
-    """Return the numbers with which a system's version begins: 2.16 of 2.16.0.dev20270101; () if it begins with none.
+    """Return the numbers with which a system's version begins; () if it begins with none.
 
-    A development version counts as the release that it leads to.
+    A development version counts as the release to which it leads.
     """
     found = _VERSION.match(text)
     return parse_version(found[0]) if found else ()

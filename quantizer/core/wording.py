@@ -13,12 +13,13 @@ from quantizer_conformance import DISTRIBUTION
 MOST_NEAR = 3
 MOST_LISTED = 24
 LONGEST_LINE = 2000
-"""Characters of a line of an error: names that others wrote may be megabytes long."""
+"""The largest number of characters of a line of an error, because foreign names may be megabytes long."""
 _CONTROLS = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f"
     "\ud800-\udfff\ufeff\ufff9-\ufffb\ufffe\uffff]"
 )
-"""Control characters, halves of surrogate pairs, marks that turn or hide what follows, and what XML forbids."""
+"""Control characters, halves of surrogate pairs, marks that reverse or hide the following text, and characters that XML
+forbids."""
 
 _COMMANDS = re.compile(r"^(?=[ \t]*(?:::|##\[))", re.MULTILINE)
 """The start of a line that GitHub's or Azure's runner would obey."""
@@ -74,7 +75,7 @@ def unknown(name: str, known: Iterable[str], what: str) -> str:
 
 
 def counted(number: int, word: str) -> str:
-    """Return a number and its word, in the plural where there are several."""
+    """Return a number and its word, in the plural unless the number is 1."""
     return f"{number} {word}{'' if number == 1 else 's'}"
 
 
@@ -96,12 +97,12 @@ def visible(text: str) -> str:
 
 
 def obeyed_by_none(text: str) -> str:
-    """Return *text* `visible`, a mark before each line that GitHub's or Azure's runner would obey."""
+    """Return *text* as `visible` does, with a mark before each line that GitHub's or Azure's runner would obey."""
     return _COMMANDS.sub("| ", visible(text))
 
 
 def told(text: str) -> str:
-    """Return *text* for an error message: `visible`, without CI commands, and with bounded lines."""
+    """Return *text* for an error message: escaped as by `visible`, without CI commands, with bounded lines."""
     shown = obeyed_by_none(text)
     if len(shown) <= LONGEST_LINE:
         return shown

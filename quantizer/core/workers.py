@@ -18,8 +18,8 @@ R = TypeVar("R")
 def worker_pool(workers: int) -> cf.Executor:
     """Return an executor of *workers* spawned processes.
 
-    A parent that is killed cannot end them, and they hold the queues open on which they wait: each watches its parent
-    itself. Ctrl-C ends the task of a process silently; the parent reports it.
+    A killed parent cannot end its workers, and they themselves keep open the queues on which they wait. So each worker
+    watches its parent. Ctrl-C ends the task of a process silently; the parent reports it.
     """
     return _Pool(workers, mp_context=multiprocessing.get_context("spawn"), initializer=_begin)
 
@@ -34,7 +34,7 @@ class _Pool(cf.ProcessPoolExecutor):
 
 @contextlib.contextmanager
 def _blocked() -> Iterator[None]:
-    """Hold SIGINT back, where the system can; a signal that came meanwhile is handled afterwards."""
+    """Block SIGINT, if the system can; a signal that arrives meanwhile is handled afterwards."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
@@ -61,7 +61,7 @@ def _task(fn: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
 def _interrupted(*_: object) -> None:
     """End the current task and begin no other; the pool passes this to the parent as a result.
 
-    Raised in a process that waits for a task, the same would print a traceback.
+    An exception in a process that waits for a task would print a traceback.
     """
     _ending.set()
     if _at_work.is_set():

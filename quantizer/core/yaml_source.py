@@ -25,7 +25,7 @@ Location = tuple[str | int, ...]
 Data = Any
 """The kinds of YAML values: mappings, lists and scalars."""
 Event = Any
-"""The events of the parser; its stubs have no type for them."""
+"""An event of the parser; its stubs have no type for it."""
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
 _UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -85,7 +85,7 @@ class Positions:
 
 
 def shown_location(location: Location) -> str:
-    """Return the keys and indices that lead to a value, joined by dots; one that is no plain word is quoted."""
+    """Return the keys and indices that lead to a value, joined by dots; a key that is not a plain word is quoted."""
     return ".".join(map(_shown_part, location))
 
 

@@ -13,7 +13,7 @@ from jax import lax
 
 NAME, VERSION, FORM, FLOATS = "jax", jax.__version__, "npz", True
 jax.config.update("jax_platforms", "cpu")
-# codes of 32 bits and more stay whole; reals are float32 all the same
+# codes of 32 bits and more keep their bits; real numbers are float32 all the same
 jax.config.update("jax_enable_x64", True)  # noqa: FBT003
 EXACT = lax.Precision.HIGHEST
 Made = Mapping[str, Any]

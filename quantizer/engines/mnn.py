@@ -1,7 +1,7 @@
 """MNN on the processor, in float32: dequantize, one expression, quantize.
 
-`MNN.tools` runs pip where it is imported, and with it goes the converter of quantized models. So each operator is an
-expression on float32 operands.
+The converter of quantized models is in `MNN.tools`, which runs pip on import and is therefore not used. So each
+operator is an expression on float32 operands.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def _operand(values: Array) -> Any:
 
 
 def load(model: bytes, options: dict[str, Any]) -> Any:  # noqa: ARG001 - the protocol's
-    """Return the case; its expression is made with its weights, which come with the codes."""
+    """Return the case. Its expression is created when the weights arrive, together with the codes."""
     return json.loads(model)
 
 

@@ -143,7 +143,7 @@ def net_of(line: str, inputs: list[str], weights: bytes) -> Any:
 
 
 def load(model: bytes, options: dict[str, Any]) -> Any:  # noqa: ARG001 - the protocol's
-    """Return the case; the net is made with its weights, which come with the codes."""
+    """Return the case. Its net is created when the weights arrive, together with the codes."""
     return json.loads(model)
 
 
@@ -155,7 +155,7 @@ def run(session: Any, feeds: dict[str, Any]) -> list[Any]:
     shapes = {name: feeds[name].shape for name in feeds}
     weights = b"".join((b"" if place else bytes(4)) + v.astype("<f4").tobytes() for place, v in enumerate(constants))
     if made["op"] in BINARY:
-        rank = len(made["output"]["shape"])  # ncnn broadcasts as numpy does where both have as many axes
+        rank = len(made["output"]["shape"])  # ncnn broadcasts like numpy if both operands have the same number of axes
         values = {name: v.reshape((1,) * (rank - v.ndim) + v.shape) for name, v in values.items()}
     net = net_of(layer(made, shapes), [*values], weights)
     single = made["op"] in (*IMAGES, "fully_connected")

@@ -10,7 +10,7 @@ from tflite_micro.python.tflite_micro import runtime
 
 NAME, VERSION, FORM, FLOATS = "tflite_micro", version("tflite-micro"), "tflite", False
 ARENA = 1 << 24
-"""Bytes for all tensors of a model."""
+"""The number of bytes for all tensors of a model."""
 
 
 def load(model: bytes, options: dict[str, Any]) -> Any:  # noqa: ARG001 - one set of kernels
@@ -24,9 +24,9 @@ def load(model: bytes, options: dict[str, Any]) -> Any:  # noqa: ARG001 - one se
 
 
 def run(session: Any, feeds: dict[str, Any]) -> list[Any]:
-    """Return the first output; inputs are set by their place.
+    """Return the first output; inputs are set by their index.
 
-    A kernel may find only here that it lacks a type: it then fails on zeros too, and raises NotImplementedError.
+    A kernel may detect only here that it lacks a type. It then also fails on zeros, and NotImplementedError is raised.
     """
     try:
         _invoke(session, feeds)

@@ -23,13 +23,13 @@ ALONG = {
     "reduce_prod": "axes",
     "reduce_sum": "axes",
 }
-"""Operators that may run in either order -> their attribute that counts axes."""
+"""Operators that can run in both orders -> the attribute that names an axis."""
 
 
 def channels_last(graph: Graph, specs: Mapping[str, Spec]) -> Graph:
     """Return *graph* with its spatial nodes channels last, and transposes only where the order must change.
 
-    Nodes that follow a spatial node element by element, or along an axis that can be renumbered, stay in its order.
+    An element-wise node after a spatial node, or one whose axis can be renumbered, keeps that node's order.
     Inputs and outputs of the graph keep names, shapes and order.
     """
     work = _Work(graph, specs)
@@ -56,7 +56,7 @@ class _Work:
         self.tensors = {name: self.graph.tensor(name) for name in (*self.graph.inputs, *constants)}
 
     def add(self, node: Node) -> None:
-        """Add a node in the order that its operator, or its operands, ask for."""
+        """Add a node in the order that its operator or its operands require."""
         spec = self.specs.get(node.op)
         if spec is None or node.order == "channels_last" or node.transposed:
             self._as_it_is(node)
@@ -68,14 +68,14 @@ class _Work:
             self._as_it_is(node)
 
     def first(self, name: str) -> str:
-        """Return *name*, transposed back where only the other order was made."""
+        """Return tensor *name* in its first order, transposed back if it exists only in the other one."""
         if name not in self.tensors:
             rank = len(self.graph.tensor(name).shape)
             self._transpose(f"{name}{SUFFIX}", self.graph.tensor(name), (0, rank - 1, *range(1, rank - 1)))
         return name
 
     def last(self, name: str) -> str:
-        """Return the name of a tensor with the channel at the end; a constant is moved at once."""
+        """Return the name of the tensor with its channel last; a constant is rearranged directly."""
         other, tensor = f"{name}{SUFFIX}", self.graph.tensor(name)
         if other in self.tensors:
             return other
@@ -123,7 +123,7 @@ class _Work:
         return len(self.graph.tensor(name).shape)
 
     def _may_stay(self, node: Node, spec: Spec) -> bool:
-        """Return whether the node can run on operands with the channel last, and one exists only in that order."""
+        """Return whether the node can run with the channel last, and one of its operands exists only in that order."""
         if not _is_pointwise(spec) and (node.op not in ALONG or node.attrs.get("keepdims") is False):
             return False
         rank = max(self._rank(name) for name in node.outputs)
@@ -170,7 +170,7 @@ def _is_pointwise(spec: Spec) -> bool:
 
 
 def _renumbered(axis: int, rank: int) -> int:
-    """Return where an axis lies once axis 1 is the last."""
+    """Return the new number of an axis after axis 1 has become the last."""
     axis %= rank
     return axis if axis == 0 else rank - 1 if axis == 1 else axis - 1
 

@@ -29,7 +29,7 @@ _TORCH = {
     "float8_e8m0fnu": torch.float8_e8m0fnu,
 }
 ON_CODES = "on_codes"
-"""Node.extra: whether the file has the node and the quantizations around it as one operator on codes."""
+"""Key of Node.extra: whether the file has the node and the quantizations around it as one operator on codes."""
 FREE = -1
 """A size that is known only when the graph runs."""
 LARGEST = 1 << 31
@@ -37,7 +37,7 @@ LARGEST = 1 << 31
 
 
 def check_size(where: str, shape: Iterable[int], size: int) -> None:
-    """Raise GraphError before allocation if values of *shape*, of *size* bytes each, take more than LARGEST."""
+    """Raise GraphError, before anything is allocated, if *shape* with *size* bytes a value needs more than LARGEST."""
     sizes = list(shape)
     if math.prod(sizes) * size > LARGEST:
         raise GraphError(
@@ -89,15 +89,15 @@ class Node:
     activation: str = "none"
     """The fused activation: none, relu, relu6, clip, leakyrelu or prelu."""
     activation_attrs: Mapping[str, object] = field(default_factory=dict)
-    """Its operand: `low` and `high` of a clip, the `slope` of a leakyrelu, or of a prelu as torch.Tensor."""
+    """Its arguments: `low` and `high` of a clip; the `slope` of a leakyrelu, or of a prelu (a torch.Tensor)."""
     transposed: tuple[str, ...] = ()
-    """Inputs, by the spec's names, whose last two axes the operator reads swapped."""
+    """Inputs, by the spec's names, of which the operator reads the last two axes swapped."""
     captures: tuple[str, ...] = ()
-    """Tensors that the bodies of a control-flow node read from around them."""
+    """Tensors of enclosing graphs that the bodies of a control-flow node read."""
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """Every tensor that the node needs, through the bodies in it too."""
+        """Every tensor that the node needs, also those that its bodies read."""
         return (*(name for name in self.inputs if name is not None), *self.captures)
 
 
@@ -116,9 +116,9 @@ class Graph:
     extra: Mapping[str, object] = field(default_factory=dict)
     """Header data that a format must keep."""
     subgraphs: Mapping[str, Graph] = field(default_factory=dict)
-    """Bodies of control-flow nodes by name; they may read tensors of this graph that they list themselves."""
+    """Bodies of control-flow nodes by name. A body may read tensors of this graph; it lists them itself."""
     dynamic: bool = False
-    """Whether sizes may be FREE or 0, and constants NaN: such a graph runs in runtime.torch_executor alone."""
+    """Whether sizes may be FREE or 0, and constants NaN: only runtime.torch_executor runs such a graph."""
 
     def bodies_of(self, node: Node) -> dict[str, Graph]:
         """Return the bodies of a control-flow node by name, empty for any other node."""
@@ -145,7 +145,7 @@ class Graph:
 
     @property
     def operators(self) -> frozenset[str]:
-        """The operators of all nodes, through bodies too."""
+        """The operators of all nodes, also those in bodies."""
         inner = (body.operators for body in self.subgraphs.values())
         return frozenset(node.op for node in self.nodes).union(*inner)
 

@@ -14,7 +14,7 @@ from quantizer.numerics.qparams import QParams
 
 
 def verify(graph: Graph, outer: Iterable[str] = ()) -> None:
-    """Raise GraphError for the first rule that *graph* breaks; *outer* are tensors that an enclosing graph makes."""
+    """Raise GraphError for the first rule that *graph* breaks; *outer* are the tensors of enclosing graphs."""
     where = f"graph {graph.name!r}"
     _unique(where, "node", (node.name for node in graph.nodes))
     _unique(where, "input", graph.inputs)

@@ -1,11 +1,11 @@
-"""Graphs built by hand, one call for each operator, in TpuLang's words.
+"""Builds graphs by hand, one call for each operator, under TpuLang's names.
 
     with Graph("Conv") as graph:
         x = Tensor([1, 3, 28, 28], name="x")
         w = Tensor(ttype="coeff", data=weights, name="w")
         y = relu(conv(x, w, pad=[1, 1, 1, 1]))
 
-Every call infers the shape and the type of its results; an illegal one raises LangError and changes nothing.
+Every call infers the shape and the type of its results. An illegal call raises LangError and changes nothing.
 docs/tpulang.md lists all functions.
 """
 

@@ -1,4 +1,4 @@
-"""Rules for arguments: each function returns the checked value or says which argument breaks which rule."""
+"""Rules for arguments: each function returns the checked value, or raises an error that names argument and rule."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ROUND_MODES = {
 
 
 def one_of(argument: str, value: Any, allowed: Sequence[Any]) -> Any:
-    """Return *value* where it is one of *allowed*."""
+    """Return *value* if it is one of *allowed*."""
     if value not in allowed:
         raise LangError(f"{argument}={value!r}: must be one of {', '.join(map(str, allowed))}.")
     return value
@@ -52,7 +52,7 @@ def optional(argument: str, value: object, dtypes: Sequence[str] = ()) -> Tensor
 
 
 def coefficient(argument: str, value: object, dtypes: Sequence[str] = ()) -> Tensor:
-    """Return *value* where it is a Tensor of constants."""
+    """Return *value* if it is a Tensor of constants."""
     found = tensor(argument, value, dtypes)
     if found.buffer is None:
         raise LangError(f"{argument} {found.label}: must be a coefficient, a Tensor with data.")
@@ -70,7 +70,7 @@ def scalar(argument: str, value: object, like: Tensor) -> Scalar:
 
 
 def integer(argument: str, value: object, least: int | None = None, most: int | None = None) -> int:
-    """Return *value* where it is a whole number from *least* to *most*."""
+    """Return *value* if it is a whole number from *least* to *most*."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise LangError(f"{argument}={value!r}: must be a whole number.")
     if (least is not None and value < least) or (most is not None and value > most):
@@ -82,7 +82,7 @@ def integer(argument: str, value: object, least: int | None = None, most: int | 
 
 
 def number(argument: str, value: object, *, above: float | None = None, least: float | None = None) -> float:
-    """Return *value* as a float where it is a finite number, *above* a bound or at *least* one."""
+    """Return *value* as a float if it is a finite number, above *above* and at least *least*."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise LangError(f"{argument}={value!r}: must be a finite number.")
     if above is not None and value <= above:
@@ -93,7 +93,7 @@ def number(argument: str, value: object, *, above: float | None = None, least: f
 
 
 def boolean(argument: str, value: object) -> bool:
-    """Return *value* where it is a truth value."""
+    """Return *value* if it is a truth value."""
     if not isinstance(value, bool):
         raise LangError(f"{argument}={value!r}: must be True or False.")
     return value
@@ -128,7 +128,7 @@ def numbers(argument: str, value: object, count: int | None = None) -> tuple[flo
 
 
 def axis(argument: str, value: object, rank: int) -> int:
-    """Return an axis of *rank* axes as a number from 0; negative axes count from the end."""
+    """Return an axis of *rank* axes, counted from 0; a negative number counts from the end."""
     found = integer(argument, value)
     if not -rank <= found < rank:
         raise LangError(f"{argument}={found}: must lie in [{-rank}, {rank - 1}].")
@@ -145,13 +145,13 @@ def axes(argument: str, value: object, rank: int) -> tuple[int, ...]:
 
 
 def rounding(argument: str, value: object, *, without: Sequence[str] = ()) -> str:
-    """Return Top's name of a rounding mode; *without* are modes that the operator does not have."""
+    """Return Top's name of a rounding mode; *without*: modes that the operator does not have."""
     allowed = [name for name in ROUND_MODES if name not in without]
     return ROUND_MODES[one_of(argument, value, allowed)]
 
 
 def pairs(scale: object, zero_point: object, count: int) -> tuple[tuple[float, ...] | None, tuple[int, ...] | None]:
-    """Return *count* scales and zero points, zeros where only scales are given."""
+    """Return *count* scales and zero points; the zero points are 0 if only scales are given."""
     if scale is None:
         if zero_point is not None:
             raise LangError(f"zero_point={zero_point!r} without scale: must be given with scale.")

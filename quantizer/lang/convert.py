@@ -1,7 +1,8 @@
-"""From a graph to the text of Top MLIR and its weights, in the field's steps and names.
+"""Converts a graph to the text of Top MLIR and its weights, with TpuLang's steps and names.
 
 1 `init` makes the graph, 2 operator functions add to it, 3 inputs and outputs are named, 4 TpuLangConverter makes an
-MLIRImporter, 5 `generate_mlir` makes the text and collects the weights, 6 `convert` writes both, 7 `deinit` lets go.
+MLIRImporter, 5 `generate_mlir` makes the text and collects the weights, 6 `convert` writes both, 7 `deinit` releases
+the graph.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ class TpuLangConverter:
         """Its quantization parameters are propagated."""
 
     def init_MLIRImporter(self) -> MLIRImporter:  # noqa: N802 - the field's name
-        """Return the importer that makes the text."""
+        """Return the importer that produces the text."""
         return MLIRImporter(self.graph, self.name, self.state)
 
     def generate_mlir(self) -> tuple[str, bytes]:
@@ -99,7 +100,7 @@ def compile(  # noqa: A001 - TpuLang's name
 ) -> Files:
     """Write `<name>_origin.mlir` and its weights for a graph of codes (state TOP_QUANTIZED), and return their paths.
 
-    graph: the default one where it is None. refs must be None and no_save False: nothing is compared here, and both
+    graph: None means the default graph. refs must be None and no_save False: nothing is compared here, and both
     files are always written. Arguments in LATER are accepted and have no effect.
     """
     return _compiled("compile", "quantized", name, inputs, outputs, folder, graph, refs, no_save, later)
@@ -116,7 +117,7 @@ def compile_f32(
     no_save: bool = False,
     **later: Any,
 ) -> Files:
-    """Do as `compile` does for a graph of floats (state TOP_F32)."""
+    """Do the same as `compile` for a graph of floats (state TOP_F32)."""
     return _compiled("compile_f32", "f32", name, inputs, outputs, folder, graph, refs, no_save, later)
 
 

@@ -1,4 +1,4 @@
-"""Defines the caller's own operators: functions that build them from other operator functions."""
+"""Lets the caller define operators, as functions that build them from other operator functions."""
 
 from __future__ import annotations
 

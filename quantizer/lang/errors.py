@@ -6,7 +6,10 @@ from quantizer.core.errors import GraphError
 
 
 class LangError(GraphError):
-    """A call of an operator function breaks a rule: function, argument, value, rule. The graph is then as before."""
+    """A call of an operator function breaks a rule.
+
+    The message names function, argument, value and rule; the graph is unchanged.
+    """
 
     def __init__(self, message: str, function: str | None = None) -> None:
         super().__init__(message)

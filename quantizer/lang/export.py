@@ -30,7 +30,7 @@ def top_graph(graph: Graph | IrGraph, outputs: Sequence[Tensor] | None = None) -
 
 
 def lowered(graph: Graph | IrGraph, outputs: Sequence[Tensor] | None = None) -> IrGraph:
-    """Return the graph in ONNX's operators, which is what every Top operator means here."""
+    """Return the graph in ONNX's operators, which define every Top operator here."""
     return lower(top_graph(graph, outputs))
 
 
@@ -61,7 +61,7 @@ def to_compass(
     """Write the graph of floats as Compass IR, `<name>.txt` and `<name>.bin` in *folder*, and return both paths.
 
     Its layers are channels_last, with transposes around them; inputs and outputs keep their order. UnsupportedError for
-    an operator that the registry, or Compass, does not have.
+    an operator that the registry or Compass does not have.
     """
     known = specs()
     layers = compass.foreign(channels_last(to_registry(graph, outputs), known), known)

@@ -29,17 +29,17 @@ CURRENT: ContextVar[tuple[Graph, ...]] = ContextVar("quantizer_lang_graphs", def
 
 @dataclass(frozen=True)
 class Result:
-    """A requested output: its type, its parameters, and the ending of its name; left out if not `used`."""
+    """A requested output: its type, its parameters, and the suffix of its name; it is left out if not `used`."""
 
     dtype: str
     suffix: str = ""
     scale: Numbers = None
     zero_point: Numbers = None
     axis: int = 1
-    """Along which lists of parameters lie."""
+    """The axis along which lists of parameters lie."""
     used: bool = True
     name: str | None = None
-    """The whole name, in the place of the call's with the suffix."""
+    """The whole name, instead of the call's name with the suffix."""
 
 
 class Graph:
@@ -98,7 +98,7 @@ class Graph:
         *results: Result,
         out_name: str | None = None,
     ) -> list[Tensor]:
-        """Add one Top operator and return its outputs that are used, with the shapes that it gives them."""
+        """Add one Top operator and return its used outputs, with inferred shapes."""
         taken = [None if tensor is None else self.take(tensor) for tensor in inputs]
         base = self._base_name(out_name)
         outputs = [self._output(base, result) for result in results]
@@ -145,7 +145,7 @@ class Graph:
     def quantize(
         self, tensor: Tensor, scale: Numbers = None, zero_point: Numbers = None, axis: int | None = None
     ) -> None:
-        """Set parameters of a tensor for this call; taken back where the call fails."""
+        """Set parameters of a tensor; they are reset if the call fails."""
         before, old_axis = tensor.parameters, tensor.axis
 
         def restore() -> None:
@@ -158,7 +158,7 @@ class Graph:
         _one_for_each_slice(tensor)
 
     def reshape(self, tensor: Tensor, shape: tuple[int, ...]) -> None:
-        """Give a coefficient another shape with the same number of elements for this call; undone if the call fails."""
+        """Give a coefficient another shape with the same number of elements; undone if the call fails."""
         before, held = tensor.shape, tensor.buffer
         assert held is not None
 
@@ -177,7 +177,7 @@ class Graph:
         return tensor
 
     def fresh_name(self) -> str:
-        """Return a new name for the results of the function that is called."""
+        """Return a new name for the results of the current call."""
         return self._fresh(self._calls[0] if self._calls else "tensor")
 
     def _base_name(self, out_name: str | None) -> str:
@@ -224,8 +224,9 @@ class Graph:
     def to_ir(self, inputs: Sequence[Tensor] | None = None, outputs: Sequence[Tensor] | None = None) -> IrGraph:
         """Return the graph of Top operators, its quantization parameters propagated.
 
-        inputs: None: the tensors that no operator makes, in order of use. outputs: None: the tensors that no operator
-        reads. Raises LangError for a tensor that is not of the graph, and for parameters that contradict each other.
+        inputs: by default the tensors that no operator makes, in order of use. outputs: by default the tensors that no
+        operator reads. Raises LangError for a tensor that is not of the graph, and for parameters that contradict each
+        other.
         """
         with self._lock:
             read = {name for node in self.nodes for name in node.reads}
@@ -272,7 +273,7 @@ class Graph:
 
 
 def _one_for_each_slice(tensor: Tensor) -> None:
-    """Refuse lists of parameters that are not one for each slice of the tensor's axis."""
+    """Refuse a list of parameters without exactly one entry for each slice of the tensor's axis."""
     count = max(len(v) if isinstance(v, tuple) else 1 for v in (tensor.scale, tensor.zero_point))
     if count > 1 and (tensor.axis >= len(tensor.shape) or count != tensor.shape[tensor.axis]):
         raise LangError(

@@ -1,4 +1,4 @@
-"""Quantization parameters through operators that keep their operand's grid."""
+"""Propagates quantization parameters through operators that keep their operand's grid."""
 
 from __future__ import annotations
 

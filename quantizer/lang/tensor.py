@@ -41,7 +41,7 @@ class Scalar:
 
 @dataclass(frozen=True)
 class Quantization:
-    """The known part of a tensor's scale and zero point: each one number, one for each slice of an axis, or nothing."""
+    """What is known of a tensor's scale and zero point: each is one number, one per slice of an axis, or unknown."""
 
     scale: float | tuple[float, ...] | None = None
     zero_point: int | tuple[int, ...] | None = None
@@ -113,8 +113,8 @@ def _each(argument: str, value: Any) -> tuple[float, ...]:
 class Tensor:
     """A value of a graph: an input, a result of an operator, or a coefficient with data.
 
-    shape: sizes of the axes, those of *data* where it is None. dtype: one of TENSOR_DTYPES; data must be of it, float32
-    data becomes float16. A tensor without a name is named when a graph takes it in.
+    shape: sizes of the axes, by default those of *data*. dtype: one of TENSOR_DTYPES; data must be of it, float32
+    data becomes float16. A tensor without a name gets one when it is added to a graph.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class Tensor:
         self.buffer = None if data is None else _data(place, data, dtype, shape)
         self.shape = _sizes(place, shape) if self.buffer is None else tuple(self.buffer.shape)
         self.axis = 1
-        """Along which a list of scales lies."""
+        """The axis along which a list of scales lies."""
         self.owner: object | None = None
         try:
             self.parameters = quantization_of(dtype, scale, zero_point)
@@ -167,7 +167,7 @@ class Tensor:
         return bool(self.parameters)
 
     def quantization(self, scale: Numbers = None, zero_point: Numbers = None) -> None:
-        """Set what is not yet set; a different value raises LangError, which shows both."""
+        """Set parameters that are not set yet; a different value raises LangError, which shows both."""
         given = quantization_of(self.dtype, scale, zero_point)
         merged = self.parameters.merged(given)
         if merged is None:

@@ -34,7 +34,7 @@ class Call:
     nearest_bias: bool
 
     def said(self, place: int, name: str, default: Any) -> Any:
-        """Return an argument by place or name; of a module its attribute of that name."""
+        """Return an argument by position or name; for a module, its attribute of that name."""
         if self.module is not None:
             return getattr(self.module, name, default)
         return self.args[place] if len(self.args) > place else self.kwargs.get(name, default)
@@ -56,7 +56,7 @@ def same(call: Call) -> Value:
 
 
 def rectified(name: str) -> Meaning:
-    """Fuse an activation into the operator that waits for its grid, or add relu after codes."""
+    """Fuse an activation into an operator whose result has no grid yet, or add a relu after codes."""
 
     def meaning(call: Call) -> Value:
         value: Value = call.args[0]
@@ -170,7 +170,7 @@ def averaged(call: Call) -> Value:
 
 
 def averaged_to(call: Call) -> Value:
-    """The mean of all places, one for each channel."""
+    """The mean over all places of each channel."""
     if _pair(call.said(1, "output_size", None)) != (1, 1):
         raise UnsupportedError(
             f"{call.label}: output size {call.said(1, 'output_size', None)}: only 1 has an operator."

@@ -1,4 +1,4 @@
-"""A trained network as a quantized Compass file."""
+"""Converts a trained network to a quantized Compass file."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The grid of nics_fix_pt 0.4.0: clamped to +scale itself, powers of two by a float32 logarithm.
 
-Source: facts about the original's quantiser and its recorded outputs (cases/reference/nics_fix). Where the original has
-no working code (RANGE_SWEEP, RANGE_MAX_TENPERCENT) the default's meaning runs on this grid. Its stochastic rounding
-adds noise and rounds nothing.
+Source: facts about the original's quantiser and its recorded outputs (cases/reference/nics_fix). If the original has no
+working code (RANGE_SWEEP, RANGE_MAX_TENPERCENT), the meaning of our default is used on this grid. Its stochastic
+rounding adds noise and rounds nothing.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from quantizer.nn.methods import QuantizeMethod, RangeMethod
 from quantizer.nn.ranges import chosen_scale
 
 SMALLEST = 1e-5
-"""The original's range is never smaller, but for two ends of zero_point."""
+"""The smallest range of the original, except with zero_point."""
 
 
 @dataclass(frozen=True)
 class Ends:
-    """Step and ends of the original's grid; *split*: at an end the gradient is halved (its scales per slice)."""
+    """Step and ends of the original's grid; *split*: the gradient is halved at an end (with its scales per slice)."""
 
     step: Tensor
     low: Tensor
@@ -33,7 +33,7 @@ class Ends:
 
 
 def compat_scale(data: Tensor, scale: Tensor, config: FixConfig) -> Tensor:
-    """Return the scale after a forward, in the original shape: *scale* itself if FIXED, unless float_scale is set."""
+    """Return the scale after a forward, in the original's shape: *scale* itself if FIXED, unless float_scale is set."""
     data = data.detach()
     fixed = config.method == QuantizeMethod.FIXED
     if fixed and not config.float_scale:
@@ -60,7 +60,7 @@ def compat_scale(data: Tensor, scale: Tensor, config: FixConfig) -> Tensor:
 
 
 def compat_ends(data: Tensor, scale: Tensor, config: FixConfig) -> Ends:
-    """Return the grid for *data*: step = range / 2**bits in float32, both ends on it or not."""
+    """Return the grid for *data*: step = range / 2**bits in float32; the ends need not be multiples of it."""
     group = config.group if data.dim() >= 4 else None
     auto = config.method == QuantizeMethod.AUTO
     ranged = config.range_method if auto else RangeMethod.RANGE_MAX

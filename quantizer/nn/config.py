@@ -15,7 +15,7 @@ from quantizer.core.wording import suggestion
 from quantizer.nn.methods import Compat, Group, QuantizeMethod, RangeMethod
 
 MAX_BITS = 24
-"""A float32 has 24 significant bits: wider codes would not be the numbers that the forward computes with."""
+"""The largest bit width: the forward computes in float32, which has 24 significant bits."""
 GROUPS: tuple[Group, ...] = ("batch", "channel")
 _E = TypeVar("_E", bound=enum.IntEnum)
 
@@ -39,7 +39,7 @@ class FixConfig:
 
     @property
     def seeded(self) -> bool:
-        """Whether a rounding has its own seed. Without one the original's noise comes from torch's generator."""
+        """Whether a rounding has a seed. Without one, the original's noise comes from torch's generator."""
         return self.stochastic and (self.compat is None or self.seed is not None)
 
     def plain(self, scale: Tensor) -> dict[str, object]:
@@ -61,8 +61,8 @@ KEYS = ("scale", *(item.name for item in fields(FixConfig)))
 def parse(where: str, given: object, compat: object = None) -> tuple[FixConfig, Tensor]:
     """Return the configuration and the scale from the mapping *given*; FixError names *where*, value and rule.
 
-    Numbers may be ints, enums or tensors of one element. The scale: float32, 0 where none is given; the range is
-    [-scale, scale], or its two ends where zero_point is set. *compat* counts where *given* has no such key.
+    Numbers may be ints, enums or tensors of one element. The scale: float32, by default 0; the range is [-scale,
+    scale], or with zero_point the scale's two ends. *compat*: the default of that key.
     """
     if not isinstance(given, Mapping):
         raise FixError(f"{where}: must be a mapping of {', '.join(KEYS)}, got {type(given).__name__}.")

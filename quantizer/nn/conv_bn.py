@@ -14,7 +14,7 @@ from quantizer.nn.fixed import Fixed, remembered
 
 
 class ConvBN_fix(Fixed):
-    """Conv2d and BatchNorm2d as the one convolution that hardware runs; configurations: `weight` and `bias` of that.
+    """Conv2d and BatchNorm2d as the single convolution that hardware runs; its `weight` and `bias` can be configured.
 
     weight * gamma / sqrt(var + eps) and beta - mean * gamma / sqrt(var + eps) are quantized. In training mean and
     variance are those of the batch (biased, as batch norm divides; unbiased under compat nics_fix, which also leaves
@@ -57,7 +57,7 @@ class ConvBN_fix(Fixed):
         return F.conv2d(x, weight, bias, conv.stride, conv.padding, conv.dilation, conv.groups)
 
     def folded(self, x: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Return the float weight and bias; in training of the batch *x*, whose statistics are also remembered."""
+        """Return the float weight and bias; in training, those for the batch *x*, whose statistics are also kept."""
         if self.training or self.bn.running_mean is None or self.bn.running_var is None:
             if x is None:
                 raise FixError("ConvBN_fix in training folds the statistics of a batch: call eval() first.")

@@ -1,4 +1,4 @@
-"""A trained network as a quantized graph with the same codes, and that graph run on real numbers."""
+"""Converts a trained network to a quantized graph with the same codes, and runs such a graph on real numbers."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def to_graph(
 ) -> Graph:
     """Return *module* at inference as a quantized graph: its scales, its codes of weights, every result on its grid.
 
-    examples: inputs of the shapes that the graph will have, channels first. Scales are those that the modules keep, as
+    examples: inputs of the shapes that the graph will have, channels first. The modules' stored scales are used, as
     under FIXED; stochastic rounding becomes rounding to nearest. With scales that are powers of two the codes are
     exactly those of the float forward, as long as its float32 sums are exact (below 2**24 units). order: channels_last
-    is that of Compass files. bias: "nearest" rounds what falls between two units of a sum. GraphError or
+    is the order of Compass files. bias: "nearest" rounds a bias between two units of a sum. GraphError or
     UnsupportedError for a network that has no such graph: an operator without a grid after it, a float layer, a batch
     norm outside ConvBN_fix.
     """
@@ -61,7 +61,7 @@ def to_graph(
 def run_graph(graph: Graph, *inputs: Tensor) -> Tensor | tuple[Tensor, ...]:
     """Quantize real *inputs*, execute a quantized graph, and return its dequantized outputs.
 
-    inputs: channels first. GraphError if their number or a shape is another.
+    inputs: channels first. GraphError for a wrong number of inputs or a wrong shape.
     """
     if len(inputs) != len(graph.inputs):
         raise GraphError(f"graph {graph.name!r}: {len(graph.inputs)} inputs, {len(inputs)} given.")

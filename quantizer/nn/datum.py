@@ -1,4 +1,4 @@
-"""Quantizing one datum by its configuration: values on a grid, the scale kept as state."""
+"""Quantizes one datum by its configuration: rounds values to a grid, and keeps the scale as state."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ def quantize_cfg(
 
     step = range / 2**bits.
 
-    data: float, any shape. scale: half the range, or with zero_point both ends; AUTO writes the one it chooses into it.
-    bitwidth: 1 to 24. method: NONE gives data itself and no step. group: "batch" (axis 0) or "channel" (axis 1) for one
-    scale each. Gradients pass inside the range. compat="nics_fix": the original's grid; its stochastic rounding adds
-    noise of up to half a step and rounds nothing. FixError for an illegal argument. Source: nics_fix_pt's
-    documentation; its formula in facts about the original.
+    data: float, any shape. scale: half the range, or with zero_point both ends; AUTO writes its choice into it.
+    bitwidth: 1 to 24. method: NONE gives data itself and no step. group: "batch" (axis 0) or "channel" (axis 1): a
+    scale for each slice of that axis. Gradients pass inside the range. compat="nics_fix": the original's grid; its
+    stochastic rounding adds noise of up to half a step and rounds nothing. FixError for an illegal argument. Source:
+    nics_fix_pt's documentation; its formula in facts about the original.
     """
     given = {
         "scale": scale,
@@ -108,7 +108,7 @@ def on_grid(data: Tensor, scale: Tensor, config: FixConfig, seed: Tensor | None)
 
 
 def grid_for(data: Tensor, scale: Tensor, config: FixConfig) -> Grid:
-    """Return the grid that *scale* gives *data*; FixError if it has another number of slices."""
+    """Return the grid of *scale* for *data*; FixError if their numbers of slices differ."""
     axis = group_axis(data, config)
     count, ends = 1 if axis is None else data.shape[axis], 2 if config.zero_point else 1
     if scale.numel() not in (count * ends, ends):
@@ -122,14 +122,14 @@ def grid_for(data: Tensor, scale: Tensor, config: FixConfig) -> Grid:
 
 
 def with_gradient(data: Tensor, scale: Tensor, config: FixConfig, seed: Tensor | None) -> Tensor:
-    """Return *data*, whose gradient is put on the grid that *config* and the state *scale* say."""
+    """Return *data* unchanged, with its gradient rounded to the grid of *config* and the state *scale*."""
     if config.method == QuantizeMethod.NONE:
         return data
     return _applied(RoundedGradient, data, lambda gradient: on_grid(gradient, scale, config, seed)[0])
 
 
 def remember(scale: Tensor, found: Tensor) -> None:
-    """Write *found* into the state *scale*: in place where the shape is the same, else as its new data."""
+    """Write *found* into the state *scale*: in place if the shape is the same, else as its new data."""
     with torch.no_grad():
         if scale.shape == found.shape and scale.is_floating_point():
             scale.copy_(found)

@@ -19,7 +19,7 @@ _STATE = ("fp_scale", "fp_draws")
 
 
 class LiveConfig(MutableMapping[str, Any]):
-    """One datum's configuration in its module: a change takes effect from the next forward on."""
+    """A view of one datum's configuration in its module: a change takes effect from the next forward on."""
 
     def __init__(self, module: Fixed, name: str, *, grad: bool) -> None:
         self._module, self._name, self._grad = module, name, grad
@@ -60,7 +60,7 @@ class LiveConfig(MutableMapping[str, Any]):
 
 
 class Fixed(nn.Module):
-    """A module with named quantized tensors; `nf_fix_params` and `nf_fix_params_grad` say which ones and how."""
+    """A module with named quantized tensors; `nf_fix_params` and `nf_fix_params_grad` configure them."""
 
     fix_data_names: tuple[str, ...] | None = None
     """Names that can be configured in addition to the module's parameters and buffers."""
@@ -108,7 +108,7 @@ class Fixed(nn.Module):
         return (*self._parameters, *buffers)
 
     def fix_state(self, name: str, what: str, *, grad: bool) -> Tensor:
-        """Return a buffer of datum *name*: fp_scale, or fp_draws of a stochastic one."""
+        """Return a buffer of datum *name*: fp_scale, or fp_draws (the count of stochastic roundings)."""
         found = self._buffers[_buffer(name, what, grad=grad)]
         assert found is not None
         return found
@@ -155,15 +155,16 @@ class Fixed(nn.Module):
         )
 
     def set_datum_method(self, name: str, method: QuantizeMethod, *, grad: bool = False) -> None:
-        """Change the method of datum *name* alone."""
+        """Change only the method of datum *name*."""
         self.check_datum_method(name, method, grad=grad)
         configs = self.fix_configs(grad=grad)
         configs[name] = replace(configs[name], method=method)
 
     def fixed_value(self, name: str, data: Tensor, given: Mapping[str, Any] | None = None) -> Tensor:
-        """Return *data* as datum *name*, its gradient as configured; *given* may hold `<name>_fix`, `<name>_grad_fix`.
+        """Return *data* quantized as datum *name*, its gradient as configured.
 
-        Such an entry changes the configuration for this call: keys that it names, of a scale only what it brings along.
+        *given* may hold `<name>_fix`, `<name>_grad_fix`. Such an entry replaces, for this call, the keys of the
+        configuration that it names.
         """
         if given is not None and (f"{name}_fix" in given or f"{name}_grad_fix" in given):
             return self._fixed_once(name, data, given)
@@ -215,7 +216,7 @@ class Fixed(nn.Module):
         return seed
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        """Load; a scale takes the shape that was saved, and values of earlier forwards are forgotten."""
+        """Load the state; a scale takes its saved shape, and values of earlier forwards are forgotten."""
         for name, held in list(self._buffers.items()):
             saved = state_dict.get(prefix + name)
             if name.endswith("fp_scale") and held is not None and saved is not None and saved.shape != held.shape:
@@ -225,7 +226,7 @@ class Fixed(nn.Module):
 
 
 def remembered(values: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
-    """Return values without their history, to be kept after a forward."""
+    """Return values without their gradient history, to be kept after a forward."""
     return {name: value.detach() for name, value in values}
 
 

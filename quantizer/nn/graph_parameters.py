@@ -28,7 +28,7 @@ BIAS_BITS = 32
 
 
 def activation_params(module: Fixed, where: str) -> QParams:
-    """Return the grid of an activation's only datum as parameters; GraphError if it has scales per slice."""
+    """Return the parameters of an Activation_fix; GraphError if it has scales per slice."""
     name = module.fixable_names()[0]
     config = checked(module, name, where)
     if config.group is not None:
@@ -76,9 +76,9 @@ def params_of(grid: Grid, axis: int | None) -> QParams:
 
 
 def bias_in_sums(bias: Constant, x: QParams, weight: Constant, where: str, *, nearest: bool) -> Constant:
-    """Return a bias as codes of the sum that it is added to, whose unit is the product of the scales.
+    """Return a bias as codes in the unit of the sum to which it is added: the product of the scales.
 
-    GraphError if a code falls between two units, unless *nearest* allows to round (half to even).
+    GraphError if the bias lies between two units, unless *nearest* permits rounding (half to even).
     """
     unit = (x.scale * weight.params.scale).expand(len(bias.codes))
     real = (bias.codes - bias.params.zero_point) * bias.params.scale

@@ -23,9 +23,10 @@ class Grid:
 
 
 def grid_of(scale: Tensor, config: FixConfig, *, rank: int = 0, axis: int | None = None, per_row: bool = False) -> Grid:
-    """Return the grid of *scale*: step = range / 2**bits, the zero point the code nearest to the value 0.
+    """Return the grid of *scale*: step = range / 2**bits; the zero point is the code nearest to the value 0.
 
-    *rank*, *axis*: of the data, so that scales per slice broadcast; *per_row*: data is one row for each scale.
+    *rank*, *axis*: those of the data, so that scales per slice broadcast; *per_row*: the data has one row for each
+    scale.
     """
     half = 1 << (config.bitwidth - 1)
     qmin, qmax = -half, half - 1
@@ -46,7 +47,7 @@ def grid_of(scale: Tensor, config: FixConfig, *, rank: int = 0, axis: int | None
 
 
 def rounded(data: Tensor, step: Tensor, seed: Tensor | None = None) -> Tensor:
-    """Return data / step as whole numbers: ties to even, or stochastic where there is a *seed*."""
+    """Return data / step as whole numbers: ties to even, or stochastic with a *seed*."""
     ratio = data / step
     return round_tensor(ratio, "half_even") if seed is None else round_tensor(ratio, "stochastic", seed=seed)
 

@@ -1,4 +1,4 @@
-"""From a network's values to nodes of a quantized graph. Each result waits for the grid that follows it."""
+"""Turns a network's values into nodes of a quantized graph. Each result waits for the grid that follows it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Coded:
 
 @dataclass(frozen=True)
 class Moved:
-    """A movement of codes after an operator: rounding first or moving first is the same."""
+    """A movement after an operator without a grid yet: rounding before or after the movement is the same."""
 
     op: str
     attrs: Mapping[str, AttrValue]
@@ -43,7 +43,7 @@ class Moved:
 
 @dataclass(frozen=True)
 class Waiting:
-    """An exact result that has no grid yet; *own*: the grid on which it lies anyway, where it does."""
+    """An exact result that has no grid yet; *own*: a grid on which it lies already, if there is one."""
 
     op: str
     label: str
@@ -95,7 +95,7 @@ class Builder:
         return first
 
     def moved(self, value: Value, step: Moved) -> Value:
-        """Return *value* after a movement: moved at once if it is codes already."""
+        """Return *value* after a movement; codes are moved immediately."""
         if isinstance(value, Coded):
             return self._moved(value, step)
         return replace(value, after=(*value.after, step))
@@ -135,7 +135,7 @@ class Builder:
         return self._node(value, tuple(inputs), params, provided)
 
     def _with_zero_bias(self, spec: Spec, value: Waiting) -> dict[str, Constant]:
-        """Return the constants, zeros for a bias that the platform's files must hold."""
+        """Return the constants, with a bias of zeros if the platform's files must have one."""
         found = dict(value.constants)
         form = spec.formats.get(FORMAT)
         if "compass" not in self.platform.places or form is None or "bias" not in form.zeros or "bias" in found:
@@ -204,7 +204,7 @@ def _same_grid(a: QParams, b: QParams) -> bool:
 
 
 def _regridded(coded: Coded, label: str) -> Waiting:
-    """Return codes times 1, to be brought to another grid: a scaling of each channel by the code 1 of scale 1."""
+    """Return codes on another grid, by a scaling of each channel by 1 (the code 1 under the scale 1)."""
     params = QParams(dtype("int8"), torch.tensor(1.0, dtype=torch.float64), torch.tensor(0), -128, 127)
     ones = Constant(torch.ones(coded.shape[1], dtype=torch.int64), params)
     return Waiting("batch_norm", label, {"x": coded}, coded.shape, {"axis": 1}, {"weight": ones})

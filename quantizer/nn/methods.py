@@ -1,4 +1,4 @@
-"""The words of a fixed-point configuration, with the numbers that stored configurations hold."""
+"""The words of a fixed-point configuration, and the numbers that stand for them in stored configurations."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import enum
 from typing import Literal
 
 Group = Literal["batch", "channel"]
-"""Which slices have a scale of their own: those along axis 0 (the filters of a weight), or along axis 1."""
+"""The slices with separate scales: those along axis 0 (the filters of a weight), or along axis 1."""
 Compat = Literal["nics_fix"]
 """Whose grid is reproduced: that of nics_fix_pt 0.4.0, which holds 2**bits + 1 values."""
 
@@ -19,7 +19,7 @@ class QuantizeMethod(enum.IntEnum):
     AUTO = 1
     """The range follows the data, and is kept as the scale."""
     FIXED = 2
-    """The scale that is kept counts."""
+    """The stored scale is used."""
     FIX_NONE = 0
     FIX_AUTO = 1
     FIX_FIXED = 2
@@ -35,7 +35,7 @@ class RangeMethod(enum.IntEnum):
     RANGE_MAX_TENPERCENT = 2
     """The magnitude that a tenth of the elements reach."""
     RANGE_SWEEP = 3
-    """RANGE_MAX's range, its half or its quarter: the one with the smallest sum of absolute errors."""
+    """The range of RANGE_MAX, its half or its quarter: whichever has the smallest sum of absolute errors."""
 
 
 FIX_NONE, FIX_AUTO, FIX_FIXED = QuantizeMethod.NONE, QuantizeMethod.AUTO, QuantizeMethod.FIXED

@@ -20,7 +20,7 @@ REGISTERED: dict[str, type[nn.Module]] = {}
 class FixedParameters(Fixed):
     """Runs the forward of the module that it is mixed into on quantized parameters and buffers.
 
-    The float masters stay: they are what `parameters()` gives, and what optimisers change. forward(inputs, ...): the
+    The float masters remain: `parameters()` returns them, and optimisers change them. forward(inputs, ...): the
     module's own arguments; a mapping with the key `inputs` may hold `<name>_fix`, `<name>_grad_fix` for this call.
     """
 
@@ -83,7 +83,7 @@ class FixedParameters(Fixed):
         return known and isinstance(self, _NormBase) and self.training and name.startswith("running_")
 
     def _present_flat(self) -> list[Tensor] | None:
-        """Give a recurrent module the presented values in the list that it reads; return that list as it was."""
+        """Put the presented values into the list that a recurrent module reads; return the list's old content."""
         names: list[str] | None = getattr(self, "_flat_weights_names", None)
         if names is None:
             return None

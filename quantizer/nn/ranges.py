@@ -10,9 +10,9 @@ from quantizer.nn.grid import grid_of, rounded, values
 from quantizer.nn.methods import RangeMethod
 
 SWEEP = 3
-"""Ranges that RANGE_SWEEP compares; each is half of the one before."""
+"""The number of ranges that RANGE_SWEEP compares; each is half of the previous one."""
 SMALLEST = 2.0**-100
-"""A smaller range is taken as this one, so that steps and their products stay normal float32 numbers."""
+"""The smallest range, so that steps and their products stay normal float32 numbers."""
 
 
 def chosen_scale(data: Tensor, config: FixConfig) -> Tensor:
@@ -100,7 +100,7 @@ def _aligned(low: Tensor, high: Tensor, config: FixConfig) -> Tensor:
 
 
 def _swept(rows: Tensor, scale: Tensor, config: FixConfig) -> Tensor:
-    """Return of *scale*, its half, ... the one of the smallest sum of absolute errors; of equals the largest."""
+    """Return *scale*, its half or its quarter: the one with the least sum of absolute errors, of equals the largest."""
     best, least = scale, torch.full_like(rows[:, 0], torch.inf)
     for halvings in range(SWEEP):
         candidate = scale * 2.0**-halvings

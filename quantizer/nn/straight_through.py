@@ -40,7 +40,7 @@ class BetweenEnds(Function):
 
     @staticmethod
     def forward(ctx: Any, data: Tensor, ends: Ends, stochastic: bool, seed: Tensor | None) -> Tensor:
-        """Return multiples of the step, those beyond an end at that end; *stochastic*: noise in place of rounding."""
+        """Return multiples of the step, clamped to the ends; *stochastic*: noise instead of rounding."""
         whole = noisy(data / ends.step, seed) if stochastic else rounded(data, ends.step)
         found = whole * ends.step
         share = ((found >= ends.low) & (found <= ends.high)).to(data.dtype)
@@ -57,7 +57,7 @@ class BetweenEnds(Function):
 
 
 class RoundedGradient(Function):
-    """Forward: nothing. Backward: the gradient is rounded."""
+    """Forward: the data, unchanged. Backward: the gradient is rounded."""
 
     @staticmethod
     def forward(ctx: Any, data: Tensor, rounding: Rounding) -> Tensor:

@@ -46,7 +46,7 @@ class FixTopModule(nn.Module):
         """Return configurations by module and datum, nested as the modules are.
 
         grad: those of gradients. data_only: numbers and words, which YAML and JSON keep exactly; else live ones, in
-        which a change counts from the next forward on. Modules without fixed-point modules inside are left out.
+        which a change takes effect from the next forward on. Modules without fixed-point modules inside are left out.
         """
         found: OrderedDict[str, Any] = OrderedDict()
         for name, child in self.named_children():
@@ -79,7 +79,7 @@ class FixTopModule(nn.Module):
         grad_fix_cfg: Mapping[str, Any] | None = None,
         prefix_spaces: int = 0,
     ) -> None:
-        """Print bits, scale and method of every datum (d) and its gradient (g): those given, or this module's own."""
+        """Print bits, scale and method of every datum (d) and its gradient (g), from *cfgs* or from this module."""
         data = FixTopModule.get_fix_configs(self) if data_fix_cfg is None else data_fix_cfg
         grad = FixTopModule.get_fix_configs(self, grad=True) if grad_fix_cfg is None else grad_fix_cfg
         for line in _lines(data, grad):
@@ -92,7 +92,7 @@ class FixTopModule(nn.Module):
         method_by_name: Mapping[str, Method] | None = None,
         grad: bool = False,
     ) -> None:
-        """Set methods: for a module that *method_by_name* names by that alone, else by its type, else *method* for all.
+        """Set methods: for a module named in *method_by_name* from there, else by its type, else *method*.
 
         Names are paths such as `block.conv`, or the last part of them; they reach nested modules as well. FixError,
         without a change, for an unknown name or datum, and for FIXED before a scale was chosen.

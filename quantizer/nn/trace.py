@@ -33,7 +33,7 @@ class _Shapes(fx.Interpreter):
 
 
 def frozen(module: nn.Module) -> nn.Module:
-    """Return a copy for inference: kept scales count, and every rounding is to the nearest."""
+    """Return a copy for inference, with the stored scales and rounding to nearest."""
     copied = copy.deepcopy(module).eval()
     for _, inner in fixed_modules(copied):
         configs = inner.fix_configs()

@@ -1,4 +1,4 @@
-"""Activations that are fused into an operator: on real numbers, and on codes that are rounded already."""
+"""Fused activations, applied to real numbers or to rounded codes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LIMITS = {"none": (-math.inf, math.inf), "relu": (0.0, math.inf), "relu6": (0.0,
 def activate(values: Tensor, name: str, attrs: Mapping[str, object] | None = None, axis: int = -1) -> Tensor:
     """Return activation *name* of real *values*, in the type of *values*.
 
-    attrs: its attributes, as in `ir.graph.Node`; several slopes are one for each slice along *axis*.
+    attrs: its attributes, as in `ir.graph.Node`. If there are several slopes, each belongs to one slice along *axis*.
     """
     if name in STAGED:
         return activate_staged(values, name, attrs or {}, axis)
@@ -31,10 +31,10 @@ def activate(values: Tensor, name: str, attrs: Mapping[str, object] | None = Non
 
 
 def activate_codes(codes: Tensor, output: QParams, name: str, parameters: Parameters) -> Tensor:
-    """Return int64 codes of activated values, from the codes of the values before.
+    """Return int64 codes after activation *name*, from the codes before it.
 
     Rounding is monotone and takes 0 to the zero point, so clamping codes equals clamping the numbers before rounding,
-    unless the platform brings the limit to a code by another rule. An activation that works on the sum has already
+    unless the platform converts the limit to a code by another rule. An activation that works on the sum has already
     been applied.
     """
     if name == "none" or parameters.fused is not None:

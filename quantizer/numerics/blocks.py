@@ -17,7 +17,7 @@ Product = Callable[[Tensor, Tensor], Tensor]
 
 
 def product_ratio(scale: Tensor, weights: QParams, output: QParams) -> Rescale:
-    """Return the exact numbers of sums of blocks: a row per channel, a column per block, the last for the constant.
+    """Return the exact multipliers of sums of blocks: a row per channel; a column per block, the last for the constant.
 
     *scale*: the scale of the activation, 0-d. The constant is added under the largest scale of its channel's blocks.
     """
@@ -29,7 +29,7 @@ def product_ratio(scale: Tensor, weights: QParams, output: QParams) -> Rescale:
 def sums_of_blocks(
     product: Product, x: Tensor, weight: Tensor, params: QParams, constant: Tensor | None = None
 ) -> Tensor:
-    """Return the exact sum of each block, then *constant* or 0: int64, on an axis after those of the result.
+    """Return the exact sum of each block, followed by *constant* or 0: int64, along a new last axis.
 
     *x*, whose last axis is summed, and *weight* are centred codes. A cut tensor has zeros for blocks that lie outside
     it.
@@ -48,7 +48,7 @@ def sums_of_blocks(
 
 
 def finish_blocks(acc: Tensor, parameters: Parameters, rescale: Rescale, output: QParams, mode: RoundingMode) -> Tensor:
-    """Return the codes of scaled sums of blocks: each sum times its own scale, added, rounded once."""
+    """Return the codes of a sum of blocks: each block's sum times its scale, added up, rounded once."""
     held = limit(acc, parameters.accumulator_bits, parameters.platform.accumulator.overflow)
     if rescale.axis is None or held.shape[-1] != rescale.mantissa.shape[-1]:
         wanted = rescale.mantissa.shape[-1]

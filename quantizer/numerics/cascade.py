@@ -16,7 +16,7 @@ from torch import Tensor
 
 LANES = 8
 ROWS = 4
-"""Sums that are kept apart, so that one addition need not wait for the one before."""
+"""The number of independent partial sums, so that an addition need not wait for the previous one."""
 LEVELS = 4
 IS_OWN_ORDER = platform.machine().lower() in ("x86_64", "amd64")
 """Whether torch's own sums have this order on this machine."""
@@ -45,7 +45,7 @@ def total(x: Tensor, axes: Sequence[int], *, keepdim: bool = False) -> Tensor:
 
 
 def _loops(axes: list[_Axis]) -> list[_Axis]:
-    """Return the axes from the innermost loop to the outermost, joined where they can be.
+    """Return the axes from the innermost loop to the outermost; neighbours are merged where their strides permit.
 
     Summed axes come first, ordered by their strides; the others follow, ordered by their strides in the result.
     """

@@ -19,7 +19,7 @@ FloatOverflow = Literal["saturate", "nan"]
 def cast(x: Tensor, target: DType | str, *, overflow: FloatOverflow = "saturate") -> Tensor:
     """Return float32 *x* rounded half to even to values that *target* holds, as float32; the sign of zero stays.
 
-    *overflow*: the code of a value that rounds beyond the largest, or is infinite. saturate: the largest
+    *overflow*: what a value becomes that is infinite or rounds beyond the largest value. saturate: the largest value
     (torch, ONNX); nan: infinity, or NaN in a format without infinity (ml_dtypes); GraphError if it has neither. NaN
     stays; GraphError in a format without NaN.
     """

@@ -19,7 +19,7 @@ RAW = 16
 LN2_HIGH = float.fromhex("0x1.62e42feep-1")
 """The natural logarithm of 2 in 32 bits, so that its products with exponents are exact."""
 LN2_LOW = 1.9082149292705877e-10
-"""The rest of it."""
+"""The remainder of the natural logarithm of 2."""
 LOGARITHM = [1 / (2 * k + 1) for k in range(13)]
 """Coefficients of log m = 2 f (1 + f^2 / 3 + f^4 / 5 + ...), with f = (m - 1) / (m + 1) and |f| < 0.172."""
 COSINE = [(-1) ** k / math.factorial(2 * k) for k in range(9)]

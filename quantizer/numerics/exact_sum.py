@@ -1,4 +1,4 @@
-"""The exact sum of products, rounded once: float64 where it decides, integers or fractions next to a breakpoint."""
+"""The exact sum of products, rounded once: in float64, or in exact arithmetic near a breakpoint of the rounding."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def store_codes(codes: Tensor, rounded: Tensor, zero: Tensor | None, out: QParam
 
     A float becomes int64 by way of the narrowest integer that holds the codes: torch converts that twice as fast.
     """
-    if max(-out.qmin, out.qmax) >= 1 << 23:  # code plus zero point may leave the 24 bits that float32 holds
+    if max(-out.qmin, out.qmax) >= 1 << 23:  # code plus zero point may exceed the 24 bits of a float32 mantissa
         rounded = rounded.to(torch.float64)
     if zero is not None and bool(zero.any()):
         rounded.add_(zero)

@@ -1,4 +1,4 @@
-"""The float32 exponential of torch's own vector kernels, in IEEE operations alone."""
+"""The float32 exponential of torch's own vector kernels, restated in IEEE operations only."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LARGEST, SMALLEST = 100.0, -104.0
 
 
 def exp(x: Tensor) -> Tensor:
-    """Return float32 exponentials: x minus whole multiples of ln 2, then a polynomial by Horner with fused steps.
+    """Return float32 exponentials: x minus multiples of ln 2, then a polynomial by Horner's rule, fused.
 
     Source: SLEEF's expf of one unit in the last place (N. Shibata, F. Petrogalli, "SLEEF: a portable vectorized library
     of C standard mathematical functions", 2020), which sigmoid, SiLU and softmax of torch call with AVX2 and AVX-512.

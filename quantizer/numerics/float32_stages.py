@@ -32,9 +32,9 @@ def inverse(scale: Tensor | float) -> Tensor:
 
 
 def to_codes(values: Tensor, out: QParams, platform: Platform) -> Tensor:
-    """Return codes of float32 *values*: times 1 / scale plus the zero point in one rounding, then half to even.
+    """Return codes of float32 *values*: `values * (1 / scale) + zero_point` in one float32 rounding, then half to even.
 
-    Where the platform's quantizer adds the zero point after rounding, the product alone is rounded.
+    If the platform's quantizer adds the zero point after rounding, only the product is rounded.
     """
     if adds_after(platform):
         return _clamped((values * inverse(out.scale)).round() + out.zero_point, out)
@@ -43,7 +43,7 @@ def to_codes(values: Tensor, out: QParams, platform: Platform) -> Tensor:
 
 
 def adds_after(platform: Platform) -> bool:
-    """Return whether the quantizer that ends the kernels of one element adds the zero point after rounding."""
+    """Return whether kernels that compute one element at a time add the zero point after rounding."""
     return platform.quantizer.zero_point == "after"
 
 
@@ -59,7 +59,7 @@ def requantize_with_real_bias(
 ) -> Tensor:
     """Return codes of sums to which the bias is added as a float32 number, in the operation order of the variant.
 
-    f32_products: if the sum was added up in parts, the exact sum is used.
+    f32_products: if the sum was computed in parts, the exact sum is used.
     """
     if rescale.variant == "f32_products":
         scale = torch.stack([params.scale for params in parameters.inputs.values()]).prod()
@@ -118,8 +118,8 @@ def dequantized_fused(codes: Tensor, scale: Tensor, zero: Tensor) -> Tensor:
 def in_vectors(shapes: list[tuple[int, ...]], lanes: int) -> Tensor:
     """Return a mask of the elements that a kernel computes in full vectors of *lanes* codes; the others are the tail.
 
-    A row is the innermost axes along which each operand either runs or broadcasts, taken together; its last elements
-    that fill no vector are the rest.
+    A row is the group of innermost axes along which each operand either runs or broadcasts. The tail is the end of a
+    row that does not fill a vector.
     """
     shape = np.broadcast_shapes(*shapes)
     wide = [(1,) * (len(shape) - len(own)) + own for own in shapes]
@@ -138,7 +138,7 @@ def in_vectors(shapes: list[tuple[int, ...]], lanes: int) -> Tensor:
 def requantize_float32_mean(sums: Tensor, counts: Tensor, rescale: Rescale, out: QParams, platform: Platform) -> Tensor:
     """Return codes of *sums* of centred codes over *counts* terms; the output has the input's parameters.
 
-    Windows of one channel go to the kernel that ends as the platform's quantizer does.
+    Windows of one channel are computed by a kernel that ends with the rounding of the platform's quantizer.
     """
     zero, n = out.zero_point.float(), counts.float()
     if rescale.variant == "f32_mean_divided":

@@ -16,7 +16,7 @@ from quantizer.core.formats import format_of
 from quantizer.core.platforms import RoundingMode
 
 MOST_BITS = 40
-"""Bits of a value in units, up to which kernels add values as int64."""
+"""The largest number of bits of a value in units for which kernels add values as int64."""
 _NEAR = 2.0**-40
 
 
@@ -48,7 +48,7 @@ def in_units(codes: Tensor, name: str) -> Tensor:
 
 
 def nearest(values: Tensor, name: str, rounding: RoundingMode = "half_even") -> Tensor:
-    """Return int64 codes of format *name* next to float64 *values*, in the mode *rounding*; ends saturate.
+    """Return the int64 codes of format *name* nearest to float64 *values*, rounded by *rounding*, saturated.
 
     half_even: ties to the even code, which has the even mantissa. NaN gives the code of 0. GraphError for stochastic
     rounding.

@@ -11,8 +11,8 @@ from torch import Tensor
 def multiply_add(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
     """Return float32 `a * b + c` with one rounding, half to even; operands are float32 and broadcast.
 
-    The product is exact in float64; a sum that is not ends in an odd bit, so that its rounding to float32 is the only
-    one (S. Boldo, G. Melquiond, "Emulation of FMA and correctly rounded sums", 2008).
+    The product is exact in float64; an inexact sum is rounded to odd in float64, so that the rounding to float32 is the
+    only effective one (S. Boldo, G. Melquiond, "Emulation of FMA and correctly rounded sums", 2008).
     """
     product, addend = a.double() * b.double(), c.double()
     total = product + addend

@@ -20,13 +20,13 @@ from quantizer.numerics.requantize import requantize
 from quantizer.numerics.rounding import round_tensor
 
 STAGED = ("clip", "leakyrelu", "prelu")
-"""Their names."""
+"""The names of these activations."""
 RELAY_BITS = 8
-"""Fraction bits that a clamping keeps between its two roundings; 0 for wider outputs."""
+"""Fraction bits of the sum that CLIP clamps, between its two roundings; 0 for wider outputs."""
 SLOPE_BITS, SLOPES = 12, DTYPES["int16"]
 """Binary places, and the format, of slopes that are a constant."""
 HELD = (1 << 47) - 1
-"""Largest number that a sum is held in between the two roundings."""
+"""The largest value of the sum between the two roundings."""
 INT32 = DTYPES["int32"]
 
 
@@ -57,9 +57,9 @@ def slope_of(given: float | Tensor, bits: int, *, axis: int = -1, float32: bool 
 
 
 def bounds_of(low: float, high: float, output: QParams, bits: int) -> Bounds:
-    """Return both bounds as codes with eight more bits than *output*; with no more bits if it has more than eight.
+    """Return both bounds as output codes with eight more bits, or as plain codes if *output* has more than eight bits.
 
-    Bounds of over eight bits hold the zero point, though it is centred codes that are clamped to them.
+    The plain codes include the zero point, although centred codes are clamped to them.
     """
     relay = RELAY_BITS if bits <= RELAY_BITS else 0
     zero = 0 if relay else int(output.zero_point)
@@ -91,7 +91,7 @@ def requantize_activated(
 
 
 def relay(acc: Tensor, bounds: Bounds, rescale: Rescale, rounding: RoundingMode, channel_axis: int | None) -> Tensor:
-    """Return the int64 codes of higher resolution that a fused clip clamps, between its two roundings."""
+    """Return int64 codes of higher resolution, which a fused clip clamps between its two roundings."""
     if rescale.variant != "multiplier_shift":
         raise GraphError(f"a fused clip takes a multiplier with a shift, not {rescale.variant}.")
     shifted = replace(rescale, shift=rescale.shift - bounds.relay_bits)
@@ -101,6 +101,6 @@ def relay(acc: Tensor, bounds: Bounds, rescale: Rescale, rounding: RoundingMode,
 
 
 def from_relay(relayed: Tensor, bounds: Bounds, output: QParams, rounding: RoundingMode) -> Tensor:
-    """Return output codes from the clamped codes of higher resolution: the second rounding of a fused clip."""
+    """Return output codes from the clamped codes of higher resolution (the second rounding of a fused clip)."""
     codes = round_tensor(relayed.double() * 2.0**-bounds.relay_bits, rounding).long() + output.zero_point
     return codes.clamp(output.qmin, output.qmax)

@@ -49,9 +49,9 @@ def requantize_integers(
 
     The two wrapping modes are one code path there: shift left in int32 (wrapping), take the high half of the doubled
     product (half up, saturated), then shift right in *rounding*. MultiplierShift subtracts *zero_point*, multiplies in
-    int64 and shifts once; a right shift beyond 63 places is one of 63. Numbers are one for all, a list of one for each
-    slice along *axis* (1 in the original's simulator), or a tensor that broadcasts. GraphError for lists of another
-    length, and for a zero point in a wrapping mode, whose input holds no codes.
+    int64 and shifts once; a right shift of more than 63 places acts as one of 63. Each parameter is one number, a list
+    with a number for each slice along *axis* (1 in the original's simulator), or a tensor that broadcasts. GraphError
+    for lists of another length, and for a zero point in a wrapping mode, whose input are not codes.
     """
     numbers = [
         _along(x, name, value, axis)
@@ -79,14 +79,14 @@ def requantize_integers(
 def multiplier_and_shift(ratio: float) -> tuple[int, int]:
     """Return the 31-bit multiplier and the shift (negative: to the right) of a real *ratio*, as QuantizeMultiplier.
 
-    ratio = multiplier * 2**(shift - 31), the multiplier rounded half away from zero; (0, 0) where the shift is below
-    -31, the largest multiplier where it is above 30. GraphError if the ratio is not finite.
+    ratio = multiplier * 2**(shift - 31), the multiplier rounded half away from zero; (0, 0) if the shift is below -31,
+    the largest multiplier if it is above 30. GraphError if the ratio is not finite.
     """
     if not math.isfinite(ratio):
         raise GraphError(f"ratio {ratio}: must be finite.")
     fraction, shift = math.frexp(ratio)
     whole = math.floor(abs(fraction) * (1 << 31) + 0.5)
-    if whole == 1 << 31:  # a fraction just below 1 was rounded up to 1, which 31 bits do not hold
+    if whole == 1 << 31:  # a fraction just below 1 was rounded up to 1, which needs 32 bits
         whole, shift = whole // 2, shift + 1
     if shift < -31 or not whole:
         return 0, 0

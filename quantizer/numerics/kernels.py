@@ -1,7 +1,7 @@
 """Exact integer kernels: convolutions, products and window sums on centred codes (`code - zero_point`), in int64.
 
-Operands are integers in any dtype; int8 operands reach a kernel without a scan of their values. A float kernel runs
-only while every partial sum is an integer that its mantissa holds, so that the order of additions does not matter.
+Operands are integers in any dtype; int8 operands reach a kernel without a scan of their values. A float kernel is used
+only if its mantissa holds every partial sum exactly, so that the order of additions does not matter.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Overflow = Literal["unbounded", "wrap", "saturate", "forbidden"]
 FLOAT32_EXACT = 1 << 24  # every integer up to 2**24 is a float32 number, so sums below it are exact in any order
 FLOAT64_EXACT = 1 << 53  # the same for float64
 MOST_PIECES = 4
-"""A reduction in more pieces than this is slower than float64."""
+"""If a float32 reduction must be split into more pieces than this, float64 is faster."""
 INT_MM_WORK = 1 << 22
 """Number of multiplications from which the integer matrix product is faster in spite of rearranging its operands."""
 MOST_IN_RUNS = 1.5
@@ -71,14 +71,15 @@ pin_float32()
 def choose(bound: int, *, int8: bool = False, work: int = 0, pieces: int = 0) -> Kernel:
     """Return the fastest kernel that is exact while the sums of absolute products stay within *bound*.
 
-    *int8*: one matrix product of int8 operands would do; *work*: its multiplications; *pieces*: into how many parts the
-    reduction must be split for float32, 0 where it cannot be. GraphError if a sum may leave int64.
+    *int8*: whether one matrix product of int8 operands can compute it; *work*: the number of its multiplications;
+    *pieces*: the number of parts into which float32 must split the reduction, 0 if it cannot. GraphError if a sum may
+    leave int64.
     """
     if int8 and work >= INT_MM_WORK and bound < 1 << 31 and int_mm_is_exact():
         return "int_mm"
     if bound <= FLOAT32_EXACT:
         return "float32"
-    # slices of the reduction that are exact in float32 each, added up in int64
+    # each slice of the reduction is exact in float32; the slices are added in int64
     if 0 < pieces <= MOST_PIECES and bound < FLOAT64_EXACT:
         return "chunked"
     if bound < FLOAT64_EXACT:
@@ -242,7 +243,7 @@ def limit(acc: Tensor, bits: int, overflow: Overflow) -> Tensor:
 @functools.cache
 def int_mm_is_exact() -> bool:
     """Return whether this machine's int8 matrix product is exact on data that saturate in 16 bits."""
-    # kernels that add pairs of products in 16 bits saturate here: 2 * (-128) * (-128) is one more than 16 bits hold
+    # kernels that add pairs of products in 16 bits saturate here: 2 * (-128) * (-128) is 2**15, one too many
     extremes = torch.tensor([-128, 127, -128, -128, 127], dtype=torch.int8)
     a = extremes.repeat(16 * 320 // 5).reshape(16, 320).contiguous()
     b = extremes.repeat(320 * 16 // 5).reshape(320, 16).contiguous()

@@ -1,4 +1,4 @@
-"""Softmax and its logarithm as torch computes them in float32 with AVX-512: sums in sixteen lanes."""
+"""Float32 softmax and log-softmax with sums in sixteen lanes, as torch computes them with AVX-512."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def total(values: Tensor) -> Tensor:
 
 
 def in_order(values: Tensor, axis: int) -> Tensor:
-    """Return sums along *axis*, kept, one element after the other."""
+    """Return sums along *axis*, which stays with size 1; elements are added one after the other."""
     found = values.narrow(axis, 0, 1)
     for place in range(1, values.shape[axis]):
         found = found + values.narrow(axis, place, 1)

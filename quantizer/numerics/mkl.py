@@ -1,4 +1,4 @@
-"""MKL's branch: settled in process before MKL's first call, and the same on every processor.
+"""Selects MKL's code branch in this process before MKL's first call, the same branch on every processor.
 
 torch's x86 builds compute exp, erf, log, sqrt, tanh, tan, their inverses and matrix products by MKL. By default MKL
 chooses kernels by processor, and their last bits differ. Its conditional numerical reproducibility has one branch
@@ -18,7 +18,7 @@ Branch = Literal["pinned", "absent", "too late"]
 
 LIBRARIES = ("libtorch_cpu.so", "libtorch_cpu.dylib", "torch_cpu.dll")
 SETTERS = ("mkl_serv_cbwr_set", "MKL_CBWR_Set")
-"""The name of MKL's function inside a torch with linked MKL, and in MKL's own library."""
+"""The name of MKL's function in a torch that links MKL statically, and in MKL's own library."""
 COMPATIBLE = 3
 SUCCESS = 0
 SAID = {
@@ -35,7 +35,8 @@ SAID = {
 def pin() -> Branch:
     """Select MKL's COMPATIBLE branch and return the result; called on import of this package.
 
-    absent: this torch has no MKL. too late: MKL had been called, after which its branch stays. MKL_CBWR has no say.
+    absent: this torch has no MKL. too late: MKL had been called, after which its branch stays. The variable MKL_CBWR
+    has no effect.
     """
     setter = _setter()
     if setter is None:

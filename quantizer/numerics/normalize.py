@@ -50,9 +50,9 @@ def decided(request: Request, count: int, group: int | None = None) -> tuple[Par
 def decided_by_table(request: Request, count: int, *, mean: bool = True) -> Parameters:
     """Return parameters with a table of inverse roots, shifts that keep significant bits, and the last multipliers.
 
-    8 bits: the variance is a sum of squares shifted so that its inverse root has 7 bits at least; 16 bits, and wherever
-    no *mean* is taken off: a mean of squares, and a multiplier of steps / 127.
-    Where channels have one shift, neighbours share a scale of gamma until no multiplier is 0.
+    8 bits: the variance is a sum of squares, shifted so that its inverse root has at least 7 bits. 16 bits, or if no
+    *mean* is subtracted: it is a mean of squares, and the multiplier is steps / 127. Where channels have one shift,
+    neighbours share a scale of gamma until no multiplier is 0.
     """
     own = request.spec.quantization.family in request.platform.multiplier.own_shifts
     groups: list[int | None] = [None] if own or "gamma" not in request.constants else group_sizes(request, "gamma")
@@ -80,7 +80,7 @@ def _first_without_zero(request: Request, count: int, groups: list[int | None]) 
 
 
 def _ratio(request: Request, parameters: Parameters, normal: QParams) -> Rescale:
-    """Return the multipliers that bring the normalised value times gamma to the output."""
+    """Return the multipliers that scale the normalised value times gamma to the output."""
     factors = [normal, *(parameters.constants[name].params for name in ("gamma",) if name in parameters.constants)]
     output = parameters.outputs["y"]
     return rescale(
@@ -104,7 +104,7 @@ def normalize_exactly(
     *,
     mean: bool = True,
 ) -> Staged:
-    """Normalise rows of *count* elements exactly: an integer square root, floored, and a quotient, half to even.
+    """Normalise rows of *count* elements exactly: an integer square root, floored, and a quotient rounded half to even.
 
     gamma and beta broadcast against x. *mean*: N*x - sum x over N*sum x**2 - (sum x)**2; without it N*x over N*sum
     x**2. Stages, in rows of N: root * 2**-exponent is sqrt(N**2 * (variance + epsilon)) in steps of x, 32 bits,
@@ -152,7 +152,7 @@ def normalize_by_table(
     *,
     channel_axis: int = -1,
 ) -> Staged:
-    """Round the mean, floor the variance, look its inverse root up, round the normalised value, requantize; no epsilon.
+    """Normalise by a table: round mean, floor variance, look up its inverse root, round, requantize; no epsilon.
 
     gamma and beta broadcast against x [..., *channel_axis*, ...]. Stages, in rows of N: mean, variance, root
     (1 / sqrt(variance) in units of 2**-15), normalized; 16 bits: factor (root times the multiplier of the normalised
@@ -183,7 +183,7 @@ def normalize_by_table(
 def root_mean_square_by_table(
     x: Tensor, gamma: Tensor | None, beta: Tensor | None, parameters: Parameters, count: int
 ) -> Staged:
-    """Floor the mean of squares, look its inverse root up, round the normalised value half up, requantize; no epsilon.
+    """Normalise by a table: floor the mean of squares, look up its inverse root, round half up, requantize; no epsilon.
 
     Stages, in rows of N: variance, root, factor, normalized, as in `normalize_by_table` with 16 bits, but without
     halving.

@@ -14,11 +14,11 @@ from quantizer.numerics.fused import multiply_add
 
 
 def matmul(a: Tensor, b: Tensor) -> Tensor:
-    """Return a [..., m, k] times b [..., k, n]: products rounded, added one after the other along k.
+    """Return the product of a [..., m, k] and b [..., k, n]: each product is rounded, then added in order along k.
 
     The result of torch for a batch of small float32 matrices.
     """
-    leading = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])  # torch's own loads sympy, a second in each process
+    leading = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])  # torch's own imports sympy: a second
     found = a.new_zeros((*leading, a.shape[-2], b.shape[-1]))
     for place in range(a.shape[-1]):
         found = found + a[..., place : place + 1] * b[..., place : place + 1, :]
@@ -38,7 +38,7 @@ def conv_transpose(
 ) -> Tensor:
     """Return the transposed convolution of x [n, c, ...] by weight [c, o / groups, ...]; *padding* crops both ends.
 
-    For each place of the kernel, products are added over channels by fused multiply-adds; then places are added in
+    For each position in the kernel, fused multiply-adds sum the products over channels; then the positions are added in
     order, and the bias last. The result of a vectorized library with AVX-512.
     """
     each = x.shape[1] // groups
@@ -64,7 +64,7 @@ def conv_transpose(
 
 
 def _of_group(x: Tensor, weight: Tensor) -> Tensor:
-    """Return [n, o, *kernel, *spatial]: the contribution of each element to each place of the kernel."""
+    """Return [n, o, *kernel, *spatial]: the contribution of each element at each position in the kernel."""
     spatial, kernel = x.dim() - 2, weight.shape[2:]
     found = x.new_zeros((x.shape[0], weight.shape[1], *kernel, *x.shape[2:]))
     for channel in range(x.shape[1]):

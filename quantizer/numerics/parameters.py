@@ -59,11 +59,11 @@ class Request:
     constants: Mapping[str, Tensor] = field(default_factory=dict)
     """Weights and biases, float32."""
     given: Mapping[str, QParams] = field(default_factory=dict)
-    """Parameters that inputs already have, where a producer decided them."""
+    """Parameters of inputs that the operators producing them have already chosen."""
     activation: str = "none"
     """The fused activation."""
     activation_attrs: Mapping[str, object] = field(default_factory=dict)
-    """Its operand, as in `ir.graph.Node`."""
+    """The attributes of the fused activation, as in `ir.graph.Node`."""
     weight_ends: Mapping[str, Ends] = field(default_factory=dict)
     """Weight -> its calibrated range, if a strategy found another range than the extrema."""
     samples: Mapping[str, Tensor] = field(default_factory=dict)
@@ -73,14 +73,14 @@ class Request:
 
     @cached_property
     def inputs(self) -> dict[str, QParams]:
-        """Parameters of the activations that are codes, from their ranges."""
+        """The parameters of the activations that hold codes, derived from their ranges."""
         present = [name for name in self.spec.coded if name in self.shapes or name in self.ranges]
         if present and self.spec.quantization.family in self.platform.shared_parameters:
             return self._shared(present)
         return {name: self.given.get(name) or self.input(name) for name in present}
 
     def _shared(self, names: list[str]) -> dict[str, QParams]:
-        """Return one set of parameters for all inputs: their producers', or from the union of their ranges."""
+        """Return one set of parameters for all inputs: that of their producers, or one from the union of the ranges."""
         values = [name for name in names if self.spec.inputs[name].kind != "index"]
         given = [self.given[name] for name in values if name in self.given]
         if any(not same_numbers(given[0], params) for params in given):
@@ -104,7 +104,7 @@ class Request:
         return activation_params(low, high, self.scheme.activation, self.platform.parameters, signed=signed)
 
     def output(self, name: str = "y") -> QParams:
-        """Return the parameters of an output: calibrated, fixed by the platform, an input's own, or of an index."""
+        """Return the parameters of an output: from its range, fixed by the platform, an input's, or an index's."""
         rule = self.spec.quantization.outputs.get(name, "calibrated")
         if rule.startswith("same_as("):
             same = self.inputs[rule.removeprefix("same_as(").removesuffix(")")]
@@ -245,7 +245,8 @@ class Request:
     def fused(self, name: str = "y") -> Slope | Bounds | None:
         """Return the integers of a fused activation with a slope or bounds; None for other activations.
 
-        Bounds are codes of the calibrated range clamped to them, which with a zero point are not codes of the output.
+        Bounds are codes under parameters for the calibrated range clamped to the bounds. With a zero point these are
+        not the output's parameters.
         """
         bits, family = self.scheme.activation.bits, self.spec.quantization.family
         if self.activation == "clip":
@@ -372,7 +373,10 @@ def _product_ratio(request: Request, weights: list[QParams], output: QParams) ->
 
 
 def _sum_ratio(request: Request, output: QParams) -> Rescale | None:
-    """Return the multipliers of a sum, mean or selection. A fixed number of terms is part of a mean's multiplier."""
+    """Return the multipliers of a sum, mean or selection.
+
+    The multiplier of a mean includes the number of terms, if that is fixed.
+    """
     spec = request.spec
     if spec.error_model.kind not in ("linear", "mean", "selection"):
         return None

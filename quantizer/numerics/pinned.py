@@ -4,11 +4,12 @@ Six kinds of float32 operations are replaced. For all other operations torch giv
 
 * Functions of torch's vector kernels (sigmoid, softmax ...): the same IEEE steps, or rounded from float64.
 * Small products in batches, and transposed convolutions: added in an order that is defined here.
-* Sums and means: torch's own on x86-64, where every instruction-set level adds in the same order; elsewhere that order.
+* Sums and means: torch's own on x86-64, where every instruction-set level adds in the same order; on other processors,
+  code here adds in that order.
 * Functions and products of MKL: MKL's, on the branch that every processor has. Without MKL they are rounded from
   float64 and added in order.
-* Functions for which MKL uses an approximation of the processor: the root is correctly rounded; log10, asin, acos and
-  atan are rounded from float64.
+* Functions in which MKL starts from an approximation by the processor: the square root is correctly rounded; log10,
+  asin, acos and atan are rounded from float64.
 * Functions of torch's mkldnn, and normalizations: in float64, rounded once.
 """
 
@@ -42,7 +43,7 @@ ROOT = 0.5
 def pinned() -> Iterator[None]:
     """Run torch's float32 operations in one thread with equal bits everywhere; context manager and decorator.
 
-    Sums are split among threads, so that their number would choose the order. Entered twice it is one.
+    One thread, because the number of threads would choose the order of sums. It may be nested.
     """
     if is_within():
         yield
@@ -59,7 +60,7 @@ def pinned() -> Iterator[None]:
 
 
 def is_within() -> bool:
-    """Return whether the calling code runs under `pinned`."""
+    """Return whether the caller runs under `pinned`."""
     return isinstance(_get_current_dispatch_mode(), _Pinned)
 
 
@@ -77,7 +78,7 @@ class _Pinned(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """Return the result of *func*, by our own kernel if there is one."""
+        """Return the result of *func*, computed by the kernel of this module if it has one."""
         given = dict(kwargs or {})
         name: str = func.overloadpacket.__name__
         kernel = KERNELS.get(name) or KERNELS.get(name.removesuffix("_"))
@@ -120,7 +121,7 @@ def _root(x: Tensor) -> Tensor:
 
     numpy uses the processor's instruction, and IEEE 754 requires it to round correctly.
 
-    MKL's root refines an approximation of the processor (`rsqrtps`), in which makers of processors differ.
+    MKL's root refines the processor's approximation (`rsqrtps`), which differs between vendors.
     """
     return torch.from_numpy(np.asarray(np.sqrt(x.detach().numpy())))
 
@@ -156,7 +157,7 @@ def _silu(x: Tensor) -> Tensor:
 
 
 def _rounded(function: Function) -> Function:
-    """Return *function*, float32, rounded from float64."""
+    """Return *function* as a float32 function: computed in float64, then rounded."""
     return lambda x: function(x.double()).float()
 
 
@@ -226,7 +227,7 @@ def _batch_norm(
     momentum: float,
     epsilon: float,  # noqa: FBT001, RUF100
 ) -> Any:
-    """Normalise by given statistics in float64; by those of the batch, in training, as torch does."""
+    """Normalise in float64 by the given statistics; in training by the batch's own, as torch does."""
     if training or mean is None or variance is None:
         return func(x, weight, bias, mean, variance, training, momentum, epsilon)
     shape = [1, -1, *[1] * (x.dim() - 2)]

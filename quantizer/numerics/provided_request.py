@@ -22,9 +22,9 @@ class ProvidedRequest(Request):
         return self.output_params
 
     def weight(self, name: str, group: int | None = None) -> Constant:  # noqa: ARG002 - scales are what they are
-        """Return the codes that are known."""
+        """Return the given codes."""
         return self.weights[name]
 
     def bias(self, name: str, factors: list[QParams], weights: Mapping[str, Constant] | None = None) -> Constant:
-        """Return the known codes, in units of the sum; a float bias gets its codes from the platform's rule."""
+        """Return the given codes, in units of the sum; a float bias gets its codes from the platform's rule."""
         return self.weights[name] if name in self.weights else super().bias(name, factors, weights)

@@ -52,7 +52,10 @@ class QParams:
 
     @property
     def bits(self) -> int:
-        """Bits that the codes use. Their storage may have more: 10 bits in int12. Codes of a float use all."""
+        """The number of bits that the codes use.
+
+        Their storage type may have more: 10 bits in int12. A float uses all its bits.
+        """
         if self.dtype.kind == "float":
             return self.dtype.bits
         return self.qmax.bit_length() + (self.dtype.kind == "int")
@@ -66,7 +69,7 @@ class QParams:
 
     def copied(self) -> QParams:
         """Return the same numbers in new tensors."""
-        other = object.__new__(QParams)  # the numbers were checked
+        other = object.__new__(QParams)  # skips the checks, which the original has passed
         tensors = {name: value.clone() for name, value in self.__dict__.items() if isinstance(value, Tensor)}
         other.__dict__.update(self.__dict__ | tensors)
         return other
@@ -96,7 +99,7 @@ class QParams:
 
     @property
     def step(self) -> Tensor:
-        """The real value of 1 in `numerics.quantize.centred`: the scale; of a float, times its smallest value."""
+        """The real value of 1 in `numerics.quantize.centred`: the scale (a float format's times its smallest value)."""
         return self.scale * format_of(self.dtype.name).unit if self.dtype.kind == "float" else self.scale
 
     def repeated(self, count: int) -> QParams:
@@ -140,30 +143,30 @@ class Constant:
 
     @property
     def sums(self) -> Tensor:
-        """The result of each slice along the first axis on operands that are all 1: the sum of its codes.
+        """The sum of codes of each slice along the first axis: its result on operands that are all 1.
 
-        Of transformed rows: B^T (1, 1, 1, 1) is (0, 2, 0, 0), which is what A^T passes on.
+        In Winograd's form, operands of 1 become B^T (1, 1, 1, 1) = (0, 2, 0, 0): only the second code counts, twice.
         """
         read = 2 * self.codes[..., 1] if self.transformed else self.codes
         return read.reshape(len(self.codes), -1).sum(1)
 
     @property
     def centred_sums(self) -> Tensor:
-        """The same of code - zero_point, for parameters per tensor or of these slices."""
+        """The sums of `code - zero_point`, for parameters per tensor or per slice along the first axis."""
         count = 2 * self.codes[0][..., 1].numel() if self.transformed else self.codes[0].numel()
         return self.sums - self.params.zero_point * count
 
 
 @dataclass(frozen=True)
 class Rescale:
-    """The numbers that bring an accumulator to output codes: `sum(factor * term) * mantissa * 2**-shift / divisor`."""
+    """The numbers that turn an accumulator into codes: `sum(factor * term) * mantissa * 2**-shift / divisor`."""
 
     variant: Variant
     """The requantization: the operations, and their order."""
     mantissa: Tensor
     """float64: an integer of the declared bits, a float32 number, a float64 ratio (half_away), or an exact product of
-    scales; 0-d or per channel, or a row for each channel with a number for each block of the weights and one for the
-    constant."""
+    scales. Shape: 0-d, per channel, or for weights in blocks a row per channel with a number for each block and one for
+    the constant."""
     shift: Tensor
     """int64, the shape of `mantissa`."""
     divisor: float = 1.0
@@ -245,15 +248,15 @@ class Parameters:
     tables: Mapping[str, Table] = field(default_factory=dict)
     """Name -> lookup table."""
     numbers: Mapping[str, int] = field(default_factory=dict)
-    """Further integers that a rule decides (widths, normalisation shifts)."""
+    """Further integers that the rule provides (widths, normalisation shifts)."""
     accumulator_bits: int = 64
     """Bits of the register that holds a sum, under the scheme and the platform."""
     activation: str = "none"
     """The fused activation."""
     variant: Variant | None = None
-    """The requantization that the platform declares for the case. A rule without a multiplier has one, too."""
+    """The requantization that the platform declares for the case. It is present even if there is no multiplier."""
     fused: Slope | Bounds | None = None
-    """The numbers of an activation that works on the sum."""
+    """The numbers of a fused activation that is applied to the sum."""
     stages: Mapping[str, QParams] = field(default_factory=dict)
     """Declared stage -> its codes; zero point 0."""
     extra: Mapping[str, object] = field(default_factory=dict)

@@ -15,7 +15,7 @@ from quantizer.numerics.rounding import round_tensor
 def quantize(x: Tensor, params: QParams, quantizer: Quantizer, *, seed: int = 0) -> Tensor:
     """Return `clamp(round(x / scale) + zero_point)` as int64 codes.
 
-    x: float32 or float64, any shape. Infinities saturate; NaN gives code 0 clamped into the codes, or the smallest one.
+    x: float32 or float64, any shape. Infinities saturate; NaN gives code 0 clamped to the range, or the smallest code.
     The operation and its float type are the platform's: see `core.platforms.Quantizer`.
     """
     if params.dtype.kind == "float":
@@ -50,12 +50,12 @@ def _ratio(x: Tensor, params: QParams, quantizer: Quantizer) -> Tensor:
 
 
 def dequantize(codes: Tensor, params: QParams) -> Tensor:
-    """Return `scale * (code - zero_point)`, of a float format scale times the value of the code, in float64."""
+    """Return `scale * (code - zero_point)` in float64; for a float format, the scale times the value of the code."""
     return centred(codes, params).double() * params.spread(params.step, codes.shape)
 
 
 def centred(codes: Tensor, params: QParams) -> Tensor:
-    """Return `code - zero_point`: int64, or the type of narrower *codes* where every zero point is 0.
+    """Return `code - zero_point` as int64, or in the narrower type of *codes* if every zero point is 0.
 
     For a float format, the values of the codes as multiples of its smallest value: `QParams.step` is the real value of
     1.

@@ -16,8 +16,8 @@ TIE_BAND = 2.0**-40  # far above the error of a float64 quotient, far below the 
 def divide(numerator: Tensor, denominator: Tensor, step: float, rounding: RoundingMode) -> Tensor:
     """Return `numerator / (denominator * step)` rounded once, as int64.
 
-    numerator, denominator: int64, broadcastable, denominator > 0. step: a float taken as the exact number it is.
-    Elements that float64 cannot decide are decided in rationals.
+    numerator, denominator: int64, broadcastable, denominator > 0. step: a float, used as an exact number. Elements that
+    float64 cannot decide are computed in rationals.
     """
     top, bottom = torch.broadcast_tensors(numerator, denominator)
     value = top.double() / (bottom.double() * step)
@@ -46,7 +46,8 @@ def _decided(
 ) -> Tensor:
     """Return *result* with the *unsure* elements of `numerator * ratio / denominator` rounded in rationals.
 
-    0 is sure, and equal quotients are decided once: most such elements are the zeros and the few codes of the data.
+    A numerator of 0 needs no decision, and equal quotients are decided once: data has many zeros and few distinct
+    codes.
     """
     asked = unsure & (numerator != 0)
     pairs = [*zip(numerator[asked].tolist(), denominator[asked].tolist(), strict=True)]

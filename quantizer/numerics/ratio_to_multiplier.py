@@ -17,15 +17,15 @@ from quantizer.numerics.rounding import round_tensor
 FLOAT32_EPSILON = 1.1920929e-07  # 2**-23 to eight digits
 Q15_BITS = 15
 LARGEST_SHIFT = 62
-"""The largest right shift by which int64 rounds a product."""
+"""The largest right shift after which an int64 product can still be rounded."""
 
 
 def fixed_point(ratio: Tensor | float, bits: int = 31, *, clamped: bool = True) -> tuple[Tensor, Tensor]:
     """Return int64 (mantissa, shift) with `ratio ~ mantissa * 2**-shift`, the mantissa in [2**(bits-1), 2**bits).
 
-    QuantizeMultiplier: the fraction of frexp, rounded half away; a ratio below 2**-32 becomes (0, bits), one of 2**30
-    and more, where *clamped*, the largest mantissa with 30 shifts left. GraphError if the ratio is not positive and
-    finite.
+    QuantizeMultiplier: the fraction of frexp, rounded half away; a ratio below 2**-32 becomes (0, bits). With
+    *clamped*, a ratio of 2**30 or more becomes the largest mantissa with a left shift of 30. GraphError if the ratio is
+    not positive and finite.
     """
     ratio = _positive(ratio)
     fraction, exponent = torch.frexp(ratio)
@@ -43,7 +43,7 @@ def fixed_point(ratio: Tensor | float, bits: int = 31, *, clamped: bool = True) 
 def q15(ratio: Tensor | float, *, clamped: bool = True) -> tuple[Tensor, Tensor]:
     """Return the 31-bit multiplier rounded half-up to 15 bits and saturated, for accumulators of 64 bits.
 
-    One of 2**14 and more, where *clamped*, has zeros after its 15 bits, so that it too is shifted right by 1.
+    With *clamped*, one of 2**14 or more is padded with zeros after its 15 bits, so that its right shift is 1, too.
     """
     mantissa, shift = fixed_point(ratio, clamped=clamped)
     reduced = torch.where(mantissa < 0x7FFF0000, (mantissa + (1 << 15)) >> 16, 0x7FFF)
@@ -56,8 +56,8 @@ def q15(ratio: Tensor | float, *, clamped: bool = True) -> tuple[Tensor, Tensor]
 def right_shifted(ratio: Tensor | float, bits: int = 31, largest: int = LARGEST_SHIFT) -> tuple[Tensor, Tensor]:
     """Return int64 (mantissa, shift): `fixed_point`, but with at most *largest* places to the right.
 
-    A ratio that needs more keeps fewer bits, down to one. Shifts that a platform's multipliers are too short for are
-    provided as they come. Source: computeMultiplierAndShift of MLIR.
+    A ratio that needs more keeps fewer bits, down to one. A left shift that the platform's format cannot hold is
+    returned unchanged. Source: computeMultiplierAndShift of MLIR.
     """
     fraction, exponent = torch.frexp(_positive(ratio))
     mantissa = round_tensor(fraction * 2.0**bits, "half_away").to(torch.int64)
@@ -110,8 +110,8 @@ def float32_multiplier(
 def unify_shifts(mantissas: Tensor, shifts: Tensor, limit: int = 32767) -> tuple[Tensor, Tensor]:
     """Bring all channels to one shift, the largest at which the greatest multiplier stays within *limit*.
 
-    Low bits fall off towards zero (unify_shifts_for_aiff): a channel of a very small ratio may end at
-    multiplier 0.
+    Multipliers are truncated towards zero (unify_shifts_for_aiff), so that a channel with a very small ratio may get
+    the multiplier 0.
     """
     numbers, places = mantissas.flatten().tolist(), shifts.flatten().tolist()
     common = max(0, *places) if places else 0
@@ -193,7 +193,7 @@ def rescale_widened(
     """Return the numbers for a sum of widened operands: a factor for each input, and the multiplier of the sum.
 
     Factors are `2**n * scale / (2 * largest scale)`, n the bits by which the platform widens; each operand is rounded
-    once (half up) where it is brought there. The multiplier undoes that.
+    once (half up) when it is rescaled. The multiplier undoes that.
     """
     rule = platform.multiplier
     shift = rule.sum_shift if activation_bits <= NARROW_BITS else rule.wide_sum_shift
@@ -226,9 +226,9 @@ def _over_inverse(scales: Sequence[Tensor], output_scale: float) -> Tensor:
 
 
 def _stages(variant: Variant, scales: Sequence[Tensor], output_scale: float) -> Rescale:
-    """Return a factor for each rounding in float32.
+    """Return the factors of f32_stages_bias, one for each float32 rounding.
 
-    They are the inverse of the inverse of the input's scale, the weights' scales, and the output's scale.
+    They are 1 / (1 / input scale), the weights' scales, and the output's scale.
     """
     first, second = (s.to(torch.float32) for s in scales)
     again = 1.0 / (1.0 / first)

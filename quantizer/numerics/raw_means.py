@@ -14,7 +14,7 @@ from quantizer.numerics.ratio_to_multiplier import fixed_point
 from quantizer.numerics.requantize import round_fixed_point
 
 VECTOR = 16
-"""Channels of a vector."""
+"""The number of channels in a vector."""
 
 
 def averaged(sums: Tensor, counts: Tensor, x: QParams, output: QParams) -> Tensor:
@@ -27,8 +27,8 @@ def averaged(sums: Tensor, counts: Tensor, x: QParams, output: QParams) -> Tenso
 def mean_in_vectors(sums: Tensor, count: int, x: QParams, output: QParams, axis: int) -> Tensor:
     """Return means of raw codes plus a whole constant for both zero points.
 
-    Sixteen channels at a time round twice half up, the channels after them half away from zero. The constant contains
-    the input's zero point, rounded in output codes, so a mean may be off by half a code.
+    Full vectors of sixteen channels are rounded twice, half up; the remaining channels once, half away from zero. The
+    constant contains the input's zero point, rounded in output codes, so a mean may be off by half a code.
     """
     count_, scale = torch.tensor(float(count)), output.scale.float()
     real = x.scale.float() / (count_ * scale)

@@ -9,11 +9,11 @@ from torch import Tensor
 
 
 def folded(fold: Callable[..., Tensor], x: Tensor, axes: Sequence[int], *, keepdims: bool) -> Tensor:
-    """Return *fold* (torch.sum, torch.amax, torch.amin) of *x* along one axis after the other; x if there is none.
+    """Return *x* reduced by *fold* (torch.sum, amax, amin) along one axis after the other; x if there is no axis.
 
     torch would take an empty list of axes as all axes.
     """
-    for axis in sorted(axes, reverse=True):  # from the last one on, so that a removed axis moves no other
+    for axis in sorted(axes, reverse=True):  # the last axis first, so that removing it does not renumber the others
         x = fold(x, dim=axis, keepdim=keepdims)
     return x
 

@@ -25,7 +25,7 @@ from quantizer.numerics.ratio_to_multiplier import LARGEST_SHIFT, fixed_point
 from quantizer.numerics.rounding import round_tensor
 
 _BLOCK = 1 << 18
-"""Elements above which a tensor is taken in pieces that fit the cache."""
+"""Tensors of more elements are processed in blocks that fit the cache."""
 EIGHT = 8
 """Channels of a vector."""
 MANTISSA_BITS = 31
@@ -82,9 +82,9 @@ def requantize_sum(
 ) -> Tensor:
     """Return int64 codes of `sum(factor * term)`, terms being centred codes (int64) that broadcast.
 
-    *minus*: operands that are subtracted, which where an operand is rounded is not adding the negated one. *float32*:
-    multiplier_shift rounds the sum to float32 before it is multiplied. *places*: the left shift of terms under
-    q31_double. *first*: as `requantize` takes it.
+    *minus*: operands that are subtracted. If operands are rounded, that differs from adding the negated operand.
+    *float32*: multiplier_shift rounds the sum to float32 before it is multiplied. *places*: the left shift of terms
+    under q31_double. *first*: as in `requantize`.
 
     Terms are taken in the order of `rescale.factors`. *inputs*: the inputs' parameters; `f32_even_zpin` folds the
     zero points into a constant and rounds it.
@@ -147,9 +147,10 @@ def _real_sum(
 def _fixed_point_sum(parts: list[tuple[Tensor, float]], signs: list[int], rescale: Rescale, places: int) -> Tensor:
     """Return int64 numbers of output codes, the zero point not yet added.
 
-    With `operands`, each factor is a 31-bit multiplier that rounds its term, and the sum is rounded once more; without,
-    a q31_single factor is that of an operand that goes to the output alone. q21_half_up: whole factors, one shift.
-    q31_double: terms shifted left by *places*, each factor a 31-bit multiplier (`rescale_left_shifted`), rounded twice.
+    With `rescale.operands`, each factor is a 31-bit multiplier that rounds its term, and the sum is rounded once more.
+    Without it, q31_single has one operand, whose factor leads directly to the output. q21_half_up: whole factors, one
+    shift. q31_double: terms shifted left by *places*, each factor a 31-bit multiplier (`rescale_left_shifted`), rounded
+    twice.
     """
     variant = rescale.variant
     if rescale.operands is not None:
@@ -171,9 +172,9 @@ def in_8_lanes(channels: int) -> int:
 
 
 def _in_8_lanes(acc: Tensor, rescale: Rescale, out: QParams, channel_axis: int | None) -> Tensor:
-    """Return codes. Channels in full blocks of eight round as `q31_half_up`, the remaining ones as `q31_double`.
+    """Return codes: channels in full blocks of eight rounded as `q31_half_up`, the remaining ones as `q31_double`.
 
-    A vector of eight channels, then a scalar tail.
+    The kernel computes vectors of eight channels, then a scalar tail.
     """
     if channel_axis is None:
         raise GraphError("q31_half_up_in_8_lanes: channel_axis must say which axis of the sum has the channels.")
@@ -216,7 +217,7 @@ def _fused_sum(terms: list[Tensor], factors: list[float], zeros: list[int], zero
 def _left_shifted(term: Tensor, factor: float, places: int) -> Tensor:
     """Return `(term << places) * factor` rounded twice, the factor being a multiplier of 31 bits (below 1).
 
-    The rule makes a factor below 2**-32 0: the operand is lost beside the others.
+    A factor below 2**-32 becomes 0, so that its operand has no effect on the sum.
     """
     if factor == 0:
         return torch.zeros_like(term)
@@ -290,7 +291,7 @@ def round_fixed_point(
         shift = shift.clamp_min(1)
     _check_product(acc, mantissa, shift)
     product = torch.mul(acc.to(torch.int64), mantissa, out=into)
-    base = torch.ones_like(shift) << (shift - 1)  # half of 2**shift: the floor of the last shift then rounds half up
+    base = torch.ones_like(shift) << (shift - 1)  # half of 2**shift, so that the floor of the last shift rounds half up
     first = (shift > 31).to(torch.int64) << 30
     if variant in ("q31_single", "q15_half_up", "q15_single"):
         product.add_(base)

@@ -31,8 +31,8 @@ def requantize_accumulator(
 ) -> Tensor:
     """Return the codes of an exact accumulator *acc* (int64).
 
-    *channel_axis*: the axis of per-channel multipliers, if it differs from the provided parameters'. Of weights in
-    blocks *acc* has an axis more, a sum for each block (`numerics.blocks`).
+    *channel_axis*: the axis of per-channel multipliers, if it differs from the provided parameters'. For weights in
+    blocks, *acc* has one more axis, with a sum for each block (`numerics.blocks`).
     """
     platform, rescale = parameters.platform, _rescale(parameters)
     if rescale.mantissa.dim() > 1:
@@ -126,7 +126,7 @@ def requantize_mean(sums: Tensor, counts: Tensor | int, parameters: Parameters) 
         case "q31_mean_in_16_lanes":
             (x,) = parameters.inputs.values()
             return mean_in_vectors(sums, int(counts.max()), x, out, -1 if rescale.axis is None else rescale.axis)
-        case "f32_even_zpin":  # one product, then the zero point; a sum of operands would fold their zero points
+        case "f32_even_zpin":  # as one product: a sum would fold zero points in
             (factor,) = rescale.factors.values()
             return requantize(sums, replace(rescale, mantissa=torch.tensor(factor, dtype=torch.float64)), out)
         case "f32_mean_of_codes_half_even":
@@ -148,7 +148,7 @@ def requantize_mean(sums: Tensor, counts: Tensor | int, parameters: Parameters) 
 
 
 def requantize_reduction(sums: Tensor, count: int, parameters: Parameters, *, output: str = "y") -> Tensor:
-    """Return the codes of *sums* of *count* centred codes: under a float32 variant of raw codes, else as any sum."""
+    """Return the codes of *sums* of *count* centred codes: by the variant's rule for raw codes, or as any sum."""
     rescale, out = _rescale(parameters), parameters.outputs[output]
     ((name, x),) = parameters.inputs.items()
     if rescale.variant not in ("f32_mean_of_codes_half_even", "f32_mean_of_codes_half_away"):

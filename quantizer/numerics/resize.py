@@ -16,12 +16,12 @@ class Places:
     """int64."""
     bottom: int
     size: int
-    """Elements of the input."""
+    """The number of elements of the input axis."""
     shrinks: bool
     """Whether the output is shorter."""
 
     def index(self, rounding: str) -> Tensor:
-        """Return the nearest elements, ties as *rounding* says, inside the input."""
+        """Return the indices of the nearest elements, clamped to the input; *rounding* decides ties."""
         match rounding:
             case "round_prefer_floor":
                 found = -((self.bottom - 2 * self.top) // (2 * self.bottom))
@@ -36,7 +36,7 @@ class Places:
         return found.clamp(0, self.size - 1)
 
     def neighbours(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the elements at both sides, inside the input, and `bottom` times the weight of the second."""
+        """Return the indices of both neighbours, clamped to the input, and `bottom` times the weight of the second."""
         inside = self.top.clamp(0, (self.size - 1) * self.bottom)
         low = inside // self.bottom
         return low, (low + 1).clamp(max=self.size - 1), inside - low * self.bottom
@@ -64,7 +64,7 @@ def places(size: int, count: int, mode: str) -> Places:
 
 
 NEAR_HALF = (1e-07, 1e-09)
-"""Linear positions: relative and absolute distance from a half within which the rule rounds down."""
+"""For linear positions: the relative and the absolute distance from a half within which the rule rounds down."""
 
 
 def float32_places(size: int, count: int, mode: str) -> Tensor:
@@ -84,7 +84,7 @@ def float32_places(size: int, count: int, mode: str) -> Tensor:
 
 
 def float32_index(places_: Tensor, rounding: str, size: int) -> Tensor:
-    """Return the nearest index of float32 positions: half to even, except within rounding error of a half: down."""
+    """Return the nearest index of float32 positions: half to even, but down if within rounding error of a half."""
     match rounding:
         case "round_prefer_floor":
             near = torch.isclose(places_, places_.int() + 0.5, rtol=NEAR_HALF[0], atol=NEAR_HALF[1])
@@ -103,7 +103,7 @@ def float32_index(places_: Tensor, rounding: str, size: int) -> Tensor:
 
 
 def float32_weights(places_: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return the elements at both sides, inside the input, and the float32 weights of both."""
+    """Return the indices of both neighbours, clamped to the input, and the float32 weights of both."""
     low = torch.floor(places_).long().clamp(min=0)
     high = torch.ceil(places_).long().clamp(max=size - 1)
     second = places_ - low

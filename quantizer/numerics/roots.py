@@ -20,10 +20,10 @@ QUOTIENT_BITS = 30
 TABLE_BITS = 6
 """Binary places of the numbers in [1, 4] that index the inverse roots."""
 TABLE_UNIT = 15
-"""Binary places of an entry of the table, and of the inverse roots that it makes."""
+"""Binary places of an entry of the table, and of the inverse roots that are computed from it."""
 MANTISSA_BITS = 22
 """Binary places of the number that is looked up."""
-_CHUNK = 30  # a rest below 2**32 that is shifted by 30 places still fits int64
+_CHUNK = 30  # a remainder below 2**32, shifted by 30 places, still fits int64
 
 
 def square_root(squares: Tensor, offset: Fraction) -> tuple[Tensor, Tensor]:
@@ -38,7 +38,7 @@ def square_root(squares: Tensor, offset: Fraction) -> tuple[Tensor, Tensor]:
         numerator = square * bottom + top
         places = ROOT_BITS - (numerator.bit_length() - bottom.bit_length()) // 2
         root = _scaled_root(numerator, bottom, places)
-        if root >= 1 << ROOT_BITS:  # bit lengths give the length of a quotient only up to one bit
+        if root >= 1 << ROOT_BITS:  # the bit lengths of both operands give that of the quotient up to one bit
             places -= 1
             root >>= 1
         mantissas.append(root)
@@ -65,7 +65,7 @@ def rounded_root(squares: Tensor, ratio: Fraction, rounding: RoundingMode) -> Te
     for index in map(tuple, ((twice - twice.round()).abs() <= 2 * band).nonzero().tolist()):
         square = 4 * int(squares[index]) * ratio**2
         halves = math.isqrt(square.numerator // square.denominator)
-        # A root that is no half lies between two halves, where every number rounds alike: the middle stands for it.
+        # A root that is not a half lies between two halves. All numbers there round alike, so the middle replaces it.
         beside = Fraction(halves**2 != square, 2)
         result[index] = round_scalar((halves + beside) / 2, rounding)
     return result
@@ -86,7 +86,7 @@ def quotient(numerator: Tensor, mantissa: Tensor, exponent: Tensor, rounding: Ro
         grown = rest << step
         digits = torch.div(grown, divisor, rounding_mode="floor")
         result, rest, left = (result << step) + digits, grown - digits * divisor, left - step
-    # a mode needs only the last bit and the sign of the floor
+    # rounding needs only the last bit and the sign of the floor
     last = (result & 1) - 2 * (result < 0)
     rounded = divide(last * divisor + rest, divisor, rounding) + (result - last)
     return torch.where((mantissa > 0) & (places >= 0), rounded, 0)
@@ -101,7 +101,7 @@ def inverse_root_table() -> Table:
 
 
 def table_inverse_root(values: Tensor, table: Table) -> Tensor:
-    """Return `2**31 / sqrt(values)` by the table: values as m * 4**k with m in [1, 4), the chord at m, shifted by k.
+    """Return `2**31 / sqrt(values)` by the table: values are m * 4**k with m in [1, 4); the chord at m is shifted by k.
 
     values: int64 in [0, 2**31); 0 counts as 1. m has 22 binary places, of which the chord uses 21; all floors.
     """

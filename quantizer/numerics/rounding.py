@@ -15,12 +15,13 @@ from torch import Tensor
 from quantizer.core.errors import GraphError
 from quantizer.core.platforms import RoundingMode
 
-_GOLDEN = 0x9E3779B97F4A7C15  # 2**64 over the golden ratio; with the next two, the constants of splitmix64
+_GOLDEN = 0x9E3779B97F4A7C15  # 2**64 over the golden ratio; this and the next two are the constants of splitmix64
 _MIX_1 = 0xBF58476D1CE4E5B9
 _MIX_2 = 0x94D049BB133111EB
 _MASK_64 = (1 << 64) - 1
 _BELOW_HALF = 0.49999999999999994
-"""The largest float64 below 1/2. Added to |x|, it carries into the next integer exactly from the tie on."""
+"""The largest float64 below 1/2. |x| plus this number reaches the next integer exactly if |x| is at or above the
+tie."""
 
 
 def round_tensor(x: Tensor, mode: RoundingMode, *, seed: int | Tensor = 0) -> Tensor:
@@ -143,7 +144,7 @@ def _bump(quotient: Tensor, rest: Tensor, half: Tensor, odd: Tensor, mode: Round
 
 
 def _round_stochastic(whole: Tensor, part: Tensor, seed: int | Tensor) -> Tensor:
-    """Round away from *whole* with probability |part|; comparisons are exact, for 1 - uniform has 53 bits."""
+    """Round away from *whole* with probability |part|; comparisons are exact, because 1 - uniform has 53 bits."""
     uniform = _logical_shift(_uniform(whole, seed), 11).to(torch.float64) * 2.0**-53
     up = (part > 0) & (uniform < part)
     down = (part < 0) & (uniform - 1.0 >= part)

@@ -25,7 +25,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Ends:
-    """Extrema of a weight: of the whole tensor (0-d), and of each slice along its channel axis (1-d)."""
+    """The extrema of a weight: of the whole tensor (0-d), and of each slice along its channel axis (1-d)."""
 
     low: Tensor
     high: Tensor
@@ -38,8 +38,8 @@ def activation_params(
 ) -> QParams:
     """Return the parameters of an activation whose calibrated range is [low, high].
 
-    The range is widened to contain 0, where *widened*. Raises GraphError when an end is not finite or low > high.
-    The rule says whether codes per unit, `q_range / f_range` in float32, or the scale is the number that is rounded.
+    With *widened*, the range is first extended to contain 0. Raises GraphError when an end is not finite or low > high.
+    The platform's rule decides which number is rounded: the scale, or codes per unit (`q_range / f_range` in float32).
     """
     return _of_range(low, high, part, rule, signed=signed, widened=widened).copied()
 
@@ -80,7 +80,7 @@ def _of_float(largest: float, name: str, rule: ParameterRule) -> QParams:
 
 
 def full_range(params: QParams) -> QParams:
-    """Return the same scale and zero point with the full code range, including the code that a restricted one omits."""
+    """Return the same scale and zero point with all codes, including the one that a restricted range omits."""
     return replace(params, qmin=params.dtype.min, qmax=params.dtype.max)
 
 
@@ -127,9 +127,9 @@ def weight_params(
 ) -> QParams:
     """Return the parameters of *weights* from their extrema (or *ends*), one pair per slice along *axis* or one in all.
 
-    weights: float, any shape. axis: the channel axis, None for one scale for the tensor. group: that many
-    neighbouring channels share their parameters under every granularity; 1 is per channel. block_axis: along which
-    the scheme's blocks lie.
+    weights: float, any shape. axis: the channel axis, None for one scale for the tensor. group: the number of
+    neighbouring channels that share parameters, whatever the granularity; 1 is per channel. block_axis: the axis along
+    which the scheme's blocks lie.
     """
     if part.granularity == "block":
         return _in_blocks(weights, part, rule, axis, block_axis)
@@ -198,10 +198,9 @@ def extrema(weights: Tensor, axis: int, blocks: Blocks) -> tuple[Array, Array]:
 def holding_bias(params: QParams, bias: Tensor, factor: Tensor, bits: int) -> QParams:
     """Return weight parameters whose scale is large enough for the codes of *bias* to fit *bits* bits.
 
-    bias: float32, one per channel of the output; a scale that groups share holds the largest of its channels.
-    factor: the scale of the input. A scale grows until `factor * scale` is a
-    ten-thousandth above `2 * |bias| / (2**bits - 2)`, in float32 up to the division per
-    channel, in float64 per tensor.
+    bias: float32, one per channel of the output. A scale that several channels share must hold the largest of their
+    biases. factor: the scale of the input. A scale is increased until `factor * scale` is a ten-thousandth above `2 *
+    |bias| / (2**bits - 2)`; per channel this bound is computed in float32 up to the division, per tensor in float64.
     """
     largest = (
         bias.float().abs().reshape(-1, params.scale.numel()).amax(0)
@@ -231,7 +230,7 @@ def bias_params(scale: Tensor, steps: Tensor | None, bits: int, axis: int | None
 def effective_bits(codes: Tensor, bits: int | None) -> Tensor:
     """Return bias *codes* with low bits cleared, so that the largest one needs *bits* significant bits; None keeps all.
 
-    Low bits of all codes are cleared (a floor); the rest is rounded to float32.
+    The same number of low bits is cleared in all codes (a floor); the result is rounded to float32.
     """
     if bits is None or not codes.numel():
         return codes
@@ -244,11 +243,11 @@ def effective_bits(codes: Tensor, bits: int | None) -> Tensor:
 def held_with_zero_point(
     codes: Tensor, added: Tensor, params: QParams, effective: int | None, undone: Tensor | None = None
 ) -> Tensor:
-    """Return the bias *codes* that remain after they were stored, together with *added*, in float32 and clamped.
+    """Return the bias *codes* after they were stored as the float32 sum with *added*, and *added* was subtracted again.
 
-    *effective*: as in `effective_bits`. *added*: the input zero point's share of the sums. *undone*: the share that the
-    sums really contain, if it differs from *added*: without the weights' zero point, the codes are off by the product
-    of both zero points.
+    *effective*: as in `effective_bits`. *added*: the input zero point's share of the sums. *undone*: the share that is
+    subtracted again, if the sums contain another one than *added*: if *added* ignores the weights' zero point, the
+    codes are wrong by the product of both zero points.
     """
     held = (codes.float() + added.float()).clamp(float(params.qmin), float(params.qmax)).long()
     left = effective_bits(held, effective) - (added if undone is None else undone)
@@ -265,7 +264,7 @@ def fixed_params(fixed: FixedOutput, bits: int, *, signed: bool) -> QParams:
 
 
 def index_params(dtype: DType, *, mask: bool = False) -> QParams:
-    """Return the parameters of index codes: scale 1, zero point 0; of a *mask* the codes are 0 and 1."""
+    """Return the parameters of index codes: scale 1, zero point 0. A *mask* has the codes 0 and 1 only."""
     low, high = (0, 1) if mask else (dtype.min, dtype.max)
     return QParams(dtype, torch.tensor(1.0, dtype=torch.float64), torch.tensor(0), low, high)
 
@@ -351,7 +350,7 @@ def _steps(
     symmetric: bool,
     power_of_two: bool,
 ) -> tuple[Array, Array, Array]:
-    """Return scale, zero point and float32 codes per unit; all others are float32."""
+    """Return scale, zero point and codes per unit, which are float32 numbers; the scale is their inverse."""
     width = (high - low).astype(np.float32)
     codes = np.float32(qmax - qmin)
     steps = codes / np.where((width < rule.minimum_range) | np.isnan(width), codes, width)

@@ -1,4 +1,4 @@
-"""Operators with several outputs (split): concatenate them to judge them as one tensor, and split again."""
+"""Operators with several outputs (split): joins their outputs, which are judged as one tensor, and splits it."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def concatenate_outputs(
 ) -> Tensor:
     """Return the outputs concatenated along the axis at which the operator splits; a single tensor unchanged.
 
-    shapes: of the operands. If every piece has the shape of the spec, nothing is lost: the place of each element
-    follows from the whole.
+    shapes: of the operands. If every piece has the shape that the spec gives, the result determines them: each
+    element's piece follows from its place.
     """
     if isinstance(made, Tensor):
         return made

@@ -56,8 +56,8 @@ def rescale_sum(
     variants:
     factors are float32 ratios. multiplier_shift: integer factors of 15 bits and one multiplier (two operands that
     meet), or a multiplier for each operand (concatenation, or one operand). Fixed-point ones of a platform that widens
-    operands: `rescale_widened`, or a multiplier for each operand that goes to the output alone. area_multiplier,
-    area_reciprocal: nothing, the multiplier is that of each window's area.
+    operands: `rescale_widened`, or a multiplier for each operand that is rescaled to the output separately.
+    area_multiplier, area_reciprocal: no factors; the multiplier follows from each window's area.
     """
     variant = variant or platform.requantize.get(family, platform.requantize["default"])
     if variant in IN_SCALES:
@@ -82,7 +82,7 @@ def rescale_sum(
 
 
 def _unscaled(variant: Variant, **numbers: Any) -> Rescale:
-    """Return a rescaling with the multiplier 1: only factors, or a divisor, scale the sum."""
+    """Return numbers with the multiplier 1: the sum is scaled only by its factors or by a divisor."""
     return Rescale(variant, torch.tensor(1.0, dtype=torch.float64), torch.tensor(0), **numbers)
 
 
@@ -153,7 +153,7 @@ def _ratio_of_each(
 def _kernel_order(shapes: Mapping[str, tuple[int, ...]], names: list[str]) -> list[str]:
     """Return two operands in the order that element-wise kernels with float32 ratios use.
 
-    Find the innermost axis of more than one element. An operand that broadcasts along it comes second, as a scalar.
+    The innermost axis of more than one element decides. An operand that broadcasts along it comes second, as a scalar.
     If no such axis exists, the first operand is that scalar.
     """
     match names:
@@ -166,7 +166,7 @@ def _kernel_order(shapes: Mapping[str, tuple[int, ...]], names: list[str]) -> li
 
 
 def _aligned(tensors: list[QParams], reach: float) -> bool:
-    """Return whether all scales lie within a factor and all zero points are equal, in float64."""
+    """Return whether, in float64, all scales lie within a factor and all zero points are equal."""
     steps = [float(_steps(params)) for params in tensors]
     zeros = {int(params.zero_point) for params in tensors}
     return max(steps) / (min(steps) + FLOAT32_EPSILON) <= reach and len(zeros) == 1
@@ -175,7 +175,7 @@ def _aligned(tensors: list[QParams], reach: float) -> bool:
 def _crossed_sum(
     platform: Platform, inputs: Mapping[str, QParams], output: QParams, activation_bits: int, *, rescaled: bool
 ) -> Rescale:
-    """Return integer factors ~ the other operand's steps, and the multiplier that undoes them.
+    """Return integer factors, each proportional to the other operand's steps, and the multiplier that undoes them.
 
     y = f((a - za) * k_a, (b - zb) * k_b) * m * 2**-n, k_a ~ steps_b, k_b ~ steps_a, float32 arithmetic. Operands with
     equal parameters have no factors. Unless *rescaled*, they have no multiplier either, for any scale of the output.
@@ -223,6 +223,6 @@ def _steps(params: QParams) -> Tensor:
 
 
 def _equal(a: QParams, b: QParams) -> bool:
-    """True if codes can be added directly: scales within a factor of 1 and equal zero points."""
+    """Return whether codes can be added directly: scales within a factor of 1 and equal zero points."""
     largest, smallest = torch.maximum(_steps(a), _steps(b)), torch.minimum(_steps(a), _steps(b))
     return bool(largest / (smallest + FLOAT32_EPSILON) <= 1.0) and int(a.zero_point) == int(b.zero_point)

@@ -60,9 +60,9 @@ def interpolated_table(
     """Return a table of 2**lut_bits entries (2**bits if that is fewer), read with stride 2**(bits - lut_bits).
 
     stride: entry i is f at the code that reads it, first + i * stride. linspace: f at points spread evenly from qmin to
-    qmax, in its float32 arithmetic (f too is evaluated in float32, the zero point added before rounding); aligned only
-    where the table is full. Both start at the smallest code of the format, so that restricted codes, which never use
-    it, keep their stride; the platform repeats the entry of qmin there. Where it is not *repeated*, the table starts at
+    qmax, in its float32 arithmetic (f too is evaluated in float32, the zero point added before rounding); these points
+    are codes only if the table is full. Both start at the smallest code of the format even if a restricted range leaves
+    it out, so that the stride stays the same; its entry repeats that of qmin. Without *repeated*, the table starts at
     qmin.
     """
     _per_tensor(inp, out)
@@ -81,7 +81,7 @@ def interpolated_table(
 def segment_ends(
     f: Function, inp: QParams, out: QParams, segments: int, rounding: RoundingMode, *, before: bool = False
 ) -> Table:
-    """Return codes of f at the `segments + 1` ends of equal parts of the code range; the last is past its end."""
+    """Return codes of f at the `segments + 1` ends of equal parts of the code range; the last is one past the range."""
     _per_tensor(inp, out)
     step = (1 << inp.bits) // segments
     codes = inp.first + step * torch.arange(segments + 1)
@@ -110,9 +110,10 @@ def tabulated(request: Request, f: Function) -> Parameters:
 
 
 def lookup(codes: Tensor, table: Table) -> Tensor:
-    """Return int64 entries at *codes*, interpolated: `T[i] + ((T[i+1] - T[i]) * rest >> shift)`, a floor (or half up).
+    """Return int64 entries at *codes*, interpolated: `T[i] + ((T[i+1] - T[i]) * rest >> shift)`, floored (or half up).
 
-    The entry after the last repeats it, so that the last segment is flat. Codes outside the table take its ends.
+    The last entry also serves as the one after it, so that the last segment is flat. Codes outside take the end
+    entries.
     """
     shift = table.step.bit_length() - 1
     if table.step != 1 << shift:
@@ -145,7 +146,7 @@ def _entries(
 def _float32_entries(
     f: Function, codes: Tensor, inp: QParams, out: QParams, rounding: RoundingMode, *, before: bool = False
 ) -> Tensor:
-    """Return what `_entries` returns with each step in float32."""
+    """Return the same as `_entries`, but with each step in float32."""
     real = (codes - inp.zero_point).to(torch.float32) * inp.scale.to(torch.float32)
     rounded = _rounded(f(real) / out.scale.to(torch.float32), out, rounding, before=before)
     return rounded.nan_to_num(nan=0.0).clamp(out.qmin, out.qmax).to(torch.int64)
@@ -160,9 +161,9 @@ def _rounded(value: Tensor, out: QParams, rounding: RoundingMode, *, before: boo
 
 @pinned()
 def _linspace_entries(f: Function, size: int, first: int, inp: QParams, out: QParams, rounding: RoundingMode) -> Tensor:
-    """Return the entries f at `linspace(qmin, qmax)`, twice at qmin where the table starts below it.
+    """Return the entries f at `linspace(qmin, qmax)`; if the table starts below qmin, the entry of qmin comes twice.
 
-    They are float32, and the zero point is added before rounding, as the recorded tables have it.
+    They are float32, and the zero point is added before rounding, as in the recorded tables.
     """
     lacking = first < inp.qmin
     points = linspace(inp.qmin, inp.qmax, size - lacking)
@@ -174,7 +175,7 @@ def _linspace_entries(f: Function, size: int, first: int, inp: QParams, out: QPa
 
 
 def linspace(first: float, last: float, count: int) -> Tensor:
-    """Return *count* float32 points from *first* to *last*, each from the nearer end by one fused multiply-add.
+    """Return *count* float32 points from *first* to *last*, each one fused multiply-add from the nearer end.
 
     The result of torch.linspace on a processor with fused multiply-add (AVX2, AVX-512), on which the tables were
     recorded.

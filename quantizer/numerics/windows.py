@@ -38,9 +38,9 @@ def pool_padding(
 ) -> list[tuple[int, int]]:
     """Return each axis' padding (before, after) for floor((size + padding - kernel) / stride) + 1 windows.
 
-    *padding*: all before, then all after. *ceil_mode* rounds up the number of windows, but the last window starts
-    inside the input or the padding before it (torch, ONNX). Padding is added at the end for the part that extends
-    beyond.
+    *padding*: all before, then all after. *ceil_mode* rounds the number of windows up, but the last window must start
+    inside the input or the padding before it (torch, ONNX). Padding is added at the end for the part of a window that
+    extends beyond.
     """
     rank, found = len(sizes), []
     for axis, (size, k, s) in enumerate(zip(sizes, kernel, stride, strict=True)):
@@ -72,8 +72,8 @@ def torch_padding(padding: Sequence[int]) -> list[int]:
 def padded_for_torch(x: Tensor, padding: Sequence[int]) -> tuple[Tensor, Sequence[int]]:
     """Return x with the zeros that torch's convolution cannot add, and the padding per axis that it still adds.
 
-    *padding*: all before, then all after the spatial axes of x. torch adds as many zeros before as after, to a tensor
-    that has elements.
+    *padding*: all before, then all after the spatial axes of x. torch can only add as many zeros before as after, and
+    only to a tensor with elements.
     """
     rank = len(padding) // 2
     before = padding[:rank]

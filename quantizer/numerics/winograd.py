@@ -13,13 +13,13 @@ from torch.nn import functional
 from quantizer.numerics.pinned import pinned
 
 KERNEL, TILE, STEP = 3, 4, 2
-"""Places of a kernel row, of the input that two outputs read, and of the outputs."""
+"""Sizes of a kernel row, of the input that a tile reads, and of its outputs."""
 INPUT = torch.tensor([[1.0, 0.0, -1.0, 0.0], [0.0, 1.0, 1.0, 0.0], [0.0, -1.0, 1.0, 0.0], [0.0, 1.0, 0.0, -1.0]])
-"""B^T."""
+"""The input transform B^T."""
 WEIGHT = torch.tensor([[1.0, 0.0, 0.0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0.0, 0.0, 1.0]])
-"""G."""
+"""The kernel transform G."""
 OUTPUT = torch.tensor([[1.0, 1.0, 1.0, 0.0], [0.0, 1.0, -1.0, -1.0]])
-"""A^T."""
+"""The output transform A^T."""
 
 
 @pinned()
@@ -40,7 +40,7 @@ def convolved(x: Tensor, weights: Tensor, padding: tuple[int, int, int, int], si
 
 
 def _of_one(pieces: Tensor, weights: Tensor, size: tuple[int, int]) -> Tensor:
-    """Return [o, height, width] of pieces [c, height, width / 2, 3, 4], added over channels, then kernel rows."""
+    """Return sums [o, height, width] of one image's pieces [c, height, width / 2, 3, 4]: over channels, then rows."""
     read = pieces.matmul(INPUT.t())
     products = read * weights[:, :, None, None]
     made = products.sum(1).sum(3).matmul(OUTPUT.t())

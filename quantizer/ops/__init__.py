@@ -37,10 +37,10 @@ def operator(
 ) -> Callable[[F], F]:
     """Register the decorated function as one of *op*'s functions: as *kind*, by default its own name.
 
-    A name that says the kind ends in the platform's for a platform, for several in one word for them. *unsupported*:
-    predicate -> reason, of the cases that it does not compute, such as {"groups > 1": "no grouped kernel"}; in words of
-    the spec and DECLARED_NAMES. *batched*: a quantized function that takes K trials in one call: each operand and the
-    result have a first axis of K, and `parameters` is a tuple of K.
+    A function's name that gives the kind may end in the platform's name, or in one word for several platforms.
+    *unsupported*: predicate -> reason for the cases that it does not compute, such as {"groups > 1": "no grouped
+    kernel"}; predicates use the names of the spec and DECLARED_NAMES. *batched*: a quantized function that takes K
+    trials in one call: each operand and the result have a first axis of K, and `parameters` is a tuple of K.
     """
     platforms = platform if isinstance(platform, tuple) else (platform,)
     declared = dict(unsupported or {})
@@ -69,7 +69,7 @@ def operator(
 
 
 def _kind_of(op: str, name: str, platforms: tuple[str | None, ...]) -> FunctionKind:
-    """Return the kind that the *name* of a function says, without the platform at its end."""
+    """Return the kind that the *name* of a function gives, without the platform at its end."""
     first, said = platforms[0], name
     if first is not None:
         said = name.rpartition("_")[0] if len(platforms) > 1 else name.removesuffix(f"_{first}")
@@ -82,7 +82,8 @@ def _kind_of(op: str, name: str, platforms: tuple[str | None, ...]) -> FunctionK
 def _is_built_in(function: Function) -> bool:
     """Return whether *function* is of a module of this package, or of one that a room names, in any order of imports.
 
-    Python's table of modules decides, by the namespace in which the function runs; not what the function says.
+    Python's table of modules decides, by the namespace in which the function runs, and not the function's own
+    attributes.
     """
     module = sys.modules.get(str(getattr(function, "__module__", "")))
     if module is None or type(function) is not FunctionType or function.__globals__ is not vars(module):

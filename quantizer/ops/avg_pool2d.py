@@ -63,7 +63,7 @@ def quantized(
 ) -> Tensor:
     """Divide the exact sum by the places that count, round once; f32_dequantized: add and divide in float32.
 
-    f32_mean_inverse: windows that may overhang go to torch's own kernel.
+    f32_mean_inverse: windows that may extend past the end go to torch's own kernel.
     """
     named: Any = {"kernel": kernel, "stride": stride, "padding": padding, "ceil_mode": ceil_mode}
     variant = None if parameters.rescale is None else parameters.rescale.variant

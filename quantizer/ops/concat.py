@@ -21,7 +21,7 @@ def reference(a: Tensor, b: Tensor, c: Tensor | None = None, d: Tensor | None = 
 def quantized(
     a: Tensor, b: Tensor, c: Tensor | None = None, d: Tensor | None = None, *, parameters: Parameters, axis: int
 ) -> Tensor:
-    """Bring every operand to the output's scale, round each once."""
+    """Rescale every operand to the output's scale, rounding each once."""
     operands = {"a": a, "b": b, "c": c, "d": d}
     terms = {name: centred(x, parameters.inputs[name]) for name, x in operands.items() if x is not None}
     return torch.cat(list(requantize_each_term(terms, parameters).values()), dim=axis)

@@ -18,7 +18,7 @@ BEYOND = 2.0**40
 
 @operator("div")
 def reference(a: Tensor, b: Tensor) -> Tensor:
-    """Divide; shapes broadcast. By zero: infinity of the sign of both, 0 / 0 is NaN."""
+    """Divide; shapes broadcast. x / 0 is infinite with the sign of both, 0 / 0 is NaN."""
     return a / b
 
 

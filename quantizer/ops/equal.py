@@ -11,7 +11,7 @@ from quantizer.ops import operator
 
 @operator("equal")
 def reference(a: Tensor, b: Tensor) -> Tensor:
-    """Tell where both are the same; shapes broadcast."""
+    """Return where both are equal; shapes broadcast."""
     return a == b
 
 

@@ -11,7 +11,7 @@ from quantizer.ops import operator
 
 @operator("gather")
 def reference(x: Tensor, indices: Tensor, *, axis: int, batch_dims: int) -> Tensor:
-    """Index x along *axis*, at the places that the paired axes in front share."""
+    """Index x along *axis*; leading paired axes are common to x and the indices."""
     axis %= x.dim()
     own, depth = indices.long(), indices.dim() - batch_dims
     places: list[Tensor | slice] = []

@@ -11,7 +11,7 @@ from quantizer.ops import operator
 
 @operator("greater")
 def reference(a: Tensor, b: Tensor) -> Tensor:
-    """Tell where a is larger; shapes broadcast."""
+    """Return where a is larger than b; shapes broadcast."""
     return a > b
 
 

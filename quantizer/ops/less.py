@@ -11,7 +11,7 @@ from quantizer.ops import operator
 
 @operator("less")
 def reference(a: Tensor, b: Tensor) -> Tensor:
-    """Tell where a is smaller; shapes broadcast."""
+    """Return where a is smaller than b; shapes broadcast."""
     return a < b
 
 

@@ -20,7 +20,7 @@ def reference(x: Tensor, *, padding: tuple[int, ...], value: float) -> Tensor:
 
 @operator("pad")
 def quantized(x: Tensor, *, parameters: Parameters, padding: tuple[int, ...], value: float) -> Tensor:
-    """Move codes into a tensor of the output's code of *value*; scale and zero point are the input's."""
+    """Move codes into a tensor filled with the output's code for *value*; scale and zero point are the input's."""
     code = to_codes(torch.tensor(value), parameters.outputs["y"], parameters.platform.quantizer)
     rank = x.dim()
     sizes = [size + padding[i] + padding[i + rank] for i, size in enumerate(x.shape)]

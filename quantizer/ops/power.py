@@ -1,4 +1,4 @@
-"""Power of a constant exponent."""
+"""Power with a constant exponent."""
 
 from __future__ import annotations
 

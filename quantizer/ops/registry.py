@@ -25,13 +25,12 @@ KINDS: tuple[FunctionKind, ...] = ("reference", "quantize", "quantized", "accumu
 """Operands and results of the functions, by kind.
 
 reference(*inputs, **attrs) -> Tensor: the operator on real numbers, in whatever float type it is given.
-quantize(request) -> Parameters: chooses parameters; compiled from the spec where a module has none.
-quantized(*inputs, parameters, **attrs) -> Tensor | Staged: int64 codes in, int64 codes out; where a module has none,
-its exact sums, requantized (`requantize_accumulator`).
-accumulate(*inputs, parameters, **attrs) -> Tensor: the exact sum before requantization.
-function(x, **attrs) -> Tensor: a function of one input, in the float type in which a platform builds its table; where a
-module has no quantize and no quantized, the table is provided and looked up.
-tile(...): only where the spec cannot say it, see quantizer.tiling.
+quantize(request) -> Parameters: chooses parameters; derived from the spec if a module has none.
+quantized(*inputs, parameters, **attrs) -> Tensor | Staged: int64 codes in, int64 codes out; if a module has none, its
+exact sums are requantized (`requantize_accumulator`). accumulate(*inputs, parameters, **attrs) -> Tensor: the exact sum
+before requantization. function(x, **attrs) -> Tensor: a function of one input, in the float type in which a platform
+builds its table; if a module has no quantize and no quantized, the table is provided and looked up. tile(...): only if
+the spec cannot express the tiling, see quantizer.tiling.
 """
 BUILT_IN = "built-in"
 OVERRIDE = "override"
@@ -43,7 +42,7 @@ platform."""
 
 @dataclass(frozen=True)
 class Registration:
-    """One function of one operator, with where it came from."""
+    """One function of one operator, and its origin."""
 
     op: str
     kind: FunctionKind
@@ -56,9 +55,10 @@ class Registration:
     activates: bool = False
     """Whether it applies a fused activation itself. A reference then gets it as `activation`."""
     unsupported: Mapping[str, str] = field(default_factory=dict, compare=False)
-    """Predicate over a case without its values -> why the function does not support it. Such cases are inconclusive."""
+    """Predicate over a case's structure, not its values -> why the function does not support the case. Such cases are
+    inconclusive."""
     apart: bool = False
-    """Whether it stands for a function that runs in another process."""
+    """Whether it represents a function that runs in another process."""
     batched: bool = False
     """Whether it also takes K trials of one structure in one call (`quantizer.numerics.batched`)."""
 
@@ -68,7 +68,7 @@ class Registration:
 
     @cached_property
     def finished(self) -> Registration:
-        """The integer forward that follows from exact sums: the sums, requantized."""
+        """Derives an integer forward from exact sums, which it requantizes."""
 
         def quantized(*operands: Any, parameters: Parameters, **named: Any) -> Any:
             return requantize_accumulator(self.function(*operands, parameters=parameters, **named), parameters)
@@ -77,7 +77,7 @@ class Registration:
 
     @cached_property
     def tabulated(self) -> Registration:
-        """The rule that follows from a function of one input: a table, as the platform builds it."""
+        """Derives a quantize rule from a function of one input: it provides a table, built as the platform does."""
 
         def quantize(request: Request) -> Parameters:
             return tabulated(request, lambda v: self.function(v, **request.attrs))
@@ -86,7 +86,7 @@ class Registration:
 
     @cached_property
     def looked_up(self) -> Registration:
-        """The integer forward that follows from a function of one input: the provided table, looked up."""
+        """Derives an integer forward from a function of one input: it looks up the provided table."""
 
         def quantized(x: Tensor, *, parameters: Parameters, **_: Any) -> Tensor:
             return lookup(x, parameters.tables["lut"])
@@ -102,7 +102,7 @@ class Registry:
     origin: str | None = None
     """The origin of functions that are being registered; the loader sets it, not the functions."""
     sealed: bool = False
-    """Whether all built-in functions are registered. Then there are no others."""
+    """Whether all built-in functions are registered. Later registrations are not built-in."""
 
     def add(self, entry: Registration) -> None:
         """Add one function; two plugins of equal version are an error, a plugin beats a built-in of its version.
@@ -122,7 +122,7 @@ class Registry:
         known = self.entries.get(key, [])
         for other in known:
             if other.version == entry.version and other.apart and self.origin is None:
-                return  # pytest imports the package around a spec file, a plugin's too, whose functions run elsewhere
+                return  # pytest imports the package around a plugin's spec, too, whose functions run elsewhere
             if other.version == entry.version and (other.origin == BUILT_IN) == (entry.origin == BUILT_IN):
                 if other.origin == entry.origin and unwrapped(other.function) == unwrapped(entry.function):
                     return
@@ -132,9 +132,9 @@ class Registry:
         self.entries[key] = sorted([*known, entry], key=lambda e: (e.version, e.origin != BUILT_IN))
 
     def find(self, op: str, kind: FunctionKind, platform: Place = None) -> Registration | None:
-        """Return the function that runs: the highest version; at equal versions, the platform's before that for all.
+        """Return the function that runs: the highest version; of equal versions, the platform's own.
 
-        If two names of the platform have one, the first name's function is used.
+        If functions exist under two names of the platform, that of the first name is used.
         """
         entries, own = self.entries, None
         shared = entries.get((op, kind, None))
@@ -172,7 +172,7 @@ class Registry:
         return max(own, key=_precedence, default=None)
 
     def fuses(self, op: str, platform: Place) -> bool:
-        """Return whether all that runs for *op* on a platform can do so with a fused activation."""
+        """Return whether all functions that run for *op* on a platform support a fused activation."""
         found = (self.find(op, kind, platform) for kind in ("quantize", "quantized"))
         return all(entry is None or entry.fuses for entry in found)
 
@@ -222,7 +222,7 @@ class Registry:
     @contextmanager
     def loading(self, origin: str) -> Iterator[None]:
         """Mark registrations in the block as coming from *origin*; undo them if the block raises."""
-        before, outer = dict(self.entries), self.origin  # no list of it is ever changed: one is put in its place
+        before, outer = dict(self.entries), self.origin  # lists in it are never changed, only replaced
         self.origin = origin
         try:
             yield
@@ -245,8 +245,7 @@ class Registry:
     ) -> Iterator[None]:
         """Run a block with *function* in place of the registered one (how faults are applied).
 
-        It counts as a plugin's function, as one from *origin*, or as one like the registration that it replaces
-        (*like*).
+        It counts as a plugin's function, as a function from *origin*, or with *like* as the one that it replaces.
         """
         key = (op, kind, platform)
         before = list(self.entries.get(key, []))
@@ -268,7 +267,7 @@ _DERIVED: Mapping[FunctionKind, tuple[tuple[FunctionKind, _Derive], ...]] = {
     "quantize": (("function", lambda entry: entry.tabulated),),
     "quantized": (("accumulate", lambda entry: entry.finished), ("function", lambda entry: entry.looked_up)),
 }
-"""Functions that follow from another function of the module if it does not define them."""
+"""Kinds of functions that are derived from another function of the module if the module does not define them."""
 
 
 def _names(platform: Place) -> tuple[str, ...]:

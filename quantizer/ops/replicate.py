@@ -1,4 +1,4 @@
-"""The whole tensor several times along each axis."""
+"""The whole tensor repeated along each axis."""
 
 from __future__ import annotations
 

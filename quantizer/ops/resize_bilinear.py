@@ -20,7 +20,8 @@ Pair = tuple[int, int]
 def reference(x: Tensor, *, size: Pair, mode: str) -> Tensor:
     """Add the four elements of x [n, c, h, w] times the products of their weights, row by row.
 
-    Beyond the ends the first or last element holds. Where both neighbours are the last element, each has one half.
+    Beyond the ends, the first or last element is used. If both neighbours are the last element, each has the weight
+    1/2.
     """
     rows, columns = (_weighted(places(x.shape[axis], size[axis - 2], mode), x.dtype) for axis in (2, 3))
     total = torch.zeros(*x.shape[:2], *size, dtype=x.dtype)

@@ -10,7 +10,7 @@ from quantizer.ops import operator
 
 @operator("round")
 def reference(x: Tensor) -> Tensor:
-    """Return the nearest integer, of two the even one."""
+    """Return the nearest integer; ties go to the even one."""
     return torch.round(x)
 
 

@@ -21,7 +21,7 @@ def reference(x: Tensor, *, begin: Numbers, end: Numbers, strides: Numbers) -> T
 
 @operator("slice")
 def quantized(x: Tensor, *, parameters: Parameters, begin: Numbers, end: Numbers, strides: Numbers) -> Tensor:
-    """Move codes; the output shares the input's parameters. A negative stride reads the turned tensor forwards."""
+    """Move codes; the output shares the input's parameters. A negative stride reads the reversed tensor forwards."""
     box = []
     turned = [axis for axis, step in enumerate(strides) if step < 0]
     for size, first, last, step in zip(x.shape, begin, end, strides, strict=True):

@@ -1,4 +1,4 @@
-"""Elements of one of two tensors, as a condition says."""
+"""Elements of one of two tensors, selected by a condition."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def reference(a: Tensor, b: Tensor, condition: Tensor) -> Tensor:
 
 @operator("where")
 def quantized(a: Tensor, b: Tensor, condition: Tensor, *, parameters: Parameters) -> Tensor:
-    """Bring both operands to codes of the output, then take one of each pair."""
+    """Rescale both operands to codes of the output, then select one of each pair."""
     terms = {"a": centred(a, parameters.inputs["a"]), "b": centred(b, parameters.inputs["b"])}
     codes = requantize_each_term(terms, parameters)
     return torch.where(condition != 0, codes["a"], codes["b"])

@@ -29,7 +29,7 @@ class Learned:
 
 
 class LearnedGrid(Grid):
-    """A grid whose number of codes per unit is learned."""
+    """A grid of real values whose codes per unit are learned."""
 
     @classmethod
     def of(cls, params: QParams, rank: int) -> LearnedGrid:

@@ -43,10 +43,10 @@ def adaround(
 ) -> Tensor:
     """Return whether each weight is rounded up, 0 or 1 of float32.
 
-    steps: weights times codes per unit. samples: how many there are. error: (codes, real where they are learned; which
-    samples) -> how wrong the layer's output is. Source: Nagel et al. 2020: a rectified sigmoid of the learned number
-    lies between the floor (0) and the next code (1); a regularizer drives it to 0 or 1. It starts at each weight's own
-    fraction.
+    steps: weights times codes per unit. samples: the number of samples. error: (codes, real while they are learned;
+    indices of samples) -> the error of the layer's output. Source: Nagel et al. 2020: a rectified sigmoid of the
+    learned number lies between the floor (0) and the next code (1); a regularizer drives it to 0 or 1. It starts at
+    each weight's own fraction.
     """
     floor = steps.floor()
     share = steps - floor

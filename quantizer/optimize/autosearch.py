@@ -1,4 +1,4 @@
-"""mixed_precision_auto_search: finds the layer from which on a graph needs more bits, or floating point."""
+"""mixed_precision_auto_search: finds from which layer on a graph needs more bits, or floating point."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ class FirstBatches:
 def searched(search: Search, settings: Mapping[str, Settings], keys: Mapping[str, LayerKey], drop: Drop) -> Found:
     """Return the settings that satisfy *search* with the fewest widened layers, or the fewest layers in floating point.
 
-    Source: the Compass Optimizer: the layers from some number on are changed, which takes later layers for the more
-    sensitive ones; only where all of them with wide codes do not do, the same search runs for floating point.
+    Source: the Compass Optimizer: all layers from some number on are changed, which assumes that later layers are more
+    sensitive. Only if wide codes in all layers are not enough, the same search runs for floating point.
     """
     count = 1 + max(key.number for key in keys.values())
     drops: dict[tuple[int, int], float] = {}
@@ -95,7 +95,7 @@ def searched(search: Search, settings: Mapping[str, Settings], keys: Mapping[str
 
 
 def last_place(count: int, satisfies: Callable[[int], bool]) -> int:
-    """Return the largest place found that satisfies, or 0: halved from *count* on, then raised by powers of two."""
+    """Return the largest place found that satisfies, or 0: halve from *count* on, then add powers of two."""
     place = failing = count
     while not satisfies(place):
         if place == 0:

@@ -38,11 +38,11 @@ class Options:
     lines: Mapping[str, int]
     """Field that the file gives -> its line."""
     base: Path
-    """Folder of relative paths: the working directory, or the file's own folder if only there the graph exists."""
+    """Folder of relative paths: the working directory, or the cfg's own folder if the graph exists only there."""
     warnings: tuple[str, ...] = ()
 
     def __getitem__(self, name: str) -> Value:
-        """Return the value of a field; of a per-layer field the general one."""
+        """Return the value of a field; for a per-layer field, the general value."""
         value = self.fields[name]
         return value.general if isinstance(value, PerLayer) else value
 
@@ -80,7 +80,7 @@ class Options:
 
 
 def read_cfg(path: Path) -> Options:
-    """Return the options of a cfg file; FormatError with line and field for the first that is wrong."""
+    """Return the options of a cfg file; FormatError with line and field for the first wrong field."""
     options = parse_cfg(_text(path), path)
     _check(options)
     return options

@@ -1,4 +1,4 @@
-"""The graph of codes that is written, from the parameters of every layer."""
+"""Builds the graph of codes that is written, from the parameters of every layer."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ BY_WINOGRAD: Mapping[str, AttrValue] = {
 
 
 def quantized_graph(graph: Graph, layers: Layers, decided: Decided, floats: Mapping[str, DType]) -> Graph:
-    """Return the graph of codes, with constants as codes and Compass's names. Layers of *floats* stay float."""
+    """Return the graph of codes, with constants as codes and Compass's names. Layers in *floats* stay float."""
     graph = _without_ranges(graph)
     tensors = dict(graph.tensors)
     nodes = []
@@ -74,7 +74,7 @@ def quantized_graph(graph: Graph, layers: Layers, decided: Decided, floats: Mapp
 def _without_ranges(graph: Graph) -> Graph:
     """Return the graph without the float IR's ranges of real outputs.
 
-    Next to codes they would be read as the ends of the codes.
+    In a graph of codes they would be read as the ends of the codes.
     """
 
     def plain(node: Node) -> Node:
@@ -100,7 +100,7 @@ def _float_constants(graph: Graph, spec: Spec, node: Node, dtype: DType) -> list
 
 
 def _before_axes(extra: Mapping[str, object], added: Mapping[str, object]) -> dict[str, object]:
-    """Return the lines that a layer keeps, with *added* before the last line, which has its axes."""
+    """Return the lines that a layer keeps, with *added* before the last line, which holds its axes."""
     return {**{key: value for key, value in extra.items() if key != AXES}, **added, AXES: extra[AXES]}
 
 
@@ -135,7 +135,7 @@ def _source(
 ) -> tuple[Node, Tensor | None]:
     """Return an Input or Constant layer in its written form, and its constant; its tensor in *tensors* is replaced.
 
-    dtype: of a layer that stays in floating point.
+    dtype: the type, if the layer stays in floating point.
     """
     said: dict[str, AttrValue] = {
         "is_perf_mode": bool(layers.settings[node.name]["perf_mode_for_lib"]),

@@ -52,7 +52,7 @@ COLUMNS = (
 STAMPED = re.compile(r"((?:De)?Quantize_(?:tensor_)?\d+)_\d{9,11}_\d+_\d+_\d+_")
 """Name of an inserted layer or tensor with the time and the random number that the original puts in it."""
 SAMPLES = (("calibration_data", 0, 0), ("calibration_data", 1, 1), ("val.npy", 2, 2))
-"""The source of sample b<n> of ref.npz: a field or a file beside the cfg, the index there, and n."""
+"""The source of each sample b<n> of ref.npz: (a field or a file beside the cfg, the index in it, n)."""
 Lines = dict[str, dict[str, str]]
 T = TypeVar("T")
 
@@ -69,7 +69,7 @@ class Compared:
     first: str = ""
     """The first difference."""
     forgiven: tuple[str, ...] = ()
-    """Last bits of float32 functions and sums of a library that differ, each inside its error analysis."""
+    """Differences in the last bits of a library's float32 functions and sums, each within its error bound."""
 
     @property
     def verdict(self) -> Verdict:
@@ -142,12 +142,12 @@ def _template(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def read_back(text: str, blob: bytes, library: Library) -> Graph:
-    """Return the quantized graph that text and constants say, ready to run."""
+    """Return the quantized graph of a text and its constants, ready to run."""
     return runnable(compass.from_bytes(text, blob), library)
 
 
 def runnable(theirs: Graph, library: Library) -> Graph:
-    """Return a graph of Compass layers, float or quantized, in our operators and ready to run."""
+    """Return a graph of Compass layers, float or quantized, converted to our operators and ready to run."""
     graph = compass.native(theirs, library.specs)
     platform = library.platform(PLATFORM)
     return with_own_layers(with_parameters(graph, library.specs, platform), library.specs, platform)
@@ -198,7 +198,7 @@ class _Differences:
 
 
 def _sections(text: str) -> Lines:
-    """Return layer (or '' of the header) -> key -> value."""
+    """Return layer ('' for the header) -> key -> value."""
     found: Lines = {}
     for block in re.split(r"\n\s*\n", text.strip()):
         lines = dict(line.partition("=")[::2] for line in block.splitlines() if line.strip())
@@ -258,7 +258,7 @@ def _template_path(work: Work, folder: Path) -> Path:
 
 
 def _compare_template(differences: _Differences, folder: Path, work: Work, last_bits: LastBits | None) -> None:
-    """Compare opt_template.json where the run left one: every setting, number and similarity of every layer."""
+    """Compare opt_template.json, if the run left one: every setting, number and similarity of every layer."""
     path = _template_path(work, folder)
     if not path.is_file():
         return

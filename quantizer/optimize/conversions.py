@@ -20,7 +20,7 @@ from quantizer.optimize.settings import Settings
 from quantizer.plugins.layers_without_spec import activations
 
 MAKER = "compass.maker"
-"""Node.extra of a conversion: the producer of its input. The conversion is shown with that layer's settings."""
+"""Key of a conversion's Node.extra: the producer of its input, whose settings are shown for the conversion."""
 
 
 def float_layers(graph: Graph, settings: Mapping[str, Settings]) -> dict[str, DType]:
@@ -42,16 +42,15 @@ def float_layers(graph: Graph, settings: Mapping[str, Settings]) -> dict[str, DT
 
 
 def with_floats(graph: Graph, layers: Layers, decided: Decided, floats: Mapping[str, DType]) -> Graph:
-    """Return the graph of codes where the layers of *floats* stay in floating point, with conversions around them."""
+    """Return the graph of codes with the layers in *floats* in floating point, and conversions around them."""
     return with_conversions(quantized_graph(graph, layers, decided, floats), layers.specs, decided, floats)
 
 
 def with_conversions(graph: Graph, specs: Mapping[str, Spec], decided: Decided, floats: Mapping[str, DType]) -> Graph:
-    """Return a graph of codes with a layer on every edge between the two kinds; one for all where all readers need it.
+    """Return a graph of codes with a conversion on every edge between both kinds, shared if all readers need it.
 
     A Quantize takes the parameters that its producer's rule would have chosen; a DeQuantize gives the type of its
-    (first) reader. Layers are inserted one after the other, as in the original: each at the end of its generation;
-    shared ones are numbered with the others.
+    (first) reader. Layers are inserted one after the other, as in the original: each at the end of its generation.
     """
     tensors = dict(graph.tensors)
     nodes = {node.name: node for node in by_generation(graph.nodes)}

@@ -115,7 +115,7 @@ class OpTestNumpyZippedDataset(NumpyZippedDataset):
 
 
 class RandomDataset:
-    """Normal deviates of a shape; data_file names it, the number of samples and a seed: `1x8x8x3,count=4,seed=1`."""
+    """Normal deviates; data_file gives shape, number of samples and seed, as in `1x8x8x3,count=4,seed=1`."""
 
     def __init__(self, data_file: str, label_file: str | None = None) -> None:
         self.shapes, self.count, seed = _recipe(data_file)

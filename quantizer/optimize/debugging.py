@@ -1,4 +1,4 @@
-"""Layers that a cfg keeps in floating point while metrics score the quantized graph, to find which costs the score."""
+"""Layers that stay in floating point while metrics score the quantized graph, to find which one lowers the score."""
 
 from __future__ import annotations
 

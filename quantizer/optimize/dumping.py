@@ -47,7 +47,7 @@ def dump_folders(options: Options) -> tuple[Path, Path]:
 
 
 def _file(options: Options, folder: Path, parts: tuple[str, ...], taken: Container[Path]) -> Path:
-    """Return <model_name>_<layer type>_<layer>_<what>_<tensor>.npy; a number after it where that name is taken."""
+    """Return <model_name>_<layer type>_<layer>_<what>_<tensor>.npy; a number is appended if that name is taken."""
     stem = re.sub(r"[^0-9A-Za-z_.-]", "_", "_".join((options.text("model_name"), *parts)))
     ends = chain([""], (f"_{number}" for number in count(2)))
     paths = (folder / f"{stem[: LONGEST_NAME - len(end)]}{end}.npy" for end in ends)

@@ -20,7 +20,8 @@ def equalized(graph: Graph, concerns: Callable[[Node], bool], rounds: int) -> Gr
     """Return the graph with the weights of every pair of layers equalized, *rounds* times over.
 
     Source: Nagel et al. 2019: with ranges r1 and r2 of a channel's weights in both layers, the first is divided and the
-    second multiplied by `sqrt(r1 / r2)`; what lies between scales along, so that the float graph computes the same.
+    second multiplied by `sqrt(r1 / r2)`; layers between them are scaled, too, so that the float graph computes the
+    same.
     """
     pairs = [pair for pair in _pairs(graph) if concerns(pair[0]) and concerns(pair[1])]
     for _ in range(rounds):
@@ -59,7 +60,7 @@ def _times(graph: Graph, name: str, factor: Tensor, axis: int) -> GraphTensor:
 
 
 def _pairs(graph: Graph) -> Iterator[tuple[Node, Node]]:
-    """Yield (first, second): pairs of layers between which each channel is passed on, at most scaled."""
+    """Yield (first, second): pairs of layers between which each channel is only passed on, or scaled."""
     for node in graph.order:
         if node.op not in FIRST or not owns_constants(graph, node):
             continue

@@ -11,7 +11,8 @@ from quantizer.optimize.global_methods import global_methods
 from quantizer.optimize.values import Kind
 
 Status = Literal["acted on", "ignored", "refused"]
-"""acted on; ignored: parsed, with a warning if set; refused: a value other than the default is an error."""
+"""acted on: implemented; ignored: parsed, with a warning if set; refused: a value other than the default is an
+error."""
 METHODS = tuple(
     f"{grain}_{rule}"
     for grain in ("per_tensor", "per_channel", "per_block")

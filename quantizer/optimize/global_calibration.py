@@ -28,7 +28,7 @@ REASONS = {
 }
 """Why a method is not built for a layer."""
 Batches = Callable[[], Iterable[Mapping[str, Tensor]]]
-"""The calibration set, from its start."""
+"""Returns the batches of the calibration set, from the first one on."""
 
 
 def moved(
@@ -52,7 +52,7 @@ def moved(
 def _changed(graph: Graph, method: Method) -> Iterator[Node]:
     """Yield the layers that a method would change: normalizations and scalings before fully connected layers.
 
-    svd_quant searches ranges of every layer in all modes but 0, and in that one only where layer types are named.
+    svd_quant searches ranges of every layer in all modes except 0; in mode 0 only if layer types are named.
     """
     searches = method.name == "svd_quant" and (method.numbers["mode"] >= 1 or bool(method.layers.types))
     for node in graph.order:
@@ -64,7 +64,7 @@ def _changed(graph: Graph, method: Method) -> Iterator[Node]:
 
 
 def _feeds_products(graph: Graph, node: Node) -> bool:
-    """Return whether a fully connected layer reads a layer, through layers of shape that keep the last axis at most."""
+    """Return whether a fully connected layer reads a layer, directly or through layers that keep the last axis."""
     last, waiting = graph.tensor(node.outputs[0]).shape[-1:], [node.outputs[0]]
     while waiting:
         for reader in graph.consumers.get(waiting.pop(), ()):

@@ -1,4 +1,4 @@
-"""The value of `global_calibration`: methods with their numbers and the layers they are for."""
+"""The value of `global_calibration`: methods with their numbers, and the layers to which they apply."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ DEFAULTS: Mapping[str, Mapping[str, float]] = {
 WITHOUT_EFFECT = ("awq_zy", "svd_quant")
 """Methods that are accepted only if they change nothing. A graph that they would change is refused."""
 LAST = ("adaquant_zy", "adaround", "gptq_zy")
-"""Methods that choose codes or scales, so that no other method may follow them."""
+"""Methods that choose codes or scales; no other method may follow them."""
 ZERO = ("auto_tune", "insert_norm")
 """Parameters for which only these values are implemented."""
 ALPHA = 1
@@ -80,10 +80,10 @@ class Method:
     name: str
     numbers: Mapping[str, float]
     layers: PerLayer
-    """Whether it is for a layer."""
+    """Whether the method applies to a layer."""
 
     def concerns(self, layer: LayerKey) -> bool:
-        """Return whether the method is for a layer."""
+        """Return whether the method applies to a layer."""
         return bool(self.layers.of(layer))
 
 
@@ -94,7 +94,10 @@ def methods_of(value: Value) -> tuple[Method, ...]:
 
 
 def global_methods() -> Kind:
-    """Return the kind of `none` and of methods joined by &. Methods that choose codes or scales come last."""
+    """Return the kind of values that are `none`, or methods joined by &.
+
+    Methods that choose codes or scales come last.
+    """
 
     def parse(text: str) -> Value:
         if text.lower() in ("", "none"):

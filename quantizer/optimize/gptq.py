@@ -17,12 +17,12 @@ def gptq(
     damping: float,
     block: int,
 ) -> Tensor:
-    """Return [rows, columns] of values on the grid, in the type of the moments.
+    """Return values on the grid, [rows, columns], in the type of the moments.
 
     weights: [rows, columns]. moments: [columns, columns], a multiple of the sum of x x^T. nearest: values [rows] -> the
-    nearest on the grid of each row. Source: Frantar et al. 2022, algorithm 1: the error of column q, divided by the
-    diagonal of the inverse's Cholesky factor, is subtracted from the columns after it along that factor's row. A
-    column that is never used becomes 0.
+    nearest values on each row's grid. Source: Frantar et al. 2022, algorithm 1: the error of column q, divided by the
+    diagonal of the inverse's Cholesky factor, is subtracted from the columns after it along that factor's row. A column
+    that is never used becomes 0.
     """
     values, hessian = weights.to(moments.dtype).clone(), moments.clone()
     unused = hessian.diagonal() == 0

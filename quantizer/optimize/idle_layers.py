@@ -20,8 +20,8 @@ def without_idle_layers(
 ) -> Graph:
     """Return the graph without Reshapes that keep shape, format and parameters.
 
-    Its readers read its input instead. An output of the graph keeps its name: the layer before takes over the name,
-    unless it makes an input or another output; then the Reshape stays. A Reshape that no layer reads stays as well.
+    Its readers read its input instead. An output of the graph keeps its name: the previous layer takes it over. If that
+    layer makes an input or another output, the Reshape stays. A Reshape that no layer reads stays as well.
     """
     for name in [node.name for node in graph.order if node.op == "reshape"]:
         node = graph.node(name)
@@ -36,7 +36,7 @@ def _idle(graph: Graph, node: Node) -> bool:
 
 
 def _same_shape_and_type(a: Tensor, b: Tensor) -> bool:
-    """Return whether two tensors hold the same values where they hold the same bits."""
+    """Return whether equal bits in two tensors mean equal values."""
     if a.qparams is None or b.qparams is None:
         return a.dtype == b.dtype and a.qparams is b.qparams
     ends = ((params.qmin, params.qmax) for params in (a.qparams, b.qparams))

@@ -46,7 +46,7 @@ def read_statistics(path: Path) -> dict[str, Statistics]:
 def with_kept(gathered: Gathered, kept: Mapping[str, Statistics], path: Path, *, lenient: bool) -> Gathered:
     """Return *gathered* with its numbers replaced by those of *kept*, tensor by tensor.
 
-    Statistics that a strategy needs and the file lacks are taken from this run. FormatError for a tensor that the
+    Statistics that a strategy needs but the file lacks are taken from this run. FormatError for a tensor that the
     file does not name, unless *lenient*.
     """
     missing = [name for name in gathered.tensors if name not in kept]

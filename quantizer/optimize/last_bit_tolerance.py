@@ -1,4 +1,4 @@
-"""Accepts differences from a recorded run that are float32 rounding only, by error bounds of ranges and similarities.
+"""Accepts differences from a recorded run that are only float32 rounding, by error bounds on ranges and similarities.
 
 A range that may differ is replaced by the recorded one, and everything that follows is computed again: it must then be
 equal.
@@ -30,7 +30,7 @@ class LastBits:
     def __init__(self, work: Work) -> None:
         self.work = work
         self.listed: list[str] = []
-        """An accepted difference: its place, its size, and the largest allowed size."""
+        """The accepted differences: the place of each, its size, and the largest allowed size."""
 
     @cached_property
     def _ranges(self) -> dict[str, float]:
@@ -38,7 +38,7 @@ class LastBits:
 
     @cached_property
     def similarities(self) -> dict[str, tuple[float, float]]:
-        """Tensor -> by how much its cosine and its mean squared error may differ, over the compared batches."""
+        """Tensor -> the allowed differences of its cosine and its mean squared error, over the compared batches."""
         work, found = self.work, dict[str, list[tuple[float, float]]]()
         loader = work.validation or work.calibration
         if loader is None or work.layered is None:
@@ -57,7 +57,7 @@ class LastBits:
         }
 
     def with_recorded_ranges(self, template: Template) -> Work:
-        """Return the work with recorded ranges that may come from another machine, and their consequences."""
+        """Return the work with those recorded ranges that another machine may have computed, and their consequences."""
         ranges = dict(self.work.ranges)
         for name, low, high in _spans(template):
             own = ranges.get(name)
@@ -88,7 +88,7 @@ class LastBits:
         if theirs is None or ours is None or theirs["start"] != ours["start"]:
             return False
         if layer not in {node.name for node in self.work.layered.nodes}:
-            return False  # an input: its figures have no bound here
+            return False  # an input: there is no bound on its similarities here
         names = self.work.layered.node(layer).outputs
         said = []
         for place, key in enumerate(("similarity", "mse")):

@@ -1,10 +1,10 @@
 """Error bounds of float forwards that differ in a library's last bits, and their effect on ranges and similarities.
 
-u = 2**-24, gamma_n = n u / (1 - n u). A float32 sum of n products in any order lies within gamma_n times the sum of
-their sizes (N. Higham, "Accuracy and stability of numerical algorithms", 2002, section 3.1); a function of a library
-within one unit in the last place, 2 u of its size (oneMKL's high accuracy, SLEEF's u10). Two machines are twice as far
-apart. Behind such a layer the distance grows by the layer's derivatives. Everything else has the same bits on both:
-its distance is 0.
+u = 2**-24, gamma_n = n u / (1 - n u). The error of a float32 sum of n products in any order is at most gamma_n times
+the sum of their magnitudes (N. Higham, "Accuracy and stability of numerical algorithms", 2002, section 3.1); that of a
+library's function is at most one unit in the last place, 2 u of its magnitude (oneMKL's high accuracy, SLEEF's u10).
+Results of two machines may differ by twice as much. A later layer multiplies the difference by its derivatives.
+Everything else has the same bits on both machines: its difference is 0.
 """
 
 from __future__ import annotations
@@ -49,9 +49,10 @@ FUNCTIONS = {
 GELU = {"none": CALL + 3, "tanh": CALL + 8}
 """The number of roundings in gelu: the argument of erf or tanh, its value, 1 plus it, and the product."""
 NORMS = {"layer_norm": CALL + 4, "instance_norm": CALL + 4, "group_norm": CALL + 4, "rms_norm": CALL + 4}
-"""Root, inverse, product, scaling and shift; the sums before are torch's own, in one order everywhere."""
+"""The roundings in a normalization: root, inverse, product, scaling and shift. Its sums have one order everywhere
+(torch)."""
 LONGEST = 1 << 22
-"""At most this many derivatives are computed: after a layer with more, no difference is allowed."""
+"""The largest number of derivatives that are computed. After a layer with more, no difference is allowed."""
 SECOND_ORDER = 1.01
 """The factor by which derivatives may change over distances of a few units in the last place."""
 
@@ -63,14 +64,14 @@ def gamma(count: int, unit: float = UNIT) -> float:
 
 @dataclass(frozen=True)
 class Moved:
-    """The allowed difference of one tensor: per element of the values of one batch, float64."""
+    """The allowed difference of one tensor in one batch, for each element, float64."""
 
     values: Tensor
     radius: Tensor
 
 
 def distances(runner: Runner, graph: Graph, feeds: Mapping[str, Tensor]) -> dict[str, Moved]:
-    """Return each tensor's real values and the possible distance of another machine's values."""
+    """Return each tensor's real values, and how far another machine's values may lie from them."""
     found: dict[str, Moved] = {}
     codes: dict[str, Tensor] = {}
     for name, node, values in runner.forward_in_types(graph, feeds):
@@ -93,7 +94,7 @@ def distances(runner: Runner, graph: Graph, feeds: Mapping[str, Tensor]) -> dict
 
 
 def _of_codes(runner: Runner, graph: Graph, node: Node, x: Tensor | None, radius: Tensor | None) -> Tensor:
-    """Return one step where a value that far away has another code."""
+    """Return the distance after quantization: from the lowest to the highest code that is possible, in real numbers."""
     params = graph.tensor(node.outputs[0]).qparams
     assert params is not None
     assert x is not None
@@ -143,7 +144,7 @@ def _provided_on(
     radii: Sequence[Tensor | None],
     y: Tensor,
 ) -> Tensor:
-    """Return the distances after a layer: its derivatives' sizes times the operands' distances; none if too many."""
+    """Return the distances after a layer: magnitudes of derivatives times distances of operands; none if too many."""
     total = torch.zeros_like(y)
     for place, radius in enumerate(radii):
         x = operands[place]
@@ -161,7 +162,7 @@ def _provided_on(
 
 
 def reach_of_ranges(runner: Runner, graph: Graph, batches: Iterable[Mapping[str, Tensor]]) -> dict[str, float]:
-    """Return how far each tensor's calibrated ends may differ: as its values, and three roundings a batch for means."""
+    """Return how far each tensor's calibrated ends may differ: as its values do, plus three roundings a batch."""
     found: dict[str, float] = {}
     sizes: dict[str, float] = {}
     count = 0

@@ -1,4 +1,4 @@
-"""From ranges to the parameters of every layer of a float graph."""
+"""Chooses the parameters of every layer of a float graph from ranges."""
 
 from __future__ import annotations
 
@@ -46,7 +46,8 @@ PER_CHANNEL_REFUSED = (
     "clipped_table",
     "division",
 )
-"""Families that have no activations with a scale for each channel; others take one scale all the same (Compass)."""
+"""Families for which activations with a scale for each channel are an error; other families use one scale instead
+(Compass)."""
 
 
 AS_WIDE_AS_INPUTS = ("concatenation", "log_softmax")
@@ -54,7 +55,7 @@ AS_WIDE_AS_INPUTS = ("concatenation", "log_softmax")
 STAGES = (SHARES, LOGARITHMS)
 """The intermediate results of a LogSoftmax with two tables."""
 WIDEST = 16
-"""Most bits of an activation's codes."""
+"""The largest number of bits of an activation's codes."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ class Own:
 
 @dataclass(frozen=True)
 class Layers:
-    """The data from which parameters of all layers are chosen."""
+    """The data from which the parameters of all layers are chosen."""
 
     specs: Mapping[str, Spec]
     platform: Platform
@@ -94,7 +95,8 @@ class Layers:
     samples: Mapping[str, torch.Tensor] = field(default_factory=dict)
     """Float tensors of one calibration batch, for layers of plugins."""
     rounded: Mapping[str, torch.Tensor] = field(default_factory=dict)
-    """Layer -> weights in the operator's order, each on the grid that its rule chose: codes need not be the nearest."""
+    """Layer -> weights in the operator's order, on the grid that its rule chose; a method chose the codes, which need
+    not be the nearest."""
     learned: Mapping[str, Own] = field(default_factory=dict)
     """Layer -> constants that it learned."""
 
@@ -106,7 +108,7 @@ class Decided:
     tensors: Mapping[str, QParams]
     provided: Mapping[str, Parameters]
     lone: Mapping[str, LoneLayer] = field(default_factory=dict)
-    """Layers that plugins alone know, quantized."""
+    """The quantized layers that only plugins know."""
 
 
 def decide(graph: Graph, layers: Layers) -> Decided:
@@ -154,7 +156,7 @@ def source_params(tensor: Tensor, node: Node, layers: Layers) -> QParams:
 
 
 def constant_format(dtype: DType, span: Calibrated, settings: Settings) -> DType:
-    """Return the format of a constant that holds integers: 8, 16 or 32 bits, as its values need, if these are fewer.
+    """Return the format of a constant of integers, narrowed to 8, 16 or 32 bits if its values permit.
 
     A narrowed type has at least as many bits as an activation; a signed type stays signed.
     """

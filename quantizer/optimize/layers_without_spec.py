@@ -47,7 +47,7 @@ def with_lone_layers(
 
 
 def with_own_layers(graph: Graph, specs: Mapping[str, Spec], platform: Platform) -> Graph:
-    """Return a graph that was just read; layers that need neither spec nor plugin are made ready to run."""
+    """Return a graph that was just read, with layers that need neither spec nor plugin ready to run."""
     nodes = []
     for node in graph.nodes:
         one = None if node.op in specs else one_input_layer(graph, node, platform)
@@ -103,7 +103,7 @@ def quantized_layer(graph: Graph, node: Node, layer: LoneLayer, *, perf_mode: bo
 
 
 def float_layer(graph: Graph, node: Node, dtype: DType, *, perf_mode: bool) -> tuple[Node, list[GraphTensor]]:
-    """Return the layer where it stays in floating point."""
+    """Return the layer in the form in which it stays in floating point."""
     tensors = [replace(graph.tensor(name), dtype=dtype, qparams=None) for name in node.outputs]
     count = len(tensors)
     attrs = {**node.attrs, "is_perf_mode": perf_mode, "unquantifiable": True, AXES: ("None",) * count}

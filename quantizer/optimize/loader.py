@@ -1,4 +1,4 @@
-"""Makes checked batches from a data set class: with the graph's inputs and shapes, and finite values."""
+"""Makes batches from a data set class, and checks that they have the graph's inputs and shapes and finite values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from quantizer.ir.graph import Graph
 
 
 class Batches(Protocol):
-    """Samples of a graph's inputs, some at a time."""
+    """Samples of a graph's inputs, in batches."""
 
     def batches(self) -> Iterator[tuple[dict[str, Tensor], Any]]:
         """Yield (input -> float32 values, labels) of each batch."""

@@ -1,4 +1,4 @@
-"""How good graphs are: scores of metrics, and how near each quantized layer is to its float layer."""
+"""Measures graphs: scores of metrics, and the similarity of each quantized layer to its float layer."""
 
 from __future__ import annotations
 

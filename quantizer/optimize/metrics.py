@@ -47,7 +47,7 @@ class TopKMetric(OptBaseMetric):
 
 
 class _PerSample(OptBaseMetric, abc.ABC):
-    """Mean over samples of a number of one sample's joined outputs."""
+    """Mean over samples of a number that is computed from one sample's joined outputs."""
 
     title = ""
 

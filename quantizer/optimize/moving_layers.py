@@ -79,7 +79,7 @@ class MovingLayer(LoneLayer):
         return {}
 
     def params(self) -> dict[str, Any]:
-        """Return the layer's parameters; a Cast says the format that its codes have, a Pad has a code for a value."""
+        """Return the layer's parameters; a Cast names the format of its codes, and a Pad's value becomes a code."""
         if self.quantized and self.kind == "Pad" and CONSTANT_VALUE in self.attrs:
             return {**self.attrs, CONSTANT_VALUE: self._code(self.attrs[CONSTANT_VALUE])}
         if self.kind != "Cast" or not self.quantized:
@@ -87,7 +87,7 @@ class MovingLayer(LoneLayer):
         return {**self.attrs, "to_dtype": filed(self.inputs[0]).dtype}
 
     def _code(self, value: AttrValue) -> float:
-        """Return the code of a number in its own type. No mode here reads it, but the original writes it."""
+        """Return the code of a number, in the number's type. No mode here reads it, but the original writes it."""
         params = self.inputs[0]
         code = round(float(cast("float", value)) * float(scale_of(params)) + int(params.zero_point))
         held = min(max(code, params.qmin), params.qmax)
@@ -142,14 +142,17 @@ def _crop(layer: MovingLayer, operands: Sequence[Tensor]) -> list[Tensor]:
 
 
 def boxed(x: Tensor, box: Sequence[tuple[int, int]], batch: int) -> Tensor:
-    """Return [first, end) along each axis; of a first axis that is not *batch* long, as the IR says, the same share."""
+    """Return [first, end) along each axis.
+
+    If the first axis is not *batch* long, as in the IR, its box is scaled along.
+    """
     (first, end), *rest = box
     share = slice(first * len(x) // batch, end * len(x) // batch)
     return x[(share, *(slice(start, stop) for start, stop in rest))]
 
 
 def _cast(layer: MovingLayer, operands: Sequence[Tensor]) -> list[Tensor]:
-    """Keep codes; bring real values to an integer type by cutting fractions off and wrapping, as the original does."""
+    """Keep codes; convert real values to an integer type by truncation and wrapping, as the original does."""
     (x,) = operands
     wanted = layer.attrs.get("to_dtype")
     if not isinstance(wanted, DType):
@@ -161,7 +164,7 @@ def _cast(layer: MovingLayer, operands: Sequence[Tensor]) -> list[Tensor]:
 
 
 def _pad(layer: MovingLayer, operands: Sequence[Tensor]) -> list[Tensor]:
-    """Put what an axis has near its ends, or at its other end, around it, as numpy does."""
+    """Pad each axis with elements from near its ends, or from its other end, as numpy does."""
     (x,) = operands
     mode = PADDED.get(str(layer.attrs.get("mode", "")).lower())
     if mode is None:

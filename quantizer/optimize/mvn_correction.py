@@ -41,7 +41,7 @@ KEEPING = (
     "Input",
     "Constant",
 )
-"""Layer types that compute their outputs in a precision of their own; other layers only pass on their input."""
+"""Layer types that compute outputs with their own precision; other layers only pass on their input."""
 WIDE = 16
 
 
@@ -58,9 +58,9 @@ def mvn_corrected(
 ) -> Corrected:
     """Return settings and ranges for a native float graph whose tensors would have the parameters *tensors*.
 
-    Each normalization that *method* is for narrows the range of the nearest layer before it that keeps precision: to
-    the step sqrt(s_x * s_y) * max(alpha, sqrt(s_x / s_y)), s being codes per unit. From mode 1 on both layers get the
-    method's bits, and those of the generations between. UnsupportedError for scales per channel.
+    Each normalization to which *method* applies narrows the range of the nearest layer before it that keeps precision:
+    to the step sqrt(s_x * s_y) * max(alpha, sqrt(s_x / s_y)), s being codes per unit. From mode 1 on both layers get
+    the method's bits, and those of the generations between. UnsupportedError for scales per channel.
     """
     work = _Work(graph, method.numbers, keys, tensors, dict(before.settings), dict(before.ranges))
     for node in graph.order:
@@ -115,7 +115,7 @@ class _Work:
         return [name for name in node.inputs if name is not None and self.graph.tensor(name).data is None]
 
     def _between(self, node: Node, maker: str, *, directly: bool) -> Iterator[str]:
-        """Yield the two layers, and those of the generations around that the method's numbers ask for."""
+        """Yield the two layers, and those of the surrounding generations that the method's numbers select."""
         yield maker
         before, behind = int(self.numbers["before"]), int(self.numbers["behind"])
         if not directly or before > 0 or behind > 0:

@@ -1,4 +1,4 @@
-"""The files that a run writes: their names, and the check before any work that they can be written."""
+"""The files that a run writes: their names, and a check, before any work is done, that they can be written."""
 
 from __future__ import annotations
 

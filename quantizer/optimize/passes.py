@@ -1,4 +1,4 @@
-"""Passes of the flow, by when they run: before quantization, at it, after it."""
+"""Passes of the flow in the order in which they run: before, at and after quantization."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from quantizer.optimize.scaled_products import axes_of_channels, products_of_cha
 from quantizer.optimize.settings import FAST_EXP, FLOAT24, TWO_TABLES, Settings
 
 WIDE = 16
-"""Activations of so many bits and more are symmetric."""
+"""Activations of this many bits or more are symmetric."""
 TABLE, TABLE_BITS = 2, 20
-"""Compass's number of the method, and its bits of a table's entries."""
+"""Compass's number of the table method, and the bits of a table's entries."""
 ADJUSTED = (0, 1, *range(8, 16))
 """Fractional bits of exponents for which there are kernels."""
 ENTRY_BITS = range(2, 31)
-"""Bits of a table's entries."""
+"""The supported bits of a table's entries."""
 NEWEST_AXIS = 4096
-"""Longest axis that the newest targets' own unit takes."""
+"""The longest axis that the special unit of the newest targets takes."""
 SENSITIVE = ("NMS", "Sort", "ArgMinMax", "TopK", "InTopK")
 """Layers that rank their input."""
 SHAPING = ("reshape", "transpose")
@@ -67,10 +67,10 @@ def symmetric_where_wide(
 def softmax_method(
     graph: Graph, settings: Mapping[str, Settings], keys: Mapping[str, LayerKey], options: Options
 ) -> tuple[Graph, Mapping[str, Settings]]:
-    """Choose how each softmax is computed: by a table if its order counts or on the newest targets, else by fast_exp.
+    """Choose how each softmax is computed: by table if its output is ranked or on the newest targets, else by fast_exp.
 
-    On the newest targets a table along the last axis is computed by their own unit in 24-bit floats.
-    UnsupportedError if Compass has no such kernel, or its table's entries leave 32 bits with their sum.
+    On the newest targets, a special unit computes a table along the last axis in 24-bit floats. UnsupportedError if
+    Compass has no such kernel, or if the sum of the table's entries exceeds 32 bits.
     """
     changed = dict(settings)
     newest = options["min_compatible_zhouyi_target"] in NEWEST
@@ -109,7 +109,7 @@ def log_softmax_of_old_targets(
     keys: Mapping[str, LayerKey],  # noqa: ARG001
     options: Options,
 ) -> tuple[Graph, Mapping[str, Settings]]:
-    """Have LogSoftmax take two tables on targets before X2, where it is quantized."""
+    """Let a quantized LogSoftmax use two tables on targets before X2."""
     if options["min_compatible_zhouyi_target"] in NEWER:
         return graph, settings
     old = {
@@ -121,7 +121,7 @@ def log_softmax_of_old_targets(
 
 
 def _on_newest_unit(graph: Graph, node: Node) -> bool:
-    """Return whether the newest targets compute this softmax by their own unit, in 24-bit floats."""
+    """Return whether this softmax runs on the special unit of the newest targets, in 24-bit floats."""
     shape = graph.tensor(node.inputs[0] or "").shape
     rank = len(shape)
     height, width = {3: shape[:2], 4: shape[1:3]}.get(rank, (0, 0))
@@ -191,9 +191,9 @@ def winograd_where_it_fits(
 def _fits_winograd(graph: Graph, node: Node) -> bool:
     """Return whether F(2, 3) takes fewer cycles than the plain convolution on both units that Compass counts for.
 
-    3x3, dense, of one group, more than 4 input channels and 7 rows and columns. A unit takes 16 output channels, 32
-    input channels where there are 32 and 64 else, 8 columns and its rows at a time. Source: the Compass Optimizer's
-    check.
+    3x3, dense, of one group, more than 4 input channels and 7 rows and columns. At a time, a unit takes 16 output
+    channels, 32 input channels if there are 32, else 64, 8 columns, and its number of rows. Source: the Compass
+    Optimizer's check.
     """
     (_, high, wide, c_in), (_, rows, columns, c_out) = (
         graph.tensor(str(name)).shape for name in (node.inputs[0], node.outputs[0])
@@ -212,7 +212,7 @@ def _fits_winograd(graph: Graph, node: Node) -> bool:
 
 
 def degraded(graph: Graph, settings: Mapping[str, Settings]) -> Graph:
-    """Return the graph with nearest instead of bilinear resizing of codes, if the cfg says so; reals stay bilinear."""
+    """Return the graph with nearest instead of bilinear resizing of codes, if the cfg says so; floats stay bilinear."""
     nodes = []
     for node in graph.nodes:
         if node.op == "resize_bilinear" and settings[node.name]["resize_degrade_to_nearest"]:
@@ -225,7 +225,7 @@ def degraded(graph: Graph, settings: Mapping[str, Settings]) -> Graph:
 
 
 def _scaling_beside(graph: Graph, matmul: Node) -> Node | None:
-    """Return the layer of one factor after a MatMul or before its operands, past layers that change only shapes."""
+    """Return the layer of one factor after a MatMul or before its operands, skipping layers that only change shapes."""
     after = graph.consumers.get(matmul.outputs[0], ())
     if len(after) != 1:
         return None
@@ -265,7 +265,7 @@ def _all_equal(values: torch.Tensor) -> bool:
 
 
 def _ranked(graph: Graph, tensor: str, keys: Mapping[str, LayerKey]) -> bool:
-    """Return whether *tensor* has no reader, or a ranking layer (such as ArgMax or TopK) reads it through others."""
+    """Return whether *tensor* has no reader, or a ranking layer (ArgMax, TopK) reads it, directly or through others."""
     readers = graph.consumers.get(tensor, ())
     if not readers:
         return True

@@ -26,7 +26,7 @@ class LayerKey:
 
 @dataclass(frozen=True)
 class PerLayer:
-    """A value for every layer: by number, else by type, else by name, else the general one."""
+    """A value for every layer: chosen by number, else by type, else by name, else the general one."""
 
     general: Value
     ranges: tuple[tuple[int, int, Value], ...] = ()
@@ -34,7 +34,7 @@ class PerLayer:
     names: tuple[tuple[str, Value], ...] = ()
 
     def of(self, layer: LayerKey) -> Value:
-        """Return the value of one layer; of several ranges or patterns that hold it the first, of types the last."""
+        """Return the value of one layer: of several matching ranges or patterns the first counts, of types the last."""
         for first, last, value in self.ranges:
             if first <= layer.number <= last:
                 return value

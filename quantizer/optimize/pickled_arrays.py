@@ -25,7 +25,7 @@ Array = NDArray[Any]
 LARGEST = 4 << 30
 PICKLED = Readable("a file of pickled arrays", LARGEST, FormatError, "Save the arrays with numpy.savez.")
 MOST_STEPS = 1_000_000
-"""Instructions of one pickle; a dict of a thousand arrays takes 30,000."""
+"""The largest number of instructions in a pickle; a dict of a thousand arrays takes 30,000."""
 NUMBERS = "fiub"
 RECONSTRUCT = (("numpy._core.multiarray", "_reconstruct"), ("numpy.core.multiarray", "_reconstruct"))
 NDARRAY, DTYPE = ("numpy", "ndarray"), ("numpy", "dtype")
@@ -121,12 +121,12 @@ def _followed(raw: bytes) -> dict[str, Array]:
 
 def _key(key: object) -> str:
     if not isinstance(key, str):
-        raise RefusedError(f"a key is not text but a {type(key).__name__}")  # its repr can take very long
+        raise RefusedError(f"a key is not text but a {type(key).__name__}")  # not its repr, which can take very long
     return key
 
 
 def _content(built: object) -> object:
-    """Return the data of the object array around everything."""
+    """Return the content of the object array that holds everything."""
     if not isinstance(built, _Built) or built.kind != "array" or not isinstance(built.state, tuple):
         raise RefusedError("holds no array")
     return built.state[-1]

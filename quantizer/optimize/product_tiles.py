@@ -21,19 +21,22 @@ from quantizer.tiling.windows import Box, part, slices
 AXES_OF: Mapping[str, tuple[str, str]] = {"fully_connected": ("n", "c_out"), "matmul": ("m", "p")}
 """Operator -> the axes of its output's rows and columns."""
 OF_COLUMNS = ("scale", "shift", "weights_scale", "weights_zp", "biases_scale", "biases_zp", SLOPES)
-"""Constants of a fully connected layer that may have a number for each column."""
+"""Constants of a fully connected layer that may hold one number for each column."""
 
 
 def is_product(node: Node) -> bool:
-    """Return whether a layer is a product of codes. Real values stay whole: cut sums might round elsewhere."""
+    """Return whether a layer is a product of codes.
+
+    Products of real values are not cut, because sums might round otherwise.
+    """
     return node.op in AXES_OF and isinstance(node.parameters, Parameters)
 
 
 def numbers_of_tiles(graph: Graph, node: Node, options: Options) -> tuple[int, int]:
     """Return the numbers of rows and columns of tiles that the cfg requests for a product; (1, 1) without tiles.
 
-    Whole with fewer rows or columns than the numbers and one more, or where a memory is named; a fully connected layer
-    with one row of tiles too (Compass).
+    As in Compass, a product is not cut if it has no more rows or columns than tiles, if a memory size is given, or if a
+    fully connected layer would have one row of tiles.
     """
     rows, columns = options.number("featuremap_splits_item_y"), options.number("featuremap_splits_item_x")
     *_, high, wide = graph.tensor(node.outputs[0]).shape
@@ -74,7 +77,7 @@ class _Factors:
         self.parts: dict[tuple[str, Box], str] = {}
 
     def node(self, rows: Span, columns: Span) -> Node:
-        """Return the product of *rows* and *columns*, not yet named."""
+        """Return the product of *rows* and *columns* as a node without a name."""
         attrs = cast("Mapping[str, CaseAttr]", self.product.attrs)
         tile = part(self.spec, self.shapes, attrs, dict(zip(AXES_OF[self.product.op], (rows, columns), strict=True)))
         inputs = tuple(
@@ -85,7 +88,7 @@ class _Factors:
         return replace(self.product, inputs=inputs, parameters=parameters, extra=extra)
 
     def _part(self, key: str, box: Box) -> str:
-        """Return a part of an operand, the whole one where it is that."""
+        """Return a part of an operand, or the operand itself if the part is all of it."""
         name = self.operands[key]
         tensor = self.graph.tensor(name)
         if key in self.product.transposed:
@@ -99,7 +102,7 @@ class _Factors:
         return self.parts[key, box]
 
     def _cut(self, tensor: Tensor, name: str, box: Box) -> str:
-        """Add the layer that takes a part of an activation: a Slice before a MatMul, a Crop else (Compass)."""
+        """Add the layer that cuts a part of an activation: a Slice before a MatMul, else a Crop (Compass)."""
         if self.product.op == "matmul":
             attrs: Mapping[str, AttrValue] = {
                 "begin": tuple(start for start, _ in box),
@@ -125,7 +128,7 @@ class _Factors:
         return name
 
     def _of_columns(self, key: str, value: object, columns: Span) -> object:
-        """Return the entries of a layer's lists for these columns, where it has one number for each column."""
+        """Return an extra entry of the layer; if it holds one number per column, cut to these columns."""
         wide = self.graph.tensor(self.product.outputs[0]).shape[-1]
         if key not in OF_COLUMNS or not isinstance(value, Tensor) or columns == (0, wide) or value.shape[-1] != wide:
             return value

@@ -15,7 +15,7 @@ from quantizer.ir.graph import Graph, Node
 from quantizer.optimize.running import Runner
 
 WEIGHTED = ("fully_connected", "conv2d", "depthwise_conv2d")
-"""Operators that are products: of rows, or of windows of each group of channels."""
+"""Operators that are products of weights and rows, or of weights and windows of each group of channels."""
 
 
 def groups_of(node: Node, weights: Tensor) -> int:
@@ -52,7 +52,7 @@ def second_moments(
 
     One matrix [columns, columns] for each group.
 
-    The mean is over samples, not over their windows, and runs along in float32.
+    The mean is over samples, not over their windows, and is a running mean in float32.
     """
     readers: dict[str, list[Node]] = {}
     for node in nodes:
@@ -82,7 +82,7 @@ def weights_of(graph: Graph, node: Node) -> Tensor:
 
 
 def in_order(node: Node, values: Tensor) -> Tensor:
-    """Return values of a file in the operator's order."""
+    """Return values that are in the file's order in the operator's order."""
     return values if node.op == "fully_connected" else values.movedim(-1, 1)
 
 

@@ -26,7 +26,7 @@ def register_built_ins() -> None:
 
 
 def dataset_named(options: Options, data: Path, label: Path | None) -> Any:
-    """Return the data set that the cfg names, on files; FormatError with the class for what its constructor raises."""
+    """Return the data set that the cfg names, on *files*; FormatError names the class if its constructor raises."""
     register_built_ins()
     plugin = CLASSES.get(PluginType.Dataset, options.text("dataset"))
     return _made(options, "dataset", plugin, (str(data), str(label)) if label is not None else (str(data),))

@@ -30,19 +30,20 @@ from quantizer.plugins.layers_without_spec import LoneLayer, activations
 from quantizer.runtime.executor import activated, run_node, to_node_order
 
 FLOAT64_SUMS = ("convolution", "depthwise_convolution", "resizing")
-"""Families whose float forward reads and adds float64, and provides it on if no activation is fused, as Compass's does.
+"""Families whose float forward computes in float64, and passes float64 on if no activation is fused, as in Compass.
 
 Statistics see it rounded to float32.
 """
 OF_ANY_FLOAT = ("movement", "concatenation")
 """Families that keep the type of real values."""
 ENDS = {"slice": "end"}
-"""Operators that name the end of every axis, and where: a slice of the whole batch in the IR is one of any batch."""
+"""Operators with an end for each axis -> the attribute. A slice of the IR's whole batch becomes one of the whole fed
+batch."""
 QUANTIZE, DEQUANTIZE = "Quantize", "DeQuantize"
 CROP, SLICE, CONCAT = "Crop", "Slice", "Concat"
-"""Layers around tiles: they move codes alone."""
+"""Layers around tiles, which only move codes."""
 Before = Callable[[Node, Sequence[Tensor | None]], Node]
-"""Changes to a layer before it runs on its operands."""
+"""A function that may change a layer before it runs on its operands."""
 
 
 def as_it_is(node: Node, operands: Sequence[Tensor | None]) -> Node:  # noqa: ARG001 - as every Before
@@ -60,7 +61,7 @@ class Runner:
     """Size of the first axis in the IR."""
 
     def forward(self, graph: Graph, feeds: Mapping[str, Tensor]) -> Iterator[tuple[str, Node | None, Tensor]]:
-        """Yield (tensor, its layer, its values) in order: of inputs, then of each layer's outputs.
+        """Yield (tensor, its layer, its values) in order: first the inputs, then each layer's outputs.
 
         A layer with parameters runs on codes (int64), any other in float32. GraphError for a feed of another shape.
         """
@@ -70,7 +71,7 @@ class Runner:
     def forward_in_types(
         self, graph: Graph, feeds: Mapping[str, Tensor], before: Before = as_it_is
     ) -> Iterator[tuple[str, Node | None, Tensor]]:
-        """Yield as `forward` does, but float64 where it goes from layer to layer; *before* may change a layer."""
+        """Yield the same as `forward`, but in float64 where layers pass float64 on; *before* may change a layer."""
         readers = Counter(name for node in graph.nodes for name in node.inputs if name is not None)
         kept = set(graph.outputs)
         values: dict[str, Tensor] = {}
@@ -119,7 +120,7 @@ class Runner:
         return max(sizes, default=self.batch)
 
     def _operand(self, graph: Graph, values: Mapping[str, Tensor], name: str, size: int) -> Tensor:
-        """Return an operand; a constant that has the IR's batch is repeated for a larger one."""
+        """Return an operand; a constant with the IR's batch size is repeated for a larger batch."""
         if name in values:
             return values[name]
         tensor = graph.tensor(name)
@@ -186,7 +187,7 @@ class Runner:
         return [_held(made if node.activation == "none" else made.float(), dtype) for made in outcome.tensors]
 
     def _rebatched(self, spec: Spec, node: Node, operands: Mapping[str, Tensor], size: int) -> Node:
-        """Return the node with the IR's batch in its shape attributes replaced by the batch that is fed."""
+        """Return the node with the IR's batch size in its shape attributes replaced by the fed batch size."""
         if size == self.batch:
             return node
         changed = dict(node.attrs)
@@ -253,7 +254,7 @@ def _float_type(family: str, values: Tensor) -> torch.dtype:
 
 
 def _held(made: Tensor, dtype: DType) -> Tensor:
-    """Return real values as a tensor of *dtype* holds them."""
+    """Return real values rounded to the type in which a tensor of *dtype* is stored."""
     return made if dtype.kind != "float" or dtype.bits >= 32 else made.to(container(dtype)).float()
 
 

@@ -1,4 +1,4 @@
-"""Fully connected layers that smooth_quant_zy and awq_zy consider: float32 scales, and an input with an axis."""
+"""Fully connected layers under smooth_quant_zy and awq_zy: they get float32 scales and an input with a channel axis."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from quantizer.optimize.running import DEQUANTIZE, QUANTIZE
 from quantizer.optimize.settings import Settings
 
 SCALED = "compass.scaled"
-"""Node.extra of a fully connected layer that has three scales instead of a multiplier, once it is quantized."""
+"""Key of Node.extra: a mark of fully connected layers that are quantized with three scales instead of a multiplier."""
 BY = ("smooth_quant_zy", "awq_zy")
-"""Methods that give the input of every fully connected layer an axis of channels, even if they change nothing."""
+"""Methods that give the input of every fully connected layer a channel axis, even if they change nothing."""
 
 
 def products_of_channels(
@@ -29,7 +29,7 @@ def products_of_channels(
     keys: Mapping[str, LayerKey],  # noqa: ARG001
     options: Options,
 ) -> tuple[Graph, Mapping[str, Settings]]:
-    """Mark fully connected layers where a method of the cfg makes their inputs ones of channels."""
+    """Mark fully connected layers if a method of the cfg gives their inputs a channel axis."""
     if not any(method.name in BY for method in methods_of(options["global_calibration"])):
         return graph, settings
     nodes = [
@@ -48,7 +48,7 @@ def unmarked(graph: Graph) -> Graph:
 
 
 def as_scaled(graph: Graph, node: Node, spec: Spec, *, perf_mode: bool) -> tuple[Node, list[Tensor]]:
-    """Return a marked layer in the file's form; its numbers have the same axes as the tensors to which they belong."""
+    """Return a marked layer in the file's form. Its numbers have as many axes as the tensors to which they belong."""
     rank = len(graph.tensor(str(node.inputs[0])).shape)
     read = any(SCALED in reader.extra for reader in graph.consumers.get(node.outputs[0], ()))
     last = (1,) * (rank - 1) + (-1,)
@@ -62,7 +62,7 @@ def axes_of_channels(
     options: Options,  # noqa: ARG001
     keys: Mapping[str, LayerKey],  # noqa: ARG001
 ) -> Graph:
-    """Say the last axis where marked layers read; a conversion and what it reads both say it."""
+    """Write the last axis as channel axis of every tensor that a marked layer reads, on both sides of a conversion."""
     axes: dict[str, int] = {}
     for node in graph.nodes:
         if SCALED in node.extra:

@@ -1,4 +1,4 @@
-"""How each layer is quantized: the cfg, its per-layer values and the opt_config file as our schemes and platforms."""
+"""How each layer is quantized: the cfg, per-layer values and the opt_config file, as schemes and platforms."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ ACTIVATION_MULTIPLIER = (
 )
 """Families whose multiplier has as many bits as the activation, regardless of multiplier_bits."""
 UNFORCED = ("thresholded",)
-"""Operator families whose outputs force_dtype_int does not reach."""
+"""Operator families whose outputs force_dtype_int does not affect."""
 FAST_EXP = 1
 """Compass's number of a softmax by powers of two."""
 FLOAT24 = "softmax in 24-bit floats"
@@ -127,7 +127,10 @@ class Settings:
         return not str(self["quantize_method_for_activation"]).endswith("asymmetric")
 
     def scheme(self, bits: int | None = None) -> Scheme:
-        """Return the weight and activation part. *bits* overrides the activation's if a layer follows its inputs."""
+        """Return the weight and activation part.
+
+        *bits* replaces the activation's bits if the layer takes those of its inputs.
+        """
         weight = str(self["quantize_method_for_weight"])
         return _scheme(
             bits or self.number("activation_bits"),
@@ -226,8 +229,8 @@ def _platform(
 ) -> Platform:
     """Return *base* with the arithmetic that settings choose.
 
-    signed: outputs that would be unsigned have a sign; own_method, own_bits: opt_config says the weights' method or
-    bits itself, so that the rules for depthwise and scaling layers do not hold.
+    signed: outputs that would be unsigned have a sign; own_method, own_bits: opt_config sets the weights' method or
+    bits, which overrides the rules for depthwise and scaling layers.
     """
     platform = base.platform
     multiplier = platform.multiplier.model_copy(

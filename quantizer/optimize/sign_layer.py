@@ -56,7 +56,7 @@ class SignLayer(LoneLayer):
         return {}
 
     def params(self) -> dict[str, Any]:
-        """Return the layer's parameters as they came."""
+        """Return the layer's parameters unchanged."""
         return dict(self.attrs)
 
 

@@ -13,7 +13,7 @@ from quantizer.optimize.running import Runner
 
 NORMALIZATIONS = ("layer_norm", "batch_norm")
 SMALLEST = 1e-5
-"""No factor is smaller: a channel that is always 0 stays as it is."""
+"""The smallest factor, so that a channel that is always 0 stays unchanged."""
 
 
 def smoothed(
@@ -45,7 +45,7 @@ def smoothed(
 
 
 def _pairs(graph: Graph) -> list[tuple[Node, Node]]:
-    """Return (normalization, fully connected layer) where the one has constants along the last axis, and one reader."""
+    """Return pairs of a fully connected layer and the normalization before it, which has no other reader."""
     found = []
     for node in graph.order:
         made = node.outputs[0]

@@ -66,7 +66,7 @@ def read_graph(work: Work) -> Work:
 
 @pinned()
 def forward_zeros(work: Work) -> Work:
-    """Step 2: run the float graph on zeros; every layer must survive them."""
+    """Step 2: run the float graph on zeros; it must run without an error."""
     _on_zeros(work, work.float_graph)
     return work
 
@@ -277,7 +277,7 @@ STEPS: tuple[Callable[[Work], Work], ...] = (
 
 
 AFTER_RANGES = STEPS[5:-2]
-"""Computes a quantized graph from ranges, and writes nothing."""
+"""A function that computes a quantized graph from ranges; it writes nothing."""
 
 
 def optimize(options: Options, library: Library, say: Say = lambda text: None) -> Work:  # noqa: ARG005 - quiet

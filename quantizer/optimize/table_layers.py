@@ -40,14 +40,14 @@ class Tabulated:
     """A function that a layer has as a table."""
 
     function: Function
-    """The function of float32 values; its further arguments are the parameters that *takes* names."""
+    """The function of float32 values. Its further arguments are the parameters named in *takes*."""
     sign: Sign
     """The sign of its output codes."""
     takes: tuple[str, ...] = ()
     consumed: bool = False
-    """Whether a quantized layer leaves out the parameters of the function."""
+    """Whether a quantized layer is written without the parameters of the function."""
     repeated: bool = True
-    """Whether a table over restricted codes has the first entry twice."""
+    """Whether a table over a restricted range has its first entry twice."""
 
 
 def _swish(x: Tensor, alpha: float) -> Tensor:
@@ -150,7 +150,7 @@ class OneInputLayer(LoneLayer):
 
     @abstractmethod
     def _made(self, part: ActivationPart) -> LoneLayer:
-        """Return the layer with its numbers, once the parameters of input and output are there."""
+        """Return the layer with its numbers, if the parameters of input and output are known."""
 
     def number(self, key: str) -> float:
         """Return a number among the layer's parameters; GraphError if it is missing."""
@@ -162,7 +162,7 @@ class OneInputLayer(LoneLayer):
 
 @dataclass(frozen=True)
 class TableLayer(OneInputLayer):
-    """A function that is a table once the layer is quantized."""
+    """A function that becomes a table when the layer is quantized."""
 
     table: Table = UNSAID
 
@@ -193,7 +193,7 @@ class TableLayer(OneInputLayer):
         return replace(self, table=made)
 
     def read(self, x: QParams, y: QParams) -> LoneLayer:
-        """Return the layer as its file says it: with the table among its constants."""
+        """Return the layer as read from its file, with the table from its constants."""
         entries = self.given[LUT].long().reshape(-1)
         step = max(1, (1 << x.bits) // entries.numel())
         first = x.first if self.what.repeated else x.qmin
@@ -214,7 +214,7 @@ class TableLayer(OneInputLayer):
 
 @dataclass(frozen=True)
 class RectifiedLayer(OneInputLayer):
-    """PRELU: a slope below 0 for each channel. CRELU: positive parts of the values, then those of their negatives."""
+    """PRELU: a slope below 0 for each channel. CRELU: max(x, 0), then max(-x, 0), along an axis."""
 
     ratio: Rescale | None = None
     slopes: Slope | None = None
@@ -256,7 +256,7 @@ class RectifiedLayer(OneInputLayer):
         )
 
     def read(self, x: QParams, y: QParams) -> LoneLayer:
-        """Return the layer as its file says it: with multiplier, shift and slopes."""
+        """Return the layer as read from its file, with multiplier, shift and slopes."""
         mantissa = torch.tensor(self.number("scale_value"), dtype=torch.float64)
         shift = torch.tensor(int(self.number("shift_value")))
         ratio = Rescale("multiplier_shift", mantissa, shift, factors={"x": 1.0})

@@ -1,4 +1,4 @@
-"""The parts of a tiled graph: layers that cut a tensor, layers that join parts, and their place in the graph."""
+"""Builds the parts of a tiled graph: layers that cut a tensor, layers that join parts, and their place in the graph."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from quantizer.optimize.conversions import MAKER
 from quantizer.optimize.running import CONCAT
 
 Span = tuple[int, int]
-"""A first index and the one after the last."""
+"""A first index and the index after the last."""
 
 
 def spans(size: int, count: int) -> tuple[Span, ...]:
@@ -34,7 +34,7 @@ class Tiles:
     tensors: dict[str, Tensor] = field(default_factory=dict)
 
     def hold(self, tensor: Tensor, name: str, box: Sequence[Span]) -> str:
-        """Add a part of a tensor under a new name, and return the name."""
+        """Add a tensor for a part under a new name, and return the name."""
         self.tensors[name] = replace(tensor, name=name, shape=tuple(stop - start for start, stop in box))
         return name
 
@@ -46,7 +46,7 @@ class Tiles:
         return name
 
     def join(self, rows: Sequence[Sequence[str]], axes: Span, block: int = 0) -> str:
-        """Add Concats of the tiles of each row, then of at most *block* rows (0: of all), and return what they end in.
+        """Add Concats for the tiles of each row, then for at most *block* rows (0: all), and return the final tensor.
 
         axes: the axes of rows and columns.
         """
@@ -71,7 +71,7 @@ class Tiles:
         return self.insert(name, CONCAT, tuple(group), self.chain[-1], _copying(axis, len(group)))
 
     def put(self, graph: Graph, last: str) -> Graph:
-        """Return the graph with the chain replaced; *last*, the tiles' output, gets the name of the chain's."""
+        """Return the graph with the chain replaced; *last*, the tiles' output, gets the name of the chain's output."""
         target, chain = self.target.name, self.chain
         made = [
             replace(node, outputs=tuple(target if name == last else name for name in node.outputs))

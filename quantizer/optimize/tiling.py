@@ -1,4 +1,4 @@
-"""Layers cut into tiles: Crop, the same layers on each tile, Concat; the result is equal, code for code."""
+"""Cuts layers into tiles: a Crop, the same layers on each tile, a Concat. All result codes stay equal."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ HALO = ("oh", "ow")
 SPREADING = "conv_transpose2d"
 """The operator that spreads rows instead of gathering them: its spec has no rule for tiles of rows."""
 FEWEST_ROWS, MOST_ROWS = 5, 15
-"""Rows of a tile that is made to fit a memory (Compass)."""
+"""The smallest and the largest number of rows of a tile that must fit a memory (Compass)."""
 KILOBYTE = 1024
 Area = tuple[Span, Span]
-"""Rows and columns, each from a first one to the one after the last."""
+"""Rows and columns, each as the first index and the index after the last."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def tiled(graph: Graph, specs: Mapping[str, Spec], options: Options, keys: Mappi
 
 
 def _grown(graph: Graph, specs: Mapping[str, Spec], first: Node, options: Options) -> tuple[list[Node], Cuts]:
-    """Return the longest chain from a layer on whose tiles do not share too much, and its cuts."""
+    """Return the longest chain, starting at a layer, whose tiles do not overlap too much, and its cuts."""
     wide, high = options.number("featuremap_splits_item_x"), options.number("featuremap_splits_item_y")
     size, block = options.number("featuremap_splits_sram_size"), options.number("featuremap_splits_concat_blk")
 
@@ -117,7 +117,7 @@ def _between(
 
 
 def _kind(graph: Graph, specs: Mapping[str, Spec], node: Node) -> str | None:
-    """Return the halo of a layer with windows, or with the rows and columns of its only input; else None."""
+    """Return the halo of a layer with windows, or of one that keeps the rows and columns of its input; else None."""
     spec = specs.get(node.op)
     if spec is None or CONSTANTS in node.extra or isinstance(spec.tiling, NoTiling) or len(spec.activations) != 1:
         return None
@@ -145,7 +145,7 @@ def _large_enough(graph: Graph, specs: Mapping[str, Spec], node: Node) -> bool:
 
 
 def _following(graph: Graph, specs: Mapping[str, Spec], node: Node) -> Node | None:
-    """Return the only reader of a layer, where it can be in the same tiles."""
+    """Return the only reader of a layer, if it can be in the same tiles; else None."""
     made = node.outputs[0]
     readers = graph.consumers.get(made, ())
     alone = len(readers) == 1 and made not in graph.outputs
@@ -180,7 +180,7 @@ def _fitting(graph: Graph, specs: Mapping[str, Spec], chain: Sequence[Node], siz
 
 
 def _bytes(graph: Graph, specs: Mapping[str, Spec], chain: Sequence[Node], area: Area) -> int:
-    """Return the bytes of the largest input and output of one layer that a tile holds."""
+    """Return the largest number of bytes that input and output of one layer take in a tile."""
     most = 0
     for node in reversed(chain):
         before, _ = _needed(graph, specs, node, area)
@@ -199,7 +199,7 @@ def _places(area: Area) -> int:
 
 
 def _overlap(graph: Graph, specs: Mapping[str, Spec], chain: Sequence[Node], cuts: Cuts) -> float:
-    """Return, in percent, how many more places all tiles read together than the chain's input has."""
+    """Return by how many percent the number of places that all tiles read exceeds the size of the chain's input."""
     read = 0
     for area in _areas(cuts):
         for node in reversed(chain):
@@ -242,7 +242,7 @@ def _spread(shapes: Mapping[str, tuple[int, ...]], node: Node, area: Area) -> tu
 
 
 def _cut(graph: Graph, specs: Mapping[str, Spec], chain: Sequence[Node], cuts: Cuts) -> Graph:
-    """Return the graph with a chain in tiles; unchanged for one tile, or if a tile would consist of padding alone."""
+    """Return the graph with a chain in tiles; unchanged for one tile, or if a tile would consist only of padding."""
     areas = _areas(cuts)
     if len(areas) < 2:
         return graph

@@ -24,7 +24,7 @@ class Kind:
 
 
 def anything(legal: str) -> Kind:
-    """Return the kind of a text that is used unchanged."""
+    """Return the kind for a text that is used unchanged."""
     return Kind(lambda text: text, legal)
 
 

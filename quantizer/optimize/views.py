@@ -60,9 +60,10 @@ class PyGraph(LayerGraph):
                 tensor.pnode = node
 
     def forward(self, feeds: Mapping[str, Tensor]) -> list[Tensor]:
-        """Return the outputs in the IR's order: codes (int64) if quantized. Every tensor of the view keeps its values.
+        """Return the outputs in the IR's order: codes (int64) if quantized.
 
-        feeds: real values for each input. GraphError for one that is missing or has another shape.
+        Every tensor of the view stores its values. feeds: real values for each input. GraphError for one that is
+        missing or has another shape.
         """
         runner = Runner(self._library.specs, self._library.platform(PLATFORM).quantizer, batch_in_ir(self._graph))
         for name, _, values in runner.forward(self._graph, feeds):
@@ -128,7 +129,7 @@ class OptMaster:
         return QuantizeGraph(self.work.quantized_graph, self.work.library)
 
     def run(self, until: str | None = None) -> OptMaster:
-        """Take the steps that are not done, up to and with *until*; FormatError for a name that no step has."""
+        """Run the remaining steps up to *until*, included; FormatError for an unknown step."""
         if until is not None and until not in self.steps:
             raise FormatError(f"step {until!r}: no such step.{suggestion(until, self.steps, 'Steps')}")
         last = len(STEPS) if until is None else self.steps.index(until) + 1

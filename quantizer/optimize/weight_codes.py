@@ -1,4 +1,4 @@
-"""Codes of weights that are not the nearest: methods that choose them for a smaller error of the layer's output."""
+"""Methods that choose codes of weights for a smaller error of the layer's output, not the nearest codes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from quantizer.optimize.products import WEIGHTED, groups_of, in_order, second_mo
 from quantizer.optimize.running import Runner, real
 
 Batches = Callable[[], Iterable[Mapping[str, Tensor]]]
-"""The calibration set, from its start."""
+"""Returns the batches of the calibration set, from the first one on."""
 
 
 @dataclass(frozen=True)
@@ -37,11 +37,11 @@ class Trained:
     batches: Batches
     decided: Decided
     coded: Callable[[], Graph]
-    """Makes the graph of codes."""
+    """Computes the graph of codes."""
 
 
 def rounded(trained: Trained, methods: Iterable[Method]) -> dict[str, Tensor]:
-    """Return layer -> weights on the grid of its parameters, in the operator's order, as the method chooses codes."""
+    """Return layer -> weights in the operator's order, as values of the codes that the method chose."""
     found: dict[str, Tensor] = {}
     for method in methods:
         if method.name not in CHOOSE:
@@ -57,8 +57,8 @@ def rounded(trained: Trained, methods: Iterable[Method]) -> dict[str, Tensor]:
 def _by_gptq(trained: Trained, method: Method, nodes: Sequence[Node]) -> dict[str, Tensor]:
     """Return the weights of each layer by GPTQ.
 
-    Of a convolution without groups the file's weights, place by place with all channels, meet moments that go channel
-    by channel: so does the original, and its codes come out.
+    For a convolution without groups, the file's weights run place by place with all channels, but the moments run
+    channel by channel. The original has this mismatch, too, and so the codes are equal.
     """
     graph, numbers = as_it_calibrates(trained), method.numbers
     moments = second_moments(graph, trained.runner, trained.batches(), int(numbers["batches"]), nodes)
@@ -87,7 +87,7 @@ def _by_gptq(trained: Trained, method: Method, nodes: Sequence[Node]) -> dict[st
 
 
 def _spread(node: Node, weights: Tensor, moments: Tensor, grid: Grid, numbers: Mapping[str, float]) -> Tensor:
-    """Return rows of weights by GPTQ; GraphError if what the layer reads does not tell its columns apart."""
+    """Return rows of weights by GPTQ; GraphError if the layer's inputs give no invertible Hessian."""
     act_order, damping, block = bool(numbers["act_order"]), numbers["damping"], max(1, int(numbers["block"]))
     try:
         return gptq(weights, moments, grid.nearest, act_order=act_order, damping=damping, block=block)
@@ -100,9 +100,9 @@ def _spread(node: Node, weights: Tensor, moments: Tensor, grid: Grid, numbers: M
 
 
 def _by_adaround(trained: Trained, method: Method, nodes: Sequence[Node]) -> dict[str, Tensor]:
-    """Return the weights of each layer by AdaRound, layer after layer: each reads the codes that those before it make.
+    """Return the weights of each layer by AdaRound; each layer reads the codes that earlier layers give.
 
-    The original draws the order of samples without a seed; here they come in their own.
+    The original shuffles samples without a seed; here they keep their order.
     """
     numbers, runner = method.numbers, trained.runner
     schedule = Schedule(

@@ -45,7 +45,7 @@ class Work:
     floats: Mapping[str, DType] = field(default_factory=dict)
     quantized: Graph | None = None
     layered: Graph | None = None
-    """The quantized graph as it is before its layers are cut into tiles."""
+    """The quantized graph before its layers are cut into tiles."""
     scored: Graph | None = None
     """The graph that metrics score instead of the quantized one, when layers run in floating point for debugging."""
     similarity: Mapping[str, Similarity] = field(default_factory=dict)
@@ -65,7 +65,7 @@ class Work:
 
     @property
     def runs(self) -> Runner:
-        """What runs the graphs; only after the IR is read."""
+        """The runner of the graphs; available after the IR is read."""
         assert self.runner is not None
         return self.runner
 
@@ -80,7 +80,7 @@ class Work:
 
 
 def ir_batches(work: Work, loader: Batches) -> Iterator[dict[str, Tensor]]:
-    """Yield batches of the size that the IR has."""
+    """Yield batches of the IR's batch size."""
     for feeds, _ in loader.sized(work.runs.batch).batches():
         yield feeds
 

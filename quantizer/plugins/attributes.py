@@ -1,4 +1,4 @@
-"""Attributes that a quantized layer keeps as whole numbers under Compass's keys, and the numbers they are for us."""
+"""Attributes that a quantized layer stores as whole numbers under Compass's keys, and our numbers for them."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from quantizer.plugins.aipu.node import PyNode
 from quantizer.plugins.layer import Layer
 
 NORMAL = {"variance_shift": "var_shift_value", "norm_multiplier": "norm_scale_value", "norm_shift": "norm_shift_value"}
-"""The name of a number of a normalization here -> its name in the layer's parameters."""
+"""Our name for a number of a normalization -> its name in the layer's parameters."""
 
 
 def float_keys(layer: Layer) -> dict[str, str]:
-    """Return real attributes with the one key under which the layer has each."""
+    """Return real attribute -> its key in the layer, for attributes with a single key."""
     form = layer.spec.formats.get(FORMAT)
     keys = {name: form.attrs.get(name, name) if form else name for name in layer.spec.attrs}
     return {name: key for name, key in keys.items() if layer.spec.attrs[name].type == "float" and isinstance(key, str)}
 
 
 def attribute_numbers(node: PyNode, layer: Layer, before: Mapping[str, Any]) -> dict[str, int]:
-    """Return the integers (also 0) by which a quantize function replaced real attributes, each with its binary places.
+    """Return the integers that a quantize function put in place of real attributes, each with its binary places.
 
-    Places are those of Compass: `<key without _value>_shift`, the output's bits without it. Limits of a clamping
-    layer have eight more bits than the output; for outputs above eight bits, no more. Beside them, the numbers of a
-    normalisation.
+    Places are those of Compass: `<key without _value>_shift`, the output's bits without it. Limits of a clamping layer
+    have eight more bits than the output, or none more for outputs above eight bits. The numbers of a normalisation are
+    included.
     """
     found: dict[str, int] = {name: int(node.params[key]) for name, key in NORMAL.items() if key in node.params}
     bits = int(node.outputs[0].qbits or 0)

@@ -33,9 +33,9 @@ SOURCE = Readable("a source file", 1 << 24, PluginError)
 
 PLATFORM = "compass"
 STAGE = "/stage/"
-"""Prefix of a stage's name in the name of a placeholder."""
+"""The part of a placeholder's name that precedes a stage's name."""
 _CONNECTED: dict[tuple[str, int], Connection] = {}
-"""(operator, layer function) -> its connection: connecting again with the same specs changes nothing."""
+"""(operator, layer function) -> its connection, so that connecting again with the same specs changes nothing."""
 
 
 @dataclass
@@ -56,7 +56,7 @@ class Connection:
         return operands, {name: values[name] for name in self.spec.attrs if name in values}
 
     def result(self, node: PyNode) -> Tensor | tuple[Tensor, ...]:
-        """Return the first output's values in the operator's order; of a result in pieces each."""
+        """Return the first output's values in the operator's order; for a result in pieces, those of each piece."""
         output = next(iter(self.spec.outputs.values()))
         made = tuple(operator_order(tensor.betensor, output) for tensor in node.outputs)
         return made[0] if output.pieces is None else made
@@ -72,7 +72,7 @@ class Connection:
         return made.to(wanted) if isinstance(made, Tensor) else tuple(piece.to(wanted) for piece in made)
 
     def quantized(self, *, parameters: Parameters, **values: Any) -> Tensor | Staged | tuple[Tensor, ...]:
-        """Run the integer forward on a layer that is rebuilt from *parameters* alone.
+        """Run the integer forward on a layer that is rebuilt only from *parameters*.
 
         Placeholders that it adds under `<anything>/stage/<name>` are the codes of rounding stages before the last.
         """
@@ -86,11 +86,11 @@ class Connection:
         return Staged(made, stages) if stages and isinstance(made, Tensor) else made
 
     def quantize(self, request: Request) -> Parameters:
-        """Run the quantize function with the registered forward."""
+        """Run the quantize function together with the registered forward."""
         return flow.quantize(request, self.layer, self._forward(request), self.function)
 
     def _forward(self, request: Request) -> flow.Forward:
-        """Return the function that runs before the quantize function: the plugin's forward, or another reference."""
+        """Return what runs before the quantize function: the plugin's forward or the registered reference."""
         entry = REGISTRY.find(self.spec.op, "reference", PLATFORM)
         owner = getattr(unwrapped(entry.function), "__self__", None) if entry else None
         if isinstance(owner, Connection):
@@ -148,9 +148,9 @@ def layer_type(spec: Spec) -> str | None:
 
 
 def _reads_activation(connection: Connection) -> bool:
-    """Return whether the plugin's file names the layer's key of the fused activation, and RELU.
+    """Return whether the plugin's file contains the layer's key of the fused activation, and RELU.
 
-    Otherwise it fuses no activation.
+    If not, it fuses no activation.
     """
     form = connection.spec.formats.get(FORMAT)
     if form is None or form.activation is None or not connection.spec.fuses:
@@ -162,8 +162,8 @@ def _reads_activation(connection: Connection) -> bool:
 def _register(connection: Connection) -> list[Registration]:
     """Register a forward as reference and integer forward, a quantize function as quantize rule.
 
-    The float forward of a new operator is its reference on every platform. Unless the spec names an oracle, it judges
-    itself.
+    The float forward of a new operator is its reference on every platform. Unless the spec names an oracle, nothing
+    independent judges it.
     """
     op, function = connection.spec.op, connection.function
     kinds: list[tuple[FunctionKind, str | None, Any]] = [("quantize", PLATFORM, connection.quantize)]

@@ -16,7 +16,7 @@ class Classes:
     """Class plugins by kind and name; names are case-insensitive, as in Compass."""
 
     entries: dict[tuple[PluginType, str], list[tuple[ClassPlugin, bool]]] = field(default_factory=dict)
-    """(kind, name) -> plugins with whether each is built in, the one that is used last."""
+    """(kind, name) -> (plugin, whether it is built in), in rising order: the last one is used."""
 
     def add(self, plugin: ClassPlugin, *, built_in: bool = False) -> None:
         """Add one class; a plugin beats a built-in of its version, two plugins of equal version are an error."""

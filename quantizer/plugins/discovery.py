@@ -19,7 +19,7 @@ GROUP = "quantizer.operators"
 SEARCH_PATH = "AIPUPLUGIN_PATH"
 LOCAL = "plugin"
 PREFIX = "aipubt_"
-"""The documented prefixes aipubt_opt_op_, aipubt_opt_dataset_, aipubt_opt_metric_, and the plain one, begin so."""
+"""The start of all documented prefixes: aipubt_opt_op_, aipubt_opt_dataset_, aipubt_opt_metric_, and the plain one."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class FileSource:
 
 @dataclass(frozen=True)
 class EntryPointSource:
-    """A module that an installed distribution offers."""
+    """A module that an installed distribution provides as an entry point."""
 
     entry: EntryPoint
 
@@ -69,7 +69,7 @@ class Plugin:
     datasets: tuple[str, ...] = ()
     metrics: tuple[str, ...] = ()
     specs: tuple[Path, ...] = ()
-    """Folders of specs that it brings."""
+    """Folders of specs that belong to it."""
 
 
 def load_plugins(paths: Sequence[Path] = (), environment: Mapping[str, str] | None = None) -> list[Plugin]:
@@ -85,7 +85,7 @@ def load_plugins(paths: Sequence[Path] = (), environment: Mapping[str, str] | No
 
 
 def spec_folders(plugins: Sequence[Plugin]) -> list[Path]:
-    """Return the folders of specs that *plugins* bring, each once."""
+    """Return the folders of specs that belong to *plugins*, each once."""
     return list(dict.fromkeys(folder for plugin in plugins for folder in plugin.specs))
 
 

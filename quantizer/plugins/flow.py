@@ -25,7 +25,7 @@ from quantizer.plugins.layer_parameters import LAYER_ATTRS, apply, plain, read, 
 from quantizer.plugins.loading import explain, place
 
 Forward = Callable[[PyNode], None]
-"""Runs a layer: writes `betensor` of its outputs."""
+"""A function that runs a layer: it writes `betensor` of its outputs."""
 TRIAL_CLONES = 2
 """How often the original runs a quantize function on a copy before it runs it on the layer."""
 
@@ -37,7 +37,7 @@ class PluginForward:
     function: LayerFunction
 
     def __call__(self, node: PyNode) -> None:
-        """Run it: inputs come back as they were, and every output must be written."""
+        """Run it: inputs are restored afterwards, and every output must be written."""
         inputs = [tensor.betensor for tensor in node.inputs]
         for tensor in node.inputs:
             tensor.betensor = tensor.betensor.clone()
@@ -69,7 +69,7 @@ def quantize(request: Request, layer: Layer, forward: Forward, function: LayerFu
     """Return the parameters that *function* provides for *request*, after every forward has run.
 
     The all-zero trial run and the run on the samples come first; then the function runs on two clones and on the layer,
-    and must leave the same each time.
+    with the same result each time.
     """
     attrs = layer_attrs(request.scheme, request.platform, layer.type)
     node = _calibrated(request, layer, forward, attrs)
@@ -82,7 +82,7 @@ def quantize(request: Request, layer: Layer, forward: Forward, function: LayerFu
 def decide(node: PyNode, function: LayerFunction) -> None:
     """Run a quantize function on two clones of a calibrated layer and on the layer: all results must agree.
 
-    PluginError for an error that it raises, a choice that it does not make, or results that differ on a clone.
+    PluginError if it raises an error, leaves something undecided, or gives another result on a clone.
     """
     clones = [node.clone(node.name) for _ in range(TRIAL_CLONES)]
     states = []
@@ -150,7 +150,7 @@ def _calibrate(node: PyNode, layer: Layer, request: Request, *, sampled: bool) -
 
 
 def extrema(values: Tensor) -> Range:
-    """Return the smallest and the largest value; zeros of an empty tensor."""
+    """Return the smallest and the largest value; zeros for an empty tensor."""
     if not values.numel():
         return 0.0, 0.0
     low, high = values.double().aminmax()
@@ -175,7 +175,7 @@ def set_channel_ranges(tensor: PyTensor) -> None:
 
 
 def free(node: PyNode) -> None:
-    """Drop the content of placeholders, as the original does after every run of the graph; the list stays."""
+    """Free the content of placeholders, as the original does after every run of the graph; the placeholders stay."""
     for tensor in node.placeholders:
         tensor.betensor = torch.zeros(0)
 

@@ -1,4 +1,4 @@
-"""One of our operators as a Compass layer: names, axis order, IR parameters, and a node built from them."""
+"""Presents one of our operators as a Compass layer: names, axis order, IR parameters, and a node built from them."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ Shapes = Mapping[str, tuple[int, ...]]
 NAMES = {"weight": "weights", "bias": "biases"}
 """Role -> the name of the constant, where a spec has no `formats.compass`."""
 FLOAT32_INTEGERS = 1 << 24
-"""Up to here float32 holds every integer."""
+"""Up to this number, float32 holds every integer."""
 
 
 @dataclass(frozen=True)
 class Layer:
-    """How *spec* looks as a layer of *type*."""
+    """The mapping of *spec* to a layer of *type*."""
 
     spec: Spec
     type: OpTypeValue
@@ -136,12 +136,12 @@ class Layer:
 
 
 def layer_order(values: Tensor, item: Input | Output) -> Tensor:
-    """Return a view in Compass's order: the channel last where the operand is spatial."""
+    """Return a view in Compass's order: for a spatial operand, with the channel last."""
     return values.movedim(1, -1) if item.spatial else values
 
 
 def operator_order(values: Tensor, item: Input | Output) -> Tensor:
-    """Return a view in the operator's order: the channel at axis 1 where the operand is spatial."""
+    """Return a view in the operator's order: for a spatial operand, with the channel at axis 1."""
     return values.movedim(-1, 1) if item.spatial and values.dim() > 1 else values
 
 

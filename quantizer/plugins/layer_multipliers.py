@@ -1,4 +1,4 @@
-"""Multipliers, shifts and tables of a layer, under Compass's names, as ours."""
+"""Converts multipliers, shifts and tables of a layer from Compass's names to ours."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def numbers_of(node: PyNode, name: str) -> Tensor | None:
 
 
 def rescale_of(node: PyNode, layer: Layer, constants: Mapping[str, Constant], request: Request) -> Rescale | None:
-    """Return multiplier and shift: of a product one or one for each channel, of a sum [m], [m, k_a, k_b], or lists."""
+    """Return multiplier and shift: for a product one, or one per channel; for a sum [m], [m, k_a, k_b], or lists."""
     kind, numbers, shifts = layer.spec.error_model.kind, numbers_of(node, SCALE), numbers_of(node, SHIFT)
     if kind not in (*SUMS, "bilinear", "normalization"):
         return None
@@ -90,7 +90,7 @@ def _sum_rescale(node: PyNode, layer: Layer, numbers: Tensor, shifts: Tensor) ->
 
 
 def tables_of(node: PyNode, layer: Layer, request: Request, output: QParams) -> dict[str, Table]:
-    """Return the table `lut`: read by an input's codes; of softmax by the distance from the largest code."""
+    """Return the table `lut`, indexed by an input's codes, for softmax by the distance from the largest."""
     if LUT not in node.constants or len(layer.activations) != 1:
         return {}
     entries = node.constants[LUT].betensor.flatten()

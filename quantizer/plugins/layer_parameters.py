@@ -30,9 +30,9 @@ DECIDED = ("dtype", "scale", "zerop", "qbits", "qinvariant")
 FLOAT32_CODES = 2.0**-22
 """Relative error of a code in float32."""
 ABSORBED = "compass.absorbed"
-"""Parameters.extra: whether bias codes hold the zero point of the input, as Compass's do."""
+"""Key of Parameters.extra: whether bias codes include the input's zero point, as in Compass."""
 LAYER_ATTRS = "compass.attrs"
-"""Parameters.extra: the attributes of the flow under which the layer was quantized."""
+"""Key of Parameters.extra: the attributes of the flow under which the layer was quantized."""
 
 
 def _outputs(node: PyNode, layer: Layer) -> dict[str, QParams]:
@@ -150,7 +150,7 @@ def codes_of(tensor: PyTensor, what: str) -> Tensor:
 
 
 def _constants(node: PyNode, layer: Layer, request: Request) -> dict[str, Constant]:
-    """Return the codes of weights and biases, the absorbed input zero point taken out of the biases again."""
+    """Return the codes of weights and biases; the absorbed input zero point is removed from the biases again."""
     found: dict[str, Constant] = {}
     for name, key in layer.constants.items():
         item = layer.spec.inputs[name]
@@ -169,12 +169,12 @@ def _constants(node: PyNode, layer: Layer, request: Request) -> dict[str, Consta
 
 
 def _taken_in(node: PyNode, layer: Layer, request: Request) -> Tensor:
-    """Return the terms that bias codes have absorbed as in Compass; None if a plugin left them out."""
+    """Return the terms that bias codes have absorbed, as in Compass; None if the plugin did not add them."""
     return absorbed(node, layer) if _absorbs(node, layer, request) else torch.zeros((), dtype=torch.int64)
 
 
 def _absorbs(node: PyNode, layer: Layer, request: Request) -> bool:
-    """Return whether bias codes hold the absorbed zero point: whichever explains more biases, or as many."""
+    """Return whether bias codes hold the absorbed zero point, which must explain no fewer biases than the opposite."""
     for name, key in layer.constants.items():
         if layer.spec.inputs[name].role == "bias" and key in node.constants and absorbed(node, layer).any():
             held = node.constants[key]
@@ -193,8 +193,8 @@ def _absorbs(node: PyNode, layer: Layer, request: Request) -> bool:
 def _released(tensor: PyTensor, taken_in: Tensor) -> Tensor:
     """Return bias codes without the absorbed zero point.
 
-    Compass keeps them in float32 and clamps after the absorption. This moves codes at the ends of the range by a few
-    units in the last place; such codes count as the end.
+    Compass keeps them in float32 and clamps after the absorption. This may move codes at the ends of the range by a few
+    units; such codes count as the end.
     """
     held = codes_of(tensor, "constant")
     codes = held - taken_in
@@ -230,7 +230,7 @@ def _weight_params(tensor: PyTensor, item: Input, request: Request) -> QParams:
 def absorbed(node: PyNode, layer: Layer) -> Tensor:
     """Return what Compass adds to bias codes: zerop of the input times the sum of each channel's weight codes.
 
-    Weights that every group shares (a transposed convolution's) add the same to the biases of each group.
+    If all groups share weights (as in a transposed convolution), the biases of every group get the same terms.
     """
     zerop = node.inputs[0].zerop if node.inputs else None
     biases = [

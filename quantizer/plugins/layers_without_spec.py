@@ -58,7 +58,7 @@ class LoneLayer(ABC):
 
     @abstractmethod
     def params(self) -> dict[str, Any]:
-        """Return parameters as the file holds them."""
+        """Return parameters in the form in which the file holds them."""
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ _FOLDERS: set[Path] = set()
 
 
 class _FromSource(SourceFileLoader):
-    """Compiles a module from its source, which is what a statement names; a compiled form beside it may be another."""
+    """Compiles a module from its source, whose digest a statement names. A compiled file next to it may differ."""
 
     def get_code(self, _: str) -> CodeType:
         """Return the code of the source file."""
@@ -52,7 +52,7 @@ _LOADERS = (
 
 
 def _finder(path: str) -> FileFinder:
-    """Return what finds modules in a folder of plugins; ImportError for other folders, and for installed packages."""
+    """Return a finder for modules in a folder of plugins; ImportError for other folders, and for installed packages."""
     place = Path(path)
     ours = "site-packages" not in place.parts and any(place.is_relative_to(folder) for folder in _FOLDERS)
     if not (ours and place.is_dir()):
@@ -117,7 +117,7 @@ def _check_layers(found: Contributions) -> None:
 
 @contextmanager
 def _modules_restored(source: Source) -> Iterator[None]:
-    """Take the plugin's modules out of sys.modules where the block raises, so that a second try runs them again."""
+    """Remove the plugin's modules from sys.modules if the block raises, so that a second attempt runs them again."""
     before = set(sys.modules)
     try:
         yield
@@ -191,7 +191,7 @@ def _foreign_place(err: BaseException) -> str:
 
 
 def explain(err: BaseException) -> str:
-    """Return the exception's type and text; for errors of this package only the text, which is a sentence already."""
+    """Return the exception's type and text; for errors of this package only the text, which already is a sentence."""
     text = str(err).strip()
     if isinstance(err, PluginError) and text:
         return text
@@ -203,7 +203,7 @@ def explain(err: BaseException) -> str:
 
 
 def _spec_folders(module: object, origin: str) -> tuple[Path, ...]:
-    """Return the folders that a plugin names as SPECS or specs: a path, or what importlib.resources gives."""
+    """Return the folders that a plugin names as SPECS or specs: paths, or resources of importlib.resources."""
     named = getattr(module, "SPECS", None) or getattr(module, "specs", None)
     if named is None:
         return ()

@@ -21,7 +21,7 @@ from quantizer.plugins.layer_multipliers import LUT, SCALE, SHIFT, SUMS, numbers
 from quantizer.plugins.layer_parameters import ABSORBED, LAYER_ATTRS, absorbed, apply
 
 TABLES = (LUT, "exp", "inverse_root")
-"""Names here of a layer's `lut`."""
+"""Our names for a layer's `lut`."""
 
 
 def rebuilt(layer: Layer, codes: Mapping[str, Tensor], parameters: Parameters, attrs: Mapping[str, Any]) -> PyNode:
@@ -64,7 +64,7 @@ def _fill(node: PyNode, layer: Layer, biases: PyTensor, *, absorbs: bool, stored
 
 
 def _read_back(key: str, stored: GraphTensor) -> PyTensor:
-    """Return a constant as a file gives it: integers in the type that arithmetic needs."""
+    """Return a constant as it is read from a file: integers in the type that arithmetic needs."""
     assert stored.data is not None
     dtype = from_ours(stored.dtype)
     tensor = PyTensor(key, stored.data.to(torch.int64) if not is_float(dtype) else stored.data, dtype)
@@ -73,7 +73,7 @@ def _read_back(key: str, stored: GraphTensor) -> PyTensor:
 
 
 def _bits(parameters: Parameters) -> dict[str, Any]:
-    """Return the attributes that follow from provided parameters that a rule outside the plugin chose."""
+    """Return the attributes that follow from parameters that a rule outside the plugin provided."""
     output = next(iter(parameters.outputs.values()))
     found: dict[str, Any] = {"q_bits_activation": output.dtype.bits, "lut_items_in_bits": 8}
     for constant in parameters.constants.values():

@@ -12,7 +12,7 @@ from quantizer.ops import DECLARED_NAMES, Registration
 
 
 def check_declared(spec: Spec, entry: Registration) -> None:
-    """Refuse an `unsupported` predicate that names something that no case of the operator has."""
+    """Refuse an `unsupported` predicate with a name that no case of the operator has."""
     known = [*spec.dims, *spec.attrs, *DECLARED_NAMES]
     for predicate in entry.unsupported:
         for name in sorted(parse(predicate).names.difference(known)):

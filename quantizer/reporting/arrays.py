@@ -1,8 +1,8 @@
-"""Compares two archives of named arrays: by tpu-mlir's order of verdicts, and by figures that hide no difference.
+"""Compares two archives of named arrays by tpu-mlir's verdicts, and by figures that hide no difference.
 
-As its npz_compare does, it tries in this order: EQUAL, CLOSE (rtol 10**-order, atol 1e-8), SIMILAR (cosine and
-euclidean similarity strictly above their tolerances). It ignores missing common names, NaN and infinities, other
-shapes and other number formats; here each is a failure.
+Like its npz_compare, it tries in this order: EQUAL, CLOSE (rtol 10**-order, atol 1e-8), SIMILAR (cosine and euclidean
+similarity strictly above their tolerances). npz_compare ignores missing common names, NaN and infinities, and different
+shapes and number formats; here each is a failure.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ PASSING: tuple[Word, ...] = ("EQUAL", "CLOSE", "SIMILAR")
 ATOL = 1e-8
 """The absolute tolerance of npz_compare: numpy's default."""
 EPSILON = 1e-7
-"""Added to the norm that the euclidean similarity divides by."""
+"""The number that is added to the divisor of the euclidean similarity."""
 ORDERS = (1, 2)
-"""Orders that are tried above and below the requested one: for 3, from 5 down to 2."""
+"""How far above and below the requested order is tried: for 3, from 5 down to 2."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Every common name, and the names that one archive has alone."""
+    """Every common name, and the names that only one archive has."""
 
     pairs: tuple[Pair, ...]
     only_target: tuple[str, ...] = ()

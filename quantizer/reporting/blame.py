@@ -1,4 +1,4 @@
-"""The lines below the failures on a page's first screen: since when an operator fails, and whose functions ran."""
+"""The lines below the failures on a page's first screen: since which run an operator fails, and whose functions ran."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ BAD_INPUT = 2
 _FORMATS = ("terminal", "markdown", "json")
 
 _MOST_REASONS = 50
-"""Reasons to fail that are written out."""
+"""The largest number of reasons to fail that are written out."""
 
 _EPILOG = """\
 reasons to fail (--fail-on):
@@ -151,7 +151,7 @@ def run(args: argparse.Namespace) -> int:
     from quantizer.core.errors import QuantizerError
 
     collects = gc.isenabled()
-    # A large vendor's run is a million objects that live to the end; the collector would walk them again and again.
+    # A large run holds a million objects to the end, and the garbage collector would traverse them again and again.
     gc.disable()
     try:
         return _VERBS[args.report_verb](args)

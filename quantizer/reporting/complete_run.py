@@ -17,7 +17,7 @@ from quantizer.reporting.store import FACTS, RECORDS, RUN, SAID, SUMMARY, read_r
 from quantizer.reporting.tally import summary_of
 
 RENAMED = {"inconclusive": "gaps"}
-"""Counts of earlier summaries -> their names now."""
+"""Names of counts in earlier summaries -> their current names."""
 ENDED = (0, 1)
 """pytest's exit statuses of a session that ran to its end, without and with failures."""
 

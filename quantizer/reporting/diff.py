@@ -45,7 +45,7 @@ class ItemChange:
     """The checks that fail now, with their worst ratios; with `more`, only those that did not fail before."""
     failure: str = ""
     more: bool = False
-    """It failed before, too, in other checks."""
+    """Whether it also failed before, in other checks."""
 
 
 class RatioChange(Struct, frozen=True, gc=False):
@@ -68,7 +68,7 @@ class RatioChange(Struct, frozen=True, gc=False):
 
     @property
     def grew(self) -> bool:
-        """Return whether it became worse: by its ratio, and where that stayed, by its error."""
+        """Return whether it became worse: by its ratio, or with an equal ratio by its error."""
         return self.after > self.before or (self.after == self.before and self.grown_lsb > 0)
 
     @property
@@ -116,7 +116,7 @@ class Diff:
     base_items: int
     run_items: int
     new_failures: tuple[ItemChange, ...] = ()
-    """Fails, and did not in the base, or not in this check; new items that fail are among them."""
+    """Items that fail now and did not fail in the base, or not in this check; includes new items that fail."""
     fixed: tuple[ItemChange, ...] = ()
     still_failing: tuple[ItemChange, ...] = ()
     grown: tuple[RatioChange, ...] = ()
@@ -257,7 +257,7 @@ def _by_size(pairs: Iterable[tuple[Record, Record]], *, elsewhere: bool) -> tupl
     found = [change for old, new in pairs for change in _ratios(old, new, elsewhere=elsewhere)]
     if not found:
         return (), ()
-    import numpy as np  # a comparison of equal runs starts without it
+    import numpy as np  # imported here, so that a comparison of equal runs starts without it
 
     before, after = (np.fromiter(map(attrgetter(name), found), np.float64, len(found)) for name in ("before", "after"))
     errors = np.zeros(len(found))
@@ -333,9 +333,9 @@ def _losses(old: Record, new: Record, names: Iterable[str], *, elsewhere: bool) 
 
 
 def _moved(old: Record, new: Record, check: str) -> int:
-    """Return in how many cases more a check ended in a known defect because the processor is another.
+    """Return in how many more cases a check ended in a known defect because the processor differs.
 
-    A defect may also leave no sharp arithmetic to trust the accuracy by.
+    With a defect there may also be no sharp arithmetic check, without which `accuracy` is not trusted.
     """
     if check not in old.checks:
         return 0

@@ -64,7 +64,7 @@ def as_json(diff: Diff) -> str:
     plain = _finite(others | ratios) | {"version": VERSION}
     try:
         return indented(json.dumps(plain, sort_keys=True, allow_nan=False), indent=2) + "\n"
-    except DecodeError:  # half of a surrogate pair in the text of a failure
+    except DecodeError:  # the text of a failure may hold half of a surrogate pair
         return json.dumps(plain, sort_keys=True, allow_nan=False, indent=2) + "\n"
 
 

@@ -29,7 +29,7 @@ def ratio_text(ratio: float) -> str:
 
 
 def ratio_texts(*ratios: float) -> tuple[str, ...]:
-    """Write ratios with as few digits as tell them, and 1, apart; at least three."""
+    """Write ratios with the fewest digits, at least three, that distinguish them from each other and from 1."""
     wanted = len({*ratios, 1.0})
     for digits in range(3, 18):
         texts = tuple(f"{ratio:.{digits}g}" for ratio in ratios)
@@ -95,7 +95,7 @@ def wrapped(text: str, width: int) -> list[str]:
 
 
 def figure(value: float | str) -> str:
-    """Write a count or a size in full; a word stays, and no word is a dash."""
+    """Write a count or a size in full; a text is unchanged, and an empty one becomes a dash."""
     if isinstance(value, str):
         return value or NOTHING
     return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"

@@ -15,14 +15,14 @@ from quantizer.core.files import is_file, is_folder, replace_files
 from quantizer.reporting.store import FACTS, FAILURES, RECORDS, SAID
 
 LOCK = ".lock"
-"""Locked by the operating system, which unlocks it however its owner ends."""
+"""The lock file. The operating system unlocks it, however its owner ends."""
 _DRAFT = re.compile(r"\.[\w.-]+\.(?:(jsonl|json|xml|html|md)\.[a-z0-9_]{8}~?|[0-9a-f]{12}\.(draft|before))")
 """The temporary file that a killed writer leaves."""
 RUNS = "the session that writes it has not ended, or was killed."
 
 
 class RunFolder:
-    """The right to write a run into a folder; whoever takes it makes an older run there invalid at once."""
+    """The exclusive right to write a run into a folder. Taking it immediately invalidates an older run there."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -34,7 +34,7 @@ class RunFolder:
 
     @property
     def claimed(self) -> bool:
-        """Whether the folder is ours."""
+        """Whether this process has claimed the folder."""
         return self._lock is not None
 
     def claim(self) -> None:
@@ -74,7 +74,7 @@ class RunFolder:
     def note(self, line: str) -> None:
         """Add the record of an item that ended.
 
-        So a killed session leaves the folder as it was. CaseError if it cannot.
+        CaseError if that is impossible.
         """
         try:
             if self._journal is None:
@@ -102,18 +102,18 @@ class RunFolder:
                 replace_files({self.path / FACTS: [self._before]}, CaseError)
 
     def fail(self, reason: str) -> None:
-        """Leave the folder as not whole, with the *reason*."""
+        """Leave the folder marked as not whole, with the *reason*."""
         if self.claimed:
             replace_files({self.path / FACTS: unfinished(reason)}, CaseError)
 
     def close_journal(self) -> None:
         """Close the list of results so far: the sorted records replace it."""
         if self._journal is not None:
-            with contextlib.suppress(OSError):  # each line was flushed, or could not be written
+            with contextlib.suppress(OSError):  # each line was already flushed, or could not be written
                 self._journal.close()
 
     def release(self) -> None:
-        """Let others write."""
+        """Release the folder, so that others can write."""
         self.close_journal()
         if self._lock is not None:
             self._lock.release()

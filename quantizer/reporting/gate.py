@@ -26,7 +26,7 @@ def gate(
 ) -> list[str]:
     """Return why *run* fails against *base*; *filtered*: the run was a selection, so missing items are not a loss.
 
-    *elsewhere*: the two are not known to be of one processor. *factor*: growth of a graded ratio that counts as a
+    *elsewhere*: the runs may be of different processors. *factor*: growth of a graded ratio that counts as a
     regression; *lsb*: growth of the end-to-end error that counts, in steps of the output.
     """
     diff = compare(base, run, filtered=filtered, elsewhere=elsewhere)
@@ -50,9 +50,9 @@ def reasons_to_fail(
     told: set[str] = set()
     if "new-failure" in fail_on:
         reasons += [_new_failure(change) for change in diff.new_failures]
-        told = {change.id for change in diff.new_failures}  # with the ratios of the checks that fail
+        told = {change.id for change in diff.new_failures}  # includes the ratios of the checks that fail
     if "regression" in fail_on:
-        # A ratio that shrank is none; its error may have grown. Two large runs have a million of both.
+        # A ratio that shrank is no reason, but its error may have grown. Two large runs have a million of both.
         reasons += [
             _regression(change, factor, lsb)
             for changes in (diff.grown, diff.shrunk if lsb < math.inf else ())

@@ -24,7 +24,7 @@ WAIT = 120.0
 """Seconds for which a job waits for other writers."""
 
 HISTORY = Readable("a history", 1 << 40, CaseError, "It was left as it is; name another.")
-"""SQLite reads it page by page."""
+"""No size limit, because SQLite reads the file page by page."""
 _SQLITE = b"SQLite format 3\x00"
 
 
@@ -33,7 +33,7 @@ class Figures:
     """The figures of a run for one operator; None for figures that it did not measure."""
 
     ratio: float
-    """Worst ratio of the checks that are a matter of degree, accuracy and float; infinite beyond every bound."""
+    """The worst ratio of the graded checks, accuracy and float; it may be infinite."""
     sqnr_db: float | None
     """Worst signal to quantization noise, in dB."""
     seconds: float | None
@@ -95,7 +95,7 @@ def _figures(records: Sequence[Record], seconds: Mapping[str, float], kills: tup
 def append(file: Path, name: str, figures: Mapping[str, Figures]) -> None:
     """Append one run or shard, completely or not at all. A missing file is created.
 
-    CaseError if the file is damaged or no history, and where the run *name* has one of the operators already.
+    CaseError if the file is damaged or not a history, or if the run *name* already has one of the operators.
     """
     with _writing(file) as database:
         _add(database, name, figures, file)
@@ -136,7 +136,7 @@ def of_run(file: Path, name: str) -> dict[str, Figures]:
 def trend(file: Path, *, op: str | None = None, last: int = 1_000) -> list[tuple[str, str, Figures]]:
     """Return (operator, run, figures) of the newest *last* runs: by operator, the oldest first."""
     query = (
-        # names of this module only
+        # the columns are names of this module only
         f"SELECT op, name, {', '.join(COLUMNS)} FROM figures JOIN runs USING (position)"  # noqa: S608
         " WHERE position IN (SELECT position FROM runs ORDER BY position DESC LIMIT ?) AND (?2 IS NULL OR op = ?2)"
         " ORDER BY op, position"
@@ -170,7 +170,7 @@ def _add(database: sqlite3.Connection, name: str, figures: Mapping[str, Figures]
 
 
 def _read(row: Sequence[object], file: Path) -> Figures:
-    """Return the figures of a row; SQLite keeps texts and blobs in columns of numbers, which no reader expects."""
+    """Return the figures of a row, checked: SQLite permits texts and blobs in columns of numbers."""
     values: list[Any] = []
     for name, value in zip(COLUMNS, row, strict=True):
         may_lack = name in ("sqnr_db", "seconds", "killed", "planted")
@@ -251,7 +251,7 @@ def _checked(database: sqlite3.Connection, file: Path) -> bool:
     if made == {(kind, name, sql.replace("gaps", "holes")) for kind, name, sql in _MADE}:
         text = "has the column `holes`, now `gaps`: a build before the first release wrote it"
         raise CaseError(f"{file}: {text}. It was left as it is; name a new file, and add runs to it.")
-    if made != _MADE:  # a view, a trigger or another table may return anything, and may never end
+    if made != _MADE:  # a view, a trigger or another table may return anything or run for ever
         raise CaseError(f"{file}: its tables are not those of a history. It was left as it is; name another.")
     (said,) = database.execute("PRAGMA quick_check(1)").fetchone()
     if said != "ok":

@@ -33,9 +33,9 @@ def spec_path(record: Record, facts: Facts | None) -> str:
 
 
 def place(record: Record, facts: Facts | None) -> tuple[str, int]:
-    """Return the file and the line of the spec key that an item was judged by.
+    """Return file and line of the spec key to which an item's result belongs.
 
-    The place that the failure names; else the key of the first failing check; else the key `op`.
+    It is the place that the failure names; else the key of the first failing check; else the key `op`.
     """
     path = spec_path(record, facts)
     if found := _PLACE.match(record.failure):
@@ -54,7 +54,7 @@ def rerun(record: Record, facts: Facts | None = None) -> str:
     words = f" {facts.arguments}" if facts and facts.arguments else ""
     named = f"--op-platform={record.platform}"
     if facts and named in facts.selection and record.engine != "builtin":
-        words = f" {named}{words}"  # an engine is judged only where it is named on a platform that is not its own
+        words = f" {named}{words}"  # on a platform that is not its own, an engine is judged only if it is named
     engine = record.engine.split()[:1]  # the name, without the levels of instructions after it
     if facts is None and engine and record.engine != "builtin":
         words = f" --op-engine={engine[0]}"

@@ -1,4 +1,4 @@
-"""machine.json: the fields of records that depend on the machine, moved out of them, and facts about the machine."""
+"""machine.json: fields that depend on the machine, moved out of the records, and facts about the machine."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 MACHINE = "machine.json"
 WRITTEN = Readable("the machine file of a run", 1 << 26, CaseError, "Run again; pytest writes it.")
 SUFFIX = ".machine.json"
-"""Behind the stem of a records file that lies elsewhere, such as a baseline."""
+"""The suffix of a machine file next to a records file outside of a run's folder, such as a baseline."""
 FIGURES = frozenset({"float", "tiled"})
-"""Checks whose ratios measure float kernels, which a processor's instructions choose; `tiled` is equality elsewhere."""
+"""Checks whose ratios measure float kernels, which depend on the processor; `tiled` only on enclosing platforms."""
 
 
 def split(records: Iterable[Record]) -> tuple[list[Record], dict[str, dict[str, float]]]:
     """Return the records without machine-dependent figures, and item -> check -> ratio of float kernels.
 
-    A ratio above 1 stays where it is: it is a failure's.
+    A ratio above 1 stays in its record, because it belongs to a failure.
     """
     kept, figures = [], {}
     for record in records:
@@ -62,12 +62,12 @@ def machine_of(run: Path) -> Machine | None:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two runs to compare. They include figures of float kernels if both ran on one processor."""
+    """Two runs to compare, with figures of float kernels only if both ran on one processor."""
 
     base: list[Record]
     run: list[Record]
     elsewhere: bool
-    """They are not known to be of one processor."""
+    """Whether they may be of different processors."""
 
 
 def paired(base: Path, before: Iterable[Record], run: Path | Machine, after: Iterable[Record]) -> Pair:
@@ -79,7 +79,7 @@ def paired(base: Path, before: Iterable[Record], run: Path | Machine, after: Ite
 
 
 def _joined(records: Iterable[Record], machine: Machine) -> Iterator[Record]:
-    """Yield records with the figures that `split` took out of them."""
+    """Yield records with the figures that `split` moved out of them."""
     for record in records:
         own = machine.figures.get(record.id, {})
         checks = {n: replace(check, ratio=own[n]) if n in own else check for n, check in record.checks.items()}

@@ -34,7 +34,7 @@ def model_lines(findings: ModelFindings) -> list[str]:
 
 
 def summary(findings: ModelFindings) -> list[str]:
-    """Return the sentences that answer the question: where do the engines differ, and which one is wrong."""
+    """Return the sentences that say where the engines differ, and which one is wrong."""
     a, b = findings.engines
     first = findings.first
     if findings.float_edges:

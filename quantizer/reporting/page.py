@@ -1,4 +1,4 @@
-"""A run as one HTML page: no network, light and dark, whole without a script."""
+"""A run as one HTML page: no network, light and dark, complete without a script."""
 
 from __future__ import annotations
 
@@ -47,15 +47,16 @@ from quantizer.reporting.templating import templates
 from quantizer.reporting.terminal import worst_items
 
 WHOLE = 5_000
-"""Value items that a page lists. For a larger run it shows failures, changes and the worst, and counts the rest."""
+"""A page lists up to this many value items. For a larger run it shows failures, changes and the worst, and counts the
+rest."""
 SHOWN = 4
-"""Rows of an operator on the page of a larger run, in addition to failing and changed ones."""
+"""For a larger run: rows of an operator in addition to failing and changed ones."""
 MOST = 200
-"""Rows of one table, and of one operator, of a larger run."""
+"""For a larger run: the largest number of rows of a table, and of an operator."""
 LONGEST = 4_000
-"""Characters of a failure's text."""
+"""The largest number of characters of a failure's text."""
 FIRST = 10
-"""Failing items that the first screen names."""
+"""The number of failing items that the first screen names."""
 WORST = 50
 """Rows of the table of worst items; the operators' own tables hold all."""
 
@@ -152,7 +153,7 @@ def render(
 
 
 def _extent(records: Sequence[Record]) -> str:
-    """Return how many items failed, and of how many operators."""
+    """Return a sentence: how many items failed, in how many operators."""
     failing = [record for record in records if is_failing(record)]
     ops = {record.op for record in failing}
     where = (
@@ -164,7 +165,7 @@ def _extent(records: Sequence[Record]) -> str:
 
 
 def _template() -> Template:
-    """Return the page's template, with the filters and functions that every page has."""
+    """Return a page's template, with the filters and functions that all pages use."""
     environment = templates()
     environment.filters |= {
         "printable": printable,
@@ -187,7 +188,7 @@ def _template() -> Template:
 
 
 def _changes(diff: Diff, *, whole: bool) -> dict[str, Any]:
-    """Return headline and tables of a comparison, as the template reads them."""
+    """Return headline and tables of a comparison, in the form that the template needs."""
     return {"headline": diff_headline(diff), "sections": _shortened(diff_sections(diff), whole=whole)}
 
 
@@ -227,7 +228,7 @@ def _urgent(records: Iterable[Record], diff: Diff | None) -> set[str]:
 
 
 def _first(section: Section, *, whole: bool) -> Section:
-    """Return the first rows of a long table of a large run, and say so."""
+    """Return the first rows of a long table of a large run, with a note that says so."""
     count = len(section.rows)
     if whole or count <= MOST:
         return section

@@ -50,7 +50,7 @@ def read_shard(text: str, where: str) -> Shard:
 
 @dataclass(frozen=True)
 class Whole:
-    """The run that its shards are parts of."""
+    """A complete run, merged from its shards."""
 
     records: tuple[Record, ...]
     facts: Facts
@@ -60,7 +60,7 @@ class Whole:
 def merge(folders: Sequence[Path]) -> Whole:
     """Return the run whose shards are in *folders*.
 
-    CaseError, with the folder, if a shard is incomplete, duplicate, missing, of another run or no shard, or if a
+    CaseError, with the folder, if a shard is incomplete, duplicate, missing, of another run or not a shard, or if a
     record belongs to another shard.
     """
     read = [(folder, *_shard_of(folder)) for folder in folders]

@@ -39,7 +39,7 @@ class CheckStatement(Model):
     mistrusted: int = 0
     overflow: int = 0
     defects: int = 0
-    """Failed as a declared exception says."""
+    """Cases that failed as a declared exception predicts."""
     inconclusive: int = 0
     elements: int = 0
     vacuous: int = 0
@@ -62,7 +62,7 @@ class TargetStatement(Model):
 
 
 class OperatorStatement(Model):
-    """An operator, by the spec that it was judged by."""
+    """An operator, under the spec by which it was judged."""
 
     op: str
     version: str

@@ -14,14 +14,14 @@ T = TypeVar("T")
 Row = tuple[str, ...]
 
 MAX_BYTES = 1_000_000
-"""Size of markdown: below what GitHub accepts as a job summary (1 MiB)."""
+"""The size limit of markdown, below what GitHub accepts as a job summary (1 MiB)."""
 
 _NARROWEST = 8
 _READABLE = 24
-"""Characters that a name keeps where no cut makes the row fit."""
+"""The number of characters that a name keeps even if the row then does not fit."""
 _GAP = 2
 _LONGEST = 300
-"""Characters of a cell in markdown."""
+"""The largest number of characters of a cell in markdown."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Column:
     right: bool = False
     cut: Literal["never", "end", "middle"] = "never"
     code: bool = False
-    """Markdown shows the cells as code: names, and text that others wrote."""
+    """Whether markdown shows the cells as code: names, and text from outside."""
 
 
 class Rows(Sequence[Row], Generic[T]):
@@ -120,7 +120,7 @@ def _markdown_cell(cell: str, column: Column) -> str:
 
 
 def _plain(columns: Sequence[Column], rows: Sequence[tuple[str, ...]]) -> list[str]:
-    """Lay out names, a rule and rows."""
+    """Lay out the header, a rule and the rows."""
     head = tuple(column.name for column in columns)
     widths = [max(map(len, cells)) for cells in zip(head, *rows, strict=True)]
     line = (" " * _GAP).join(_padding(columns, widths))
@@ -144,7 +144,7 @@ def _filled(
 def _fitted(columns: Sequence[Column], rows: Sequence[tuple[str, ...]], width: int) -> list[tuple[str, ...]]:
     """Cut the widest names and texts, a character at a time, until the row is no wider than *width*.
 
-    Where the other columns alone leave no room, the row is wrapped in any case, and names stay readable.
+    If the other columns leave no room, names are not cut further, and the row wraps.
     """
     widths = [max(len(column.name), *(len(row[i]) for row in rows)) for i, column in enumerate(columns)]
     widths = [size if column.cut == "never" else min(size, width) for column, size in zip(columns, widths, strict=True)]
@@ -183,13 +183,13 @@ class _Part:
     head: list[str]
     rows: list[str]
     left_out: int
-    """Rows that cannot fit after the earlier ones. They are not laid out."""
+    """The end of a table: rows that cannot fit and are not laid out."""
 
 
 def _fitting(sections: Sequence[Section], max_bytes: int) -> list[Sequence[Row]]:
-    """Return the first rows of each table, to be laid out: no fewer than fit when the longest table is cut first.
+    """Return the first rows of each table, at least as many as fit when the longest table is cut first.
 
-    Sizes are those of bare rows, which laying out only makes larger. No table is written further than it can fit.
+    Sizes are those of rows without padding, which only makes them larger. No table is written beyond what can fit.
     """
     measured = [_Measured(section.rows) for section in sections]
     room, cut = max_bytes, measured
@@ -225,7 +225,7 @@ class _Measured:
         return False
 
     def fitting(self, level: int) -> list[Row]:
-        """Return the rows that are no larger than *level* together; of a whole table, all of them."""
+        """Return the rows whose total size is at most *level*; all rows if the table fits completely."""
         return self._rows[: bisect_right(self._sizes, level)]
 
 

@@ -22,7 +22,7 @@ ERROR = "error_lsb"
 """The metric that holds the worst error end to end, in steps of the output."""
 
 COVERAGE = "coverage"
-"""Takes the place of the check's name for requested coverage that was not reached."""
+"""Used instead of a check's name for requested coverage that was not reached."""
 
 _ORDER = {name: place for place, name in enumerate(CHECKS + ITEM_CHECKS)}
 _STANDING: Mapping[str, Standing] = {"passed": "passed", "xfailed": "known", "skipped": "skipped"}
@@ -121,7 +121,7 @@ class Row:
 
 def _row(record: Record) -> Row:
     worst, ratio, mistrusted, failed, vacuous = "", -1.0, 0, 0, 0.0
-    for name, check in record.checks.items():  # one pass: a run of a large vendor has a million checks
+    for name, check in record.checks.items():  # a single pass, because a large run has a million checks
         mistrusted += check.mistrusted
         failed += check.failed
         if check.vacuous:
@@ -182,7 +182,7 @@ class Totals:
     vacuous: float
     """Share of vacuous elements, over the checks that have any."""
     judged: Mapping[str, int]
-    """Check -> the cases on which it ran; checks of others under `other`."""
+    """Check -> the number of cases on which it ran; checks of plugins are summed as `other`."""
     others: Mapping[str, Mapping[Standing, int]]
 
 
@@ -200,7 +200,7 @@ class _Sum:
 
 
 def _sums(records: Iterable[Record]) -> dict[str, _Sum]:
-    """Return check -> its sums. A run of a large vendor has a million checks, with zero for most counts."""
+    """Return check -> its sums. A large run has a million checks, with zero for most counts."""
     found: dict[str, _Sum] = defaultdict(_Sum)
     for record in records:
         for name, check in record.checks.items():
@@ -264,7 +264,7 @@ def totals(records: Iterable[Record]) -> Totals:
 
 
 def check_totals(records: Iterable[Record]) -> dict[str, dict[str, list[int]]]:
-    """Return operator -> check -> [passed, failed, inconclusive]: in cases; of item checks in items."""
+    """Return operator -> check -> [passed, failed, inconclusive]: in cases, for item checks in items."""
     counts: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(lambda: [0, 0, 0]))
     for record in records:
         known = counts[record.op]

@@ -47,7 +47,7 @@ _COLUMNS = (
 
 
 def render(records: Iterable[Record], *, limit: int = 20, width: int = 100, path: str = "") -> list[str]:
-    """Return the lines that sum up a run, at most *limit* of each list; *path* is where the rest can be read."""
+    """Return the lines that sum up a run, at most *limit* of each list; the rest can be read in *path*."""
     everything = list(records)
     if not everything:
         return []
@@ -94,7 +94,7 @@ def _cells(row: Row, *, several: bool) -> tuple[str, ...]:
 
 
 def _failed_text(row: Row) -> str:
-    """Count the failed verdicts; say so where they are a known failure, or where the item failed without one."""
+    """Return the number of failed verdicts, marked if they are a known failure or if the item failed without one."""
     how = standing(row.record)
     if how == "known":
         return f"{row.failed:,} known" if row.failed else "known"

@@ -1,4 +1,4 @@
-"""Error analysis by operation: a quantized graph compared with the same graph in float, in PPQ's two views.
+"""Error analysis by operation: compares a quantized graph with the same graph in float, in PPQ's two ways.
 
 Graph-wise: everything is quantized, each operation's result is compared. Layer-wise: one operation is quantized at a
 time, the graph's outputs are compared. Measures over all batches: SQNR in dB (larger is better), cosine, mean squared
@@ -26,7 +26,7 @@ from quantizer.runtime.torch_executor import TorchExecutor
 
 @dataclass
 class Sums:
-    """The sums after the measures, added up over batches in float64."""
+    """The sums from which the measures follow, accumulated over batches in float64."""
 
     signal: float = 0.0
     noise: float = 0.0
@@ -48,7 +48,7 @@ class Sums:
 
 @dataclass(frozen=True)
 class OperationError:
-    """The error that is put down to one operation."""
+    """The error that is attributed to one operation."""
 
     name: str
     op: str
@@ -73,7 +73,7 @@ def graphwise_error_analyse(graph: Graph, batches: Iterable[Any]) -> list[Operat
 
 @pinned()
 def layerwise_error_analyse(graph: Graph, batches: Iterable[Any]) -> list[OperationError]:
-    """Return the error at the graph's outputs when one operation alone is quantized, for each, in order."""
+    """Return, for each operation in order, the error at the graph's outputs if only this operation is quantized."""
     nodes, data = quantized_nodes(graph), listed(batches)
     exact = TorchExecutor(exact_form(graph))
     references = [exact.forward(batch) for batch in data]

@@ -25,17 +25,17 @@ SCALES = tuple(2.0**power for power in (-7, -5, -3, 0, 2, 4, 6))
 
 
 class InfiniteTensorWarning(UserWarning):
-    """A tensor has infinities and stays float."""
+    """A tensor has infinite values and therefore stays float."""
 
 
 @pinned()
 def calibrate(graph: Graph, configs: Mapping[str, TensorQuantizationConfig], batches: Iterable[Any]) -> None:
-    """Give each configuration (by its tensor) the scale that its observer finds on the values in float.
+    """Give each tensor's configuration the scale that its observer finds on the values of the float graph.
 
-    A constant is seen once. Every batch is run as often as the observers need: twice if one of them needs a
-    histogram. A tensor with infinities, as masks of attention have, gets no scale: it stays float, and an
-    InfiniteTensorWarning names it. GraphError where there is no batch or a tensor has NaN, ValueError for an observer
-    that does not go with its policy.
+    Observers see a constant once. Every batch is run as often as the observers need: twice if one of them needs a
+    histogram. A tensor with infinities, such as a mask of attention, gets no scale: it stays float, and an
+    InfiniteTensorWarning names it. GraphError if there is no batch or a tensor has NaN, ValueError for an observer that
+    does not fit its policy.
     """
     data = list(batches)
     if not data:
@@ -91,7 +91,7 @@ def _see(name: str, found: Observer | _Scales, values: Tensor, number: int, infi
 
 
 class _Scales:
-    """Sees batches as an observer does and chooses a scale, not a range: for floating policies."""
+    """The observer of floating policies: it sees batches and chooses a scale, not a range."""
 
     def __init__(self, config: TensorQuantizationConfig) -> None:
         self.config, self.passes = config, 1
@@ -107,7 +107,7 @@ class _Scales:
             self.errors[i] += float(((made - batch).double() ** 2).sum())
 
     def scale(self) -> Tensor:
-        """Return 1, or the scale of the least squared error."""
+        """Return the scale with the least squared error; 1 for the constant observer."""
         return torch.tensor(1.0 if self.config.observer_algorithm == CONSTANT else SCALES[int(self.errors.argmin())])
 
 

@@ -1,7 +1,7 @@
 """Finds the scheme of a platform that fits all parameters of a node of an integer graph, or the reason why none fits.
 
-A scheme combines bits, symmetry and granularity; the platform lists its schemes, and the operators of each. A node
-that no declared scheme fits has no integer function, even if one could be computed.
+A scheme combines bits, symmetry and granularity. The platform lists its schemes, and for each the operators that have
+it. A node that no declared scheme fits has no integer function, even if one could be computed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from quantizer.numerics.qparams import Constant, QParams
 from quantizer.numerics.rules import weight_part
 
 CONSTANT_FACTORS = ("matrix_product",)
-"""Operator families in which an activation may be a constant of the other sign, as a weight may."""
+"""Operator families in which a constant activation, like a weight, may have a different signedness from the others."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Provided:
 
     @property
     def formats(self) -> dict[str, QParams]:
-        """Activations, and the result where it has parameters."""
+        """The formats of the activations, and of the result if it has parameters."""
         result = next(iter(self.spec.outputs))
         return {**self.activations, **({} if self.output is None else {result: self.output})}
 
@@ -55,8 +55,8 @@ class Provided:
 def declared_scheme(provided: Provided, platform: Platform) -> Scheme:
     """Return the first scheme of *platform* that fits *provided*.
 
-    Raises UnsupportedError if no scheme does: the tensor, its properties, what the platform declares, and platforms
-    that accept it.
+    Raises UnsupportedError if no scheme does. It names the tensor, its properties, what the platform declares, and
+    platforms that accept it.
     """
     library = load_library()
     schemes = _schemes(provided.spec, platform, library)
@@ -76,7 +76,7 @@ def declared_scheme(provided: Provided, platform: Platform) -> Scheme:
 def check_accumulator(provided: Provided, platform: Platform, bits: int, terms: int) -> None:
     """Raise UnsupportedError if a sum of products of possible codes leaves the accumulator of *bits* bits.
 
-    terms: how many products one element adds up, for operands that are not constants.
+    terms: the number of products in one sum, for operands that are not constants.
     """
     if platform.accumulator.overflow == "unbounded" or provided.spec.error_model.kind != "bilinear":
         return
@@ -90,7 +90,7 @@ def check_accumulator(provided: Provided, platform: Platform, bits: int, terms: 
 
 
 def _schemes(spec: Spec, platform: Platform, library: Library) -> list[Scheme]:
-    """Return the schemes in which the platform runs the operator: its own quantizer's first, integers only."""
+    """Return the integer schemes under which the platform runs the operator, those of its own quantizer first."""
     also = platform.model_copy(update={"schemes": [*platform.schemes, *platform.graph_schemes]})
     found = [library.schemes[name] for name in library.schemes_for(spec, also)]
     return [scheme for scheme in found if not scheme.activation.fast and scheme.grid == "uniform"]
@@ -100,7 +100,7 @@ Misfit = Callable[[Provided, Scheme], str | None]
 
 
 def _misfits(platform: Platform) -> tuple[Misfit, ...]:
-    """Return the tests of a scheme. Each is a function that returns the reason why it does not fit, or None."""
+    """Return tests, functions of a scheme. Each returns a reason why the scheme does not fit, or None."""
 
     def weights(provided: Provided, scheme: Scheme, wrong: Callable[[QParams, WeightPart], str | None]) -> str | None:
         for key, constant in provided.weights.items():
@@ -177,7 +177,7 @@ def _bias_bits(provided: Provided, scheme: Scheme) -> str | None:
 
 
 def _mixed(provided: Provided, platform: Platform) -> str | None:
-    """Return why signs differ, where the platform does not choose them tensor by tensor."""
+    """Return why signs differ on a platform that does not choose them tensor by tensor; None if they do not."""
     if platform.parameters.activation_sign == "by_range":
         return None
     kept = {

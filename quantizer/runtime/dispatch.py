@@ -1,4 +1,4 @@
-"""Which platform an operation runs on, and which handler runs it there.
+"""Finds the platform on which an operation runs, and the handler that runs it there.
 
 A platform's own handlers apply only to that platform. Every other operation runs on the shared kernels, which cannot
 be changed. Names are PPQ's (facts in its ppq.api).
@@ -85,7 +85,7 @@ def _registered_operator(op: Node, values: list[Tensor | None], _ctx: Context, *
 
 
 def runs_on(platform: str) -> Callable[[str], bool]:
-    """Return whether an operator runs on a platform, as a function of its name."""
+    """Return a function that says whether the operator of a given name runs on *platform*."""
     return lambda operation_type: find_handler(operation_type, platform) is not None
 
 

@@ -1,4 +1,4 @@
-"""Running a graph: nodes in order, each on views in its operator's own axis order."""
+"""Runs a graph: its nodes in order, each on views of the tensors in its operator's own axis order."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def to_node_order(values: Tensor, order: AxisOrder, *, spatial: bool) -> Tensor:
 def execute(
     graph: Graph, feeds: Mapping[str, Tensor], specs: Mapping[str, Spec], platform: str | None = None
 ) -> Result:
-    """Run *graph* on *feeds*; a node with provided parameters runs on codes, any other in the feeds' float type.
+    """Run *graph* on *feeds*; a node with provided parameters runs on codes, every other node in the feeds' float type.
 
     platform: the platform whose float forwards run, if a plugin has replaced them.
 
@@ -83,7 +83,7 @@ def execute(
 def run_node(spec: Spec, node: Node, operands: Mapping[str, Tensor], platform: Place = None) -> Outcome:
     """Run one node on operands in the node's axis order; the results are in that order too.
 
-    Raises GraphError if a result in several pieces has other types or shapes than its spec.
+    Raises GraphError if the pieces of a result have other types or shapes than the spec says.
     """
     arranged = _arranged(spec, node, operands)
     wanted = _made_shapes(spec, node, arranged)
@@ -123,7 +123,7 @@ def run_together(
 
 
 def _finished(spec: Spec, node: Node, outcome: object, wanted: tuple[tuple[int, ...], ...]) -> Outcome:
-    """Return the results of a function in the node's axis order, and the stages that it showed."""
+    """Return the results of a function in the node's axis order, and the codes of the stages that it returned."""
     output = next(iter(spec.outputs.values()))
     codes, stages = (outcome.codes, outcome.stages) if isinstance(outcome, Staged) else (outcome, {})
     made = _checked_pieces(spec, codes, wanted) if output.pieces is not None else (_tensor(spec, codes),)

@@ -1,4 +1,4 @@
-"""Why a platform's rule gives a result of a model other parameters than the model has."""
+"""Explains why a platform's rule gives a model's tensor other parameters than the model file has."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from quantizer.numerics.rules import same_numbers
 
 
 def other_parameters(request: Request, output: QParams, name: str) -> str | None:
-    """Return why the platform's rule has other parameters than the file; None where it leaves them open or has these.
+    """Return why the platform's rule has other parameters than the file; None if it leaves them open or has the same.
 
     name: the tensor of the result, as messages call it.
     """

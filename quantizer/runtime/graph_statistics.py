@@ -1,4 +1,4 @@
-"""Statistics of a quantized graph: of every tensor in float and quantized, and of the parameters' ranges."""
+"""Statistics of a quantized graph: every tensor's values, float and quantized, and the ranges of constants."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Moments:
         self.low, self.high = min(self.low, float(wide.min())), max(self.high, float(wide.max()))
 
     def summary(self) -> Summary:
-        """Return mean, deviation (of the whole, not a sample), skewness, excess kurtosis and ends."""
+        """Return mean, standard deviation (of a population, not a sample), skewness, excess kurtosis and ends."""
         if not self.count:
             raise GraphError("statistics of an empty tensor: there are none.")
         m1, m2, m3, m4 = (total / self.count for total in self.sums)
@@ -84,7 +84,7 @@ class TensorStatistics:
 
 @dataclass(frozen=True)
 class ParameterRange:
-    """A constant of a quantized operation, and the smallest and largest scale that it is quantized by."""
+    """The range of a quantized operation's constant, and its smallest and largest scale."""
 
     operation: str
     op: str

@@ -1,4 +1,4 @@
-"""Parameters of all tensors of a graph with known quantizations: through movements, into fused activations."""
+"""Spreads known parameters to all tensors of a graph: through movements, and into fused activations."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Grids:
 def spread(
     graph: Graph, params: Mapping[str, QParams], values: Mapping[str, str], origins: Mapping[str, tuple[str, ...]]
 ) -> Grids:
-    """Return *graph* with the parameters of all tensors that follow from *params*.
+    """Return *graph* with *params* and all parameters that follow from them.
 
     A movement's result has its operand's parameters; a pad's only if the padding value is a code; an operand with no
     other reader has its movement's parameters. A rearranged constant has the parameters of its source. An activation is
@@ -73,7 +73,7 @@ def _rearranged(
 
 
 def _fitted(data: torch.Tensor, grid: QParams, axis: int | None) -> QParams | None:
-    """Return the grid on which every element lies, along *axis* where it has several scales."""
+    """Return the grid on which every element lies; if it has several scales, they lie along *axis*."""
     if grid.axis is not None:
         if axis is None or data.shape[axis] != grid.scale.numel():
             return None
@@ -89,7 +89,7 @@ def _moves(spec: Spec | None) -> bool:
 
 
 def _through_movements(grids: Grids) -> None:
-    """Spread parameters of one scale forwards, then backwards to operands without another reader."""
+    """Spread parameters with one scale forwards, then backwards to operands without another reader."""
     graph = grids.graph
     moves = [node for node in graph.order if _moves(specs().get(node.op))]
     for node in moves:

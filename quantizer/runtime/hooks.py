@@ -1,4 +1,4 @@
-"""PPQ's hooks: code of the caller that runs before and after an operation."""
+"""PPQ's hooks: the caller's code that runs before and after an operation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Quantized ONNX graphs on integers: each operator that a platform has runs by that platform's integer function.
+"""Quantized ONNX graphs on integers: each operator that a platform has runs as that platform's integer function.
 
 Between quantizations an ONNX model computes in float. The parameters of every tensor are read from the quantizations.
 If operands and result of a registry operator have parameters and a scheme of the platform fits, the operator gets the
@@ -41,28 +41,28 @@ from quantizer.runtime.onnx.unfolded import unfolded
 from quantizer.runtime.qdq import with_qdq
 
 CODES, VALUES, REASONS, PLATFORM = "integer.codes", "integer.values", "integer.reasons", "integer.platform"
-"""Graph.extra: tensors of the model -> the tensor of the integer graph that holds their codes, or values; node -> why
-it is computed in float; the name of the platform."""
+"""Keys of Graph.extra: tensor of the model -> the tensor of the integer graph that holds its codes or values; node ->
+why it is computed in float; the name of the platform."""
 OUTPUTS = "integer.outputs"
-"""Graph.extra: the outputs of the model, by its names: two of them may be one tensor of the integer graph."""
+"""Key of Graph.extra: the outputs by the model's names, because two of them may be one tensor of the integer graph."""
 SHOWN = 3
 """The largest number of nodes that one error lists with their reasons."""
 QUANTIZED = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "ConvInteger", "MatMulInteger")
 
 
 def integer_graph(graph: Graph, platform: str | None = None, inputs: Mapping[str, torch.Tensor] | None = None) -> Graph:
-    """Return a quantized graph as codes: of `quantize_graph`, or of a file with QDQ or QLinear operators.
+    """Return a quantized graph (from `quantize_graph`, or a file with QDQ or QLinear operators) as a graph of codes.
 
-    Every tensor with parameters holds codes; nodes that the platform computes on codes have its `Parameters`. What it
-    does not declare (bits, granularity, zero points, signs, sums that leave its accumulator) stays float between its
-    quantizations, which is what QDQ means: as our operator where there is one, else as ONNX's own. The executor says
-    why, also where no node at all computes on integers. Shapes are those that *inputs* have (codes or real numbers, as
-    `IntegerExecutor.forward` takes them), where sizes are free. Run it with
-    `runtime.integer_executor.IntegerExecutor`. Where *platform* is absent, a room names the one of such graphs
+    Every tensor with parameters holds codes; nodes that the platform computes on codes have its `Parameters`. Nodes
+    that it does not declare (bits, granularity, zero points, signs, sums that leave its accumulator) stay float between
+    their quantizations, as QDQ means it: as an operator of the registry if there is one, else as ONNX's own. The
+    executor's `reasons` say why, even if no node computes on integers. Shapes are those that *inputs* have (codes or
+    real numbers, as `IntegerExecutor.forward` takes them), where sizes are free. Run it with
+    `runtime.integer_executor.IntegerExecutor`. Without *platform*, the default for such graphs is used
     (`core.rooms.graph_platform`).
 
-    Raises ValueError for an unknown platform, UnsupportedError that names every node that no kernel runs, GraphError
-    where the graph has no quantization.
+    Raises ValueError for an unknown platform, UnsupportedError with every node that no kernel runs, GraphError if the
+    graph has no quantization.
     """
     known, platform = load_library().platforms, platform or graph_platform()
     if platform not in known:
@@ -125,11 +125,11 @@ class _Work:
     grids: Grids
     platform: Platform
     constants: Mapping[str, torch.Tensor]
-    """Codes that the file has."""
+    """Constants whose codes are in the file."""
     kept: Mapping[str, str]
     """Node that stays an ONNX operator -> the reason."""
     reasons: dict[str, str] = field(default_factory=dict)
-    """Node -> why it stays float."""
+    """Node -> the reason why it stays float."""
 
     def graph(self) -> Graph:
         source = self.grids.graph
@@ -247,7 +247,7 @@ class _Work:
         return replace(node, parameters=provided)
 
     def _float_constants(self, spec: Spec, operands: Mapping[str, str]) -> dict[str, torch.Tensor]:
-        """Return the real values of weights and biases; UnsupportedError if one is computed by the graph."""
+        """Return the real values of weights and biases; UnsupportedError if the graph computes one."""
         found = {}
         for key, name in operands.items():
             if key not in spec.activations:
@@ -336,7 +336,7 @@ def _constant(name: str, constant: Constant) -> Tensor:
 
 
 def _is_across(item: Input, params: QParams, tensor: Tensor) -> bool:
-    """Return whether a weight has several scales, not along the result's channels: sums then lack a single scale."""
+    """Return whether a weight has several scales along another axis than the result's channels."""
     if item.role != "weight" or params.axis is None:
         return False
     rank = len(tensor.shape)
@@ -357,7 +357,7 @@ def _usable_constants(
 ) -> dict[str, Constant]:
     """Return the file's weights, and its biases whose codes are in the unit of the sums.
 
-    UnsupportedError for another bias whose unit does not allow it to be quantized anew.
+    UnsupportedError for a bias in another unit that cannot be quantized again.
     """
     weights = {key: c for key, c in constants.items() if spec.inputs[key].role == "weight"}
     for key, constant in constants.items():

@@ -1,4 +1,4 @@
-"""Runs graphs of codes: integer nodes on codes, float ones on their values."""
+"""Runs graphs of codes: integer nodes on codes, float nodes on the values of codes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class IntegerExecutor:
         """Take *graph*, which names its platform; GraphError if `integer_graph` did not make it.
 
         Raises UnsupportedError that names every node whose platform does not declare the node's parameters: bits,
-        granularity, zero points, signs, sums that may leave the accumulator. Such a graph never runs, whatever its
+        granularity, zero points, signs, sums that may leave the accumulator. Such a graph is refused, whatever its
         origin.
         """
         self.graph = graph
@@ -58,9 +58,9 @@ class IntegerExecutor:
     def forward(self, inputs: Any, output_names: Sequence[str] | None = None) -> list[Tensor]:
         """Return the named tensors in that order, by default the model's outputs.
 
-        inputs: real numbers, which are quantized here, or codes where the tensor's name is one of codes; by name, in
-        order, or one tensor. Names of the model's tensors of codes give codes in the type of the file, all others real
-        numbers.
+        inputs: by name, in order, or one tensor. They are real numbers, which are quantized here, or codes if the name
+        is that of a tensor of codes. Names of the model's tensors of codes give codes in the type of the file, all
+        others real numbers.
         """
         names = list(self._outputs if output_names is None else output_names)
         places = [self.place(name) for name in names]
@@ -102,19 +102,19 @@ class IntegerExecutor:
         return self._stored(node, run_node(spec, node, operands).tensors)
 
     def _as_onnx_has_it(self, node: Node, values: Mapping[str, Tensor]) -> list[Tensor]:
-        """Run a node by its ONNX kernel: the registry cannot express it."""
+        """Run a node that the registry cannot express by its ONNX kernel."""
         if node.name not in self._kept:
             self._kept[node.name] = alone(self._in_float(), node)
         operands = {name: self._real(values[name], name) for name in node.reads}
         return self._stored(node, self._kept[node.name].forward(operands, node.outputs))
 
     def _in_float(self) -> Graph:
-        """Return the graph with real numbers in the place of codes that have parameters."""
+        """Return the graph with tensors of real numbers in place of codes that have parameters."""
         coded = (tensor for tensor in self.graph.tensors.values() if tensor.qparams is not None)
         return self.graph.with_tensors(*(replace(t, dtype=FLOAT, data=None, qparams=None) for t in coded))
 
     def _stored(self, node: Node, results: Sequence[Tensor]) -> list[Tensor]:
-        """Return float results as the graph holds them: codes where it has parameters for them."""
+        """Return float results as the graph holds them: as codes if their tensors have parameters."""
         params = (self.graph.tensor(name).qparams for name in node.outputs)
         return [
             result if own is None else self._quantized(result, own) for result, own in zip(results, params, strict=True)
@@ -131,7 +131,7 @@ class IntegerExecutor:
         return values.to(container(self.graph.tensor(name).dtype)) if codes else self._real(values, name)
 
     def place(self, name: str) -> tuple[str, bool]:
-        """Return the tensor that a name of the model means, and whether it means the codes."""
+        """Return the tensor to which a name of the model refers, and whether it refers to the codes."""
         if name in self._codes:
             return self._codes[name], True
         found = self._values.get(name, name)

@@ -16,14 +16,14 @@ P = QuantizationProperty
 
 
 class LearnedStep:
-    """Replaces a configuration's quantization, with a trainable scale.
+    """Replaces the quantization of one configuration by one with a trainable scale.
 
     Register it with `TorchExecutor.register_quantize_delegate(config, delegate)`, train `delegate.scale`, then
-    `finalize`. Its step is the size of `scale`, so that training cannot turn it round.
+    `finalize`. Its step is the magnitude of `scale`, so that training cannot change its sign.
     """
 
     def __init__(self, config: TensorQuantizationConfig) -> None:
-        """Take the calibrated scale of *config*; ValueError if it is not active, not its own, or has no step."""
+        """Take the calibrated scale of *config*; ValueError if it is inactive, shares its scale, or has no step."""
         trained = P.LINEAR in config.policy and not config.policy & (P.POWER_OF_2 | P.DYNAMIC)
         if config.state != QuantizationStates.ACTIVATED or config.master is not None or not trained:
             raise ValueError(
@@ -50,7 +50,10 @@ class LearnedStep:
 
 
 class _Step(Function):
-    """Forward: scale * (code - offset). Backward: to values 1 where the code is not clipped, to the scale as below."""
+    """Forward: scale * (code - offset).
+
+    Backward: the gradient of values is passed where the code is not clipped; that of the scale is given below.
+    """
 
     @staticmethod
     def forward(ctx: Any, values: Tensor, scale: Tensor, config: TensorQuantizationConfig) -> Tensor:
@@ -70,8 +73,8 @@ class _Step(Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         """Return the gradients of values and scale.
 
-        Of the scale: (code - offset - x / scale) where the code is not clipped, else code - offset, added up over the
-        elements that share it, over the root of their number times the largest code.
+        Of the scale: (code - offset - x / scale) where the code is not clipped, else code - offset, summed over the
+        elements that share the scale, divided by the root of their number times the largest code.
         """
         inside, codes, raw, scale = ctx.saved_tensors
         moved = gradient * torch.where(inside, codes - raw, codes)

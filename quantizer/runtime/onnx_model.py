@@ -1,4 +1,4 @@
-"""ONNX files ready to run: every operator known, what constants alone decide computed once."""
+"""ONNX files ready to run: every operator is known, and results that depend only on constants are computed once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from quantizer.runtime.dispatch import FP32, find_handler, runs_on
 from quantizer.runtime.onnx.kernels import Context
 
 SMALL = 1 << 16
-"""Elements of the largest constant that folding makes: shapes and indices, not weights."""
+"""The largest number of elements of a folded constant: enough for shapes and indices, not for weights."""
 
 
 def load_onnx_graph(path: Path | str, platform: str = FP32) -> Graph:

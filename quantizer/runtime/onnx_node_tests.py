@@ -128,7 +128,7 @@ STANDARD = [
     "Unsqueeze",
     "Where",
 ]
-"""The frozen list as far as the standard has it: PPQ's 100 names and the common ones that it lacks."""
+"""The part of the frozen list that is in the standard: PPQ's 100 names, and common operators that PPQ lacks."""
 PPQ_ONLY = [
     "AdaptiveAvgPool2d",
     "CaffeArgMax",
@@ -144,7 +144,7 @@ PPQ_ONLY = [
     "grid_sampler",
     "skipLayerNormPlugin",
 ]
-"""The names of the frozen list that no opset has, and no node test concerns."""
+"""The names of the frozen list that are in no opset and have no node test."""
 
 
 CORRECTED = {
@@ -165,10 +165,8 @@ CORRECTED = {
         "test_qlinearmatmul_3D_int8_float32",
     },
 }
-"""Release of onnx -> tests whose answers it corrected: a norm of zero is 0, Attention caps its scores before
-masking, QLinearMatMul saturates int8.
-
-They and their expansions are left out if an older onnx is installed.
+"""Release of onnx -> tests whose expected results it corrected: a norm of zero is 0, Attention caps its scores before
+masking, QLinearMatMul saturates int8. With an older onnx, these tests and their expansions are left out.
 """
 
 
@@ -208,7 +206,7 @@ class Finding:
 
 
 def corrected_since(version: str) -> set[str]:
-    """Return the tests whose answers a release of onnx later than *version* corrected."""
+    """Return the tests whose expected results were corrected in a release of onnx later than *version*."""
     installed = tuple(int(part) for part in version.split(".")[:2])
     return {name for release, names in CORRECTED.items() if installed < release for name in names}
 
@@ -231,7 +229,7 @@ def node_tests() -> tuple[NodeTest, ...]:
 
 
 def run(test: NodeTest) -> Finding:
-    """Run one test; an answer that the test does not accept is wrong, a named error is a refusal, any other a crash."""
+    """Run one test: wrong if its result is not accepted, refused for our own errors, crashed for any other."""
     try:
         ready = QuantizerBackend.prepare(test.model)
         for inputs, expected in test.data_sets:
@@ -257,7 +255,7 @@ def _model(case: Any) -> onnx.ModelProto:
 
 
 def _arrays(values: Sequence[Any]) -> list[Any]:
-    """Return *values* with the tensors that are given as ONNX's own, those of 4 and 8 bits, as arrays."""
+    """Return *values* as arrays: those of 4 and 8 bits are given as ONNX's own tensors."""
     return [numpy_helper.to_array(item) if isinstance(item, onnx.TensorProto) else item for item in values]
 
 

@@ -18,22 +18,22 @@ from quantizer.runtime.tensor_config import OperationQuantizationConfig, Quantiz
 P = QuantizationProperty
 BITS = (8, 16, BIAS_BITS)
 PER_TENSOR, PER_CHANNEL, WIDE = 10, 13, 21
-"""The first opsets whose QuantizeLinear has 8 bits and one scale, an axis, 16 bits."""
+"""The first opsets whose QuantizeLinear has 8 bits and one scale, scales along an axis, and 16 bits."""
 
 
 def export_qdq(graph: Graph, path: Path | str) -> None:
-    """Write *graph* as a QDQ model that gives the same codes: those of a tensor `t` are the tensor `t#codes`."""
+    """Write *graph* as a QDQ model with the same codes; the codes of a tensor `t` are the tensor `t#codes`."""
     from quantizer.ir.formats.onnx_write import save  # onnx is an extra; `with_qdq` needs none
 
     save(with_qdq(graph), path)
 
 
 def with_qdq(graph: Graph) -> Graph:
-    """Return *graph* with a QuantizeLinear and a DequantizeLinear for each active configuration, and no configurations.
+    """Return *graph* with a QuantizeLinear and a DequantizeLinear in place of each active configuration.
 
-    A result `t` is made as `t#float`, its codes are `t#codes`, their values `t`. Raises UnsupportedError for what the
-    two operators cannot say: floating, dynamic and other roundings than half to even, and what they say in later opsets
-    alone.
+    A result `t` is computed as `t#float`, its codes are `t#codes`, and their values `t`. Raises UnsupportedError for
+    what the two operators cannot express: floating and dynamic policies, other roundings than half to even, and
+    anything that needs a later opset.
     """
     added: dict[str, Tensor] = {}
     nodes: list[Node] = []
@@ -68,7 +68,7 @@ def with_qdq(graph: Graph) -> Graph:
 def _pair(
     graph: Graph, name: str, source: str, target: str, config: TensorQuantizationConfig, added: dict[str, Tensor]
 ) -> list[Node]:
-    """Return the two nodes that quantize *source* into *target*; of a bias, its codes are the constant."""
+    """Return the nodes that quantize *source* into *target*; a bias becomes a constant of codes."""
     if config.rounding != "half_even" or config.policy & (P.FLOATING | P.DYNAMIC) or config.num_of_bits not in BITS:
         raise UnsupportedError(f"{name!r}: QDQ holds 8 or 16 bits, rounded half to even, with scales of their own.")
     params, dtype = config.params, integer(config.num_of_bits, signed=config.quant_min < 0)
@@ -113,7 +113,7 @@ def _checked_opset(graph: Graph, name: str, config: TensorQuantizationConfig) ->
 
 
 def _saturates_alike(tensor: Tensor, config: TensorQuantizationConfig, dtype: DType) -> bool:
-    """Return whether codes that saturate at the ends of *dtype* are those that *config* makes."""
+    """Return whether saturating at the ends of *dtype* gives the codes of *config*."""
     if (config.quant_min, config.quant_max) == (dtype.min, dtype.max):
         return True
     if tensor.data is not None:

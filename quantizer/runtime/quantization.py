@@ -49,10 +49,10 @@ def dispatch_graph(
 ) -> Graph:
     """Return *graph* with a platform for each operation: *platform* for those to quantize, fp32 for the others.
 
-    platform: where absent, the one that a room names for such graphs (`core.rooms.graph_platform`). dispatcher: `allin`
-    takes every operation of QUANTIZED on float32, `conservative` those of them that lead to or from a computing one
-    through others that are taken. dispatching_table: node -> platform, which goes before the dispatcher.
-    Raises ValueError for an unknown platform or dispatcher, GraphError for a node that is not there.
+    platform: default: the one that a room declares for such graphs (`core.rooms.graph_platform`). dispatcher: `allin`
+    selects every operation of QUANTIZED on float32; `conservative` selects of these only the ones connected to a
+    computing operation through selected ones. dispatching_table: node -> platform; it overrides the dispatcher. Raises
+    ValueError for an unknown platform or dispatcher, GraphError for an unknown node.
     """
     platform = platform or graph_platform()
     if platform not in platforms():
@@ -70,7 +70,7 @@ def _computes_float32(graph: Graph, node: Node) -> bool:
 
 
 def _is_float32(graph: Graph, name: str) -> bool:
-    """Return whether a tensor has the one format that configurations quantize."""
+    """Return whether a tensor is float32, the only format that configurations quantize."""
     return graph.tensor(name).dtype.name == "float32"
 
 
@@ -101,8 +101,8 @@ def quantize_graph(
     """Return a dispatched graph with a calibrated configuration for each operand and result that is quantized.
 
     batches: what `forward` takes, at least one. activations, weights, num_of_bits: override *setting*.
-    Weights use the codes from -127 on. Raises GraphError if no operation was dispatched, or one that was ends
-    without an active configuration; ValueError for an observer that does not go with its policy.
+    Weights use the codes from -127 on. Raises GraphError if no operation was dispatched to be quantized, or if one that
+    was has no active configuration in the end; ValueError for an observer that does not fit its policy.
     """
     given = {"activations": activations, "weights": weights, "num_of_bits": num_of_bits}
     changes: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
@@ -136,7 +136,7 @@ def quantize_graph(
 
 
 def _leave_infinite(node: Node) -> None:
-    """Make configurations float whose scale is that of a tensor that stays float."""
+    """Make a configuration float if it takes its scale from a tensor that stays float."""
     configs = node.parameters
     assert isinstance(configs, OperationQuantizationConfig)
     for config in (*configs.input_quantization_config, *configs.output_quantization_config):
@@ -145,9 +145,9 @@ def _leave_infinite(node: Node) -> None:
 
 
 def _quantize_bias(graph: Graph, node: Node) -> None:
-    """Give a constant bias of a computing operation codes of 32 bits, at the product of its operands' scales.
+    """Give a constant bias of a computing operation 32-bit codes whose scale is the product of the operands' scales.
 
-    Groups of a transposed convolution share the scales of its weights, each element of the bias has its own.
+    Groups of a transposed convolution share the scales of its weights, but each element of the bias has its own scale.
     """
     configs = node.parameters
     assert isinstance(configs, OperationQuantizationConfig)
@@ -173,7 +173,7 @@ def _quantize_bias(graph: Graph, node: Node) -> None:
 def _operand(
     graph: Graph, node: Node, index: int, own: dict[str, TensorQuantizationConfig], setting: Setting
 ) -> TensorQuantizationConfig:
-    """Return the configuration of an operand: its producer's has quantized it already, a weight has its own."""
+    """Return the configuration of an operand: its producer's, which has already quantized it, or a weight's own."""
     name = node.inputs[index]
     if (
         name is None
@@ -227,7 +227,7 @@ def _quantized_before(graph: Graph, name: str) -> bool:
 def _result(
     graph: Graph, node: Node, name: str, own: dict[str, TensorQuantizationConfig], setting: Setting
 ) -> TensorQuantizationConfig:
-    """Return the configuration of a result; what only moves has its operand's scale."""
+    """Return the configuration of a result; that of a moving operation has the scale of its operand."""
     if not _is_float32(graph, name):
         return _float()
     config = _activation(setting)

@@ -28,7 +28,7 @@ def raised(err: BaseException) -> str:
 
 
 def failed(err: BaseException) -> str:
-    """Return as a sentence how a function under test failed; the text of an EngineError is one."""
+    """Return a sentence that says how a function under test failed; the text of an EngineError already is one."""
     return raised(err) if isinstance(err, EngineError) else f"raised {raised(err)}"
 
 

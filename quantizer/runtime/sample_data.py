@@ -21,9 +21,9 @@ ARRAYS = Readable("a file of arrays", 1 << 40, FormatError)
 """Only its first bytes are read here; the arrays are checked against their own bounds."""
 
 WIDEST = 8
-"""Bytes of the largest number that torch has."""
+"""The largest number of bytes of a number in torch."""
 SPREAD = 1 << 20
-"""Normal deviates times this, modulo the length of an axis, are its places, each about as often."""
+"""Normal deviates times this, modulo the length of an axis, give its indices, all about equally often."""
 Batch = dict[str, Tensor]
 
 
@@ -31,8 +31,8 @@ def read_batches(path: Path, graph: Graph, size: int) -> list[Batch]:
     """Return the samples in *path*, counted by their first axis, in batches of *size*; the last may be smaller.
 
     An .npz file holds an array for each input, under its name; an .npy file holds the array of the only input. If the
-    graph fixes its batch, that is the size. FormatError if the file is not an array file, GraphError for arrays that do
-    not fit the inputs.
+    graph fixes its batch size, that size is used. FormatError if the file is not an array file, GraphError for arrays
+    that do not fit the inputs.
     """
     where = shown_path(path)
     arrays = _arrays(path, where, graph)
@@ -56,10 +56,10 @@ def read_batches(path: Path, graph: Graph, size: int) -> list[Batch]:
 
 
 def synthetic_batches(graph: Graph, seed: int, count: int, size: int) -> list[Batch]:
-    """Return normally distributed values for float inputs, and places for integers that only Gathers read.
+    """Return normally distributed values for float inputs, and indices for integer inputs that only Gathers read.
 
-    The same for the same seed, on every processor. A free first axis has *size* samples. GraphError for other free
-    sizes, for other inputs, and for more than LARGEST bytes of values in all.
+    The same seed gives the same values on every processor. A free first axis has *size* samples. GraphError for other
+    free sizes, for other inputs, and for more than LARGEST bytes of values in all.
     """
     tensors = [graph.tensor(name) for name in graph.inputs]
     places = {tensor.name: _places(graph, tensor.name) for tensor in tensors if tensor.dtype.is_integer}
@@ -84,7 +84,7 @@ def synthetic_batches(graph: Graph, seed: int, count: int, size: int) -> list[Ba
 
 
 def _places(graph: Graph, name: str) -> int | None:
-    """Return how many places an input may name: the shortest axis that a Gather indexes; None with other readers."""
+    """Return how many indices an input may name: the shortest axis that a Gather indexes; None with other readers."""
     found = []
     for node in graph.consumers.get(name, ()):
         if node.op == "Shape":

@@ -24,7 +24,7 @@ class Setting:
     bias: bool = False
     """Whether a constant bias is quantized too: 32 bits, at the product of the scales of operand and weight."""
     reduce_range: bool = False
-    """Whether weights use 7 bits of their 8, -63 to 63. Kernels for x86 without VNNI add pairs of products in 16
+    """Whether weights use only 7 of their 8 bits, -63 to 63. Kernels for x86 without VNNI add pairs of products in 16
     bits, which then do not saturate."""
 
     @property

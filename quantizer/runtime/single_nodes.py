@@ -1,4 +1,4 @@
-"""One node of a graph as a graph of its own, on the executor: control flow brings its bodies along."""
+"""Runs one node of a graph by itself on the executor; control flow brings its bodies along."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from quantizer.runtime.torch_executor import TorchExecutor
 
 
 def alone(graph: Graph, node: Node) -> TorchExecutor:
-    """Return a function that runs *node* by its ONNX kernel on all tensors that it reads, by their names in *graph*.
+    """Return a function that runs *node* by its ONNX kernel on all tensors that it reads, given by name.
 
     Raises UnsupportedError if it, or an operator in one of its bodies, has no kernel.
     """

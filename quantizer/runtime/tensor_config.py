@@ -1,4 +1,4 @@
-"""How one tensor is quantized, in PPQ's words and by the package's own numerics.
+"""How one tensor is quantized: PPQ's terms, this package's numerics.
 
 PPQ's offset is the zero point; `clamp(round(x / scale) + offset)` are the codes, and `scale * (code - offset)` their
 values.
@@ -22,9 +22,9 @@ from quantizer.numerics.qparams import QParams
 from quantizer.numerics.quantize import dequantize, quantize
 
 SMALLEST_SCALE = 1e-8
-"""The scale of a tensor that holds zeros alone. Source: PPQ's minmax_to_scale_offset."""
+"""The scale of a tensor that holds only zeros. Source: PPQ's minmax_to_scale_offset."""
 FLOAT8 = {(4, 3): torch.float8_e4m3fn, (5, 2): torch.float8_e5m2}
-"""(bits of the exponent, of the mantissa) -> the format."""
+"""(bits of the exponent, bits of the mantissa) -> the format."""
 
 
 class QuantizationProperty(enum.IntFlag):
@@ -51,7 +51,7 @@ POLICIES = frozenset(
     ]
     + [grain | P.SYMMETRICAL | P.FLOATING | P.POWER_OF_2 for grain in (P.PER_TENSOR, P.PER_CHANNEL)]
 )
-"""The 18 combinations that mean something."""
+"""The 18 combinations that are meaningful."""
 
 
 class QuantizationStates(enum.Enum):
@@ -71,7 +71,7 @@ ACTIVE = (QuantizationStates.ACTIVATED, QuantizationStates.PASSIVE)
 
 
 WIDEST_STEP = 16
-"""Bits of codes up to which float32 holds every value of a code, as rounded once from its product with the scale."""
+"""For codes of up to this many bits, float32 holds the product of a code and the scale after one rounding."""
 Stamp = tuple[int, int, int, int, int]
 
 
@@ -111,7 +111,7 @@ class TensorQuantizationConfig:
     state: QuantizationStates = QuantizationStates.INITIAL
     channel_axis: int | None = None
     master: TensorQuantizationConfig | None = field(default=None, repr=False)
-    """The configuration whose scale and offset replace its own."""
+    """The configuration whose scale and offset are used instead of its own."""
     _step: Step | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -143,12 +143,12 @@ class TensorQuantizationConfig:
 
     @property
     def is_active(self) -> bool:
-        """Whether a tensor is quantized where this is met."""
+        """Whether a tensor with this configuration is quantized."""
         return self.state in ACTIVE
 
     @property
     def root(self) -> TensorQuantizationConfig:
-        """The configuration whose scale counts."""
+        """The configuration whose scale is used."""
         return self if self.master is None else self.master.root
 
     @property
@@ -163,9 +163,9 @@ class TensorQuantizationConfig:
         )
 
     def calibrate(self, low: Tensor, high: Tensor) -> None:
-        """Take scale and offset from a range, widened to hold 0; power-of-two scales are rounded up, before the offset.
+        """Set scale and offset from a range, widened to contain 0; a power-of-two scale is rounded up first.
 
-        Source: PPQ's minmax_to_scale_offset, with the offset that the first code asks for.
+        Source: PPQ's minmax_to_scale_offset, but the offset takes the first code into account.
         """
         if P.FLOATING in self.policy:
             largest = torch.maximum(low.abs(), high.abs()).double() / torch.finfo(self.float8).max
@@ -231,7 +231,7 @@ class TensorQuantizationConfig:
         return found
 
     def stamp(self, rank: int) -> Stamp:
-        """Return what changes when the scale or the offset that counts does."""
+        """Return a value that changes when the scale or offset in use changes."""
         root = self if self.master is None else self.root
         scale, offset = root.scale, root.offset
         first = -1 if scale is None else scale._version
@@ -305,7 +305,7 @@ def create_default_quant_config(
     channel_axis: int | None = None,
     exponent_bits: int = 0,
 ) -> TensorQuantizationConfig:
-    """Return a configuration that is still to be calibrated; its codes are signed and of full range where not named."""
+    """Return a configuration that is still to be calibrated; by default with signed codes of full range."""
     return TensorQuantizationConfig(
         policy,
         rounding,

@@ -1,4 +1,4 @@
-"""The executor in PPQ's words: feeds and outputs by name, hooks, delegates, platforms; nothing outlives a call."""
+"""The executor in PPQ's terms: feeds and outputs by name, hooks, delegates, platforms. No value outlives a call."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Step:
 
 
 class Baked(NamedTuple):
-    """A quantized constant, and what it was quantized by, kept so that no other object can have its place in memory."""
+    """A quantized constant, and the objects that determined it, kept so that their addresses are not reused."""
 
     stamp: Stamp
     value: Tensor
@@ -108,10 +108,10 @@ class TorchExecutor:
     def forward(
         self, inputs: Inputs, output_names: Sequence[str] | None = None, hooks: Mapping[str, RuntimeHook] | None = None
     ) -> list[Tensor]:
-        """Return the named tensors, the graph's outputs where none are named, in that order, repeated where asked.
+        """Return the named tensors in the given order, repeated if named twice; by default the graph's outputs.
 
-        inputs: by name (any tensor of the graph: what is fed is not computed), in the order of the graph's inputs, or
-        one tensor for a graph of one input. hooks: by the name of the node.
+        inputs: by name (any tensor of the graph; a fed one is not computed), in the order of the graph's inputs, or one
+        tensor for a graph of one input. hooks: by the name of the node.
         """
         with torch.set_grad_enabled(False):  # like no_grad, but with one object instead of three
             return self._forward(inputs, output_names, hooks)
@@ -121,13 +121,13 @@ class TorchExecutor:
     def forward_with_gradient(
         self, inputs: Inputs, output_names: Sequence[str] | None = None, hooks: Mapping[str, RuntimeHook] | None = None
     ) -> list[Tensor]:
-        """Do as `forward` does, and record gradients."""
+        """Do the same as `forward`, and record gradients."""
         return self._forward(inputs, output_names, hooks)
 
     def partial_graph_forward(
         self, operations: Sequence[Node], feed_dict: Mapping[str, Any], output_names: Sequence[str]
     ) -> list[Tensor]:
-        """Run just these operations, in the graph's order, on what is fed; gradients are recorded."""
+        """Run only these operations, in the graph's order, on the fed tensors; gradients are recorded."""
         chosen = {id(self.graph.node(operation.name)) for operation in operations}
         part = self.graph.with_(nodes=tuple(node for node in self.graph.order if id(node) in chosen))
         feeds = self._fed(feed_dict)
@@ -221,7 +221,7 @@ class TorchExecutor:
         return None if value is None else self.quantize_function(value, config)
 
     def _baked_constant(self, name: str | None, value: Tensor | None, config: Any) -> Tensor | None:
-        """Return a quantized constant, kept as long as its scale stays; one with a delegate is quantized anew."""
+        """Return a quantized constant, cached until its scale changes; with a delegate, quantized in each call."""
         if name is None or value is None or not config.is_active or id(config) in self._delegates:
             return self._quantized(value, config)
         stamp, key = config.stamp(value.dim()), (name, id(config))
@@ -324,7 +324,7 @@ class TorchExecutor:
 
 
 class _Body(TorchExecutor):
-    """A body of control flow: it runs as its graph does, and reads what is around it."""
+    """A body of control flow: it runs as its graph does, and may read the graph's tensors."""
 
     def __init__(self, owner: TorchExecutor, graph: Graph, outer: Mapping[str, Tensor]) -> None:
         self.platform, self.device, self.graph, self._delegates = owner.platform, owner.device, graph, owner._delegates
@@ -338,7 +338,7 @@ class _Body(TorchExecutor):
         self._values, self._plans, self._baked = {}, {}, {}
 
     def run(self, feeds: Mapping[str, Tensor]) -> list[Tensor]:
-        """Run the body on what control flow provides it."""
+        """Run the body on the values that control flow provides."""
         return self._run(self._plan(self.graph.outputs, feeds), feeds, self.graph.outputs, {})
 
 

@@ -25,7 +25,7 @@ def cut(operands: Mapping[str, Tensor], tile: Tile) -> dict[str, Tensor]:
 
 
 def padded_with(operands: Mapping[str, Tensor], spec: Spec, tile: Tile, code: int) -> tuple[dict[str, Tensor], Tile]:
-    """Return the operands of a tile with its padding as codes of *code*, and the tile without any."""
+    """Return the operands of a tile, padded with *code*, and the tile without padding."""
     found, attrs = dict(operands), dict(tile.attrs)
     shapes = {name: tuple(values.shape) for name, values in operands.items()}
     for operand, axis, before, after in padded_places(spec, tile, shapes):

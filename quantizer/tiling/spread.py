@@ -1,4 +1,4 @@
-"""Input rows and padding of a tile of a transposed convolution."""
+"""The input rows and the padding that a tile of a transposed convolution needs."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ class Spread:
     """A transposed convolution along one axis: each element is spread over *reach* places, *stride* apart."""
 
     size: int
-    """Elements of the input."""
+    """The number of elements of the input."""
     stride: int
     reach: int
-    """Places from the first to the last tap: `dilation * (kernel - 1) + 1`."""
+    """The number of places from the first to the last tap: `dilation * (kernel - 1) + 1`."""
     before: int
-    """Places that the padding crops at the start."""
+    """The number of places that the padding crops at the start."""
 
     def tile(self, output: Span) -> tuple[Span, Span, int]:
         """Return the input elements that a tile of *output* needs, places to crop at both ends, and zeros to append.
 
         If a gap between two elements lies at an end of the tile, the element beyond the gap is read too. The span of
-        elements is empty if the tile lies behind the last tap of the last element.
+        elements is empty if the tile begins after the last tap of the last element.
         """
         first, end = output[0] + self.before, output[1] + self.before
         low = min(-((self.reach - 1 - first) // self.stride), first // self.stride)

@@ -16,7 +16,7 @@ from quantizer.tiling.windows import Box, part, tileable_axes
 Shapes = Mapping[str, Shape]
 Sizes = tuple[tuple[str, Shape], ...]
 Values = tuple[tuple[str, Any], ...]
-"""Shapes and attributes, as keys: many cases have one structure."""
+"""Shapes and attributes as keys of caches, because many cases have one structure."""
 
 
 def independent_axes(spec: Spec, shapes: Shapes, attrs: Mapping[str, Any]) -> dict[str, int]:
@@ -29,7 +29,7 @@ def independent_axes(spec: Spec, shapes: Shapes, attrs: Mapping[str, Any]) -> di
 
 
 def cut_along(spec: Spec, shapes: Shapes, attrs: Mapping[str, Any], axis: str) -> dict[str, int]:
-    """Return operand -> its axis of every operand that a cut along the independent *axis* cuts.
+    """Return operand -> axis, for every operand that is cut when the output is cut along the independent *axis*.
 
     Raises CaseError if outputs along *axis* depend on each other, or an operand is not as long there as the output.
     """
@@ -56,7 +56,7 @@ def _cut_along(spec: Spec, sizes: Sizes, values: Values, axis: str) -> Mapping[s
 
 
 def with_size(shapes: Shapes, places: Mapping[str, int], size: int) -> dict[str, Shape]:
-    """Return *shapes*, the axis of each operand in *places* as long as *size*."""
+    """Return *shapes* with the size *size* along each operand's axis in *places*."""
     return {
         name: shape if name not in places else (*shape[: places[name]], size, *shape[places[name] + 1 :])
         for name, shape in shapes.items()
@@ -99,13 +99,13 @@ class Part:
     """One data set of a stack."""
 
     case: Case
-    """The part alone."""
+    """The part as a case of its own."""
     output: Box
     inputs: dict[str, Box]
 
 
 def parts(spec: Spec, case: Case) -> Iterator[Part]:
-    """Yield the parts of a stack, each as the case that it is alone: with the constants of the whole, its axis untiled.
+    """Yield the parts of a stack, each as a case of its own, with the stack's constants and its axis untiled.
 
     Raises CaseError if the case is not a stack along its axis.
     """
@@ -113,7 +113,7 @@ def parts(spec: Spec, case: Case) -> Iterator[Part]:
 
 
 def part_at(spec: Spec, case: Case, place: int) -> Part:
-    """Return the part at *place* of a stack as a case of its own, with its place in the operands and the output."""
+    """Return part number *place* of a stack as a case of its own, with its place in the operands and the output."""
     stack = _stack_of(case)
     shapes, output, inputs = _boxes_of(spec, case)[place]
     kept = TilePlan({name: tile for name, tile in case.tiles.sizes.items() if name != stack.axis})
@@ -141,7 +141,7 @@ def _boxes_of(spec: Spec, case: Case) -> tuple[tuple[Shapes, Box, Mapping[str, B
 def _boxes(
     spec: Spec, sizes: Sizes, values: Values, axis: str, count: int
 ) -> tuple[tuple[Shapes, Box, Mapping[str, Box]], ...]:
-    """Return the shapes of each of *count* parts, and where it lies in the output and in the operands."""
+    """Return the shapes of each of *count* parts, and its place in the output and in the operands."""
     shapes, attrs = dict(sizes), dict(values)
     places = cut_along(spec, shapes, attrs, axis)
     size = independent_axes(spec, shapes, attrs)[axis]

@@ -20,13 +20,13 @@ Box = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True)
 class Tile:
-    """One tile: its box of the output, the boxes of the inputs it sees, and its own attributes."""
+    """One tile: its box of the output, the boxes of the inputs that it reads, and its own attributes."""
 
     output: Box
     inputs: Mapping[str, Box]
     attrs: Mapping[str, AttrValue]
     part: int = 0
-    """Which slice of a split reduction this is."""
+    """The number of this slice of a split reduction."""
     parts: int = 1
 
 
@@ -67,7 +67,7 @@ def tiles(spec: Spec, shapes: Mapping[str, Shape], attrs: Mapping[str, AttrValue
 
 @functools.lru_cache(
     maxsize=8
-)  # parts of a stack follow each other; more tiles kept alive are walked by every garbage collection
+)  # parts of a stack follow each other; a larger cache would slow every garbage collection
 def _tiles(
     spec: Spec,
     sizes: tuple[tuple[str, Shape], ...],
@@ -164,9 +164,9 @@ def _places(axes: Any, rank: int) -> dict[int, Expression]:
 def _halo(
     spec: Spec, tile: Tile, rule: TileRule, cut: _Cut, shapes: Mapping[str, Shape], bound: Mapping[str, Any]
 ) -> Tile:
-    """Return the input window of output rows [start, stop). Places outside the tensor become padding.
+    """Return the input window of output rows [start, stop).
 
-    A window wholly outside sees an empty slice and padding only.
+    Places outside the tensor become padding. For a window wholly outside, the slice is empty.
     """
     if rule.stride is None or rule.window is None or rule.before is None or rule.after is None:
         raise SpecError(f"{spec.op}: tiling.{cut.axis}: a halo needs stride, window, before and after.")
@@ -192,11 +192,11 @@ def _halo(
 
 
 Entry = tuple[str, int]
-"""An attribute and the index in it."""
+"""An attribute, and an index into its value."""
 
 
 def padded_places(spec: Spec, tile: Tile, shapes: Mapping[str, Shape]) -> Iterator[tuple[str, int, Entry, Entry]]:
-    """Yield (operand, its axis, the padding before it, the padding after it) of every axis that windows move along."""
+    """Yield (operand, axis, padding before it, padding after it) for every axis along which windows move."""
     rules = {} if isinstance(spec.tiling, NoTiling) else spec.tiling
     for rule in rules.values():
         if rule.rule == "halo" and rule.axis is not None and rule.before is not None and rule.after is not None:
@@ -226,7 +226,7 @@ def _place_among(spec: Spec, name: str, ranks: tuple[tuple[str, int], ...]) -> t
 def _any_axis(
     spec: Spec, tile: Tile, rule: TileRule, cut: _Cut, shapes: Mapping[str, Shape], bound: Mapping[str, Any]
 ) -> Tile:
-    """Return *tile* with one axis cut at its place, in the output and in the activations that have the axis."""
+    """Return *tile* with one axis cut, in the output and in the activations that have this axis."""
     axis = int(cut.axis.removeprefix("d"))
     rank, inputs = len(tile.output), {}
     for operand, box in tile.inputs.items():
@@ -240,7 +240,7 @@ def _any_axis(
 
 
 def _input_axis(rule: TileRule, operand: str, bound: Mapping[str, Any], axis: int) -> int:
-    """Return the axis of an operand that output axis *axis* is cut along; -1 where it stays whole."""
+    """Return the axis of an operand that is cut together with output axis *axis*; -1 if it stays whole."""
     found = rule.input_axis.get(operand) if isinstance(rule.input_axis, dict) else rule.input_axis
     return -1 if found is None else int(found(dict(bound) | {"i": axis}))
 

@@ -24,15 +24,15 @@ FAMILIES = (caffe_layers, caffe_more)
 LONGEST_TEXT = 1 << 24
 PROTOTXT = Readable("a prototxt", LONGEST_TEXT, FormatError, "Give the prototxt first.")
 CAFFEMODEL = Readable("a caffemodel", LARGEST, FormatError)
-"""Bytes of the longest prototxt that is read."""
+"""The largest size of a prototxt, in bytes."""
 TEST = 1
 
 
 def load(prototxt: Path | str, caffemodel: Path | str, runs: onnx_format.Runs | None = None) -> Graph:
-    """Return the network under ONNX's operators, its input of the shape that the prototxt says.
+    """Return the network with ONNX's operators; its input has the shape that the prototxt gives.
 
-    Layers of training (a rule for phase TRAIN) are left out; those that are not supported are named in one
-    UnsupportedError. FormatError or GraphError for any other problem, with the layer.
+    Layers of training (a rule for phase TRAIN) are left out; one UnsupportedError names all that are not supported.
+    FormatError or GraphError for any other problem, with the layer.
     """
     text, weights = Path(prototxt), Path(caffemodel)
     where = shown_path(text)
@@ -63,7 +63,7 @@ def _model(name: str, writer: Writer, where: str) -> Any:
 
 
 def _inputs(net: Any, where: str, writer: Writer) -> None:
-    """Declare the inputs that older files list before the layers."""
+    """Declare the inputs that older files list at the top level."""
     shapes = [tuple(shape.dim) for shape in net.input_shape]
     sizes = tuple(net.input_dim)
     shapes = shapes or [sizes[i : i + 4] for i in range(0, len(sizes), 4)]
@@ -74,7 +74,7 @@ def _inputs(net: Any, where: str, writer: Writer) -> None:
 
 
 def _is_tested(layer: Any) -> bool:
-    """Return whether a layer is there at test time; rules of levels and stages hold for none."""
+    """Return whether a layer exists at test time; rules on levels and stages are never met."""
     if layer.include:
         return any(not rule.HasField("phase") or rule.phase == TEST for rule in layer.include)
     return not any(rule.HasField("phase") and rule.phase == TEST for rule in layer.exclude)
@@ -97,7 +97,7 @@ def _text(path: Path, where: str) -> Any:
 
 
 def _upgrade(net: Any, where: str) -> None:
-    """Write the `layers` of Caffe's format V1 as `layer`: types by name, all else under the same names."""
+    """Rewrite the `layers` of Caffe's format V1 as `layer`: types get their new names, other fields keep theirs."""
     if not net.layers:
         return
     if net.layer:

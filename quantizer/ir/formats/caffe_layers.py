@@ -21,7 +21,7 @@ LEGACY = 4
 
 
 def _two(param: Any, key: str, default: int | None) -> tuple[int, int]:
-    """Return a size along rows and columns: given once, twice, or as *_h and *_w."""
+    """Return a size for rows and columns, which is given once, twice, or as *_h and *_w."""
     name = "kernel" if key == "kernel_size" else key
     height, width = f"{name}_h", f"{name}_w"
     if param.HasField(height) or param.HasField(width):
@@ -38,7 +38,7 @@ def _two(param: Any, key: str, default: int | None) -> tuple[int, int]:
 
 @layer_type("Input")
 def input_(writer: Writer, layer: Any, _: list[Array]) -> None:
-    """One shape for each top, or one for all."""
+    """Declares inputs: one shape for each top, or one for all."""
     shapes = [tuple(shape.dim) for shape in layer.input_param.shape]
     shapes = shapes * len(layer.top) if len(shapes) == 1 else shapes
     if len(shapes) != len(layer.top):
@@ -82,7 +82,7 @@ def _convolved(writer: Writer, layer: Any, blobs: list[Array], op: str) -> None:
 
 @layer_type("InnerProduct")
 def inner_product(writer: Writer, layer: Any, blobs: list[Array]) -> None:
-    """Rows of all axes from the second on, times the weights."""
+    """Flattens the axes from the second on, and multiplies by the weights."""
     param = layer.inner_product_param
     (x,) = writer.read(layer)
     bias_term = not param.HasField("bias_term") or param.bias_term
@@ -114,9 +114,10 @@ def _rows_of_several_axes(writer: Writer, layer: Any, x: str, weight: Array, bia
 
 @layer_type("Pooling")
 def pooling(writer: Writer, layer: Any, _: list[Array]) -> None:
-    """Maxima or means; the last window may overhang (unless round_mode is FLOOR), and means count the padding.
+    """Maxima or means.
 
-    ONNX leaves out a last window that begins beyond x and its padding; Caffe does so only where there is padding.
+    The last window may extend past the end (unless round_mode is FLOOR), and means count the padding. ONNX leaves out a
+    last window that begins beyond x and its padding; Caffe does so only where there is padding.
     """
     param = layer.pooling_param
     (x,) = writer.read(layer)
@@ -162,18 +163,18 @@ def pooling(writer: Writer, layer: Any, _: list[Array]) -> None:
 
 
 def _in_image(size: int, kernel: int, stride: int, pad: int) -> int:
-    """Return the window's size; of the only window of an axis, what lies in x and its padding.
+    """Return the window's size. If an axis has one window only, the size is cut to x and its padding.
 
-    ONNX refuses a larger window. Caffe counts one by rounding up, and cuts it.
+    ONNX refuses a larger window; Caffe rounds the number of windows up to one and cuts the window.
     """
     beyond = kernel - size - 2 * pad
     return kernel - beyond if 0 < beyond < stride else kernel
 
 
 def _last_window(size: int, kernel: int, stride: int, pad: int) -> tuple[int, int]:
-    """Return how many windows of an axis begin in x or its padding, and the place of the last window by Caffe's ceil.
+    """Return how many windows of an axis begin in x or its padding, and how the last of Caffe's windows lies.
 
-    That is INSIDE, or it begins there and OVERHANGS, or it begins BEYOND.
+    INSIDE: within x and padding; OVERHANGS: it begins there and ends beyond; BEYOND: it begins beyond.
     """
     free = size + 2 * pad - kernel
     count = -(-free // stride) + 1
@@ -183,7 +184,7 @@ def _last_window(size: int, kernel: int, stride: int, pad: int) -> tuple[int, in
 
 
 def _read_padding(last: tuple[int, int], size: int, kernel: int, stride: int, pad: int) -> int:
-    """Return how much of the padding at the end windows read, where one more would begin beyond it.
+    """Return how much of the end padding windows read, if a further window would begin beyond it.
 
     With no more padding than that, ONNX's ceil_mode has no further window for this axis either.
     """
@@ -202,7 +203,10 @@ def relu(writer: Writer, layer: Any, _: list[Array]) -> None:
 
 @layer_type("BatchNorm")
 def batch_norm(writer: Writer, layer: Any, blobs: list[Array]) -> None:
-    """Deviation from the stored mean over the stored deviation. Both are divided by the third blob unless it is 0."""
+    """Subtract the stored mean, divide by the stored deviation.
+
+    Both are first divided by the third blob unless it is 0.
+    """
     param = layer.batch_norm_param
     (x,) = writer.read(layer)
     mean, variance, count = blobs_of(blobs, 3)
@@ -223,10 +227,10 @@ def batch_norm(writer: Writer, layer: Any, blobs: list[Array]) -> None:
 
 
 def right_aligned(blob: Array, axes: int) -> Array:
-    """Return a legacy blob (num, channels, height, width) with as many axes as its layer says: the last ones.
+    """Return a legacy blob (num, channels, height, width) with only the last axes, as many as its layer requires.
 
-    Source: Blob::ShapeEquals of Caffe, which reads a blob of fewer axes as one with ones before them. A blob with
-    only one size above 1 has one axis. Writers of such files put that size anywhere.
+    Source: Blob::ShapeEquals of Caffe, which reads a blob of fewer axes as one with ones before them. A blob with only
+    one size above 1 is a vector; writers of such files put that size on any axis.
     """
     if blob.ndim != LEGACY or axes >= LEGACY:
         return blob
@@ -237,7 +241,7 @@ def right_aligned(blob: Array, axes: int) -> Array:
 
 @layer_type("Scale")
 def scale(writer: Writer, layer: Any, blobs: list[Array]) -> None:
-    """Factors along some axes, and constants where it has a bias. The factors are a blob, or a second bottom."""
+    """Multiply by factors along some axes, and add an optional bias. The factors are a blob or a second bottom."""
     param = layer.scale_param
     x, *second = writer.read(layer, 2 if len(layer.bottom) == 2 else 1)
     rank = writer.ranks[x]
@@ -267,9 +271,9 @@ def scale(writer: Writer, layer: Any, blobs: list[Array]) -> None:
 
 
 def along_axis(writer: Writer, layer: Any, tensor: str, rank: int, axis: int) -> str:
-    """Return a second bottom, which lies along the axes from *axis* on, with ones for the axes after it.
+    """Return a second bottom, which lies along the axes from *axis* on, with axes of size 1 appended.
 
-    Source: ScaleLayer and BiasLayer of Caffe. num_axes has no meaning there: the bottom's own axes count.
+    Source: ScaleLayer and BiasLayer of Caffe. num_axes is ignored there: the bottom's own axes count.
     """
     axes = writer.ranks[tensor]
     if not 0 <= axis <= rank - axes:

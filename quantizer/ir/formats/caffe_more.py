@@ -1,4 +1,4 @@
-"""Caffe's layers of one bottom that only compute or move, and those that older and detection networks have.
+"""More of Caffe's layers: element-wise and moving layers of one bottom, and layers of older and detection networks.
 
 Source of the rules: the layers' sources in Caffe; Permute and Normalize are those of its SSD branch.
 """
@@ -19,7 +19,7 @@ from quantizer.ir.formats.caffe_writer import Array, Writer, axis_of, blobs_of, 
 REDUCTIONS = {1: "ReduceSum", 2: "ReduceL1", 3: "ReduceSumSquare", 4: "ReduceMean"}
 WITHIN_CHANNEL = 1
 SMALLEST_RANK = 3
-"""Axes that ArgMax without an axis makes at least."""
+"""The smallest number of axes of the result of ArgMax without an axis."""
 
 
 def _alone(op: str) -> Callable[[Writer, Any, list[Array]], None]:
@@ -82,7 +82,7 @@ def power(writer: Writer, layer: Any, _: list[Array]) -> None:
 
 
 def _base(param: Any) -> float:
-    """Return the logarithm of the base: of e where the base is -1."""
+    """Return the logarithm of the base; a base of -1 means e."""
     base = said(param, "base", -1.0)
     if base != -1 and base <= 0:
         raise FormatError(f"base={base}: must be above 0, or -1 for e.")
@@ -126,7 +126,7 @@ def threshold(writer: Writer, layer: Any, _: list[Array]) -> None:
 
 @layer_type("Bias")
 def bias(writer: Writer, layer: Any, blobs: list[Array]) -> None:
-    """Constants along some axes, or a second bottom."""
+    """Add constants along some axes, or a second bottom."""
     x, *second = writer.read(layer, 2 if len(layer.bottom) == 2 else 1)
     rank = writer.ranks[x]
     axis = axis_of(layer.bias_param, 1, rank)
@@ -144,7 +144,7 @@ def bias(writer: Writer, layer: Any, blobs: list[Array]) -> None:
 
 @layer_type("LRN")
 def lrn(writer: Writer, layer: Any, _: list[Array]) -> None:
-    """X over a power of the squares around it: of neighbouring channels, or of neighbours in its own channel."""
+    """Divide x by a power of a sum of squares: of neighbouring channels, or of neighbours in its own channel."""
     (x,) = writer.read(layer)
     param = layer.lrn_param
     size, alpha, beta = said(param, "local_size", 5), said(param, "alpha", 1.0), said(param, "beta", 0.75)
@@ -163,7 +163,7 @@ def lrn(writer: Writer, layer: Any, _: list[Array]) -> None:
 
 @layer_type("MVN")
 def mvn(writer: Writer, layer: Any, _: list[Array]) -> None:
-    """Deviations from the mean of each channel, or of each example, over the root of their mean square and eps."""
+    """Deviations from the mean of each channel or example, divided by the root of their mean square plus eps."""
     (x,) = writer.read(layer)
     param, rank = layer.mvn_param, writer.ranks[x]
     axes = list(range(1 if param.across_channels else 2, rank))
@@ -184,7 +184,7 @@ def mvn(writer: Writer, layer: Any, _: list[Array]) -> None:
 
 @layer_type("Normalize")
 def normalize(writer: Writer, layer: Any, blobs: list[Array]) -> None:
-    """X over the root of its squares, of a place or of all places, times a factor for each channel or one."""
+    """Divide x by the root of its sum of squares, per place or in all; multiply by one factor or one per channel."""
     (x,) = writer.read(layer)
     (factor,) = blobs_of(blobs, 1)
     param, rank = layer.norm_param, writer.ranks[x]
@@ -199,7 +199,7 @@ def normalize(writer: Writer, layer: Any, blobs: list[Array]) -> None:
 
 @layer_type("Flatten")
 def flatten(writer: Writer, layer: Any, _: list[Array]) -> None:
-    """Axes from one to another as one."""
+    """Flatten the axes from one to another into one."""
     (x,) = writer.read(layer)
     param, rank = layer.flatten_param, writer.ranks[x]
     first, last = axis_of(param, min(1, rank - 1), rank), axis_of(param, -1, rank, "end_axis")
@@ -218,7 +218,7 @@ def flatten(writer: Writer, layer: Any, _: list[Array]) -> None:
 
 @layer_type("Reshape")
 def reshape(writer: Writer, layer: Any, _: list[Array]) -> None:
-    """Other sizes for some axes: 0 keeps the size at its place, -1 is the rest."""
+    """Reshape some axes: 0 keeps the size at its place, -1 is the remainder."""
     (x,) = writer.read(layer)
     param, rank = layer.reshape_param, writer.ranks[x]
     sizes = [int(size) for size in param.shape.dim]
@@ -272,7 +272,7 @@ def split(writer: Writer, layer: Any, _: list[Array]) -> None:
 
 @layer_type("Slice")
 def slice_(writer: Writer, layer: Any, _: list[Array]) -> None:
-    """Parts along an axis, between the points that are named or of one size."""
+    """Split along an axis, at the given points or into parts of equal size."""
     (x,) = writer.read(layer)
     param, rank = layer.slice_param, writer.ranks[x]
     key = "slice_dim" if param.HasField("slice_dim") and not param.HasField("axis") else "axis"
@@ -292,7 +292,7 @@ def slice_(writer: Writer, layer: Any, _: list[Array]) -> None:
 
 @layer_type("Crop")
 def crop(writer: Writer, layer: Any, _: list[Array]) -> None:
-    """The first bottom from an offset on, as long as the second along the axes from one on."""
+    """Crop the first bottom from an offset on to the second bottom's sizes, along the axes from one on."""
     x, like = writer.read(layer, 2)
     rank = writer.ranks[x]
     if writer.ranks[like] != rank:
@@ -310,7 +310,7 @@ def crop(writer: Writer, layer: Any, _: list[Array]) -> None:
 
 @layer_type("Reduction")
 def reduction(writer: Writer, layer: Any, _: list[Array]) -> None:
-    """A sum, of magnitudes or of squares, or a mean over the axes from one on, times a factor."""
+    """A sum, a sum of magnitudes or of squares, or a mean, over the axes from one on, times a factor."""
     (x,) = writer.read(layer)
     param, rank = layer.reduction_param, writer.ranks[x]
     op = REDUCTIONS.get(said(param, "operation", 1))
@@ -329,7 +329,7 @@ def reduction(writer: Writer, layer: Any, _: list[Array]) -> None:
 
 @layer_type("ArgMax")
 def argmax(writer: Writer, layer: Any, _: list[Array]) -> None:
-    """Where the maximum is, the last of equals, as a float; its value too, or instead where an axis is named."""
+    """The index of the maximum as a float, the last of equals; also its value, or with an axis the value instead."""
     (x,) = writer.read(layer)
     param, rank = layer.argmax_param, writer.ranks[x]
     if said(param, "top_k", 1) != 1:
@@ -354,7 +354,7 @@ def argmax(writer: Writer, layer: Any, _: list[Array]) -> None:
 
 @layer_type("Embed")
 def embed(writer: Writer, layer: Any, blobs: list[Array]) -> None:
-    """The row of the weights that each number names, and constants."""
+    """The row of the weights that each number names, plus constants."""
     (x,) = writer.read(layer)
     param, rank = layer.embed_param, writer.ranks[x] + 1
     has_bias = said(param, "bias_term", default=True)

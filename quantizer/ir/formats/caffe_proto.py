@@ -1,7 +1,7 @@
 """The fields of Caffe's files that are read, as separately written protobuf descriptors.
 
-Source of names and numbers: Caffe's caffe.proto. A prototxt may name no field that is not here; of a caffemodel only
-layer names and blobs are read.
+Source of names and numbers: Caffe's caffe.proto. A prototxt must not use other fields; from a caffemodel only layer
+names and blobs are read.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ OLD_TYPES: dict[str, tuple[int, str]] = {
     "WINDOW_DATA": (24, "WindowData"),
     "THRESHOLD": (31, "Threshold"),
 }
-"""Type of a layer in Caffe's format V1 -> its number there, and the type's name since.
+"""Type of a layer in Caffe's format V1 -> its number there, and the type's later name.
 
 Source: V1LayerParameter in caffe.proto, and upgrade_proto.cpp.
 """

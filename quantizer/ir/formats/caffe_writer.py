@@ -1,4 +1,4 @@
-"""What every reader of Caffe layers writes with: the graph under construction, and fields of a layer."""
+"""Helpers of all readers of Caffe layers: the graph under construction, and access to a layer's fields."""
 
 from __future__ import annotations
 
@@ -28,11 +28,12 @@ class Writer:
         self.ranks: dict[str, int] = {}
         """Number of axes of each tensor."""
         self.known: dict[str, list[int]] = {}
-        """Shapes that ONNX's shape inference gets wrong: it keeps pools' windows that begin beyond their operand."""
+        """Shapes that ONNX's inference gets wrong, because it counts windows of pools that begin beyond their
+        operand."""
         self._now: dict[str, str] = {}
-        """Caffe's blob -> the tensor that it is at present."""
+        """Caffe's blob -> the tensor that it currently stands for."""
         self._made_for: dict[str, str] = {}
-        """Tensor -> the blob whose layer made it."""
+        """Tensor -> the blob under which its layer made it."""
         self._unread: dict[str, None] = {}
         """Tops that no layer has read: the network's outputs, in the order in which they are made."""
 
@@ -94,12 +95,12 @@ class Writer:
         self.nodes.append(helper.make_node(op, list(inputs), made, name=layer.name, **attrs))
 
     def several(self, layer: Any, tensors: Sequence[str]) -> None:
-        """Let the layer's tops be tensors that are there."""
+        """Map the layer's tops to existing tensors."""
         for top, tensor in zip([self._named(layer, name) for name in layer.top], tensors, strict=True):
             self._set(top, tensor)
 
     def same(self, layer: Any, tensor: str) -> None:
-        """Let the layer's top be a tensor that is there."""
+        """Map the layer's top to an existing tensor."""
         self._set(self._top(layer), tensor)
 
     def _set(self, top: str, tensor: str) -> None:
@@ -177,7 +178,7 @@ def blobs_of(blobs: list[Array], count: int) -> list[Array]:
 
 
 def axis_of(param: Any, default: int, rank: int, key: str = "axis") -> int:
-    """Return the axis that a layer names, from 0 on."""
+    """Return the axis that a layer names, counted from 0."""
     axis: int = getattr(param, key) if param.HasField(key) else default
     if not -rank <= axis < rank:
         raise FormatError(f"{key}={axis}: must lie in [{-rank}, {rank - 1}].")
@@ -185,5 +186,5 @@ def axis_of(param: Any, default: int, rank: int, key: str = "axis") -> int:
 
 
 def said(param: Any, key: str, default: Any) -> Any:
-    """Return a field, or Caffe's default."""
+    """Return the value of a field, by default Caffe's."""
     return getattr(param, key) if param.HasField(key) else default

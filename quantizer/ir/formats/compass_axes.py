@@ -24,7 +24,7 @@ def first_of_trailing(where: str, key: str, listed: AttrValue, rank: int) -> int
 
 
 def trailing(axis: int, rank: int) -> tuple[int, ...]:
-    """Return *axis* and all after it in a tensor of *rank* axes, negative where it is."""
+    """Return *axis* and all axes after it in a tensor of *rank* axes, as negative numbers if *axis* is negative."""
     return tuple(range(axis, 0 if axis < 0 else rank))
 
 
@@ -38,7 +38,7 @@ def from_front(value: Any, rank: int) -> Any:
 def constant_order(spec: Spec, name: str) -> list[int]:
     """Return, for each axis of constant *name* of a channels_last node, the number of the layer's axis.
 
-    For constants with a layout in `formats.compass` alone.
+    Only for constants with a layout in `formats.compass`.
     """
     assert FORMAT in spec.formats
     item = spec.inputs[name]

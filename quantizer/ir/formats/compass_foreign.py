@@ -1,4 +1,4 @@
-"""Writes our operators as Compass layers, with Input and Constant layers between: the input of `compass_write`."""
+"""Converts our operators to Compass layers and inserts Input and Constant layers, as `compass_write` needs them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def foreign(graph: Graph, specs: Mapping[str, Spec]) -> Graph:
 
 
 def _add_sources(graph: Graph, nodes: list[Node], tensors: dict[str, Tensor]) -> None:
-    """Insert the layers of inputs and constant operands: stored layers at their old places, new ones in front."""
+    """Insert the layers of inputs and constant operands: stored ones at their old positions, new ones in front."""
     read = {name for node in nodes for name in node.inputs[: len(node.inputs) - len(constant_keys(node))]}
     read |= set(graph.outputs)
     wanted = dict.fromkeys((*graph.inputs, *(n for n in tensors if n in read and tensors[n].is_constant)))
@@ -154,7 +154,7 @@ def _their_operands(
 
 
 def _free(label: str, tensors: Mapping[str, Tensor], own: str) -> str:
-    """Return *label*, lengthened until no tensor but *own* is called so."""
+    """Return *label*, lengthened until no tensor except *own* has that name."""
     while label in tensors and label != own:
         label += "_"
     return label
@@ -177,7 +177,10 @@ def _zeros(
 def _their_attrs(
     node: Node, spec: Spec, form: LayerFormat, variables: Mapping[str, object], rank: int
 ) -> dict[str, AttrValue]:
-    """Return derived, mapped and fixed parameters. Parameters that the layer left out stay out unless they changed."""
+    """Return derived, mapped and fixed parameters.
+
+    Parameters that the original layer left out are still left out unless they changed.
+    """
     written = cast("tuple[str, ...] | None", node.extra.get(PARAMS))
     found: dict[str, AttrValue] = {}
     for key, expression in form.derived.items():
@@ -220,7 +223,7 @@ def _their_attrs(
 
 
 def _spelled(node: Node, key: OneOrMoreKeys, value: AttrValue) -> AttrValue:
-    """Return one of several words as the layer spells it, in capitals where there was no layer; numbers as they are."""
+    """Return a word as the original layer spells it, in capitals if there was no layer; numbers are unchanged."""
     if not isinstance(value, str) or not isinstance(key, str):
         return value
     said = cast("Mapping[str, str]", node.extra.get(SPELLED, {})).get(key, "")
@@ -230,7 +233,7 @@ def _spelled(node: Node, key: OneOrMoreKeys, value: AttrValue) -> AttrValue:
 def _trailing(
     node: Node, form: LayerFormat, rank: int, defaults: Mapping[str, AttrValue], written: tuple[str, ...] | None
 ) -> dict[str, AttrValue]:
-    """Return the lists of trailing axes, but those that the layer left out and that are as it means them."""
+    """Return the lists of trailing axes, except those that the original layer left out and that equal its default."""
     found: dict[str, AttrValue] = {}
     for name, key in form.trailing_axes.items():
         value = node.attrs[name]

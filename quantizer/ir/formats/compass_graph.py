@@ -34,15 +34,15 @@ HEADER = ("model_name", "layer_number", "input_tensors", "output_tensors")
 SUBGRAPH = ("subgraph_name", "layer_number", "input_tensors", "output_tensors")
 QUAD = ("type", "offset", "size", "shape")
 CONSTANTS = "compass.constants"
-"""Node.extra: Compass's names of the last inputs. It marks a node in Compass vocabulary."""
+"""Key of Node.extra: Compass's names of the last inputs, which are constants. It marks a node in Compass vocabulary."""
 LISTS = "compass.lists"
-"""Node.extra: constants that the file stores as one list per key -> how many."""
+"""Key of Node.extra: constant that the file stores as a list per key -> the number of entries."""
 MAX_LAYERS = 100_000
 
 
 @dataclass
 class Blob:
-    """The .bin file: bytes of constants, each claimed once or shared whole."""
+    """The .bin file: bytes of constants. Two constants share either all of their bytes or none."""
 
     path: str
     file: BinaryIO
@@ -53,7 +53,7 @@ class Blob:
         self.size = self.file.seek(0, os.SEEK_END)
 
     def take(self, section: Section, key: str, offset: int, size: int) -> bytes:
-        """Return *size* bytes at *offset*; FormatError if the file ends before, or all claims exceed the file."""
+        """Return *size* bytes at *offset*; FormatError if the file is too short, also for all claims together."""
         if offset < 0 or offset + size > self.size:
             what = f"{size} bytes at offset {offset} do not lie in {self.path}, which has {self.size} bytes"
             raise section.error(key, f"{what}: correct the offset, or use the .bin file that belongs to this text")
@@ -76,7 +76,7 @@ class Blob:
 
 
 def parse_graph(sections: Sequence[Section], blob: Blob) -> Graph:
-    """Return the graph of all sections; subgraphs hang on it by name."""
+    """Return the graph of all sections; it holds subgraphs by name."""
     starts = [i for i, item in enumerate(sections) if i and "subgraph_name" in item and "layer_type" not in item]
     ends = [*starts, len(sections)]
     if len(sections) > MAX_LAYERS:
@@ -173,10 +173,7 @@ def _dangling(name: str, known: Iterable[str]) -> str:
 def _interface(
     header: Section, nodes: Sequence[Node], outer: Mapping[str, Tensor]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the names of inputs and outputs; if the file does not say them.
-
-    Tops of Input layers, and tensors without a reader.
-    """
+    """Return the names of inputs and outputs: by default tops of Input layers, and tensors without a reader."""
     made = {name: node for node in nodes for name in node.outputs}
     read = {name for node in nodes for name in node.inputs}
     found = {
@@ -199,7 +196,7 @@ def _interface(
 
 
 def _layer(section: Section, blob: Blob, tensors: Mapping[str, Tensor]) -> tuple[Node, list[Tensor]]:
-    """Return the node of *section* and the tensors that it makes: its outputs, and its constants (its last inputs)."""
+    """Return the node of *section* and its tensors: its outputs, and its constants, which are its last inputs."""
     stems = _constant_stems(section)
     quads = {f"{stem}_{part}" for stem in stems for part in QUAD}
     attrs = {key: section.value(key) for key in section.entries if key not in STRUCTURE and key not in quads}
@@ -251,7 +248,7 @@ def _constant_stems(section: Section) -> list[str]:
 
 
 def _constants(section: Section, stem: str, blob: Blob) -> tuple[list[tuple[DType, torch.Tensor]], bool]:
-    """Return type and values of constant *stem*: one, or one for each entry where the lines are lists."""
+    """Return type and values of constant *stem*: a single one, or one for each entry if the lines hold lists."""
     keys = [f"{stem}_{part}" for part in QUAD]
     dtypes, offsets, sizes, shapes = (section.value(key) for key in keys)
     if not isinstance(offsets, tuple):

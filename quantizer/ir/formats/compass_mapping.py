@@ -20,7 +20,7 @@ FORMAT = "compass"
 SLOPES = "negative_slope"
 """The constant of slopes below 0."""
 FUSED_KEYS = {"clip": {"low": "clip_min", "high": "clip_max"}, "leakyrelu": {"slope": "negative_slope_value"}}
-"""Fused activation -> what it takes -> the key of a layer."""
+"""Fused activation -> its argument -> the layer's key for it."""
 
 
 def mapped_attrs(spec: Spec, form: LayerFormat) -> list[tuple[str, Domain]]:

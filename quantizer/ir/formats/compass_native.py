@@ -27,26 +27,27 @@ from quantizer.ir.formats.compass_types import as_named
 from quantizer.ir.graph import AttrValue, Graph, Node, Tensor
 
 SOURCES = "compass.sources"
-"""Graph.extra of a native graph: (position, layer, its constant or None) of the Input and Constant layers set aside."""
+"""Key of a native Graph.extra: (position, layer, its constant or None) of each Input or Constant layer that was
+removed."""
 Source: TypeAlias = "tuple[int, Node, Tensor | None]"
 SINGLE = "compass.single"
-"""Node.extra of a native node: the keys of lists of axes for which its layer gives one number."""
+"""Key of a native Node.extra: those keys of the layer that are lists of axes but hold a single number."""
 PARAMS = "compass.params"
-"""Node.extra of a native node: the keys of its layer's parameters, in order."""
+"""Key of a native Node.extra: the keys of its layer's parameters, in order."""
 SPELLED = "compass.spelled"
-"""Node.extra of a native node: key -> its layer's word. Compass ignores the case of letters."""
+"""Key of a native Node.extra: key -> the word in its layer, because Compass ignores the case of letters."""
 AXIS = "axis"
-"""The key of an axis, or of several, which a layer may count from the end."""
+"""The key of an axis, or of several, that may be counted from the end."""
 CONSTANT_ORDER = "compass.constant_order"
-"""Node.extra of a native node: the keys of its layer's constants, in order."""
+"""Key of a native Node.extra: the keys of its layer's constants, in order."""
 
 
 def native(graph: Graph, specs: Mapping[str, Spec]) -> Graph:
     """Replace each layer that a spec covers by its operator. Other layers stay unchanged.
 
-    Input layers that make the graph's inputs are set aside; Constant layers become constants. A layer's other
-    parameters (scale_value, ...) stay in `extra` under Compass's names, its other constants (scale, lut, weights_scale,
-    ...) there as `Tensor`. GraphError if a layer lacks what its operator needs, or contradicts its shapes.
+    Input layers that make the graph's inputs are removed; Constant layers become constants. A layer's other parameters
+    (scale_value, ...) stay in `extra` under Compass's names, and so do its other constants (scale, lut, weights_scale,
+    ...), as `Tensor`. GraphError if a layer lacks what its operator needs, or contradicts its shapes.
     """
     known: dict[str, list[tuple[Spec, LayerFormat]]] = {}
     for spec in specs.values():
@@ -92,7 +93,7 @@ def _folds(graph: Graph, node: Node) -> Tensor | None:
 def _match(node: Node, candidates: list[tuple[Spec, LayerFormat]]) -> tuple[Spec, LayerFormat] | None:
     """Return the spec whose fixed keys match the layer; if several match, the one with the most fixed keys.
 
-    NONE may be left out.
+    A fixed key whose value is NONE may be missing in the layer.
     """
     fits = []
     for spec, form in candidates:
@@ -274,7 +275,7 @@ def _our_attr(where: str, node: Node, name: str, form: LayerFormat, domain: Doma
 
 
 def _choice(where: str, key: str, value: str, domain: Domain) -> str:
-    """Return the choice behind a layer's own spelling."""
+    """Return the spec's choice for a layer's own spelling."""
     for choice in domain.choices or []:
         if isinstance(choice, str) and choice.casefold() == value.casefold():
             return choice

@@ -15,7 +15,7 @@ from quantizer.numerics.qparams import QParams
 
 TOP_RANGE, TOP_SCALE, TOP_ZP = "layer_top_range", "layer_top_scale", "layer_top_zp"
 WINOGRAD = "with_winograd"
-"""Node.extra, and the file's key, of a convolution by Winograd's algorithm: its weights are transformed."""
+"""Key of Node.extra and of the file: the convolution uses Winograd's algorithm, and its weights are transformed."""
 AXES = "activation_quantization_axis"
 _T = TypeVar("_T")
 _Numbers: TypeAlias = "AttrValue | torch.Tensor"
@@ -46,7 +46,7 @@ def steps_of(value: _Numbers) -> torch.Tensor:
 
 
 def zero_point_of(value: _Numbers, like: torch.Tensor, codes: tuple[int, int]) -> torch.Tensor:
-    """Return our zero points (int64, shaped as *like*) of Compass's negated ones; ValueError outside *codes*."""
+    """Return Compass's negated zero points as ours (int64, shaped as *like*); ValueError if one is outside *codes*."""
     if isinstance(value, torch.Tensor):
         numbers: Sequence[AttrValue] = value.reshape(-1).tolist()
     else:
@@ -88,7 +88,7 @@ def constant_steps(shape: tuple[int, ...], scale: _Numbers) -> torch.Tensor | No
 
 
 def constant_params(dtype: DType, shape: tuple[int, ...], scale: _Numbers, zero: _Numbers) -> QParams | None:
-    """Return the parameters that `<c>_scale` and `<c>_zp` give a constant; None if they are per block."""
+    """Return the parameters of a constant from its `<c>_scale` and `<c>_zp`; None if they are per block."""
     steps, codes = constant_steps(shape, scale), (dtype.min, dtype.max)
     if steps is None:
         return None
@@ -118,9 +118,9 @@ def quantized_tops(
     stored: Mapping[str, Sequence[torch.Tensor]],
     attrs: Mapping[str, AttrValue],
 ) -> tuple[list[Tensor], dict[str, object]]:
-    """Return the outputs of a layer with their parameters, and the content of the lines that fits no parameter.
+    """Return the outputs of a layer with their parameters, and the content of the lines that no parameter can hold.
 
-    *stored* are the per-channel numbers of the .bin file, one tensor per output. A line stays where an output has no
+    *stored* are the per-channel numbers of the .bin file, one tensor per output. A line is kept if an output has no
     integer codes, or a range is not that of the codes.
     """
     rest: dict[str, object] = {}
@@ -176,7 +176,7 @@ def _ranges(section: Section, count: int) -> list[tuple[float, float]]:
 
 
 def _codes(section: Section, top: Tensor, pair: tuple[float, float] | None) -> tuple[int, int]:
-    """Return the codes that an integer output uses: its range, if that consists of integers."""
+    """Return the codes that an integer output uses: its range, if both ends are integers."""
     if pair is None or not (isinstance(pair[0], int) and isinstance(pair[1], int)):
         return top.dtype.min, top.dtype.max
     if pair[0] < top.dtype.min or pair[1] > top.dtype.max:

@@ -22,13 +22,13 @@ from quantizer.numerics.qparams import Bounds, Constant, Parameters, QParams, Re
 SHIFT_TYPE = DTYPES["int8"]
 FACTOR_TYPE = DTYPES["uint16"]
 TABLE_TYPES = {"inverse_root": DTYPES["int16"], "inverse": DTYPES["uint16"]}
-"""Names here of tables that Compass keeps as `lut` in a separate type. Other tables have the output's type."""
+"""Our names of the tables that Compass stores as `lut` in a type of their own. Other tables have the output's type."""
 WHOLE_TABLES = ("root", "reciprocal", "rounding", "trigonometric")
-"""Families whose tables have a type of whole bytes if the output has 12 bits (Compass)."""
+"""Families whose tables are stored in whole bytes if the output has 12 bits (Compass)."""
 NARROW = 8
-"""Multipliers of so many bits or fewer are stored in 8 bits, others in 16."""
+"""Multipliers of up to this many bits are stored in 8 bits, others in 16."""
 RATIO = ("scale_value", "shift_value", "shift_type", "scale_type")
-"""The lines of one multiplier, in the order in which most layers have them; they come after a layer's other numbers."""
+"""The lines of one multiplier in the order of most layers; they come after a layer's other numbers."""
 NUMBERS_FIRST = ("scale_value", "shift_value", "scale_type", "shift_type")
 SCALE_FIRST = ("scale_value", "scale_type", "shift_value", "shift_type")
 SHIFT_FIRST = ("shift_value", "shift_type", "scale_value", "scale_type")
@@ -50,7 +50,7 @@ def file_format(bits: int, *, signed: bool) -> DType:
 
 
 def filed(params: QParams) -> QParams:
-    """Return *params* with the format of the file; the codes that they use stay."""
+    """Return *params* with the file's format; the range of codes does not change."""
     return replace(params, dtype=file_format(params.dtype.bits, signed=params.dtype.kind == "int"))
 
 
@@ -90,10 +90,10 @@ def provided_layer(
 def scaled_layer(
     graph: Graph, node: Node, spec: Spec, *, perf_mode: bool = True, shapes: Mapping[str, tuple[int, ...]]
 ) -> tuple[Node, list[Tensor]]:
-    """Return a fully connected layer with three float32 constants instead of a multiplier; its bias is real.
+    """Return a fully connected layer with three float32 constants instead of a multiplier, and a real-valued bias.
 
-    node: as of `provided_layer`. shapes: of `scale1`, units of the input, `scale2`, units of each row's weights, and
-    `scale3`, steps of the output. The input's zero point is lost (Compass).
+    node: as in `provided_layer`. shapes: those of `scale1` (units of the input), `scale2` (units of each row's weights)
+    and `scale3` (steps of the output). The input's zero point is lost (Compass).
     """
     provided = cast("Parameters", node.parameters)
     params, weight = filed(provided.outputs["y"]), file_constant(provided, spec, "weight")
@@ -134,10 +134,7 @@ def file_constant(provided: Parameters, spec: Spec, key: str) -> Constant:
 
 
 def absorbed(provided: Parameters, spec: Spec, channels: int) -> torch.Tensor:
-    """Return the difference between a bias in the file and the provided codes.
-
-    The contribution of the input's zero point to the sums.
-    """
+    """Return a bias in the file less the provided codes: the input zero point's share of the sums."""
     zero = next(iter(provided.inputs.values())).zero_point
     for key, item in spec.inputs.items():
         if item.role == "weight" and key in provided.constants:
@@ -173,7 +170,7 @@ def _single(params: QParams) -> QParams:
 
 
 def _scales(node: Node, key: str, params: QParams) -> dict[str, object]:
-    """Return `<key>_scale` and `<key>_zp`: two numbers, or constants where there are several; a bias has one zero."""
+    """Return `<key>_scale` and `<key>_zp`: two numbers, or constants for several scales; a bias has one zero."""
     steps, zeros = scale_of(params).reshape(-1), -params.zero_point.reshape(-1)
     if steps.numel() == 1:
         return {f"{key}_scale": float(steps), f"{key}_zp": int(zeros)}
@@ -229,14 +226,14 @@ def _unordered(node: Node, spec: Spec, provided: Parameters, multiplier_bits: in
 
 
 def _table_type(spec: Spec, output: DType) -> DType:
-    """Return the type of a table's entries: the output's, or of some families the next of 8, 16 or 32 bits."""
+    """Return the type of a table's entries: the output's, in some families widened to 8, 16 or 32 bits."""
     if spec.quantization.family not in WHOLE_TABLES:
         return output
     return integer(next(bits for bits in (8, 16, 32) if bits >= output.bits), signed=output.kind == "int")
 
 
 def _rescale(node: Node, spec: Spec, provided: Parameters, ratio: Rescale, narrow: DType) -> dict[str, object]:
-    """Return scale and shift: of channels, of a layer, of a sum with its factors, or of each branch."""
+    """Return scale and shift: per channel, for the layer, for a sum and its factors, or for each branch."""
     if ratio.mantissa.dim():
         unified = provided.platform.multiplier.unify_shifts
         own = spec.quantization.family in provided.platform.multiplier.own_shifts
@@ -275,7 +272,7 @@ def _branches(ratio: Rescale, narrow: DType) -> dict[str, object]:
 
 
 def _logarithms(node: Node, provided: Parameters, kind: DType) -> dict[str, object]:
-    """Return float32 exponentials, the ratio of steps, the output's steps, and a multiplier of 1 in a code format."""
+    """Return float32 exponentials, the ratio of steps, the output's steps, and a multiplier of 1 as a code."""
     x, y = (scale_of(params) for params in (provided.inputs["x"], provided.outputs["y"]))
     entries = provided.tables["exp"].entries
     found = {"lut_exp": stored(node, "lut_exp", entries, DTYPES["float32"]), "quantize_scale": (float(y / x), float(y))}
@@ -290,7 +287,7 @@ def _two_tables(node: Node, provided: Parameters, narrow: DType) -> dict[str, ob
 
 
 def _fused(graph: Graph, node: Node, provided: Parameters) -> dict[str, object]:
-    """Return the numbers of a fused activation over those of the float layer."""
+    """Return the quantized numbers of a fused activation; they replace those of the float layer."""
     if isinstance(provided.fused, Bounds):
         return {"clip_min": provided.fused.low, "clip_max": provided.fused.high}
     if provided.fused is None:
@@ -321,7 +318,7 @@ def _power_tables(node: Node) -> dict[str, object]:
 
 
 def _named_numbers(node: Node, spec: Spec, provided: Parameters, narrow: DType) -> dict[str, object]:
-    """Return the integers that a rule decides, under the names that the layers use."""
+    """Return the rule's further integers under the names that the layers use."""
     numbers: Mapping[str, int] = provided.numbers
     kinds = numbers.keys()
     unsigned = DTYPES["uint8"]

@@ -23,7 +23,7 @@ from quantizer.numerics.qparams import Bounds, Constant, Parameters, QParams, Re
 from quantizer.numerics.roots import inverse_root_table
 
 ACCUMULATOR_BITS = 48
-"""Width of the sums. The platform declares the result of an overflow."""
+"""The width of the sums in bits. The platform declares what happens on overflow."""
 FLOAT32_BITS = 24
 """Bits of a float32 entry."""
 INVERSE_UNITS = 65535
@@ -41,9 +41,9 @@ NAMES = {
     "interp_shift_value": "weight_bits",
 }
 ADJUSTED = (0, 1, *range(LEAST_FRACTION, 16))
-"""Numbers that adjust_q can be."""
+"""The possible values of adjust_q."""
 SLOPE_SHIFT = "negative_slope_shift"
-"""Binary places of slopes, where they are not as many as the output has bits."""
+"""Binary places of slopes that do not have as many as the output has bits."""
 OUTPUT_STEPS = "scale3"
 """Constant of a fully connected layer that multiplies by float32 numbers."""
 FAST_EXP = ("input_scale_value", "input_shift_value", "pow2_out_q", "adjust_q")
@@ -54,7 +54,7 @@ def with_parameters(graph: Graph, specs: Mapping[str, Spec], platform: Platform)
     """Return a native graph whose quantized nodes have the parameters of their layers.
 
     A layer is quantized if it has `unquantifiable=false`. A layer with three scales instead of a multiplier runs on
-    these scales. GraphError if a number is missing or has another form.
+    these scales. GraphError if a number is missing or is not as expected.
     """
     nodes = []
     for node in graph.nodes:
@@ -88,7 +88,7 @@ def _with_parameters(graph: Graph, node: Node, spec: Spec, platform: Platform) -
 
 
 def _restored(node: Node, spec: Spec, provided: Parameters) -> tuple[Node, Parameters]:
-    """Return the node with real attributes where Compass writes integers over them, and these as numbers."""
+    """Return the node with its real attributes, which Compass replaces by integers, and these integers."""
     x, y = next(iter(provided.inputs.values())), next(iter(provided.outputs.values()))
     attrs = node.attrs
     if spec.quantization.family == "leaky_rectifier":
@@ -109,7 +109,7 @@ def _restored(node: Node, spec: Spec, provided: Parameters) -> tuple[Node, Param
 
 
 def _fused(node: Node, spec: Spec, provided: Parameters) -> Slope | Bounds | None:
-    """Return the numbers of a fused activation that takes some."""
+    """Return the numbers of a fused activation that has arguments."""
     bits, attrs = next(iter(provided.outputs.values())).bits, node.activation_attrs
     if node.activation == "clip":
         low, high = (int(cast("float", attrs[end])) for end in ("low", "high"))

@@ -1,4 +1,4 @@
-"""The text of Compass IR: sections of `key=value` lines, values typed by their spelling, places for errors."""
+"""The text of Compass IR: sections of `key=value` lines, values typed by their spelling; errors name the place."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def parse_value(text: str) -> AttrValue:
 
 
 def parse_names(text: str) -> tuple[str, ...]:
-    """Return the names of a flat list, unchanged: a tensor may be called `1` or `true`."""
+    """Return the names in a flat list as texts, because a tensor may be called `1` or `true`."""
     names = _parse_list(text, leaf=str) if text.startswith("[") else None
     if not isinstance(names, tuple) or not all(isinstance(name, str) for name in names):
         raise ValueError(f"got {text[:60]!r}: write a list of names like [a,b]")
@@ -66,10 +66,7 @@ def format_value(value: AttrValue) -> str:
 
 
 def _is_whole(value: AttrValue, depth: int = 2) -> bool:
-    """Return whether *value* is a 64-bit integer or lists of them, *depth* deep at most.
-
-    Such a text always reads back.
-    """
+    """Return whether *value* consists of 64-bit integers in lists at most *depth* deep. Its text always reads back."""
     if type(value) is int:
         return -(1 << 63) <= value < 1 << 64
     return depth > 0 and type(value) is tuple and all(_is_whole(item, depth - 1) for item in value)

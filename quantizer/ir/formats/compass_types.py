@@ -1,4 +1,4 @@
-"""Layers that Compass IR has under two names: activations, as layer types or as methods, and three more."""
+"""Layers that have two names in Compass IR: activations (as layer types or as methods), and three more."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ METHODS: Mapping[str, str] = {
 }
 """Layer type -> the method of an Activation that computes the same."""
 SAME: Mapping[str, str] = {"Interp": "Resize", "Permute": "Transpose", "StridedSlice": "Slice"}
-"""Layer type -> another that has the same keys and computes the same."""
+"""Layer type -> another type with the same keys and the same computation."""
 ACTIVATION, METHOD = "Activation", "method"
 
 

@@ -31,7 +31,7 @@ class LayerFile(Protocol):
         ...
 
     def native(self, graph: Graph, specs: Mapping[str, Spec]) -> Graph:
-        """Return a graph of the format with the operators of specs in place of the layers that they cover."""
+        """Return a graph of the format in which the operators of specs replace the layers that they describe."""
         ...
 
     def to_bytes(self, graph: Graph) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""The text of an MLIR module of one straight-line function: operations whose values are defined and typed once."""
+"""The text of an MLIR module with one straight-line function, in which each value is defined and typed once."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def _define(module: Module, name: str, type_: Type, at: int) -> None:
 
 
 def _uses(module: Module) -> tuple[str, ...]:
-    """Return the values that are used from the cursor on: `%3, %5#1`."""
+    """Read a list of used values at the cursor, such as `%3, %5#1`."""
     cursor = module.cursor
     found: list[str] = []
     while cursor.token.kind == "value":
@@ -224,7 +224,7 @@ def spelled(type_: Type) -> str:
 
 
 def _location(module: Module) -> tuple[str, ...]:
-    """Return the names of the location at the cursor, where there is one."""
+    """Return the names in the location at the cursor; none if there is no location."""
     cursor = module.cursor
     if not cursor.skip("loc"):
         return ()

@@ -12,9 +12,9 @@ from quantizer.core.errors import FormatError
 from quantizer.core.reading import Readable
 
 MAX_TEXT = 64 << 20
-"""Bytes of the longest text that is read."""
+"""The largest size of a text, in bytes."""
 MAX_DEPTH = 16
-"""Arrays and dictionaries within each other."""
+"""The largest depth of nested arrays and dictionaries."""
 _SPACE = re.compile(r"(?:[ \t\r\n]+|//[^\n]*)*")
 _TOKENS = re.compile(
     r"""(?P<string>"(?:[^"\\\n]|\\.)*")

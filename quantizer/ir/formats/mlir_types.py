@@ -55,7 +55,7 @@ class TensorType:
     qparams: QParams | None
     ranked: bool
     text: str
-    """The one spelling that we write: types are the same where this is."""
+    """The one spelling that we write: types are the same if their spellings are."""
 
     def tensor(self, name: str, data: torch.Tensor | None = None) -> Tensor:
         """Return the tensor of this type that is called *name*."""
@@ -89,7 +89,7 @@ def _uniform(place: str, tensor: Tensor, params: QParams) -> str:
 
 
 def float_text(value: float) -> str:
-    """Return the shortest spelling of a number that MLIR takes for a float and that is read back as it."""
+    """Return the shortest spelling that MLIR reads as a float and that gives the same number again."""
     mantissa, mark, exponent = repr(value).partition("e")
     return f"{mantissa}{'' if '.' in mantissa else '.0'}{mark}{exponent}"
 

@@ -21,11 +21,11 @@ from quantizer.core.reading import Readable, shown_value
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 EPOCH = (1980, 1, 1, 0, 0, 0)
-"""The earliest time that an archive can name: every entry has it."""
+"""The earliest time that an archive can store. Every entry gets it."""
 LARGEST = 2 << 30
-"""Bytes that the arrays of one archive may take together."""
+"""The largest number of bytes of all arrays in one archive."""
 FREELY = 256 << 20
-"""Bytes that any archive may unpack to, however small it is."""
+"""Any archive may unpack to this many bytes, however small it is."""
 PACKED = 20
 """The largest ratio of unpacked to packed size of a large archive. Packed weights and activations reach 3."""
 MOST = 65536
@@ -66,7 +66,7 @@ DAMAGED = (
 
 ARCHIVE = Readable("an .npz archive", 1 << 40, FormatError)
 ARRAY = Readable("an .npy file", 1 << 40, FormatError)
-"""Neither is read whole: the sizes in their headers are checked against bounds first."""
+"""Kinds of files that are not read whole: the sizes in their headers are checked first."""
 
 
 class PickledError(FormatError):
@@ -113,7 +113,7 @@ def _entry(name: str) -> zipfile.ZipInfo:
 
 
 def read_npz(path: str | os.PathLike[str], *, largest: int | None = None, texts: bool = False) -> dict[str, Array]:
-    """Return the arrays of the archive at *path* by name, in its order, each of the machine's own order of bytes.
+    """Return the arrays of the archive at *path* by name, in its order, each in the machine's byte order.
 
     FormatError if it is not an archive of arrays of numbers, or *texts*, is damaged, names one twice, or
     holds more than *largest* bytes (LARGEST), which are not read.

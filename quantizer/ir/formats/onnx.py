@@ -35,7 +35,7 @@ MODEL = Readable("an ONNX model", LARGEST, FormatError, "Name a .onnx file.")
 def load(path: Path | str, runs: Runs | None = None) -> Graph:
     """Return the model in *path* as a graph; FormatError, GraphError or UnsupportedError name the problem.
 
-    runs: whether an operator runs where the graph will; one UnsupportedError names all that do not.
+    runs: whether an operator runs where the graph will run; one UnsupportedError names all that do not.
     """
     path = Path(path)
     where = shown_path(path)
@@ -53,7 +53,7 @@ def source_files(path: Path) -> list[Path]:
 
 
 def _locations(graph: onnx.GraphProto) -> Iterator[str]:
-    """Yield the location of every constant, through bodies too, that lies outside the model's own file."""
+    """Yield the location of every constant, also in bodies, that lies outside the model's own file."""
     values = [attribute for node in graph.node for attribute in node.attribute]
     for tensor in (*graph.initializer, *(item for value in values for item in (value.t, *value.tensors))):
         yield from (item.value for item in tensor.external_data if item.key == "location")
@@ -97,9 +97,10 @@ def from_model(
 
 
 LONGEST = 300
-"""Characters of a message of ONNX's that are shown."""
+"""The number of characters of ONNX's own messages that are shown."""
 QLINEAR = {"QLinearConv": ((0, 1, 2), (3, 4, 5), (6, 7)), "QLinearMatMul": ((0, 1, 2), (3, 4, 5), (6, 7))}
-"""Operator on codes -> the places of (codes, scale, zero point) of its operands, and of its result's parameters."""
+"""Operator on codes -> the indices of (codes, scale, zero point) among its inputs, for each operand and for the
+result."""
 
 
 def with_parameters(graph: Graph) -> Graph:
@@ -192,7 +193,7 @@ def _typed(model: onnx.ModelProto, where: str, *, follow: bool) -> onnx.ModelPro
     """Return *model* with the types and shapes of all its values, as ONNX infers them; a wrong type is an error.
 
     The checker and `refuse_fatal` must have accepted the model: the library's inference crashes on others.
-    *follow*: through the values of shapes too.
+    *follow*: whether the inference also follows the values of shapes.
     """
     try:
         return onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=follow)

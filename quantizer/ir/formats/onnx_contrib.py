@@ -28,7 +28,7 @@ UNARY = {
 BINARY = {"QLinearAdd": "Add", "QLinearMul": "Mul"}
 SAME = ("QuantizeLinear", "DequantizeLinear")
 OLDEST, SOFTMAX_OF_ONE_AXIS = 13, 13
-"""The oldest opset whose DequantizeLinear has an axis; the first whose Softmax is along one axis."""
+"""The first opset whose DequantizeLinear has an axis and whose Softmax runs along one axis."""
 Nodes = list[onnx.NodeProto]
 
 
@@ -44,13 +44,13 @@ class _Work:
     def dequantized(
         self, node: onnx.NodeProto, key: str, inputs: Sequence[str], axis: int = 0
     ) -> tuple[str, onnx.NodeProto]:
-        """Return the name of real values, and the node that makes them of (codes, scale, zero point)."""
+        """Return the name of the real values, and the node that computes them from (codes, scale, zero point)."""
         name = f"{_label(node)}#{key}"
         given = [*inputs] if inputs[-1] else list(inputs[:-1])
         return name, helper.make_node("DequantizeLinear", given, [name], name=name, axis=axis)
 
     def quantized(self, node: onnx.NodeProto, source: str, scale: str, zero: str) -> onnx.NodeProto:
-        """Return the node that makes the result's codes."""
+        """Return the node that computes the result's codes."""
         given = [source, scale, zero] if zero else [source, scale]
         return helper.make_node("QuantizeLinear", given, node.output[:1], name=f"{_label(node)}#quantize", axis=0)
 
@@ -105,7 +105,7 @@ def _applied(rule: Rule, work: _Work, node: onnx.NodeProto) -> Nodes:
 
 
 def _on_codes(made: onnx.NodeProto) -> onnx.NodeProto:
-    """Note that the file has one operator on codes: its kernel may round in another way."""
+    """Note that the file has one operator on codes, because its kernel may round in another way."""
     if made.op_type not in SAME:
         made.metadata_props.add(key=ON_CODES, value="1")
     return made
@@ -179,7 +179,7 @@ def _concat(work: _Work, node: onnx.NodeProto) -> Nodes:
 
 
 def _gemm(work: _Work, node: onnx.NodeProto) -> Nodes:
-    """A product whose constant has the scale of the sums; without the result's scale it stays float."""
+    """A matrix product whose constant C has the scale of the sums; without an output scale the result is real."""
     attrs, inputs = _attributes(work, node), _padded(node, 9)
     a, first = work.dequantized(node, "a", inputs[:3])
     b, second = work.dequantized(node, "b", inputs[3:6], axis=0 if attrs.get("transB") else 1)

@@ -19,15 +19,15 @@ from quantizer.ir.formats.onnx_graph import DOMAINS
 CONVOLUTIONS = ("Conv", "ConvTranspose")
 BLOCKS = ("DepthToSpace", "SpaceToDepth")
 LARGEST_BLOCK = (1 << 31) - 1
-"""The inference squares it in 64 bits, and divides by that."""
+"""The largest blocksize: the inference squares it in 64 bits and divides by the square."""
 SMALL = 64
-"""Elements up to which a constant may be a shape, which the inference follows."""
+"""A constant of up to this many elements may be a shape, whose values the inference follows."""
 SHAPES = {"ConstantOfShape": 0, "Reshape": 1, "Expand": 1, "Tile": 1}
-"""Operator -> which operand has one number for each axis of its result, as the inference makes it."""
+"""Operator -> the operand with one number for each axis of the result that the inference creates."""
 LONGEST_VECTOR = 1 << 16
-"""Elements of a vector up to which its values may be followed; a shape has some dozens."""
+"""The values of a vector of up to this many elements may be followed; a shape has some dozens."""
 REPEATS = "#repeats"
-"""Unknown numbers: how often a stand-in repeats its operand along each axis."""
+"""The name of unknown numbers: how often a stand-in repeats its operand along each axis."""
 Ranks = dict[str, int]
 
 
@@ -36,8 +36,9 @@ def refuse_fatal(model: onnx.ModelProto, where: str) -> bool:
 
     Return whether the inference may follow the values of vectors (`data_prop`): not if one is known to be too long.
 
-    The ranks of convolutions come from ONNX's inference of a model without data. In it, a tensor of the weight's rank
-    and unknown sizes stands for each convolution's result. If all ranks agree there, they are correct for the model.
+    The ranks of convolutions come from ONNX's inference of a model without data. In that model, each convolution is
+    replaced by a node whose result has the weight's rank and unknown sizes. If all ranks agree there, they are correct
+    for the model.
     """
     nodes = list(_nodes(model.graph))
     longest = _lengths(model.graph)
@@ -72,9 +73,9 @@ def refuse_fatal(model: onnx.ModelProto, where: str) -> bool:
 
 
 def say_defaults(graph: onnx.GraphProto, version: int) -> None:
-    """Write out the attributes of operators that ONNX has as functions, where a node leaves them at their default.
+    """Write out attributes that a node leaves at their default, for operators that ONNX defines as functions.
 
-    The inference follows a function's body, where it treats an attribute that was left out as missing.
+    The inference enters the function's body, and there treats such an attribute as missing.
     """
     for node in graph.node:
         for item in node.attribute:
@@ -102,7 +103,7 @@ def _lengths(graph: onnx.GraphProto) -> dict[str, int]:
 
 
 def _vectors(graph: onnx.GraphProto) -> Iterator[int]:
-    """Yield the known length of every vector, in bodies too."""
+    """Yield the known length of every vector, also in bodies."""
     for item in (*graph.input, *graph.value_info, *graph.output):
         if len(item.type.tensor_type.shape.dim) == 1:
             yield item.type.tensor_type.shape.dim[0].dim_value
@@ -117,7 +118,7 @@ def _label(node: onnx.NodeProto) -> str:
 
 
 def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    """Yield ONNX's own nodes, those of bodies too."""
+    """Yield ONNX's own nodes, also those of bodies."""
     for node in graph.node:
         if node.domain in DOMAINS:
             yield node

@@ -30,7 +30,7 @@ _SCALARS = {
     "value_int": ("int64", AttributeProto.INT),
     "value_ints": ("int64", AttributeProto.INTS),
 }
-"""Attribute of Constant that holds plain numbers -> their format, its own type."""
+"""Attribute of Constant that holds plain numbers -> the format of the numbers, and the attribute's own type."""
 _TYPES = ("to", "output_dtype", "softmax_precision", "dtype", "output_datatype")
 """Attributes that name a number format."""
 
@@ -48,7 +48,7 @@ class File:
 
 
 def read_graph(file: File, proto: onnx.GraphProto, outer: Mapping[str, Tensor], place: str) -> Graph:
-    """Return one graph; *outer* are the tensors of those around it."""
+    """Return one graph; *outer* are the tensors of the enclosing graphs."""
     if proto.sparse_initializer:
         raise UnsupportedError(f"{file.where}: {place} has sparse initialisers: write them as dense ones.")
     _refuse_bytes(file.where, proto)

@@ -87,7 +87,7 @@ def read_tensor(place: str, proto: Any, folder: Path | None, name: str | None = 
 
 
 def to_torch(values: np.ndarray[Any, Any], dtype: DType) -> torch.Tensor:
-    """Return numpy's *values* (of ml_dtypes where numpy has no such format) in the container of *dtype*."""
+    """Return numpy's *values* (in a type of ml_dtypes if numpy lacks the format) in the container of *dtype*."""
     kind = container(dtype)
     values = np.array(values, order="C")
     if dtype.is_integer or dtype.kind == "bool":
@@ -99,7 +99,7 @@ def to_torch(values: np.ndarray[Any, Any], dtype: DType) -> torch.Tensor:
 
 
 def to_numpy(values: torch.Tensor, dtype: DType) -> np.ndarray[Any, Any]:
-    """Return *values*, kept in the container of *dtype*, as the numpy array that ONNX means by that format."""
+    """Return *values*, stored in the container of *dtype*, as the numpy array that ONNX uses for that format."""
     from onnx import helper
 
     kind = helper.tensor_dtype_to_np_dtype(CODES[dtype])

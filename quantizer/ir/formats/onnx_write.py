@@ -21,7 +21,7 @@ OWN_OPSET = 1
 
 
 def save(graph: Graph, path: Path | str) -> None:
-    """Write *graph* to *path* whole or not at all; UnsupportedError for nodes that ONNX does not name."""
+    """Write *graph* to *path*, completely or not at all; UnsupportedError for nodes that ONNX does not have."""
     replace_files({Path(path): [to_model(graph).SerializeToString()]}, FormatError)
 
 

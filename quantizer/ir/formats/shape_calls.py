@@ -1,4 +1,4 @@
-"""Shapes of the arguments of Top operators: axes, broadcasting.
+"""Arguments of the shape rules of Top operators: shapes, axes, broadcasting.
 
 Source: the rules of tpu-mlir's public shape inference. Pads are all begins, then all ends.
 """
@@ -50,7 +50,7 @@ def axes_of(axes: Sequence[int], rank: int) -> list[int]:
 
 
 def broadcast(shapes: Sequence[Shape]) -> Shape:
-    """Return the shape that all of *shapes* stretch to; ValueError if sizes differ and none is 1."""
+    """Return the shape to which all of *shapes* broadcast; ValueError if two sizes differ and none is 1."""
     sizes = []
     for column in zip_longest(*(reversed(shape) for shape in shapes), fillvalue=1):
         others = {size for size in column if size != 1}

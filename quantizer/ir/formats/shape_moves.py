@@ -21,7 +21,7 @@ def permute(call: Call) -> list[Known]:
 
 
 def reshape(call: Call) -> list[Known]:
-    """Return the shape that is named: 0 keeps an axis, -1 is the rest."""
+    """Return the requested shape, in which 0 keeps an axis and -1 is the remainder."""
     shape = call.attrs.get("shape")
     if shape is None or len(call.shapes) > 1 or call.attrs["flatten_start_dim"] != -1:
         return [None]
@@ -61,7 +61,7 @@ def unsqueeze(call: Call) -> list[Known]:
 
 
 def expand(call: Call) -> list[Known]:
-    """Return the shape stretched to another."""
+    """Return the shape broadcast to another."""
     shape = call.attrs["shape"]
     return [broadcast([call.first, tuple(shape)]) if shape and min(shape) > 0 and len(call.shapes) == 1 else None]
 
@@ -75,7 +75,7 @@ def tile(call: Call) -> list[Known]:
 
 
 def concat(call: Call) -> list[Known]:
-    """Return the shape of tensors after each other along one axis."""
+    """Return the shape of tensors concatenated along one axis."""
     axis = axis_of(call.attrs["axis"], len(call.first))
     for shape in call.shapes:
         fits = len(shape) == len(call.first) and (*shape[:axis], *shape[axis + 1 :]) == (
@@ -111,20 +111,20 @@ def cut(call: Call) -> list[Known]:
 
 
 def pad(call: Call) -> list[Known]:
-    """Return the shape with a margin."""
+    """Return the shape with padding."""
     pads, rank = call.attrs["paddings"], len(call.first)
     need(len(pads) == 2 * rank, f"paddings {list(pads)}: must be {2 * rank} numbers, all begins, then all ends")
     return [tuple(size + pads[i] + pads[i + rank] for i, size in enumerate(call.first))]
 
 
 def shape(call: Call) -> list[Known]:
-    """Return the shape of a shape: the number of selected sizes."""
+    """Return the shape of the result of Shape: one axis, as long as the number of selected sizes."""
     span = slice(call.attrs.get("start"), call.attrs.get("end"), call.attrs.get("step") or 1)
     return [(len(call.first[span]),)]
 
 
 def gather(call: Call) -> list[Known]:
-    """Return the shape of slices taken by their places."""
+    """Return the shape of slices taken by indices."""
     axis, places = axis_of(call.attrs["axis"], len(call.first)), call.shapes[1]
     kept = () if places == (1,) and not call.attrs["keepdims"] else places
     return [(*call.first[:axis], *kept, *call.first[axis + 1 :]) or (1,)]
@@ -141,18 +141,18 @@ def reduce(call: Call) -> list[Known]:
 
 
 def arg(call: Call) -> list[Known]:
-    """Return the shapes of the places and values of extremes."""
+    """Return the shapes of the indices and values of extremes."""
     return [_reduced(call.first, [call.attrs["axis"]], keep=call.attrs["keepdims"])] * 2
 
 
 def sort(call: Call) -> list[Known]:
-    """Return the shapes of the values in order and of their places."""
+    """Return the shapes of the sorted values and of their indices."""
     axis_of(call.attrs["axis"], len(call.first))
     return [call.first] * 2
 
 
 def topk(call: Call) -> list[Known]:
-    """Return the shapes of the K largest and of their places."""
+    """Return the shapes of the K largest values and of their indices."""
     axis, count = axis_of(call.attrs["axis"], len(call.first)), call.attrs["K"]
     if len(call.shapes) > 1 or count < 0:
         return [None, None]

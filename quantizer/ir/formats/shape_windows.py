@@ -1,4 +1,4 @@
-"""Shapes of Top's windows and products.
+"""Shape rules of Top's windowed operators and products.
 
 Source: the rules of tpu-mlir's public shape inference. Pads are all begins, then all ends.
 """
@@ -53,8 +53,8 @@ def conv(call: Call) -> list[Known]:
 def deconv(call: Call) -> list[Known]:
     """Return the shape of a transposed convolution of [n, ic, ...].
 
-    A constant filter is [oc / group, ic, ...], as in tpu-mlir's inference, or [oc, ic / group, ...], as a
-    convolution's; one that is computed is [ic, oc / group, ...].
+    A constant filter is [oc / group, ic, ...], as in tpu-mlir's inference, or [oc, ic / group, ...], as in a
+    convolution; a computed filter is [ic, oc / group, ...].
     """
     kernel, filter_ = call.attrs["kernel_shape"], call.shapes[1]
     rank, strides, pads = _window(call, kernel)
@@ -96,7 +96,7 @@ def pool(call: Call) -> list[Known]:
 
 
 def matmul(call: Call) -> list[Known]:
-    """Return the shape of a matrix product; a right matrix takes the left axes together that it needs."""
+    """Return the shape of a matrix product; a right matrix may consume several trailing left axes."""
     left, right, attrs = call.first, call.shapes[1], call.attrs
     if attrs["left_transpose"] or attrs["output_transpose"] or attrs["hdim_is_batch"] or not left or not right:
         return [None]

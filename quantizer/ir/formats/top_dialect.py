@@ -1,4 +1,4 @@
-"""The dialect `top` for xdsl, built from the same table. A second MLIR parser so checks the written text.
+"""The dialect `top` for xdsl, built from the same table, so that a second MLIR parser checks the written text.
 
 Checked are counts and types of operands and results, kinds and choices of attributes, shapes, and quantized types.
 xdsl checks the rest of the text (values, types of uses, the function's results). Needs the extra [mlir].
@@ -129,7 +129,7 @@ def _step(parser: AttrParser) -> tuple[float, int]:
 
 @dataclass(frozen=True)
 class KindConstraint(AttrConstraint[Attribute]):
-    """An attribute of the kind that the table declares."""
+    """A constraint: the attribute has the kind that the table declares."""
 
     name: str
     attribute: top_ops.Attribute
@@ -142,7 +142,7 @@ class KindConstraint(AttrConstraint[Attribute]):
             raise VerifyException(f"attribute {self.name!r}: must be {wanted}, got {attr}")
 
     def mapping_type_vars(self, type_var_mapping: object) -> KindConstraint:  # noqa: ARG002
-        """Return this: it has no type variables."""
+        """Return the constraint itself, because it has no type variables."""
         return self
 
 
@@ -274,6 +274,6 @@ def verify_text(text: str, path: str) -> int:
 
 
 def _line(message: str) -> str:
-    """Return the last line that a message of xdsl says something in, without its frame."""
+    """Return the last line with text in a message of xdsl, without its frame."""
     lines = [line.strip(" ^\t") for line in message.strip().splitlines()]
     return (next((line for line in reversed(lines) if line), "cannot be read"))[:300].rstrip(".")

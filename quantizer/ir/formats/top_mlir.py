@@ -1,4 +1,4 @@
-"""Top MLIR as TpuLang writes it: a module's text and an archive of its weights.
+"""Top MLIR as TpuLang writes it: the text of a module and an archive of its weights.
 
 A file that is read and written again is the same.
 """
@@ -45,9 +45,9 @@ def to_bytes(graph: Graph, name: str, state: State) -> tuple[str, bytes]:
 def write(graph: Graph, folder: PathLike, name: str, state: State) -> Files:
     """Write a graph in Top's vocabulary as `<name>_origin.mlir` and the archive that its `module.weight_file` names.
 
-    Both files are written or neither; the same graph gives the same bytes. The graph that is read back is called
-    *name*, has its nodes in the order of execution and no tensor that nothing reads. UnsupportedError if the text
-    cannot express it.
+    Both files are written or neither; the same graph gives the same bytes. When it is read back, the graph is called
+    *name*, its nodes are in execution order, and tensors without a reader are gone. UnsupportedError if the text cannot
+    express it.
     """
     text, weights = to_bytes(graph, name, state)
     files = Files(Path(folder) / f"{name}_origin.mlir", Path(folder) / weight_file(name, state))
@@ -58,9 +58,9 @@ def write(graph: Graph, folder: PathLike, name: str, state: State) -> Files:
 def read(path: PathLike) -> Graph:
     """Return the verified graph of the module at *path*, with the weights from the archive next to it.
 
-    A node's `op` is the operator (`top.Conv`), its name that of its first output, its attributes those that are
-    written. An input has a node `top.Input` only if it has more attributes than `do_preprocess = false`. FormatError
-    names path, line and column.
+    A node's `op` is the operator (`top.Conv`), its name that of its first output; its attributes are those in the text.
+    An input has a node `top.Input` only if it has more attributes than `do_preprocess = false`. FormatError names path,
+    line and column.
     """
     where = os.fspath(path)
     module = parse_module(read_text(where), where)

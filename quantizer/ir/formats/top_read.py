@@ -18,19 +18,19 @@ Load = Callable[[str, str, TensorType], Tensor]
 
 @dataclass
 class _Graph:
-    """The graph as it grows."""
+    """The graph under construction."""
 
     module: Module
     load: Load
     names: dict[str, str | None] = field(default_factory=dict)
-    """Value of the text -> its tensor, None for `none`; without arguments."""
+    """Value of the text -> its tensor, None for `none`. Arguments are not included."""
     tensors: dict[str, Tensor] = field(default_factory=dict)
     inputs: list[str] = field(default_factory=list)
     nodes: list[Node] = field(default_factory=list)
 
 
 def graph_of(module: Module, load: Load) -> Graph:
-    """Return the graph of *module*; FormatError with line and column for the first operation that Top does not have."""
+    """Return the graph of *module*; FormatError with line and column of the first operation that is wrong."""
     made = _Graph(module, load)
     for operation in module.operations:
         _add(made, operation)

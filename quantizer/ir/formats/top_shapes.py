@@ -1,8 +1,7 @@
 """Infers the result shapes of Top's operators from operand shapes and attributes.
 
-No shape if the text alone does not decide it.
-
-Source: the rules of tpu-mlir's public shape inference. Pads are all begins, then all ends.
+There is no shape if the text alone does not determine it. Source: the rules of tpu-mlir's public shape inference. Pads
+are all begins, then all ends.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ def check(
     weights: Sequence[bool] = (),
     absent: Sequence[bool] = (),
 ) -> None:
-    """Raise ValueError if an operator cannot take shapes *operands*, or does not make shapes *results* of them.
+    """Raise ValueError if an operator cannot take operands of these shapes, or cannot have results of these.
 
     None is an unknown shape, or the shape of `none`. A size below 0 is unknown too. *weights* and *absent*
     say, for each operand, whether it is a constant and whether it is `none`.

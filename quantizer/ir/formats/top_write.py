@@ -18,7 +18,7 @@ from quantizer.ir.graph import Graph, Node, Tensor, nearest
 State = Literal["TOP_F32", "TOP_QUANTIZED"]
 STATES: tuple[State, ...] = ("TOP_F32", "TOP_QUANTIZED")
 HALVES = ("float16", "bfloat16")
-"""Number formats whose bits are kept as uint16 in the archive of weights, as TpuLang keeps them."""
+"""Number formats whose bits are stored as uint16 in the archive of weights, as TpuLang stores them."""
 _BARE = re.compile(r"[A-Za-z_][A-Za-z0-9_$.]*")
 _FILE = re.compile(r"[^\x00-\x1f\x7f/\\]{1,200}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -27,7 +27,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass
 class Lines:
-    """The body of the function while it is written, and the names of its values."""
+    """The body of the function under construction, and the names of its values."""
 
     graph: Graph
     lines: list[str] = field(default_factory=list)
@@ -138,7 +138,7 @@ def _check_count(node: Node, what: str, wanted: Sequence[Value], count: int, abs
 
 
 def _read(body: Lines, name: str) -> str:
-    """Return the value of tensor *name*; a constant becomes a weight where it is used first."""
+    """Return the value of tensor *name*; a constant becomes a weight at its first use."""
     tensor = body.graph.tensor(name)
     if name not in body.values:
         body.weights[name] = weight_array(tensor)

@@ -18,13 +18,13 @@ simulator."""
 FIRST_U = (0, 2)
 """Formats with u before v."""
 PLANES = (0, 1)
-"""Formats with u and v apart; in the others they take turns."""
+"""Formats with separate planes for u and v; in the others u and v alternate."""
 GREY = 128
 
 
 @lowers("Yuv2rgbFormula")
 def yuv2rgb(c: Call) -> Value:
-    """Each point's brightness and the colour of its 2 x 2 points, through a matrix."""
+    """Multiply by a matrix: each pixel's brightness, and the colour that its block of 2 x 2 pixels shares."""
     x = c.value()
     *lead, rows, width = x.shape
     height = rows // 3 * 2
@@ -46,7 +46,7 @@ def _less(c: Call, codes: Value, grey: int) -> Value:
 
 
 def _spread(c: Call, chroma: Value, lead: list[int], height: int, width: int) -> list[Value]:
-    """Return u and v of every point."""
+    """Return u and v of every pixel."""
     half = [height // 2, width // 2]
     if c.attr("src_format") in PLANES:
         both, axis = c.e.op("Reshape", chroma, [*lead, 2, *half], allowzero=0), len(lead)

@@ -14,7 +14,7 @@ from quantizer.lang.tensor import Tensor
 
 @lowers("Custom")
 def custom(c: Call) -> list[Value]:
-    """The operators that the definition builds, their tensors named after the node."""
+    """The operators that the definition builds; their tensors are named after the node."""
     name, params = str(c.attr("name")), c.attr("params") or ()
     with Graph(name) as graph:
         fed = [

@@ -30,7 +30,7 @@ def _plain(c: Call) -> bool:
 
 
 def _operate(c: Call, op: str, a: Value, b: Value | float, *, reverse: bool = False) -> Value:
-    """Return op(a, b), or op(b, a), in the type of *a*, a number *b* being of it."""
+    """Return op(a, b), or op(b, a), in the type of *a*; a number *b* takes this type."""
     other = (
         c.e.constant(torch.tensor(b).to(torch.int64 if a.dtype.is_integer else torch.float32))
         if not isinstance(b, Value)
@@ -58,7 +58,7 @@ def binary(c: Call) -> Value:
 
 
 def _on_grids(c: Call) -> bool:
-    """Return whether two operands and the result are codes of one scale each."""
+    """Return whether both operands and the result are codes with one scale each."""
     params = [*(c.params(i) for i in range(len(c.values))), c.outputs[0].qparams]
     plain = all(p is not None and p.scale.dim() == 0 and p.dtype.bits == BYTE for p in params)
     return plain and len(params) == 3 and not c.attr("do_relu")
@@ -80,7 +80,7 @@ def _product(c: Call) -> Value:
 
 
 def _sum(c: Call, op: str) -> Value:
-    """TensorFlow Lite's sum: centred codes 20 bits wider, brought to twice the larger scale, added, requantized."""
+    """TensorFlow Lite's sum: centred codes 20 bits wider, rescaled to twice the larger scale, added, requantized."""
     out, a, b = _scales(c)
     twice, wide = 2.0 * max(a, b), 1 << WIDER
     terms = [

@@ -78,13 +78,13 @@ ELEMENTWISE = frozenset(
         "Where",
     ]
 )
-"""Operators with broadcasting operands. One element shows the result's type."""
+"""Operators with broadcasting operands. Running them on one element shows the result's type."""
 LIKE_FIRST = frozenset({"BatchNormalization", "LayerNormalization", "GroupNormalization", "DequantizeLinear"})
 """Operators whose result has the shape of the first operand."""
 SUMS = {"ConvInteger": "Conv", "MatMulInteger": "MatMul"}
-"""Operators with int32 results of the shape that another operator gives for floats."""
+"""Operators with int32 results -> the operator on floats whose result has the same shape."""
 POOLS = frozenset({"MaxPool", "AveragePool", "GlobalAveragePool"})
-"""Operators that do the same to every channel of every example."""
+"""Operators that treat every channel of every example alike."""
 ON_SHAPES = frozenset(
     [
         "ArgMax",
@@ -116,7 +116,7 @@ ON_SHAPES = frozenset(
         "Unsqueeze",
     ]
 )
-"""Operators that run on torch's tensors without data, and import none of its compiler for it."""
+"""Operators that run on torch's tensors without data, without importing torch's compiler."""
 _DTYPES = {
     container(dtype): dtype
     for dtype in DTYPES.values()
@@ -131,7 +131,7 @@ assert FAMILIES
 
 @dataclass(frozen=True)
 class Value:
-    """A tensor of the graph that is emitted; `data` where it is known before the graph runs."""
+    """A tensor of the emitted graph; `data` is set if it is known before the graph runs."""
 
     name: str
     dtype: DType
@@ -154,7 +154,7 @@ class Emitter:
         self.nodes: list[Node] = []
         self.tensors: dict[str, Tensor] = {}
         self.place = ""
-        """The node that is lowered. Emitted nodes are named after it."""
+        """The node that is being lowered. Emitted nodes are named after it."""
         self._renamed: dict[str, str] = {}
         self._context = Context(Graph("", (), self.tensors, (), ()), torch.device("cpu"))
         self._counts: dict[str, int] = {}
@@ -165,18 +165,21 @@ class Emitter:
         return Value(tensor.name, tensor.dtype, tensor.shape, tensor.data)
 
     def constant(self, data: torch.Tensor, dtype: DType | None = None) -> Value:
-        """Return *data* as a value; in its own format unless another is named."""
+        """Return *data* as a value, by default in its own format."""
         kind = dtype or _DTYPES[data.dtype]
         return self.bind(Tensor(self._name("constant"), tuple(data.shape), kind, data.to(container(kind))))
 
     def op(self, op: str, *operands: Operand, **attrs: Any) -> Value:
-        """Emit one node of one result. Numbers become constants of the first operand's format, sequences int64."""
+        """Emit one node with one result.
+
+        Numbers become constants of the first operand's format, sequences become int64.
+        """
         return self.ops(op, 1, *operands, **attrs)[0]
 
     def ops(self, op: str, made: int, *operands: Operand, **attrs: Any) -> list[Value]:
-        """Emit one node of several results.
+        """Emit one node with several results.
 
-        A result that depends on constants alone becomes a constant, without a node.
+        A result that depends only on constants becomes a constant, without a node.
         """
         values = self._values(op, operands)
         node = self._node(op, values, made, attrs)
@@ -192,7 +195,7 @@ class Emitter:
     def free(
         self, op: str, operands: Value | Sequence[Value], dtype: str, shape: tuple[int, ...], **attrs: Any
     ) -> Value:
-        """Emit one node whose result has sizes that are known only when the graph runs."""
+        """Emit one node whose result has sizes that are only known when the graph runs."""
         node = self._node(op, [operands] if isinstance(operands, Value) else list(operands), 1, attrs)
         return self._keep(node, [Value(node.outputs[0], DTYPES[dtype], shape)])[0]
 
@@ -265,7 +268,7 @@ class Emitter:
         return values
 
     def _computed(self, node: Node, values: Sequence[Value | None]) -> list[torch.Tensor]:
-        """Return the known part of the results: values if they depend only on constants, else shapes."""
+        """Return what is known of the results: values if they depend only on constants, else shapes."""
         if any(value is not None and FREE in value.shape for value in values):
             raise UnsupportedError(f"{node.op}: an operand whose size is known only when the graph runs.")
         if all(value is None or value.data is not None for value in values):
@@ -279,7 +282,7 @@ class Emitter:
     def _inferred(self, node: Node, values: Sequence[Value | None]) -> list[torch.Tensor]:
         """Return results of the right shape and type with as little computation as possible.
 
-        For element-wise operators one element decides the type; products and movements run on shapes alone; all others
+        For element-wise operators one element decides the type; products and movements run only on shapes; all others
         run on zeros.
         """
         first = values[0]

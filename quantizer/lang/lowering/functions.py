@@ -1,4 +1,4 @@
-"""Functions of one operand: of real numbers, codes through their scales; the table that maps codes to codes."""
+"""Functions of one operand: on real numbers, or on codes through their scales; also tables from codes to codes."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ PLAIN = {
     "HardSwish": "HardSwish",
     "Mish": "Mish",
 }
-"""Top's name -> ONNX's, of operators without attributes."""
+"""Top's name -> ONNX's name, for operators without attributes."""
 LIMITED = ("Log", "Sqrt", "Rsqrt")
-"""Functions that some numbers have no value of; such a result is 0 where it must be a code."""
+"""Functions that are undefined for some numbers; if the result must be a code, it is 0 there."""
 
 
 def _mode(c: Call) -> str:
@@ -102,7 +102,7 @@ def silu(c: Call, x: Value) -> Value:
 def swish(c: Call, x: Value) -> Value:
     """X / (1 + exp(-beta * x)) in float64, rounded once, as in the simulator: beta is a double there.
 
-    In float32 the last bit differs, and a result that is cut at a whole number (Down) with it.
+    In float32 the last bit would differ, and with it a result that is truncated (Down).
     """
     wide = c.e.cast(x, "float64")
     powers = c.e.op("Exp", c.e.op("Mul", c.e.op("Neg", wide), float(c.attr("beta"))))
@@ -149,6 +149,6 @@ def prelu(c: Call) -> Value:
 
 @lowers("Lut")
 def lut(c: Call) -> Value:
-    """The entry at each code; a negative one counts from the table's end, which holds 256."""
+    """The entry at each code; a negative code counts from the end of the table, which has 256 entries."""
     entries = c.e.op("Reshape", c.value(1), [-1], allowzero=0)
     return c.e.op("Gather", entries, c.e.cast(c.value(), "int32"), axis=0)

@@ -1,4 +1,4 @@
-"""A graph of Top operators as one of ONNX's: the same inputs, outputs and names."""
+"""Converts a graph of Top operators to ONNX's operators, with the same inputs, outputs and names."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ class Call:
         return self.node.attrs.get(name, TOP_OPS[self.node.op].attributes[name].default)
 
     def value(self, i: int = 0) -> Value:
-        """Return operand *i* in its stored form."""
+        """Return operand *i* as it is stored."""
         found = self.values[i]
         assert found is not None
         return found
 
     def has(self, i: int) -> bool:
-        """Return whether operand *i* is there."""
+        """Return whether operand *i* is present."""
         return i < len(self.values) and self.values[i] is not None
 
     def params(self, i: int = 0) -> QParams | None:
@@ -85,7 +85,7 @@ class Call:
         return self.e.op("Sub", value, params.along(params.zero_point, value.rank))
 
     def made(self, x: Value, i: int = 0, mode: str = "HalfAwayFromZero") -> Value:
-        """Return real numbers as result *i* keeps them: in its float format, or as codes."""
+        """Return real numbers in the form of result *i*: in its float format, or as codes."""
         target = self.outputs[i]
         if not target.dtype.is_integer:
             return self.e.cast(x, target.dtype)
@@ -143,7 +143,7 @@ def infer(node: Node, inputs: Sequence[Tensor | None], outputs: Sequence[Tensor]
 def placed(
     e: Emitter, node: Node, values: list[Value | None], tensors: list[Tensor | None], outputs: list[Tensor]
 ) -> list[Value]:
-    """Lower one node whose operands are there, and return its results under their names."""
+    """Lower one node whose operands exist already, and return its results by name."""
     e.place = node.name
     outcome = _LOWERINGS[node.op](Call(e, node, values, tensors, outputs))
     found = outcome if isinstance(outcome, list) else [outcome]

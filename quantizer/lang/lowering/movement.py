@@ -27,7 +27,7 @@ def permute(c: Call) -> Value:
 
 @lowers("Reshape")
 def reshape(c: Call) -> Value:
-    """The same elements in another shape: 0 keeps a size, -1 is the rest."""
+    """The same elements in another shape: 0 keeps a size, -1 is the remainder."""
     if c.has(1):
         return c.e.op("Reshape", c.value(), _constant(c, 1), allowzero=0)
     return c.e.op("Reshape", c.value(), list(c.attr("shape")), allowzero=0)
@@ -51,7 +51,7 @@ def flatten(c: Call) -> Value:
 
 @lowers("Squeeze", "Unsqueeze")
 def axes_of_one(c: Call) -> Value:
-    """Without, or with, axes of size 1."""
+    """Remove or insert axes of size 1."""
     return c.e.op(c.node.op.removeprefix("top."), c.value(), list(c.attr("axes")))
 
 
@@ -63,7 +63,7 @@ def expand(c: Call) -> Value:
 
 @lowers("Tile")
 def tile(c: Call) -> Value:
-    """Repeated as a whole along each axis."""
+    """Repeat the whole tensor along each axis."""
     return c.e.op("Tile", c.value(), list(c.attr("tile")))
 
 
@@ -75,7 +75,7 @@ def repeat(c: Call) -> Value:
 
 @lowers("Concat")
 def concat(c: Call) -> Value:
-    """One after the other along an axis; codes of other grids than the result's are requantized."""
+    """Concatenate along an axis; codes are requantized if their grid differs from the result's."""
     target, axis = c.outputs[0], c.attr("axis")
     same = all(
         _same_parameters(c.params(i), target.qparams) and c.value(i).dtype == target.dtype for i in range(len(c.values))
@@ -113,7 +113,7 @@ def slice_(c: Call) -> Value:
 
 @lowers("Pad")
 def pad(c: Call) -> Value:
-    """Places around x: of one number, reflected with or without the edge, or of the edge; all begins, then all ends."""
+    """Pad x with one number, its reflection (with or without edge) or its edge; pads: all begins, then all ends."""
     x, pads, mode = c.value(), list(c.attr("paddings")), c.attr("mode")
     if mode == "symmetric":
         return _symmetric(c, x, pads)
@@ -123,7 +123,7 @@ def pad(c: Call) -> Value:
 
 
 def _fill(c: Call, x: Value) -> Value:
-    """Return the number that fills, as a code of the operand's grid where it has one."""
+    """Return the padding value, as a code if the operand has codes."""
     number, params = float(c.attr("val")), c.params()
     kind = getattr(torch, x.dtype.name)
     if not x.dtype.is_integer:
@@ -169,14 +169,14 @@ def gather(c: Call) -> Value:
 
 @lowers("ScatterElements")
 def scatter_elements(c: Call) -> Value:
-    """Each index names where along one axis its update goes."""
+    """Each index names the place of its update along one axis."""
     index = c.e.cast(c.value(1), "int64")
     return c.e.op("ScatterElements", c.value(), index, c.value(2), axis=c.attr("axis"), reduction="none")
 
 
 @lowers("ScatterND")
 def scatter_nd(c: Call) -> Value:
-    """The last axis of the indices names where an update goes."""
+    """The last axis of the indices names the place of an update."""
     return c.e.op("ScatterND", c.value(), c.e.cast(c.value(1), "int64"), c.value(2), reduction="none")
 
 

@@ -13,10 +13,10 @@ from quantizer.lang.lowering.lower import Call, lowers
 
 
 def _lacking(c: Call, x: Value) -> list[int]:
-    """Return how many more windows ceil_mode has at the end of each axis than ONNX has.
+    """Return how many more windows ceil_mode adds at the end of each axis than in ONNX.
 
-    TpuLang's document widens the padding at the end until the last step fits; ONNX leaves out windows that would begin
-    in it. These lie in the padding alone. Different pads at the two ends follow ONNX.
+    TpuLang's documentation widens the end padding until the last step fits; ONNX leaves out windows that would begin in
+    this padding. Such windows contain only padding. With different pads at both ends, ONNX's rule holds.
     """
     kernel, strides, pads = (c.attr(name) for name in ("kernel_shape", "strides", "pads"))
     rank = x.rank - 2
@@ -29,7 +29,7 @@ def _lacking(c: Call, x: Value) -> list[int]:
 
 
 def _widened(c: Call, x: Value, y: Value, value: float) -> Value:
-    """Return y with *value* in the windows that have no place of x."""
+    """Return y with *value* for the windows that contain no element of x."""
     ends = _lacking(c, x)
     if not any(ends):
         return y
@@ -38,7 +38,7 @@ def _widened(c: Call, x: Value, y: Value, value: float) -> Value:
 
 
 def _lowest(dtype: DType) -> float:
-    """Return the smallest number of a format: the largest of no numbers."""
+    """Return the smallest number of a format, which is the maximum of an empty window."""
     return dtype.min if dtype.is_integer else torch.finfo(container(dtype)).min
 
 
@@ -60,7 +60,7 @@ def _window(c: Call, x: Value) -> dict[str, Any]:
 
 @lowers("MaxPool")
 def max_pool(c: Call) -> Value:
-    """Largest of each window; the smallest number if no place of x is in it.
+    """Largest of each window; the smallest number if it contains no element of x.
 
     Codes with the same parameters are compared directly.
     """
@@ -78,7 +78,7 @@ def _same_grid(own: Any, target: Any) -> bool:
 
 
 def _padded(c: Call, x: Value) -> Value:
-    """Return x with zeros as its padding, widened at the end until the last step fits."""
+    """Return x padded with zeros, at the end until the last step fits."""
     kernel, strides, pads = (c.attr(name) for name in ("kernel_shape", "strides", "pads"))
     rank = x.rank - 2
     spans = [size + pads[i] + pads[i + rank] - kernel[i] for i, size in enumerate(x.shape[2:])]

@@ -18,7 +18,7 @@ from quantizer.numerics.qparams import QParams
 
 @lowers("Conv")
 def conv(c: Call) -> Value:
-    """Conv of floats; of codes the sum of centred products, which is the result or is requantized."""
+    """Conv of floats; for codes the sum of centred products, which is the result or is requantized."""
     bias = c.value(2) if c.has(2) else None
     rank = c.value().rank - 2
     sizes = {
@@ -38,7 +38,7 @@ def conv(c: Call) -> Value:
 
 @lowers("Deconv")
 def deconv(c: Call) -> Value:
-    """ConvTranspose of floats; of codes a convolution of the spread input with the reversed filter, which is exact."""
+    """ConvTranspose of floats; for codes an exact convolution of the spread input with the reversed filter."""
     rank = c.value().rank - 2
     group, strides, pads = c.attr("group"), c.attr("strides"), c.attr("pads")
     dilations, extra = c.attr("dilations") or (1,) * rank, c.attr("output_padding") or (0,) * rank
@@ -86,7 +86,7 @@ def _centred_sums(c: Call, x: Value, w: Value, zero: Value, sizes: dict[str, Any
 
     The contribution of the filters' zero points is subtracted with the windows' sums.
 
-    Weights are unsigned too: ONNX Runtime's sums of unsigned by signed bytes saturate on some processors.
+    Weights are also unsigned, because ONNX Runtime's sums of unsigned by signed bytes saturate on some processors.
     """
     moved, offset = _moved(c.e, w, c.params(1))
     if offset.dim() == 0:
@@ -108,7 +108,7 @@ def _by_output(e: Emitter, w: Value, group: int) -> Value:
 
 
 def _spread(e: Emitter, x: Value, strides: Sequence[int], zero: Value) -> Value:
-    """Return x with `stride - 1` codes of zero between its elements along each spatial axis."""
+    """Return x with `stride - 1` zero points between its elements along each spatial axis."""
     for i, step in enumerate(strides):
         if step == 1:
             continue
@@ -124,7 +124,7 @@ def _spread(e: Emitter, x: Value, strides: Sequence[int], zero: Value) -> Value:
 
 
 def unsigned(c: Call, i: int) -> tuple[Value, Value]:
-    """Return operand *i* as uint8 with its zero point: signed codes are moved by 128, which ONNX's sums need."""
+    """Return operand *i* as uint8 with its zero point: signed codes are moved by 128, as ONNX's sums need."""
     value, zero = _moved(c.e, c.value(i), c.params(i))
     return value, c.e.constant(zero.reshape(()), DTYPES["uint8"])
 
@@ -188,14 +188,14 @@ def matmul(c: Call) -> Value:
 
 
 def _is_dense(c: Call, a: Value, b: Value, bias: Value | None) -> bool:
-    """Return whether a matrix of floats meets constant weights and a row of biases, or none."""
+    """Return whether a float matrix is multiplied by constant weights, with a row of biases or without."""
     rows = b.shape[-1 if c.attr("right_transpose") else 0]
     fits = a.rank == b.rank == 2 and a.shape[1] == rows and b.data is not None and not a.dtype.is_integer
     return fits and not c.attr("left_transpose") and (bias is None or bias.rank == 1)
 
 
 def _collapsed(e: Emitter, a: Value, wanted: int) -> Value:
-    """Return a with its last axes as one, of *wanted* elements, as the original flattens images for a dense layer."""
+    """Return a with its last axes flattened into one of *wanted* elements, as the original does for a dense layer."""
     size, first = 1, a.rank
     while first > 0 and size < wanted:
         first -= 1

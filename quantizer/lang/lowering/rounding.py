@@ -16,7 +16,7 @@ FURTHEST = 62
 
 
 def quotient(e: Emitter, v: Value, bits: torch.Tensor, mode: str) -> Value:
-    """Return int64 `v / 2**bits` rounded in one of Top's modes; negative bits shift left, beyond 63 count as 63.
+    """Return int64 `v / 2**bits` rounded in one of Top's modes; negative *bits* shift left, more than 63 count as 63.
 
     bits: int64 that broadcasts with v. Source of the rule: quantizer.numerics.rounding.shift_right, tpu-mlir's own
     shift.
@@ -36,7 +36,7 @@ def quotient(e: Emitter, v: Value, bits: torch.Tensor, mode: str) -> Value:
 
 
 def _halved(e: Emitter, v: Value, where: torch.Tensor) -> Value:
-    """Return v halved for a shift by 63. The last bit marks a value that is not a whole number of halves."""
+    """Return v halved for a shift by 63. The last bit is set if the half is not a whole number."""
     low = e.op("Mod", v, 2, fmod=0)
     half = e.op("Div", e.op("Sub", v, low), 2)
     marked = e.op("Where", e.op("Equal", e.op("Mod", half, 2, fmod=0), 0), e.op("Add", half, low), half)
@@ -60,7 +60,7 @@ def _rises(e: Emitter, v: Value, floor: Value, rest: Value, half: torch.Tensor, 
 
 
 def rounded(e: Emitter, x: Value, mode: str) -> Value:
-    """Return floats rounded to whole numbers in one of Top's modes; exact, for x less its floor is."""
+    """Return floats rounded to whole numbers in one of Top's modes; exact, because x less its floor is exact."""
     if mode in ("Down", "Up", "HalfToEven"):
         return e.op({"Down": "Floor", "Up": "Ceil", "HalfToEven": "Round"}[mode], x)
     floor = e.op("Floor", x)
@@ -95,7 +95,7 @@ def wrapped(e: Emitter, v: Value, dtype: DType) -> Value:
 
 
 def codes(e: Emitter, x: Value, dtype: DType, params: QParams | None, mode: str) -> Value:
-    """Return float x on a grid: round(x * float32(1 / scale)) + zero point, saturated; codes of x itself without one.
+    """Return float x on a grid: round(x * float32(1 / scale)) + zero point, saturated; without scale, x itself.
 
     Source: the cast of tpu-mlir's simulator, which multiplies by the reciprocal.
     """
@@ -115,10 +115,10 @@ def _plus(e: Emitter, v: Value, number: torch.Tensor) -> Value:
 
 
 def scaled(e: Emitter, x: Value, multiplier: torch.Tensor, shift: torch.Tensor, quant_mode: str, mode: str) -> Value:
-    """Return int64 x * multiplier * 2**shift: by one shift, or as TFLite by the doubled 32-bit product's high half.
+    """Return int64 x * multiplier * 2**shift: by one shift, or by TFLite's high half of the doubled product.
 
-    shift: to the left where positive, which in TFLite comes first and wraps in 32 bits; mode rounds what is shifted
-    right. Source: quantizer.numerics.integer_requantize.
+    shift: a positive one is to the left; in TFLite it comes first and wraps in 32 bits. mode: the rounding of a shift
+    to the right. Source: quantizer.numerics.integer_requantize.
     """
     if quant_mode == "MultiplierShift":
         return quotient(e, e.op("Mul", x, multiplier), -shift, mode)
@@ -144,7 +144,7 @@ def requantized(
 
 
 def rescaled(e: Emitter, x: Value, ratio: torch.Tensor) -> Value:
-    """Return int64 x times a real ratio as graphs with scales are lowered: 31 bits, rounded twice (TFLite_LShift)."""
+    """Return int64 x times a real ratio, as tpu-mlir lowers it: 31 bits, rounded twice (TFLite_LShift)."""
     multiplier, right = fixed_point(ratio)
     return scaled(e, x, multiplier, 31 - right, "TFLite_LShift", "HalfAwayFromZero")
 

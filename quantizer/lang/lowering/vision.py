@@ -1,4 +1,4 @@
-"""Images in other sizes."""
+"""Resizing images."""
 
 from __future__ import annotations
 
@@ -45,8 +45,7 @@ def upsample(c: Call) -> Value:
 def interp(c: Call) -> Value:
     """The last two axes at evenly spaced coordinates, by factors or to sizes.
 
-    align_corners puts the corners of both on each other, so that the sizes decide; the factors would only in whole
-    numbers.
+    With align_corners, the corners of both images coincide, so that sizes, not factors, determine the coordinates.
     """
     spatial = c.value().shape[-2:]
     if c.has(1):

@@ -42,7 +42,7 @@ def tile(input: Tensor, reps: Sizes, out_name: str | None = None) -> Tensor:
 
 @operator(GROUP)
 def repeat(input: Tensor, reps: Tensor, out_name: str | None = None) -> Tensor:
-    """Do as tile does, with the counts in a coefficient of int32."""
+    """Do the same as `tile`, with the counts in a coefficient of int32."""
     a.tensor("input", input, a.MOVED)
     counts = a.coefficient("reps", reps, ("int32",))
     assert counts.buffer is not None
@@ -53,7 +53,7 @@ def repeat(input: Tensor, reps: Tensor, out_name: str | None = None) -> Tensor:
 
 @operator(GROUP)
 def broadcast(input: Tensor, reps: Sizes, out_name: str | None = None) -> Tensor:
-    """Return the tensor in the shape *reps*, axes of size 1 repeated."""
+    """Return the tensor broadcast to the shape *reps*."""
     a.tensor("input", input, a.MOVED)
     wanted = a.integers("reps", reps, least=1)
     own = (1,) * (len(wanted) - len(input.shape)) + input.shape
@@ -147,7 +147,7 @@ def unsqueeze(input: Tensor, axes: SizesOrOne = (1, 2), out_name: str | None = N
 
 @operator(GROUP)
 def split(input: Tensor, axis: int = 0, num: int = 1, size: Sizes = (), out_name: str | None = None) -> list[Tensor]:
-    """Return *num* parts along an axis, of equal sizes or of those in *size*; their names end with _0, _1, ..."""
+    """Return *num* parts along an axis, of equal sizes or of the sizes in *size*; their names end with _0, _1, ..."""
     a.tensor("input", input, a.MOVED)
     along, count = a.axis("axis", axis, len(input.shape)), a.integer("num", num, least=2)
     attrs: dict[str, AttrValue] = {"axis": along, "num": count}
@@ -170,7 +170,7 @@ def _listed(value: SizesOrOne | None) -> Sizes | None:
 def _sliced(
     x: Tensor, starts: tuple[int, ...], ends: tuple[int, ...], steps: tuple[int, ...], axes: tuple[int, ...] | None
 ) -> dict[str, AttrValue]:
-    """Return the attributes of a slice that leaves something of every axis."""
+    """Return the attributes of a slice; every axis must keep at least one element."""
     where = tuple(range(len(starts))) if axes is None else axes
     for axis, start, end, step in zip(where, starts, ends, steps, strict=True):
         if step == 0:
@@ -188,7 +188,7 @@ def _slice(x: Tensor, attrs: dict[str, AttrValue], out_name: str | None) -> Tens
 
 
 def _bounds(start: int, end: int, step: int, size: int) -> tuple[int, int, int]:
-    """Return the bounds of a range over an axis; negative ones count from its end, those beyond are moved to it."""
+    """Return the bounds of a range over an axis; negative ones count from the end, ones beyond are moved to it."""
     low, high = (value + size if value < 0 else value for value in (start, end))
     least, most = (0, size) if step > 0 else (-1, size - 1)
     return min(max(low, least), most), min(max(high, least), most), step
@@ -225,7 +225,7 @@ def extract(
     stride: Sizes | None = None,
     out_name: str | None = None,
 ) -> Tensor:
-    """Return elements from start up to end by stride, one of each for every axis."""
+    """Return elements from start up to end by stride, with one start, end and stride for every axis."""
     a.tensor("input", input, a.MOVED)
     rank = len(input.shape)
     first = a.integers("start", start, rank, (0,) * rank)
@@ -242,7 +242,7 @@ def pad(
     padding: Sizes | None = None,
     out_name: str | None = None,
 ) -> Tensor:
-    """Return the tensor with places around it: of one real number, reflected, symmetric or of the edge.
+    """Return the padded tensor: padded with one real number, its reflection, its symmetric reflection or its edge.
 
     padding is all begins, then all ends. symmetric repeats the edge, reflect does not.
     """
@@ -260,7 +260,7 @@ def pad(
 
 @operator(GROUP)
 def roll(input: Tensor, shifts: SizesOrOne, dims: SizesOrOne | None = None, out_name: str | None = None) -> Tensor:
-    """Return elements moved round by shifts along dims; without dims, along all elements in order.
+    """Return elements moved cyclically by shifts along dims; without dims, along all elements in order.
 
     It is written as slices that are joined again, as in the original.
     """

@@ -19,7 +19,7 @@ def nms(
     max_box_num_per_class: int = 0,
     out_name: str | None = None,
 ) -> Tensor:
-    """Return [batch, class, box] of boxes that no better one of their class overlaps; at most so many of each class.
+    """Return [batch, class, box] of boxes that no better box of their class overlaps, at most a given number a class.
 
     boxes: [n, boxes, 4], PYTORCH as centre and size, TENSORFLOW as corners. scores: [n, classes, boxes]. The call has
     no thresholds, so ONNX's defaults hold: every score counts, any overlap drops the box with the lower score, and 0

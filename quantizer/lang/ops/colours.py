@@ -24,7 +24,7 @@ def yuv2rgb(
     round_mode: str,  # noqa: N803, RUF100
     out_name: str | None = None,
 ) -> Tensor:
-    """Return bytes [..., 3, h, w] of colours for bytes [..., 3 h / 2, w]: brightness, then colour of 2 x 2 points each.
+    """Return bytes [..., 3, h, w] of colours for bytes [..., 3 h / 2, w]: brightness, then colours of 2 x 2 pixels.
 
     src_format: 0 is YU12 (u, then v), 1 YV12 (v, then u), 2 NV12 (u and v in turn), 3 NV21 (v and u); dst_format: 4
     RGB, 5 BGR.

@@ -189,8 +189,8 @@ def conv_v2(
 ) -> Tensor:
     """Convolve as the first TpuLang did: pad is [top, bottom, left, right], bias [1, oc, 1, 1].
 
-    What is written has pads [top, left, bottom, right], as in Top. out_dtype None: the input's float type, else
-    int32. Zero points None are 0; a list for the weight has one for each of its oc filters.
+    The written file has pads [top, left, bottom, right], as in Top. out_dtype None: the input's float type, else
+    int32. A zero point of None means 0; a list for the weight has one entry for each of its oc filters.
     """
     a.tensor("tensor_i", tensor_i, a.FLOATS_AND_CODES, 4)
     if bias is not None and (not isinstance(bias, Tensor) or bias.shape != (1, weight.shape[0], 1, 1)):
@@ -264,7 +264,7 @@ def conv3d_int(
     out_dtype: str | None = None,
     out_name: str | None = None,
 ) -> Tensor:
-    """Do as conv_int does over three spatial axes."""
+    """Do the same as `conv_int` over three spatial axes."""
     windows, zeros = (stride, dilation, pad, group), (input_zp, weight_zp)
     return _conv_int(3, input, weight, bias, windows, zeros, out_dtype, out_name)
 
@@ -289,8 +289,8 @@ def conv_quant(
 ) -> Tensor:
     """Requantize the sums of conv_int: times input_scale * weight_scale / output_scale, as a multiplier of 31 bits.
 
-    As requant_int's mode 0, which rounds half up at 2**31 and half away from zero after it: what tpu-mlir lowers it
-    to. weight_scale and weight_zp may be one for each filter.
+    This is requant_int's mode 0, to which tpu-mlir lowers it: it rounds half up at 2**31, then half away from zero.
+    weight_scale and weight_zp may be one for each filter.
     """
     windows = (stride, dilation, pad, group)
     scales, zeros = (input_scale, weight_scale, output_scale), (input_zp, weight_zp, output_zp)
@@ -315,7 +315,7 @@ def conv3d_quant(
     out_dtype: str | None = None,
     out_name: str | None = None,
 ) -> Tensor:
-    """Do as conv_quant does over three spatial axes."""
+    """Do the same as `conv_quant` over three spatial axes."""
     windows = (stride, dilation, pad, group)
     scales, zeros = (input_scale, weight_scale, output_scale), (input_zp, weight_zp, output_zp)
     return _quant(3, input, weight, bias, windows, scales, zeros, out_dtype, out_name)
@@ -361,7 +361,7 @@ def deconv3d(
     out_dtype: str | None = None,
     out_name: str | None = None,
 ) -> Tensor:
-    """Do as deconv does over three spatial axes."""
+    """Do the same as `deconv` over three spatial axes."""
     _floats(3, input, weight, bias)
     attrs = _windows(weight, 3, stride, dilation, pad, group)
     attrs["output_padding"] = _extra(3, output_padding, attrs["strides"])

@@ -50,7 +50,7 @@ def custom(
 
 
 def _plain(key: str, value: Any) -> AttrValue:
-    """Return a parameter as the file keeps it."""
+    """Return a parameter in the form in which the file stores it."""
     if not isinstance(key, str) or not key.isidentifier():
         raise LangError(f"params: {key!r}: must be a name.")
     if isinstance(value, list | tuple):

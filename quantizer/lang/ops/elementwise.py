@@ -33,7 +33,7 @@ def _both(t0: Operand, t1: Operand) -> tuple[Tensor | Scalar, Tensor | Scalar]:
 def _result_type(
     t0: Tensor | Scalar, t1: Tensor | Scalar, out_dtype: str | None, allowed: Sequence[str], *, signed: bool
 ) -> str:
-    """Return the type of the result: that of the operands, of codes the first signed one."""
+    """Return the type of the result: that of the operands; for codes of both signs, the first signed type."""
     for argument, item in (("tensor_i0", t0), ("tensor_i1", t1)):
         if isinstance(item, Tensor):
             a.one_of(f"{argument}.dtype", item.dtype, allowed)
@@ -132,7 +132,7 @@ def mul(
 ) -> Tensor:
     """Multiply with numpy's broadcasting; a number stays a number, its scale is not read.
 
-    The product of two tensors of codes with scales is requantized as conv_quant's sums are.
+    The product of two tensors of codes with scales is requantized in the same way as the sums of conv_quant.
     """
     return _binary("top.Mul", tensor_i0, tensor_i1, scale, zero_point, out_dtype, out_name)
 
@@ -146,7 +146,7 @@ def sub(
     out_dtype: str | None = None,
     out_name: str | None = None,
 ) -> Tensor:
-    """Subtract as `add` adds; the result is signed."""
+    """Subtract, by the rules of `add`; the result is signed."""
     return _binary("top.Sub", tensor_i0, tensor_i1, scale, zero_point, out_dtype, out_name)
 
 
@@ -159,7 +159,7 @@ def max(
     out_dtype: str | None = None,
     out_name: str | None = None,
 ) -> Tensor:
-    """Return the larger of each two, also of integers of 16 and 32 bits."""
+    """Return the larger element of each pair; integers may have 16 and 32 bits, too."""
     return _binary("top.Max", tensor_i0, tensor_i1, scale, zero_point, out_dtype, out_name, ORDERED)
 
 
@@ -172,13 +172,13 @@ def min(
     out_dtype: str | None = None,
     out_name: str | None = None,
 ) -> Tensor:
-    """Return the smaller of each two, also of integers of 16 and 32 bits."""
+    """Return the smaller element of each pair; integers may have 16 and 32 bits, too."""
     return _binary("top.Min", tensor_i0, tensor_i1, scale, zero_point, out_dtype, out_name, ORDERED)
 
 
 @operator("binary")
 def div(tensor_i0: Operand, tensor_i1: Operand, out_name: str | None = None) -> Tensor:
-    """Divide floats; by a number, multiply by its reciprocal in float64."""
+    """Divide floats; division by a number multiplies by its reciprocal in float64."""
     first, second = _both(tensor_i0, tensor_i1)
     kind = _result_type(first, second, None, a.FLOATS, signed=False)
     graph = get_default_graph()
@@ -244,7 +244,7 @@ def sub_shift(
     is_saturate: bool = True,
     out_name: str | None = None,
 ) -> Tensor:
-    """Return (t0 - t1) * 2**shift as add_shift does; the result is signed."""
+    """Return (t0 - t1) * 2**shift, by the rules of `add_shift`; the result is signed."""
     return _shifted("Sub", tensor_i0, tensor_i1, shift, out_dtype, round_mode, is_saturate, out_name)
 
 
@@ -258,7 +258,7 @@ def mul_shift(
     is_saturate: bool = True,
     out_name: str | None = None,
 ) -> Tensor:
-    """Return (t0 * t1) * 2**shift as add_shift does."""
+    """Return (t0 * t1) * 2**shift, by the rules of `add_shift`."""
     return _shifted("Mul", tensor_i0, tensor_i1, shift, out_dtype, round_mode, is_saturate, out_name)
 
 
@@ -275,7 +275,7 @@ def copy(input: Tensor, out_name: str | None = None) -> Tensor:
 def cast(
     tensor_i: Tensor, out_dtype: str = "float32", out_name: str | None = None, round_mode: str = "half_away_from_zero"
 ) -> Tensor:
-    """Return the numbers in another type: rounded where it is an integer, saturated."""
+    """Return the numbers in another type; for an integer type they are rounded and saturated."""
     a.tensor("tensor_i", tensor_i)
     kind = a.one_of("out_dtype", out_dtype, TENSOR_DTYPES)
     attrs: dict[str, AttrValue] = {"round_mode": a.rounding("round_mode", round_mode, without=("half_up", "half_down"))}

@@ -102,7 +102,7 @@ def matmul_quant(
     out_dtype: str = "int8",
     out_name: str | None = None,
 ) -> Tensor:
-    """Requantize the sums of matmul_int, as conv_quant does; every scale is one number."""
+    """Requantize the sums of `matmul_int` by the rule of `conv_quant`; every scale is one number."""
     graph, kind = _matmul_codes(input, right, bias, input_zp, right_zp), a.one_of("out_dtype", out_dtype, a.CODES)
     given = {
         "input_scale": input_scale,

@@ -56,7 +56,7 @@ def layer_norm(
     axis: int = 2,
     out_name: str | None = None,
 ) -> Tensor:
-    """Normalise over the axes from *axis* on, each place there then times its gamma plus its beta."""
+    """Normalise over the axes from *axis* on; then multiply each element by its gamma and add its beta."""
     a.tensor("input", input, a.FLOATS)
     along = a.axis("axis", axis, len(input.shape))
     for argument, value in {"gamma": gamma, "beta": beta}.items():
@@ -75,7 +75,7 @@ def group_norm(
     num_groups: int = 1,
     out_name: str | None = None,
 ) -> Tensor:
-    """Normalise groups of the channels of axis 1, each channel then times its gamma plus its beta."""
+    """Normalise groups of the channels of axis 1; then multiply each channel by its gamma and add its beta."""
     a.tensor("input", input, a.FLOATS, range(3, 6))
     groups = a.integer("num_groups", num_groups, least=1)
     if input.shape[1] % groups:
@@ -91,7 +91,7 @@ def group_norm(
 def rms_norm(
     input: Tensor, gamma: Tensor | None = None, epsilon: float = 1e-5, axis: int = -1, out_name: str | None = None
 ) -> Tensor:
-    """Divide by the root of the mean square over the last axis, each place there then times its gamma."""
+    """Divide by the root of the mean square over the last axis; then multiply each element by its gamma."""
     a.tensor("input", input, a.FLOATS)
     last = len(input.shape) - 1
     if a.axis("axis", axis, len(input.shape)) != last:

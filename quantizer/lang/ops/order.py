@@ -1,4 +1,4 @@
-"""The order of elements, and the places of extremes."""
+"""Sorting, and indices of extremes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def arg(
 ) -> tuple[Tensor, Tensor]:
     """Return the index of the extreme along one axis (the first if several are equal), and the extreme.
 
-    The place is a float32 for float32, else int32. The names end with _ind and _val.
+    The index is float32 for float32 inputs, else int32. The names end with _ind and _val.
     """
     a.tensor("input", input, ("float32", "float16", *a.CODES, "int32"))
     mode = {"max": "ArgMax", "min": "ArgMin"}[a.one_of("method", method, ("max", "min"))]
@@ -42,7 +42,7 @@ def _order(input: Tensor, axis: int, descending: bool) -> dict[str, AttrValue]:
 
 @operator(GROUP)
 def sort(input: Tensor, axis: int = -1, descending: bool = True, out_name: str | None = None) -> tuple[Tensor, Tensor]:
-    """Return the elements in order along one axis, and where they were; equals keep their order."""
+    """Return the elements sorted along one axis, and their indices; equal elements keep their order."""
     results = (Result(input.dtype, "_val"), Result("int32", "_ind"))
     attrs = _order(input, axis, descending)
     values, places = get_default_graph().add("top.Sort", [input], attrs, *results, out_name=out_name)
@@ -51,7 +51,7 @@ def sort(input: Tensor, axis: int = -1, descending: bool = True, out_name: str |
 
 @operator(GROUP)
 def argsort(input: Tensor, axis: int = -1, descending: bool = True, out_name: str | None = None) -> Tensor:
-    """Return where the elements in order were."""
+    """Return the indices that sort the elements."""
     results = (Result(input.dtype, used=False), Result("int32"))
     return get_default_graph().add("top.Sort", [input], _order(input, axis, descending), *results, out_name=out_name)[0]
 
@@ -60,7 +60,7 @@ def argsort(input: Tensor, axis: int = -1, descending: bool = True, out_name: st
 def sort_by_key(
     input: Tensor, key: Tensor, axis: int = -1, descending: bool = True, out_name: str | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Return slices along one axis in the order of their keys, and the keys in order; key is one number a slice."""
+    """Return slices along one axis sorted by their keys, and the sorted keys; key has one number for each slice."""
     a.tensor("input", input)
     along = a.axis("axis", axis, len(input.shape))
     a.tensor("key", key, ORDERED, 1)
@@ -78,7 +78,7 @@ def sort_by_key(
 
 @operator("vision")
 def topk(input: Tensor, axis: int, k: int, out_name: str | None = None) -> tuple[Tensor, Tensor]:
-    """Return the k largest along one axis in order, and where they were; the names end with _val and _ind."""
+    """Return the k largest elements along one axis in order, and their indices; the names end with _val and _ind."""
     a.tensor("input", input, ORDERED)
     along = a.axis("axis", axis, len(input.shape))
     attrs: dict[str, AttrValue] = {"axis": along, "K": a.integer("k", k, 1, input.shape[along])}

@@ -50,7 +50,7 @@ def interpolate_v2(
 ) -> Tensor:
     """Return the last two axes in another size: by two factors, or to two sizes in a coefficient of int32.
 
-    Of the arguments that ONNX's Resize also has, only the defaults are taken, as the original does.
+    As in the original, arguments that ONNX's Resize also has accept only their defaults.
     """
     fixed = {
         "roi": (roi, None),
@@ -102,7 +102,7 @@ def mean_std_scale(
     odtype: str = "float16",
     round_mode: str = "half_away_from_zero",
 ) -> Tensor:
-    """Return (x - mean) / std for each channel; for an integer result on the grid of the last scale and zero point."""
+    """Return (x - mean) / std for each channel; an integer result is on the grid of the last scale and zero point."""
     a.tensor("input", input, (*a.FLOATS_AND_CODES, "int32"), (4, 5))
     kind = a.one_of("odtype", odtype, TENSOR_DTYPES)
     channels = input.shape[1]
@@ -144,7 +144,7 @@ def matmulrq_int_op(
     round_mode: str = "half_away_from_zero",
     rq_axis: int = -1,
 ) -> Tensor:
-    """Return requant_int of matmul_int over the last axis. A positive shift is to the right, other than requant_int's.
+    """Return requant_int of matmul_int over the last axis. A positive shift is to the right, unlike in requant_int.
 
     input_transpose and output_transpose must be False, as in the original.
     """

@@ -1,4 +1,4 @@
-"""Between real numbers and codes, and between codes."""
+"""Conversions between real numbers and codes, and between codes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MODES = ("TFLite_LShift", "TFLite", "MultiplierShift")
 DEQUANT_MODES = ("Normal", "TFLite")
 INT32 = (-(1 << 31), (1 << 31) - 1)
 FURTHEST = 1 << 30
-"""The largest offset that saturating to 32 bits before it is added does not change."""
+"""For offsets up to this one, saturating to 32 bits before the offset is added does not change the result."""
 Integers = int | Sequence[int]
 
 
@@ -111,7 +111,7 @@ def requant_int(
 
     requant_mode 0 and 1 take the high half of the doubled 32-bit product (half up) before they shift, 2 multiplies in
     int64 and shifts once; only 2 takes a tensor with a zero point, which it subtracts first. mul and shift are one
-    number, or one for each slice of rq_axis; offset is the result's zero point, of int32 none but 0. An offset that is
+    number, or one for each slice of rq_axis; offset is the result's zero point, for int32 only 0. An offset that is
     not a code of the result's type is added by a separate operator.
     """
     kinds = ("int32", "int16", *a.CODES)
@@ -169,8 +169,8 @@ def dequant_int(
     """Return (code - offset) * mul * 2**shift as a wider integer, saturated.
 
     requant_mode 0: one shift. 1: first the product is shifted left by lshift and divided by 2**31, rounded half up.
-    A negative shift is to the right and rounds in round_mode. The original names offset the zero point of the result;
-    its formula subtracts it from the code, which is done here.
+    A negative shift is to the right and rounds in round_mode. The original calls offset the zero point of the result,
+    but its formula subtracts it from the code; so does this function.
     """
     a.tensor("tensor_i", tensor_i, QUANTIZED)
     kind = a.one_of("out_dtype", out_dtype, ("int8", "int16", "int32"))
@@ -205,8 +205,8 @@ def requant_fp(
 ) -> Tensor:
     """Return saturate(round(float32(x) * scale + offset)), in float32; scale and offset one number or one a channel.
 
-    The result's zero point is the first offset, none where that is not a code. half_up is written as down with offset +
-    0.5, half_down as up with offset - 0.5, as the original does.
+    The result's zero point is the first offset; it has none if that is not a code. half_up is written as down with
+    offset + 0.5, half_down as up with offset - 0.5, as the original does.
     """
     a.tensor("tensor_i", tensor_i, ("float32", "float16", "int32", "int16", *a.CODES))
     kind = a.one_of("out_dtype", out_dtype, QUANTIZED)

@@ -1,4 +1,4 @@
-"""Rotary positions: pairs of neighbours turned by the angle of their place."""
+"""Rotary positions: pairs of neighbours turned by the angle of their position."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from quantizer.lang.graph import Result
 from quantizer.lang.tensor import Tensor
 
 PLACES = {3: 1, 4: 2, 5: 3}
-"""Rank of the input -> the axis of places; is_permute_optimize puts it at 1 in rank 4."""
+"""Rank of the input -> the axis of positions; with is_permute_optimize it is axis 1 for rank 4."""
 
 
 @operator("vision")

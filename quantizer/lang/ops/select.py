@@ -90,7 +90,7 @@ def index_select(
 
 @operator("tail")
 def scatter(input: Tensor, index: Tensor, updates: Tensor, axis: int = 0, out_name: str | None = None) -> Tensor:
-    """Return the input with each update in the place that its index names along one axis; the last of equals stays."""
+    """Return the input with each update at the place that its index names along one axis; the last of equals wins."""
     a.tensor("input", input, (*a.MOVED, "int32"))
     a.tensor("updates", updates, (input.dtype,), len(input.shape))
     along = a.axis("axis", axis, len(input.shape))

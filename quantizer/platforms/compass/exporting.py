@@ -26,11 +26,11 @@ from quantizer.runtime.executor import to_node_order
 
 
 class Written(TypedDict):
-    """Input of the flow: the float IR, the samples of its inputs in its axis order, the cfg; and the case itself."""
+    """The flow's input: the float IR, samples for its inputs in its axis order, and the cfg; also the case itself."""
 
     text: str
     blob: Tensor
-    """Bytes."""
+    """The content of the file."""
     feeds: dict[str, Tensor]
     cfg: str
     shapes: dict[str, tuple[int, ...]]

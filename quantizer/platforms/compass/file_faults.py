@@ -1,4 +1,4 @@
-"""Faults of Compass IR files: the order, width and layout of constants, and lines read in place of others."""
+"""Faults of Compass IR files: wrong order, width or layout of constants, and lines read in place of others."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OFFSET = re.compile(r"^(\w+_offset)=(\d+)$", re.MULTILINE)
 
 
 def blob_change(change: Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]]) -> Callable[[Function], Function]:
-    """Change the float32 numbers of the constants on their way into the file."""
+    """Change the float32 numbers of the constants when they are written."""
 
     def wrap(original: Function) -> Function:
         def faulty(graph: Graph) -> tuple[str, bytes]:
@@ -46,12 +46,12 @@ def last_bit_cleared(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def bytes_swapped(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Write constants big end first."""
+    """Write constants in big-endian order."""
     return values.byteswap()
 
 
 def offsets_rolled(original: Function) -> Function:
-    """Give each constant the place of the one before it."""
+    """Give each constant the offset of the previous one."""
 
     def faulty(graph: Graph) -> tuple[str, bytes]:
         text, blob = original(graph)
@@ -63,7 +63,7 @@ def offsets_rolled(original: Function) -> Function:
 
 
 def lines_swapped(first: str, second: str) -> Callable[[Function], Function]:
-    """Exchange the values of two kinds of lines."""
+    """Swap the values of two kinds of lines."""
 
     def wrap(original: Function) -> Function:
         def faulty(graph: Graph) -> tuple[str, bytes]:
@@ -78,7 +78,7 @@ def lines_swapped(first: str, second: str) -> Callable[[Function], Function]:
 
 
 def line_value(key: str, change: Callable[[str], str]) -> Callable[[Function], Function]:
-    """Read another value where a line has *key*."""
+    """Read another value from a line with *key*."""
 
     def wrap(original: Function) -> Function:
         def faulty(text: str, blob: bytes, name: str = "graph") -> Graph:
@@ -108,37 +108,37 @@ def layout_channels_first(original: Function) -> Function:
 
 
 def reversed_shape(text: str) -> str:
-    """Turn the sizes of a shape around."""
+    """Reverse the sizes of a shape."""
     return re.sub(r"\[([\d,]+)\]", lambda m: f"[{','.join(reversed(m.group(1).split(',')))}]", text)
 
 
 def filed(spec: Spec) -> bool:
-    """Compass IR holds it."""
+    """The operator: Compass IR can hold it."""
     return FORMAT in spec.formats
 
 
 def filed_constants(spec: Spec) -> bool:
-    """Compass IR holds it with constants."""
+    """The operator: Compass IR holds it with constants."""
     return filed(spec) and any(item.role != "activation" for item in spec.inputs.values())
 
 
 def filed_several(spec: Spec) -> bool:
-    """Compass IR holds it with several constants."""
+    """The operator: Compass IR holds it with several constants."""
     return filed(spec) and sum(item.role != "activation" for item in spec.inputs.values()) > 1
 
 
 def filed_strides(spec: Spec) -> bool:
-    """Compass IR holds it with a stride for each of several axes."""
+    """The operator: Compass IR holds it with a stride for each of several axes."""
     return filed(spec) and strided(spec)
 
 
 def filed_filters(spec: Spec) -> bool:
-    """Compass IR holds it with filters, whose axes have another order in the file."""
+    """The operator: Compass IR holds it with filters, whose axes have another order in the file."""
     return filed(spec) and filtered(spec)
 
 
 def filed_fusing(spec: Spec) -> bool:
-    """Compass IR holds it with a fused activation."""
+    """The operator: Compass IR holds it with a fused activation."""
     return filed(spec) and fusing(spec)
 
 

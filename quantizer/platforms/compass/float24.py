@@ -10,9 +10,9 @@ from quantizer.numerics.qparams import Parameters, Staged, Table
 
 LN2 = 0.6931471
 FARTHEST = 126.9
-"""Exponents of two are held within this."""
+"""Exponents of two are clamped to this magnitude."""
 PLACE_BITS = 7
-"""Bits of a place within a segment."""
+"""Bits of a position within a segment."""
 
 
 def softmax(x: Tensor, parameters: Parameters, axis: int) -> Staged:

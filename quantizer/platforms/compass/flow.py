@@ -1,6 +1,7 @@
 """Runs a case through the Compass flow: its files, every step that quantizes, and the quantized IR read back.
 
-It runs where the functions under test do, those of a plugin in the process of plugins: it reads no case and no verdict.
+It runs in the process of the functions under test (for a plugin, the plugin process), and reads neither cases nor
+verdicts.
 """
 
 from __future__ import annotations
@@ -37,11 +38,11 @@ class _Samples:
     feeds: Mapping[str, Tensor]
 
     def batches(self) -> Iterator[tuple[dict[str, Tensor], Any]]:
-        """Yield everything at once."""
+        """Yield all data as one batch."""
         yield dict(self.feeds), None
 
     def sized(self, size: int) -> _Samples:  # noqa: ARG002 - the protocol's
-        """Return the operands unchanged: the IR has the same."""
+        """Return the operands unchanged, because the IR has the same sizes."""
         return self
 
 
@@ -58,7 +59,8 @@ def codes(
 ) -> Tensor:
     """Return the output codes that the flow's quantized graph gives, in the operator's axis order.
 
-    The rest is what `exporting.written_case` wrote. UnsupportedError where Compass IR cannot hold the quantized graph.
+    The other arguments are what `exporting.written_case` wrote. UnsupportedError if Compass IR cannot hold the
+    quantized graph.
     """
     library = _library(spec, platform)
     work = Work(parse_cfg(cfg, Path(CFG)), library)
@@ -87,5 +89,5 @@ def _built_in(spec: Spec) -> bool:
 
 
 def _library(spec: Spec, platform: Platform) -> Library:
-    """Return a library of this operator and this platform alone."""
+    """Return a library of only this operator and this platform."""
     return Library({spec.op: spec}, {}, {}, {}, {PLATFORM: platform}, {}, {})

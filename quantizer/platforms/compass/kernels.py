@@ -58,7 +58,7 @@ def cosine(x: Tensor, *, parameters: Parameters) -> Tensor:
 
 @operator("div", kind="quantized", platform="compass")
 def div(a: Tensor, b: Tensor, *, parameters: Parameters) -> Staged:
-    """Multiply by the entry of the divisor's size, with its sign; by zero the product is 0."""
+    """Multiply by the table's inverse of the divisor, with the divisor's sign; a division by zero gives 0."""
     top, bottom = centred(a, parameters.inputs["a"]), centred(b, parameters.inputs["b"])
     inverse = lookup(bottom.abs(), parameters.tables["inverse"])
     return Staged(
@@ -120,7 +120,7 @@ def layer_norm(
 
 @operator("leaky_relu", kind="quantized", platform="compass")
 def leaky_relu(x: Tensor, *, parameters: Parameters, slope: float) -> Staged:
-    """Multiply the negative side and round, then bring both sides to the output's scale and round.
+    """Multiply negative codes by the slope and round, then rescale all codes to the output's scale and round.
 
     Source: the Compass Optimizer's LeakyRELU.
     """
@@ -132,7 +132,7 @@ def leaky_relu(x: Tensor, *, parameters: Parameters, slope: float) -> Staged:
 
 @operator("log_softmax", kind="quantized", platform="compass")
 def log_softmax(x: Tensor, *, parameters: Parameters, axis: int) -> Staged:
-    """Interpolate exponentials, add them in float32, bring distance and logarithm to the output's steps, round once."""
+    """Interpolate exponentials, add them in float32, convert distance and logarithm to output steps, round once."""
     if "log" in parameters.tables:
         return logarithm_tables.looked_up(x, parameters, axis)
     inp, output, table = parameters.inputs["x"], parameters.outputs["y"], parameters.tables["exp"]
@@ -158,7 +158,7 @@ def resize_bilinear_of_floats(x: Tensor, *, size: Pair, mode: str) -> Tensor:
 
 @operator("resize_bilinear", kind="quantized", platform="compass")
 def resize_bilinear(x: Tensor, *, parameters: Parameters, size: Pair, mode: str) -> Staged:
-    """Add raw codes times weights of 13 bits in float32, divide, round half to even: weights need not add up to 1.
+    """Add raw codes times 13-bit weights in float32, divide, round half to even; weights need not add up to 1.
 
     Stages: weights, those of the four neighbours, row by row, rounded half up [4, rows, columns].
     """
@@ -205,7 +205,7 @@ def sine(x: Tensor, *, parameters: Parameters) -> Tensor:
 def softmax(x: Tensor, *, parameters: Parameters, axis: int) -> Staged:
     """Look up exponentials, add, take one integer reciprocal per row, multiply, round half to even.
 
-    A short axis of many rows of 8 bits takes the quotient first and the multiplier second, as the original does.
+    With 8 bits, a short axis and many rows, the quotient comes first and the multiplier second, as in the original.
     """
     if "halves" in parameters.numbers:
         return powers_of_two.quantized(x, parameters, axis)
@@ -229,7 +229,7 @@ def softmax(x: Tensor, *, parameters: Parameters, axis: int) -> Staged:
 
 
 def _chord(place: Tensor, table: Table) -> Tensor:
-    """Return float32 entries at *place*, between two of them on the chord; the last one repeats."""
+    """Return float32 entries at *place*, interpolated linearly; the last entry repeats."""
     entries = torch.cat([table.entries, table.entries[-1:]])
     index = place // table.step
     return entries[index] + (entries[index + 1] - entries[index]) * (place % table.step) / table.step

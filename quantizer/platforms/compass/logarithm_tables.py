@@ -20,11 +20,11 @@ from quantizer.numerics.tables import linspace, lookup
 from quantizer.optimize.logarithm_stages import LOGARITHMS, SHARES
 
 SHORT_AXIS, ROWS, PLACES = 8, 128, 11
-"""(elements, rows, places): fewer elements, in a multiple of rows, use a quotient with these binary places."""
+"""(elements, rows, places): with fewer elements, and a multiple of these rows, a quotient has these binary places."""
 
 
 def provided(request: Request) -> Parameters:
-    """Return parameters with both tables, the multiplier of the shares' steps, and the logarithms' output.
+    """Return parameters with both tables, the multiplier to the steps of the shares, and the output of the logarithms.
 
     GraphError if the softmax outputs have more codes than the table of logarithms, which has as many as the input.
     """
@@ -50,7 +50,7 @@ def provided(request: Request) -> Parameters:
 
 
 def looked_up(x: Tensor, parameters: Parameters, axis: int) -> Staged:
-    """Look up exponentials, add them, bring each share to codes, look up its logarithm; interpolation rounds down."""
+    """Look up exponentials, add them, turn each share into a code, look up its logarithm; interpolation rounds down."""
     output, numbers = parameters.outputs["y"], parameters.numbers
     exponentials = lookup(x - x.amax(dim=axis, keepdim=True), parameters.tables["exp"])
     total = exponentials.sum(dim=axis, keepdim=True)

@@ -1,4 +1,4 @@
-"""Compass's softmax of powers of two once more in numpy: a second implementation.
+"""A second implementation of Compass's softmax of powers of two, in numpy.
 
 It is checked against runs of the original (cases/reference/compass). Generic stages judge a softmax by a table.
 """
@@ -18,14 +18,14 @@ LARGEST_SHIFT = 31
 LARGEST_SUM = 2**31 - 1
 MANTISSA_BITS = 30
 ROOT_HALF = 1518500250
-"""Mantissa above which a logarithm is a half more."""
+"""The mantissa above which 1/2 is added to a logarithm."""
 
 
 def softmax(asked: Asked) -> Array | None:
     """Return the output codes that the provided numbers prescribe; None for a softmax by a table.
 
-    Distances become whole exponents, powers are added, and the sum's logarithm, whole or to a half, is taken off
-    every exponent.
+    Distances become whole exponents, powers are added, and the sum's logarithm, rounded to a whole or a half, is
+    subtracted from every exponent.
     """
     numbers = asked.numbers
     if "halves" not in numbers:
@@ -45,8 +45,8 @@ def softmax(asked: Asked) -> Array | None:
 def softmax_numbers(asked: Asked) -> Mapping[tuple[str, ...], tuple[int, ...]]:
     """Return the multiplier from codes to exponents, the largest exponent that sums can hold, and the form.
 
-    A number over a tensor is the tensor's reciprocal times the number there: two float32 roundings. Nothing of a
-    softmax by a table.
+    The original divides a number by a tensor as the tensor's reciprocal times the number: two float32 roundings. For a
+    softmax by a table there are no numbers.
     """
     if "halves" not in asked.numbers:
         return {}

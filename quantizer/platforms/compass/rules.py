@@ -9,7 +9,7 @@ Where the generic arithmetics that its platform selects come from, all in `numer
 * `resize`: ONNX's modes, and a position of 0 for one element. `rules.activation_params`: `scale = q_range / f_range`.
 
 Its own, in this room: `powers_of_two`, its Softmax under quantize_method FAST_EXP; `float24`, its Softmax on X3
-(float_lut); `logarithm_tables`, its LogSoftmax before X2 in its float32 arithmetic, of which no recorded run has one.
+(float_lut); `logarithm_tables`, its LogSoftmax before X2, in its float32 arithmetic (no recorded run contains one).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from quantizer.optimize.logarithm_stages import SHARES
 from quantizer.platforms.compass import logarithm_tables, periods, powers_of_two
 
 UNITS = 65535
-"""The number for 1 in the table of a division."""
+"""The number that represents 1 in the table of a division."""
 WEIGHT_BITS = 13
 """Binary places of the weights of an interpolation."""
 
@@ -62,7 +62,7 @@ def cosine(request: Request) -> Parameters:
 
 @operator("div", kind="quantize", platform="compass")
 def div(request: Request) -> Parameters:
-    """Provide 65535 over every size of a centred divisor, 0 over 0, and the multiplier that undoes it.
+    """Provide 65535 / |divisor| for every centred divisor, 0 for the divisor 0, and the multiplier that undoes it.
 
     Source: the Compass Optimizer's Div, in its float32 arithmetic.
     """
@@ -84,14 +84,14 @@ def div(request: Request) -> Parameters:
 
 @operator("group_norm", kind="quantize", platform="compass")
 def group_norm(request: Request) -> Parameters:
-    """Provide the parameters of Compass; each group of channels is one line."""
+    """Provide Compass's parameters of a normalisation over each group of channels."""
     groups = cast("int", request.attrs["num_groups"])
     return decided_by_table(request, math.prod(request.shapes["x"][1:]) // groups)
 
 
 @operator("instance_norm", kind="quantize", platform="compass")
 def instance_norm(request: Request) -> Parameters:
-    """Provide the parameters of Compass; the places of each channel are one line."""
+    """Provide Compass's parameters of a normalisation over the places of each channel."""
     return decided_by_table(request, math.prod(request.shapes["x"][2:]))
 
 
@@ -163,7 +163,7 @@ def rms_norm(request: Request) -> Parameters:
 def rounding(request: Request) -> Parameters:
     """Provide a table that is built from the smallest code on, and read from the smallest of the format.
 
-    Where codes are restricted these differ, and every code reads the entry of another. Source: the Compass Optimizer's
+    With restricted codes these differ, and every code reads another code's entry. Source: the Compass Optimizer's
     Round.
     """
     parameters, rule = default_parameters(request), request.platform.tables

@@ -21,34 +21,34 @@ from quantizer.platforms.litert.vectors import narrowed_product, narrowed_sum
 
 @operator("add", kind="quantized", platform="tflite_builtin")
 def add_in_vectors(a: Tensor, b: Tensor, *, parameters: Parameters) -> Tensor:
-    """Add as everywhere; 8-bit sums go through lanes of 16 bits."""
+    """Add as on other platforms, but 8-bit sums pass through lanes of 16 bits."""
     terms = {"a": centred(a, parameters.inputs["a"]), "b": centred(b, parameters.inputs["b"])}
     return narrowed_sum(terms, parameters, [tuple(a.shape), tuple(b.shape)])
 
 
 @operator("add", kind="quantized", platform="xnnpack")
 def add_of_xnnpack(a: Tensor, b: Tensor, *, parameters: Parameters) -> Tensor:
-    """Add as XNNPACK does, or as LiteRT's own kernel if XNNPACK does not support the ratios of scales."""
+    """Add by XNNPACK's rule, or by that of LiteRT's own kernel if XNNPACK does not support the ratios of scales."""
     own = parameters.rescale is not None and parameters.rescale.variant == "q21_half_up"
     return (added if own else add_in_vectors)(a, b, parameters=parameters)
 
 
 @operator("leaky_relu", kind="quantized", platform=PLATFORMS)
 def leaky_relu(x: Tensor, *, parameters: Parameters, slope: float) -> Tensor:
-    """Multiply each side by its own number and round."""
+    """Multiply nonnegative and negative codes by their own multipliers and round."""
     return two_sided(x, parameters)
 
 
 @operator("mul", kind="quantized", platform="tflite_builtin")
 def mul_in_vectors(a: Tensor, b: Tensor, *, parameters: Parameters) -> Tensor:
-    """Multiply as everywhere; 8-bit products go through lanes of 16 bits."""
+    """Multiply as on other platforms, but 8-bit products pass through lanes of 16 bits."""
     products = multiplied(a, b, parameters=parameters)
     return narrowed_product(products, parameters, [tuple(a.shape), tuple(b.shape)])
 
 
 @operator("mul", kind="quantized", platform="xnnpack")
 def mul_of_xnnpack(a: Tensor, b: Tensor, *, parameters: Parameters) -> Tensor:
-    """Multiply as XNNPACK does, or as LiteRT's own kernel if XNNPACK does not support the ratio of scales."""
+    """Multiply by XNNPACK's rule, or by that of LiteRT's own kernel if XNNPACK does not support the ratio of scales."""
     if parameters.rescale is not None and parameters.rescale.variant == "f32_even":
         return requantize_accumulator(multiplied(a, b, parameters=parameters), parameters)
     return mul_in_vectors(a, b, parameters=parameters)
@@ -56,7 +56,7 @@ def mul_of_xnnpack(a: Tensor, b: Tensor, *, parameters: Parameters) -> Tensor:
 
 @operator("relu", kind="quantized", platform=PLATFORMS)
 def relu(x: Tensor, *, parameters: Parameters) -> Tensor:
-    """Bring to the output's scale, round, cut at its zero point: a shift that wraps shows in negative codes too."""
+    """Rescale, round, clamp at the output's zero point; a shift that wraps also affects negative codes."""
     codes = requantize_terms({"x": centred(x, parameters.inputs["x"])}, parameters)
     return codes.clamp(min=int(parameters.outputs["y"].zero_point))
 

@@ -1,4 +1,4 @@
-"""LiteRT's tables of functions of one input: 8-bit ones from float32, 16-bit ones of a logistic function on a grid.
+"""LiteRT's tables of functions of one input: 8-bit tables from float32, 16-bit tables of a logistic function on a grid.
 
 Shown on LiteRT 2.3 with 5 million codes of 8 bits, and all codes of 16 bits under 200 scales.
 """
@@ -21,9 +21,9 @@ from quantizer.platforms.litert.gemmlowp import FixedPoint
 
 Function = Callable[[Tensor], Tensor]
 ENTRIES, PER_UNIT = 256, 24
-"""The number of entries of the table, and of entries per unit of the input."""
+"""The number of entries in the table, and the number per unit of the input."""
 GRID = 4096 * 3
-"""Units to which an input is brought, in one of its own: 512 between two entries for sigmoid, 256 for tanh."""
+"""Steps of the grid per unit of the input: 512 between two entries for sigmoid, 256 for tanh."""
 LARGEST_MULTIPLIER = 32767.0
 NEAR_POWER = 1e-3
 """Distance of log2 of a scale from a whole number within which LiteRT treats it as a power of two."""
@@ -76,7 +76,7 @@ def on_a_grid(request: Request, *, tanh: bool) -> Parameters:
 
 
 def power_of_two(x: QParams) -> int | None:
-    """Return the exponent of a scale that LiteRT takes for a power of two, in its float32 arithmetic."""
+    """Return the exponent of a scale that LiteRT, in its float32 arithmetic, treats as a power of two."""
     logarithm = torch.tensor(math.log(float(x.scale)), dtype=torch.float32) * (
         1.0 / torch.tensor(math.log(2.0), dtype=torch.float32)
     )
@@ -124,7 +124,7 @@ def read(x: Tensor, parameters: Parameters, *, tanh: bool) -> Tensor:
 
 
 def is_narrow(request: Request) -> bool:
-    """Return whether codes have a full table."""
+    """Return whether codes are narrow enough for a full table."""
     return request.scheme.activation.bits <= NARROW_BITS
 
 
@@ -134,6 +134,6 @@ def float32_logistic(v: Tensor) -> Tensor:
 
 
 def centred_logistic(v: Tensor) -> Tensor:
-    """Return the logistic function rounded to float32 as a number of codes above -128 of 256 (XNNPACK)."""
+    """Return the logistic function whose value y was rounded as the float32 number 256 * y - 128, as in XNNPACK."""
     y = (1.0 / (1.0 + torch.exp(-v.double()))).float()
     return ((y * 256.0 - 128.0).double() + 128.0) / 256.0

@@ -22,7 +22,7 @@ TYPES = {
 }
 """Format -> TensorType of the schema."""
 ABSENT = -1
-"""The place of an optional input that an operator is not given."""
+"""The index that stands for an absent optional input."""
 _SIZE = {"b": 1, "B": 1, "?": 1, "h": 2, "H": 2, "i": 4, "I": 4, "f": 4, "q": 8, "d": 8, "O": 4}
 _CODES = {
     "Int8": "b",
@@ -45,12 +45,15 @@ _VERSIONS = {
     "TRANSPOSE_CONV": 4,
     "RESHAPE": 1,
 }
-"""Operator -> version that a model asks for; 2 elsewhere."""
+"""Operator -> the version that a model requests; 2 for all others."""
 
 
 @dataclass(frozen=True)
 class TensorDef:
-    """A tensor: int4 data are packed in pairs, low half first; an input without data is fed."""
+    """A tensor of a model.
+
+    int4 data are packed in pairs, low half first; a tensor without data is an input or a result.
+    """
 
     name: str
     shape: tuple[int, ...]
@@ -58,13 +61,13 @@ class TensorDef:
     scales: tuple[float, ...] = ()
     zero_points: tuple[int, ...] = ()
     axis: int = 0
-    """Along which per-axis scales lie."""
+    """The axis along which per-axis scales lie."""
     data: bytes | Array | None = None
 
 
 @dataclass(frozen=True)
 class Op:
-    """An operator, its options by the schema's names, and the places of its tensors."""
+    """An operator, its options by the schema's names, and the indices of its tensors."""
 
     code: str
     options_type: str | None
@@ -74,7 +77,7 @@ class Op:
 
 
 def model(ops: Sequence[Op], tensors: Sequence[TensorDef], outputs: Sequence[int]) -> bytes:
-    """Return a model of *ops* in their order; tensors that no operator gives and that have no data are its inputs."""
+    """Return a model of *ops* in their order; tensors without data that no operator computes are its inputs."""
     buffers: list[_Table] = [_Table([])]
     made = []
     for tensor in tensors:
@@ -157,7 +160,7 @@ def _tensor(tensor: TensorDef, buffer: int) -> _Table:
 
 @functools.cache
 def _layout(key: tuple[tuple[int, str], ...]) -> tuple[bytes, tuple[int, ...], int, int]:
-    """Return the vtable, the place of each field, and the size and the alignment of the table."""
+    """Return the vtable, the offset of each field, and the size and the alignment of the table."""
     size, align, places = 4, 4, {}
     for slot, code in sorted(key, key=lambda k: -_SIZE[k[1]]):
         width = _SIZE[code]
@@ -171,7 +174,7 @@ def _layout(key: tuple[tuple[int, str], ...]) -> tuple[bytes, tuple[int, ...], i
 
 
 def _write(root: _Table) -> bytes:
-    """Return the buffer: what a table points to follows it, so that every offset is positive."""
+    """Return the buffer. Objects follow the table that points to them, so that every offset is positive."""
     out = bytearray(8)
     out[4:8] = b"TFL3"
     pending: list[tuple[int, Any]] = [(0, root)]
@@ -206,7 +209,7 @@ def _write(root: _Table) -> bytes:
 
 
 class _Recorder:
-    """Stands in for a builder: the schema's own functions say which slot and format a field has."""
+    """Replaces a builder: the schema's own functions tell it the slot and the format of each field."""
 
     field: tuple[int, str] = (0, "")
 

@@ -1,6 +1,6 @@
-"""LiteRT's kernels once more in numpy: a second implementation, checked against LiteRT 2.3.
+"""A second implementation of LiteRT's kernels in numpy, checked against LiteRT 2.3.
 
-Softmax, sigmoid and tanh of 16 bits, and the leaky rectifier. All other operators use the generic arithmetic.
+It has softmax, 16-bit sigmoid and tanh, and the leaky rectifier. All other operators use the generic arithmetic.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def softmax_numbers(asked: Asked) -> Expected:
 
 
 def logistic(asked: Asked) -> Array | None:
-    """Return 16-bit codes of sigmoid or tanh from the provided table on its grid, or in fixed point; None of 8 bits."""
+    """Return 16-bit codes of sigmoid or tanh from the provided table, or in fixed point; None for 8 bits."""
     if "input_multiplier" not in asked.numbers:
         return None
     return _fixed_point_logistic(asked) if asked.numbers["input_multiplier"] == 0 else _from_grid(asked)

@@ -38,11 +38,11 @@ ELEMENTWISE = {"add": "ADD", "sub": "SUB", "mul": "MUL", "maximum": "MAXIMUM", "
 OPTIONS = {"add": "AddOptions", "sub": "SubOptions", "mul": "MulOptions"}
 FUNCTIONS = {"relu": "RELU", "sigmoid": "LOGISTIC", "tanh": "TANH"}
 INDEX_TYPE = 4
-"""INT64 of the schema: the result type that importers give ARG_MAX."""
+"""The schema's number of INT64, the result type that importers give ARG_MAX."""
 
 
 def elementwise(call: Call, codes: Codes, parameters: Parameters | None, variant: str) -> Lowered:
-    """Return ADD, SUB or MUL with its fused activation, MAXIMUM or MINIMUM before one; of 16 bits under any scale."""
+    """Return ADD, SUB or MUL with its fused activation, or MAXIMUM or MINIMUM before one; 16 bits take any scale."""
     made, op = Graph(), call.spec.op
     inputs = _fed(made, codes, parameters)
     options: dict[str, Any] = {}
@@ -81,7 +81,7 @@ def softmax(call: Call, codes: Codes, parameters: Parameters | None, variant: st
 
 
 def pool(call: Call, codes: Codes, parameters: Parameters | None, variant: str) -> Lowered:
-    """Return AVERAGE_POOL_2D or MAX_POOL_2D under SAME or VALID, or VALID after a PADV2 that counts as ours does."""
+    """Return AVERAGE_POOL_2D or MAX_POOL_2D under SAME or VALID, or VALID after a PADV2 that counts like ours."""
     attrs: Mapping[str, Any] = call.attrs
     largest, params, x = call.spec.op == "max_pool2d", input_of(parameters, "x"), codes["x"].numpy()
     kernel, stride = attrs["kernel"], attrs["stride"]
@@ -244,7 +244,7 @@ def _plain(
 
 
 def _filler(params: QParams | None, *, largest: bool) -> float:
-    """Return the padding of an image: the smallest number for a maximum, else zero."""
+    """Return the padding value of an image: the smallest number for a maximum, else zero."""
     if params is None:
         return -math.inf if largest else 0.0
     return params.qmin if largest else int(params.zero_point)
@@ -262,7 +262,7 @@ def _reduced(made: Graph, code: str, start: int, axes: Sequence[int], output: Te
 def _padded(
     made: Graph, start: int, shape: Sequence[int], around: Sequence[Sequence[int]], code: float, params: QParams | None
 ) -> int:
-    """Return the place of a tensor with codes around it."""
+    """Return the index of a tensor that is padded with codes."""
     numbers = made.add(TensorDef("around", (len(shape), 2), "int32", data=np.array(around, np.int32)))
     single = activation("value", (1,), params)
     value = TensorDef(

@@ -37,7 +37,7 @@ class Lower(Protocol):
 
 @dataclass
 class Graph:
-    """A model in the making: operators name tensors by their places."""
+    """A model under construction: operators refer to tensors by index."""
 
     tensors: list[TensorDef] = field(default_factory=list)
     ops: list[Op] = field(default_factory=list)
@@ -50,14 +50,14 @@ class Graph:
         return self.add(activation(name, values.shape, params))
 
     def add(self, tensor: TensorDef) -> int:
-        """Return the place of *tensor*."""
+        """Add *tensor* and return its index."""
         self.tensors.append(tensor)
         return len(self.tensors) - 1
 
     def apply(
         self, code: str, options_type: str | None, options: Mapping[str, Any], inputs: Sequence[int], output: TensorDef
     ) -> int:
-        """Add an operator and return the place of its output."""
+        """Add an operator and return the index of its output."""
         place = self.add(output)
         self.ops.append(Op(code, options_type, options, tuple(inputs), (place,)))
         return place
@@ -69,11 +69,11 @@ class Graph:
 
 @dataclass(frozen=True)
 class Written(Job):
-    """A job, and what its model was written from."""
+    """A job, and the graph from which its model was written."""
 
     graph: Graph = field(default_factory=Graph)
     output: int = 0
-    """The place of the result."""
+    """The index of the result."""
 
 
 def fused(call: Call, output: QParams | None) -> int:

@@ -58,10 +58,10 @@ def depthwise_convolution(
 def transposed_convolution(
     call: Call, codes: Mapping[str, Tensor], parameters: Parameters | None, variant: str
 ) -> Lowered:
-    """Return TRANSPOSE_CONV, its weights [o, kh, kw, c] spread to dilation and groups by zeros, and cropped after it.
+    """Return TRANSPOSE_CONV, with dilation and groups as zeros in its weights [o, kh, kw, c], and a crop after it.
 
-    Its own crop is that of padding SAME, taken where it is the case's and no stride is beyond the kernel; rows after
-    the last window, which see the bias alone, are part of its output's shape.
+    Its own crop is that of padding SAME. It is used if the case has the same crop and no stride exceeds the kernel.
+    Rows after the last window, which contain only the bias, are part of its output's shape.
     """
     attrs: Mapping[str, Any] = call.attrs
     x, weight = codes["x"].numpy(), _spread(codes["weight"].numpy(), attrs["dilation"], attrs["groups"])
@@ -141,9 +141,9 @@ def _convolved(
     parameters: Parameters | None,
     variant: str,
 ) -> Lowered:
-    """Return a convolution of images *x*, padded before it if its padding differs.
+    """Return a convolution of images *x*, with a separate padding if SAME and VALID do not fit.
 
-    It needs a bias; without one, zeros.
+    An absent bias becomes zeros.
     """
     attrs: Mapping[str, Any] = call.attrs
     flat = len(attrs["stride"]) == 1
@@ -189,7 +189,7 @@ def _as_image(values: Array) -> Array:
 
 
 def _for_rows(values: Sizes, *, flat: bool) -> Sizes:
-    """Return numbers of a window along one axis as those of rows of height 1."""
+    """Return a window's numbers along one axis as those of a window on rows of height 1."""
     rest = 1 if len(values) == 1 else 0
     return tuple(itertools.chain.from_iterable((rest, v) for v in values)) if flat else tuple(values)
 
@@ -202,13 +202,13 @@ def _same_padding(size: int, kernel: int, stride: int, dilation: int) -> tuple[i
 
 
 def _is_own_crop(size: int, kernel: int, stride: int, out: int, before: int, after: int) -> bool:
-    """Return whether padding SAME crops a transposed convolution along an axis to *out* as the case does."""
+    """Return whether padding SAME crops a transposed convolution along an axis to *out*, just like the case."""
     total = (size - 1) * stride + kernel - out
     return kernel >= stride and -(-out // stride) == size and (total // 2, total - total // 2) == (before, after)
 
 
 def _spread(weight: Array, dilation: Sizes, groups: int) -> Array:
-    """Return [o, c, kh, kw] filters that do without dilation and groups, of [o / groups, c, kh, kw]."""
+    """Return filters [o, c, kh, kw] without dilation and groups: [o / groups, c, kh, kw], filled up with zeros."""
     o, c, kh, kw = weight.shape
     rows, columns = ((k - 1) * d + 1 for k, d in zip((kh, kw), dilation, strict=True))
     wide = np.zeros((groups, o, c, rows, columns), weight.dtype)
@@ -219,7 +219,7 @@ def _spread(weight: Array, dilation: Sizes, groups: int) -> Array:
 
 
 def _filters(weight: Array, parameters: Parameters | None, axis: int) -> TensorDef:
-    """Return the constant of weights whose channels lie along *axis*; one scale stays one."""
+    """Add weights whose channels lie along *axis*, and return the constant; a single scale stays a single one."""
     if parameters is None:
         return TensorDef("weight", weight.shape, "float32", data=np.ascontiguousarray(weight, np.float32))
     params = parameters.constants["weight"].params
@@ -230,13 +230,13 @@ def _filters(weight: Array, parameters: Parameters | None, axis: int) -> TensorD
 
 
 def _pairs(codes: Array) -> bytes:
-    """Return codes of 4 bits in pairs, the first in the low half."""
+    """Return 4-bit codes packed in pairs, the first in the low half."""
     flat = np.append(codes.ravel(), np.zeros(codes.size % 2, np.int8)).astype(np.uint8) & 15
     return (flat[0::2] | flat[1::2] << 4).astype(np.uint8).tobytes()
 
 
 def _bias(made: Graph, codes: Mapping[str, Tensor], parameters: Parameters | None) -> list[int]:
-    """Return the place of the bias, if any. Its scale is the float32 product of the input's and the weights' scales."""
+    """Return the index of the bias, if any. Its scale is the float32 product of the input's and the weights' scales."""
     if "bias" not in codes:
         return []
     bias = codes["bias"].numpy()
@@ -261,5 +261,5 @@ def _check_bias_scale(made: Graph, places: Sequence[int], parameters: Parameters
 
 
 def _scales(params: QParams, channels: int) -> Sizes:
-    """Return one scale, or as many as there are *channels*: those of a group's filters, again for each group."""
+    """Return one scale, or as many as there are *channels*: the scales of a group's filters repeated for each group."""
     return tuple(params.repeated(channels).scale.reshape(-1).tolist())

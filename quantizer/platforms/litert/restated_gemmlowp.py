@@ -1,4 +1,4 @@
-"""gemmlowp's fixed-point functions in numpy: the required results of softmax and of 16-bit sigmoid and tanh.
+"""gemmlowp's fixed-point functions in numpy, which give the required results of softmax and 16-bit sigmoid and tanh.
 
 Source: gemmlowp's fixedpoint.h. It shares no code with numerics, and computes its constants.
 """
@@ -13,7 +13,7 @@ from quantizer.conformance.oracle import Array
 
 
 class Numbers:
-    """Integers of one width; a number without integer bits has its one at the largest of them."""
+    """Fixed-point numbers of one width. Without integer bits, the largest integer represents 1."""
 
     def __init__(self, bits: int) -> None:
         self.bits, self.top = bits, 1 << (bits - 1)
@@ -40,7 +40,7 @@ class Numbers:
         return away(x, np.asarray(places))
 
     def exp(self, a: Array, integer_bits: int) -> Array:
-        """Exp of a <= 0: a quarter's worth by a series, one factor for each bit of the rest."""
+        """Return exp of a <= 0: a series within a quarter, times one factor for each bit of the rest."""
         quarter = (self.top >> integer_bits) // 4
         inner = a % quarter - quarter
         x = self.cut(inner << integer_bits) + self.top // 8
@@ -56,7 +56,7 @@ class Numbers:
         return np.where(a == 0, self.top - 1, result)
 
     def newton(self, a: Array) -> Array:
-        """2 / (1 + a) with two integer bits."""
+        """Return 2 / (1 + a) with two integer bits, by Newton's method."""
         half = (a + self.top) // 2
         x = self.constant(48 / 17, 2) + self.times(half, self.constant(-32 / 17, 2))
         for _ in range(3):

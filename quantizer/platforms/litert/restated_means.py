@@ -1,4 +1,4 @@
-"""Means and sums of raw codes, written a second time in numpy: integer quotients, lanes of 16 channels, float32."""
+"""A second implementation of means and sums of raw codes: integer quotients, lanes of 16 channels, float32."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def means(asked: Asked) -> Array | None:
 
 
 def _quotient(asked: Asked, raw: Array) -> Array:
-    """Return quotients of raw codes and the number of terms in integers, ties away from zero."""
+    """Return integer quotients of raw sums and numbers of terms, ties away from zero."""
     terms = asked.terms
     return np.asarray(np.where(raw > 0, (2 * raw + terms) // (2 * terms), -((terms - 2 * raw) // (2 * terms))))
 
 
 def _in_16_lanes(asked: Asked, raw: Array) -> Array:
-    """Return codes of means of raw codes: the two zero points are one constant, rounded to a whole code before."""
+    """Return codes of means of raw codes: both zero points form one constant, rounded to a whole code first."""
     grid, output, count = asked.grids["x"], asked.output, int(asked.terms.max(initial=1))
     x, y = F32(float(grid.scale)), F32(float(output.scale))
     multiplier, shift = fixed(float(x / (F32(count) * y)))

@@ -1,4 +1,4 @@
-"""8-bit sums of LiteRT's optimized ADD, written a second time in numpy: whole vectors, and the rest of a row.
+"""A second implementation of the 8-bit sums of LiteRT's optimized ADD, in numpy: whole vectors, and the rest of a row.
 
 The results of 16-bit lanes for large numbers are not modelled: they are declared as a defect.
 """
@@ -14,7 +14,7 @@ from quantizer.conformance.oracle import Array, Asked, high_multiplied
 from quantizer.core.platforms import NARROW_BITS
 
 ROW, SCALAR = 16, 8
-"""Elements of a vector of two rows, of a row and a scalar."""
+"""Elements in a vector: of two rows, and of a row and a scalar."""
 GROUPS = ("both", "scalar", "both", "other", "both")
 """Groups of axes, innermost first, for which vectors are used: along both operands, or along one."""
 

@@ -1,4 +1,4 @@
-"""A stand-alone script on LiteRT's own API, its model as the bytes of the file."""
+"""Stand-alone scripts on LiteRT's own API; the model is in the script, as the bytes of its file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RESOLVERS = {
 
 
 def script(job: Job, known: Mapping[str, Array]) -> Source:
-    """Return how a script runs the model under one of the three ways to find kernels."""
+    """Return how a script runs the model with one of the three resolvers of kernels."""
     resolver = RESOLVERS[str(job.options["resolver"])]
     fed = ", ".join(f'"{name}": {expression(values, known)}' for name, values in job.feeds.items())
     return Source(

@@ -32,7 +32,7 @@ REACH = 10.0
 def gemmlowp(request: Request) -> Parameters:
     """Provide the exponential of every distance from the largest code, in units of 2**-31.
 
-    0 beyond gemmlowp's radius.
+    It is 0 beyond gemmlowp's radius.
     """
     parameters = default_parameters(request)
     scale = float(parameters.inputs["x"].scale)

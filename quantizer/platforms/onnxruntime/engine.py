@@ -51,14 +51,14 @@ NODES = {
     "gather_elements": ("GatherElements", "GatherElements"),
     "where": ("QLinearWhere", "Where"),
 }
-"""Operator -> its quantized node, its float node."""
+"""Operator -> (its quantized node, its float node)."""
 STANDARD = ("QLinearConv", "QLinearMatMul", "QuantizeLinear")
 """Quantized nodes of the standard; all others are in Microsoft's domain."""
 MOVES = ("max_pool2d", "transpose", "pad", "reshape", "argmax", "gather", "gather_elements")
 """Operators whose node works directly on codes. All other quantized nodes take scales and zero points."""
 CODES: Mapping[str, type[np.generic]] = {"value": np.uint8, "index": np.int32, "real": np.float32}
 REALS: Mapping[str, type[np.generic]] = {"value": np.float32, "index": np.int32, "real": np.float32}
-"""Kind of an input -> the type that it is fed as, codes and real values."""
+"""Kind of an input -> the type in which it is fed: for codes, and for real values."""
 CONDITIONS = ("where",)
 """Operators whose indices are conditions, the node's first operand."""
 POOLS = ("avg_pool2d", "global_avg_pool2d")
@@ -151,7 +151,7 @@ def _model(
     feeds: Mapping[str, Array],
     constants: Mapping[str, Array],
 ) -> bytes:
-    """Return the model of a chain of nodes; each names its inputs ("" is absent), the outputs are n0, n1, ..."""
+    """Return the model of a chain of nodes; each lists its inputs ("" is absent), and outputs are called n0, n1, ..."""
     made = [
         helper.make_node(op, order, [f"n{index}"], domain=_domain(op), **attrs)
         for index, (op, order, attrs) in enumerate(nodes)
@@ -179,7 +179,7 @@ def node_attributes(op: str, attrs: Mapping[str, AttrValue], channels: int, *, q
 def quantized_inputs(
     call: Call, codes: Mapping[str, Tensor], parameters: Parameters
 ) -> tuple[dict[str, Array], list[str]]:
-    """Return the initializers of the quantized node, and the names of all its inputs in its order."""
+    """Return the initializers of the quantized node, and the names of all its inputs in the node's order."""
     op = call.spec.op
     if op in MOVES:
         made = attribute_inputs(op, call.attrs)
@@ -226,6 +226,6 @@ def _covers_image(call: Call, shape: tuple[int, ...]) -> bool:
 
 
 def _channels(operands: Mapping[str, Tensor]) -> int:
-    """Return the channels of the input: a group each, where the operator is a depthwise convolution."""
+    """Return the number of the input's channels, which is the number of groups of a depthwise convolution."""
     x = operands.get("x")
     return 1 if x is None or x.dim() < 2 else x.shape[1]

@@ -15,7 +15,7 @@ from quantizer.ops import operator
 def softmax(x: Tensor, *, parameters: Parameters, axis: int) -> Staged:
     """Look up, add one by one in float32, then in float64 multiply by 1 / scale and divide; round half to even.
 
-    Up to ONNX Runtime 1.31 the quotient was a float32, which an axis of one element left.
+    Up to ONNX Runtime 1.31 the quotient was float32, and overflowed for an axis of one element.
     """
     output = parameters.outputs["y"]
     exponentials = parameters.tables["exp"].entries[x.amax(dim=axis, keepdim=True) - x].float()

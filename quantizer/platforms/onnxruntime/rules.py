@@ -1,6 +1,6 @@
 """Quantize rules of ONNX Runtime: the tables of its logistic function and of its softmax.
 
-Generic arithmetics in `numerics` that its platform selects and that it was the source of: the scale
+It is the source of these generic arithmetics in `numerics`, which its platform selects: the scale
 `(max - min) / (qmax - qmin)`, `rules.holding_bias` (the float types of its quantizer), and means as it adds and divides
 (f32_dequantized).
 """
@@ -41,15 +41,15 @@ BEYOND = 18.0
 
 @operator("sigmoid", kind="quantize", platform="ort")
 def logistic(request: Request) -> Parameters:
-    """Provide a table of the rational function that is evaluated instead of an exponential."""
+    """Provide a table of the logistic function, computed by a rational function instead of an exponential."""
     return tabulated(request, _rational_logistic)
 
 
 def _rational_logistic(v: Tensor) -> Tensor:
     """Return the logistic function of float32 *v* as MLAS computes it on x86-64 with FMA, within 3 * 2**-24.
 
-    Below 0 a difference from 1/2, so that small values are few bits long. Source: MLAS's MlasComputeLogistic
-    (onnxruntime 1.31), its coefficients and order of operations.
+    Below 0 it is a difference from 1/2, so that small values have few significant bits. Source: MLAS's
+    MlasComputeLogistic (onnxruntime 1.31), its coefficients and order of operations.
     """
     v = v.clamp(-BEYOND, BEYOND)
     square = v * v
@@ -70,9 +70,9 @@ def _polynomial(coefficients: tuple[float, ...], x: Tensor) -> Tensor:
 def softmax(request: Request) -> Parameters:
     """Provide float32 exponentials, scaled up so that their sum nearly fills float32.
 
-    The room is float32 up to the logarithm and float64 from there on: with float64 throughout, every entry is off by up
-    to 4e-6. The C library's logf is taken as correctly rounded, which it is for every axis of less than 60,594
-    elements.
+    The scaling is computed in float32 up to the logarithm and in float64 from there on: with float64 throughout, every
+    entry is off by up to 4e-6. The C library's logf is taken as correctly rounded, which it is for every axis of less
+    than 60,594 elements.
     """
     parameters = default_parameters(request)
     scale = float(parameters.inputs["x"].scale)

@@ -1,4 +1,4 @@
-"""torch's quantized operators: a case as one operator under one of its engines, x86, fbgemm or qnnpack."""
+"""torch's quantized operators: lowers a case to one operator under one of its engines, x86, fbgemm or qnnpack."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ PLAIN = tuple(
     ).split()
 )
 BATCH_NORM_AXES = 5
-"""Batch, channel and three more: torch has nothing beyond batch_norm3d."""
+"""The largest number of axes: batch, channel and three more, because torch has nothing beyond batch_norm3d."""
 KNOWN = (*CONVOLUTIONS, *POOLS, *PLAIN, "conv_transpose2d")
 TYPES: Mapping[str, type[np.generic]] = {"value": np.uint8, "index": np.int64, "real": np.float32}
-"""Kind of an input -> the type that it is fed as."""
+"""Kind of an input -> the type in which it is fed."""
 IMAGE = 4
 CHANNELS_FIRST = ("avg_pool2d", "global_avg_pool2d")
-"""Averages round differently where channels are last in memory: they are always provided with channels first."""
+"""Averages round differently if channels are last in memory, so that they are always given channels first."""
 QNNPACK_RATIOS = (2.0**-14, 2.0**8)
 
 
@@ -116,7 +116,7 @@ def _real(codes: Tensor, known: Constant) -> Array:
 
 
 def _windows(call: Call, codes: Mapping[str, Tensor], parameters: Parameters) -> dict[str, Any]:
-    """Return the padding as torch takes it, one number for each axis, and the rest for an explicit padding."""
+    """Return the padding that torch takes, one number for each axis, and the rest for an explicit padding."""
     op, attrs = call.spec.op, dict(call.attrs)
     values: Mapping[str, Any] = attrs
     if op == "pad":

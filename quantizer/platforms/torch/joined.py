@@ -1,4 +1,4 @@
-"""torch: the calls of several operators as one program, in which a relu is part of the function before it."""
+"""torch: joins the calls of several operators into one program, in which a relu is part of the function before it."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from quantizer.runtime.engines.lowering import Wires
 
 RELU = "relu"
 SUFFIX = "_relu"
-"""What the name of a function with a relu ends in."""
+"""The suffix of the names of functions with a relu."""
 HIGHEST = 255
 """The highest code."""
 FUSED = ("convolution", "fully_connected", "add", "mul")
-"""Kinds of jobs whose function has a form with a relu."""
+"""Kinds of jobs whose function has a variant with a relu."""
 UNDER_ONEDNN = ("convolution", "add")
 """torch has conv2d_add and conv2d_add_relu for these two, but not under the engines of this room."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """One operator's call, the bytes of its constants, and the earlier parts that its operands come from."""
+    """One operator's call, the bytes of its constants, and the earlier parts that compute its operands."""
 
     made: Mapping[str, Any]
     constants: bytes
@@ -48,7 +48,7 @@ def join(jobs: Sequence[Job], wires: Wires, outputs: Sequence[int]) -> Job:
 
 
 def fused_relus(parts: Sequence[Part], outputs: Sequence[int]) -> dict[int, int]:
-    """Return the relus that are part of the function before them: relu -> that function, whose only reader it is."""
+    """Return the relus that are part of the previous function: relu -> that function, which has no other reader."""
     readers = Counter(source for part in parts for source in part.wires.values())
     found = {}
     for number, part in enumerate(parts):
@@ -70,7 +70,7 @@ def _part(number: int, job: Job, wires: Wires) -> Part:
 
 
 def _step(number: int, part: Part, relus: Mapping[int, int]) -> dict[str, Any]:
-    """Return the description of a part; a relu that is part of an earlier function gives its result."""
+    """Return the description of a part; a relu inside an earlier function stands for that function's result."""
     suffix = SUFFIX if number in relus.values() else part.made["suffix"]
     known = {"wires": part.wires, "bytes": len(part.constants), "is_fused": number in relus}
     return {**part.made, "suffix": suffix, **known}

@@ -21,7 +21,7 @@ from quantizer.platforms.torch.rules import IN_VECTORS, PLATFORMS
 
 @operator("batch_norm", kind="quantized", platform=PLATFORMS)
 def batch_norm(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, parameters: Parameters, axis: int) -> Tensor:
-    """Fuse factor and constant of a channel, both float32 in output steps; round, then add the zero point."""
+    """Multiply by the channel's factor, add its constant (fused, in float32 steps), round, add the zero point."""
     assert parameters.rescale is not None
     along = [-1 if i == axis % x.dim() else 1 for i in range(x.dim())]
     known, output = parameters.constants, parameters.outputs["y"]
@@ -46,7 +46,7 @@ def matmul(a: Tensor, b: Tensor, *, parameters: Parameters) -> Tensor:
     """Multiply dequantized matrices in float32, in the order of torch's own product, then quantize."""
     left, right = (
         centred(codes.contiguous(), parameters.inputs[name]).float() * parameters.inputs[name].scale.float()
-        for name, codes in (("a", a), ("b", b))  # torch adds in another order where memory has another one
+        for name, codes in (("a", a), ("b", b))  # torch adds in another order if the memory has another order
     )
     with pinned():
         product = torch.matmul(left, right)
@@ -61,7 +61,7 @@ def reduce_mean(x: Tensor, *, parameters: Parameters, axes: tuple[int, ...], kee
     """
     params, last = parameters.inputs["x"], x.dim() - len(axes)
     if sorted(axes) != [*range(last, x.dim())]:
-        values = (x.contiguous() - params.zero_point).float() * params.scale.float()  # as in matmul
+        values = (x.contiguous() - params.zero_point).float() * params.scale.float()  # for the same reason as in matmul
         return to_codes(values.mean(dim=axes, keepdim=keepdims), parameters.outputs["y"], parameters.platform)
     if "torch_qnnpack" not in parameters.platform.places or x.dim() != 4 or last != 2:
         assert parameters.rescale is not None
@@ -85,7 +85,7 @@ def softmax(x: Tensor, *, parameters: Parameters, axis: int) -> Staged:
 
 @operator("softmax", kind="quantized", platform="torch_qnnpack")
 def softmax_of_integers(x: Tensor, *, parameters: Parameters, axis: int) -> Staged:
-    """Look up integers, add, divide 256 times each of them plus half the sum by the sum."""
+    """Look up integers and add them; each code is (256 * entry + sum / 2) / sum, floored."""
     output = parameters.outputs["y"]
     exponentials = parameters.tables["exp"].entries[x.amax(dim=axis, keepdim=True) - x]
     total = exponentials.sum(dim=axis, keepdim=True)

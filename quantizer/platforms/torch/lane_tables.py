@@ -1,4 +1,4 @@
-"""Tables of a function of one input as torch's element-wise kernels compute it: whole vectors, and a row's rest."""
+"""Tables of a function of one input as torch's kernels compute it: for whole vectors, and for the rest of a row."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from quantizer.numerics.qparams import Parameters, QParams, Table
 from quantizer.numerics.tables import Function
 
 VECTOR, REST = "vector", "rest"
-"""Names of the two tables of a function: as whole vectors compute it, and as the rest of a row does."""
+"""Names of a function's two tables: for whole vectors, and for the rest of a row."""
 LOG2_E = 1.442695040888963
 LN2 = (0.693145751953125, 1.428606765330187e-06)
 """log(2) in two float32 parts, the first short enough that its products with whole numbers are exact."""
@@ -87,7 +87,7 @@ def _with_tables(parameters: Parameters, x: QParams, y: QParams, vector: Tensor,
 
 
 def looked_up(x: Tensor, parameters: Parameters) -> Tensor:
-    """Return the entry of each code, of the table of its place in the row."""
+    """Return the entry of each code, from the table for its place in the row."""
     vector, rest = (parameters.tables[name] for name in (VECTOR, REST))
     place = x - vector.first
     within = in_vectors([tuple(x.shape)], parameters.platform.vector_lanes)
@@ -95,6 +95,6 @@ def looked_up(x: Tensor, parameters: Parameters) -> Tensor:
 
 
 def code_of_bound(value: float, params: QParams, platform: Platform) -> int:
-    """Return the code of one float32 number by the scalar quantizer: the product, the zero point, round to even."""
+    """Return the code of one float32 number by the scalar quantizer: multiply, add the zero point, round to even."""
     steps = torch.tensor(value, dtype=torch.float32) * inverse(params.scale)
     return int(rounded_alone(steps, params, platform).double().clamp(params.qmin, params.qmax))

@@ -17,14 +17,14 @@ from quantizer.ops import operator
 from quantizer.platforms.torch import lane_tables
 
 PLATFORMS = ("torch_x86", "torch_fbgemm", "torch_qnnpack")
-"""The platforms whose element-wise operators are torch's own, with any convolution library."""
+"""The platforms whose element-wise operators are torch's own, whatever their convolution library."""
 IN_VECTORS = ("torch_x86", "torch_fbgemm")
-"""Platforms whose sigmoid and softmax are torch's own too."""
+"""The platforms whose sigmoid and softmax are also torch's own."""
 
 
 @operator("clip", kind="quantize", platform=PLATFORMS)
 def clip(request: Request) -> Parameters:
-    """Provide the table of codes cut at the codes of both bounds; the output has the input's parameters."""
+    """Provide the table of codes clamped to the codes of both bounds; the output has the input's parameters."""
     parameters = default_parameters(request)
     x = parameters.inputs["x"]
     bounds = (request.attrs["low"], request.attrs["high"])
@@ -35,7 +35,7 @@ def clip(request: Request) -> Parameters:
 
 @operator("leaky_relu", kind="quantize", platform=PLATFORMS)
 def leaky_relu(request: Request) -> Parameters:
-    """Provide the tables of whole vectors and of the rest of a row: x or the float32 product, in float32."""
+    """Provide the tables of whole vectors and of the rest of a row: x, or the float32 product with the slope."""
     slope = torch.tensor(float(request.attrs["slope"]), dtype=torch.float32)  # type: ignore[arg-type]
     return lane_tables.lane_tables(request, lambda v: torch.where(v > 0, v, v * slope))
 
@@ -63,7 +63,7 @@ def softmax(request: Request) -> Parameters:
 
 @operator("softmax", kind="quantize", platform="torch_qnnpack")
 def softmax_of_integers(request: Request) -> Parameters:
-    """Provide exponentials in units of 2**-23, or of fewer where as many as the axis has would leave 32 bits."""
+    """Provide exponentials in units of 2**-23, or in larger units if the sum along the axis would exceed 32 bits."""
     parameters = default_parameters(request)
     size = request.shapes["x"][int(request.attrs["axis"])]  # type: ignore[arg-type]
     unit = min((2**32 - 1) / size, 2.0**23 - 1)
@@ -74,7 +74,7 @@ def softmax_of_integers(request: Request) -> Parameters:
 
 @operator("tanh", kind="quantize", platform=PLATFORMS)
 def tanh(request: Request) -> Parameters:
-    """Provide the tables of whole vectors and of the rest of a row, of the float32 function rounded from float64.
+    """Provide the tables of whole vectors and of the rest of a row; the float32 function is rounded from float64.
 
     QNNPACK uses one table for both, the table of the rest.
     """

@@ -1,4 +1,4 @@
-"""A stand-alone script on torch's quantized operators: the one call that a job describes."""
+"""Stand-alone scripts on torch's quantized operators, with the single call that a job describes."""
 
 from __future__ import annotations
 
@@ -68,13 +68,13 @@ def _constants(made: Made, raw: bytes) -> dict[str, Array]:
 
 
 def _fields(made: Made) -> dict[str, Any]:
-    """Return the values that the texts of calls refer to; numbers as Python writes them."""
+    """Return the values for the placeholders in the texts of calls, as Python writes them."""
     scale, zero = made["output"]
     return {**made, "out": f"{scale!r}, {zero}", "around": _around(made)}
 
 
 def _around(made: Made) -> str:
-    """Return the input, padded first where the operator cannot express the padding."""
+    """Return the text of the input, padded first if the operator cannot express the padding."""
     if not any(made.get("around", ())):
         return "x_q"
     return f"torch.nn.functional.pad(x_q, {made['around']}, value={made['fill']!r})"

@@ -33,7 +33,7 @@ def load(model: bytes, options: Mapping[str, str | int]) -> Callable[[dict[str, 
     call = _program(made, raw) if "steps" in made else _alone(made, raw)
 
     def forward(x: dict[str, Tensor]) -> list[Tensor]:
-        # Loaded operators are kept between jobs, and jobs of another engine may have run since.
+        # Set in each run: a loaded operator is kept, and jobs of another engine may have run in between.
         torch.backends.quantized.engine = engine
         torch.set_num_threads(threads)
         return call(x)
@@ -96,12 +96,12 @@ def quantized(made: Made, feeds: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def ordered(made: Made, x: Tensor) -> Tensor:
-    """Return an operand in the memory order that the operator is given."""
+    """Return an operand in the memory order that the operator gets."""
     return x.contiguous(memory_format=torch.channels_last if made["channels_last"] else torch.contiguous_format)
 
 
 def weights(made: Made, constants: Mapping[str, Tensor]) -> Tensor:
-    """Return the weights as a quantized tensor, per channel where there are several scales."""
+    """Return the weights as a quantized tensor, per channel if there are several scales."""
     if "scales" not in constants:
         return torch._make_per_tensor_quantized_tensor(constants["weight"], made["weight_scale"], 0)
     zeros = torch.zeros(len(constants["scales"]), dtype=torch.int64)
@@ -166,14 +166,14 @@ def _around(made: Made, x: Tensor) -> Tensor:
 
 
 def max_pool2d(made: Made, _: Mapping[str, Tensor], x: dict[str, Tensor]) -> Tensor:
-    """Pad with the smallest code where torch's own padding cannot say it."""
+    """Pad with the smallest code if torch's own padding cannot express it."""
     return F.max_pool2d(
         _around(made, x["x"]), made["kernel"], made["stride"], made["padding"], ceil_mode=made["ceil_mode"]
     )
 
 
 def avg_pool2d(made: Made, _: Mapping[str, Tensor], x: dict[str, Tensor]) -> Tensor:
-    """Pad with zeros where torch's own padding cannot say it."""
+    """Pad with zeros if torch's own padding cannot express it."""
     return F.avg_pool2d(
         _around(made, x["x"]),
         made["kernel"],
@@ -185,7 +185,7 @@ def avg_pool2d(made: Made, _: Mapping[str, Tensor], x: dict[str, Tensor]) -> Ten
 
 
 def batch_norm(made: Made, constants: Mapping[str, Tensor], x: dict[str, Tensor]) -> Tensor:
-    """Give the factor and the constant as affine parameters of mean 0 and variance 1."""
+    """Pass factor and constant as affine parameters, with mean 0 and variance 1."""
     axis, values = made["axis"], x["x"]
     weight = constants["weight"]
     bias = constants.get("bias", torch.zeros_like(weight))
@@ -196,7 +196,7 @@ def batch_norm(made: Made, constants: Mapping[str, Tensor], x: dict[str, Tensor]
 
 
 def gather(made: Made, _: Mapping[str, Tensor], x: dict[str, Tensor]) -> Tensor:
-    """Select by indices counted from the front, one after the other, as index_select takes them."""
+    """Select by a flat list of indices counted from the front, as index_select needs them."""
     values, places = x["x"], x["indices"]
     axis = made["axis"] % values.dim()
     front = torch.where(places < 0, places + values.shape[axis], places)

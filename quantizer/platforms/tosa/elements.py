@@ -20,7 +20,7 @@ SUMS = {"add": ts.Op.ADD, "sub": ts.Op.SUB}
 CHOICES = {"maximum": ts.Op.MAXIMUM, "minimum": ts.Op.MINIMUM}
 MANTISSA_BITS = 31
 SLOPE = 1 << 15
-"""Two neighbouring entries of a table of int16 differ by less."""
+"""Neighbouring entries of an int16 table must differ by less than this."""
 Codes = Mapping[str, Tensor]
 Built = tuple[TosaGraph, Value]
 
@@ -46,7 +46,7 @@ def _centred(graph: TosaGraph, value: Value, zero: int) -> Value:
 
 
 def to_output(graph: TosaGraph, value: Value, zero: int, parameters: Parameters, name: str) -> Value:
-    """Bring one operand to codes of the output."""
+    """Rescale one operand to codes of the output."""
     ratio, output = parameters.rescale, parameters.outputs["y"]
     assert ratio is not None
     zeros = (zero, int(output.zero_point))
@@ -54,7 +54,7 @@ def to_output(graph: TosaGraph, value: Value, zero: int, parameters: Parameters,
 
 
 def element_wise(call: Call, codes: Codes, parameters: Parameters) -> Built:
-    """Return a sum, difference, maximum or minimum of two operands, each first brought to one scale of int32."""
+    """Return a sum, difference, maximum or minimum of two operands, rescaled to a common int32 scale first."""
     graph, ratio, output = TosaGraph(), parameters.rescale, parameters.outputs["y"]
     assert ratio is not None
     op, rank = call.spec.op, max(codes["a"].dim(), codes["b"].dim())
@@ -81,7 +81,7 @@ def product(codes: Codes, parameters: Parameters) -> Built:
 
 
 def elementwise_product(call: Call, codes: Codes, parameters: Parameters) -> Built:  # noqa: ARG001 - one shape for all
-    """Return the product, brought to codes of the output."""
+    """Return the product, rescaled to codes of the output."""
     graph, made = product(codes, parameters)
     return graph, graph.activate(rescaled(graph, [made], parameters)[0], parameters)
 
@@ -107,7 +107,7 @@ def reduced(call: Call, codes: Codes, parameters: Parameters) -> Built:
 
 
 def rectified(call: Call, codes: Codes, parameters: Parameters) -> Built:
-    """Return RESCALE, then CLAMP: at the zero point, or at the bounds that are provided as centred codes."""
+    """Return RESCALE, then CLAMP to the zero point, or to bounds that are provided as centred codes."""
     graph, output = TosaGraph(), parameters.outputs["y"]
     value, zero = operand(graph, codes, parameters, "x", codes["x"].dim())
     made, offset = to_output(graph, value, zero, parameters, "x"), int(output.zero_point)
@@ -118,7 +118,7 @@ def rectified(call: Call, codes: Codes, parameters: Parameters) -> Built:
 
 
 def looked_up(call: Call, codes: Codes, parameters: Parameters) -> Built:  # noqa: ARG001 - one shape for all
-    """Return TABLE: of 256 codes, or of 513 with 7 bits between them that RESCALE takes off."""
+    """Return TABLE: of 256 codes, or of 513 entries with 7 interpolated bits, which a RESCALE removes."""
     (table,) = parameters.tables.values()
     graph, output, entries = TosaGraph(), parameters.outputs["y"], table.entries.numpy()
     value, _ = operand(graph, codes, parameters, "x", codes["x"].dim())

@@ -75,7 +75,7 @@ def lower_float(call: Call, operands: Mapping[str, Tensor], variant: str) -> Low
 
 
 def lower_sums(call: Call, codes: Codes, parameters: Parameters, variant: str) -> Lowered | None:
-    """Return the graph without RESCALE; sums of 48 bits cannot leave the reference model."""
+    """Return the graph without RESCALE; the reference model cannot return sums of 48 bits."""
     op = call.spec.op
     if op == "mul":
         graph, made = product(codes, parameters)
@@ -103,7 +103,7 @@ def join(jobs: Sequence[Job], wires: Wires, outputs: Sequence[int]) -> Job:
 
 
 def _pooled(call: Call, codes: Codes, parameters: Parameters) -> Built:
-    """Return a pool of images; padding that counts is a PAD by the zero point before it."""
+    """Return a pool of images; if the padding counts, a PAD with the zero point comes before it."""
     attrs: Mapping[str, Any] = call.attrs
     graph, params, output = TosaGraph(), parameters.inputs["x"], parameters.outputs["y"]
     held, kernel, stride = codes["x"].numpy(), attrs["kernel"], attrs["stride"]
@@ -183,7 +183,7 @@ def _gathered(call: Call, codes: Codes, parameters: Parameters) -> Built:
 
 
 def _joined(call: Call, codes: Codes, parameters: Parameters) -> Built:
-    """Return CONCAT of operands that are brought to the output's codes one by one."""
+    """Return CONCAT of operands, each of which is first rescaled to the output's codes."""
     attrs: Mapping[str, Any] = call.attrs
     graph, rank = TosaGraph(), codes["a"].dim()
     parts = []

@@ -1,4 +1,4 @@
-"""A graph of TOSA operators, built with the serializer of tosa-tools; RESCALE as the specification constrains it."""
+"""Builds graphs of TOSA operators with the serializer of tosa-tools; checks RESCALE by the specification's rules."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ STORAGE = {
     ts.DType.SHAPE: np.int64,
 }
 ONE = (1 << 30, 30)
-"""A multiplier and a shift that change nothing."""
+"""A multiplier and a shift with no effect."""
 SHIFTS = range(2, 63)
 SIGNED = (False, False)
-"""Neither side of a RESCALE is unsigned."""
+"""The flags of a RESCALE: neither side is unsigned."""
 GLOBAL = (False,)
-"""No convolution says that its sums are local."""
+"""The attribute local_bound of convolutions, which is never set."""
 MAX_RANK = 6
-"""Axes of a tensor, of the specification's largest level."""
+"""The largest number of axes of a tensor, in the specification's largest level."""
 UNPREDICTABLE, FAILED = 1, 2
 """Status of a run of the reference model, returned after its outputs."""
 
@@ -80,7 +80,7 @@ Record = Fed | Held | Applied
 
 @dataclass(frozen=True)
 class Written(Job):
-    """A job, and what its graph was written from."""
+    """A job, and the graph from which its model was written."""
 
     records: tuple[Record, ...] = ()
     output: str = ""
@@ -117,7 +117,7 @@ class TosaGraph:
         return record.value
 
     def const(self, values: Array | Sequence[int], kind: Any) -> Value:
-        """Add a constant; a few numbers that are part of the graph already are taken from there."""
+        """Add a constant; a small constant that the graph already holds is reused."""
         if isinstance(values, np.ndarray):
             return self._const(values, kind)
         key = (kind, *values)
@@ -260,7 +260,10 @@ def _attribute(op: Any) -> str:
 
 
 def _result(axes: Sequence[int] | None, outputs: tuple[Array, ...]) -> Array:
-    """Return the only output; the reference model also returns, last, whether the specification defines the result."""
+    """Return the only output.
+
+    The reference model also returns a status, last: whether the specification defines the result.
+    """
     found, status = outputs[0], int(outputs[-1]) if len(outputs) > 1 else 0
     if status == UNPREDICTABLE:
         raise RefusedError(

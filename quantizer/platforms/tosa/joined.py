@@ -1,4 +1,4 @@
-"""TOSA: the graphs of several operators as one."""
+"""TOSA: joins the graphs of several operators."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def join(jobs: Sequence[Job], wires: Wires, outputs: Sequence[int]) -> Job:
 
 
 def added(whole: TosaGraph, job: Job, record: Record, places: Mapping[str, Value]) -> Value:
-    """Return a tensor of one job as one of the whole graph; *places* has those before it, and the results it reads."""
+    """Add a tensor of one job to the whole graph, and return it there; *places* has the tensors that it may read."""
     name, shape, kind = record.value.name, record.value.shape, record.value.kind
     match record:
         case Fed() if name in places:

@@ -12,7 +12,7 @@ from quantizer.ops import operator
 
 @operator("clip", kind="quantized", platform="tosa")
 def clip(x: Tensor, *, parameters: Parameters, low: float, high: float) -> Tensor:
-    """Bring the code to the output's scale, then clamp it: RESCALE, CLAMP."""
+    """Rescale the code to the output's scale, then clamp it: RESCALE, CLAMP."""
     numbers, zero = parameters.numbers, int(parameters.outputs["y"].zero_point)
     codes = requantize_terms({"x": centred(x, parameters.inputs["x"])}, parameters)
     return codes.clamp(numbers["least"] + zero, numbers["most"] + zero)

@@ -1,4 +1,4 @@
-"""Convolutions, transposed ones, fully connected layers and matrix products as TOSA operators with RESCALE."""
+"""Convolutions, transposed convolutions, fully connected layers and matrix products as TOSA operators with RESCALE."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def _outputs(op: str, weight: Array, groups: int) -> int:
 def _windows(
     graph: TosaGraph, value: Value, held: Filters, attrs: Mapping[str, Any], op: Any, kernel: Sequence[int]
 ) -> Value:
-    """Add a convolution; elements and padding that no window reaches are cut off, since TOSA allows no remainder."""
+    """Add a convolution; elements and padding beyond the last window are cut off, because TOSA allows no remainder."""
     rank = len(kernel)
     reach = [d * (k - 1) + 1 for d, k in zip(attrs["dilation"], kernel, strict=True)]
     value, pads, sizes = used(graph, value, reach, attrs["stride"], attrs["padding"])
@@ -141,7 +141,7 @@ def used(
 
 
 def _spread(graph: TosaGraph, value: Value, held: Filters, attrs: Mapping[str, Any]) -> Value:
-    """Add a transposed convolution; what is cropped is negative padding of its output, less than the kernel."""
+    """Add a transposed convolution; a crop is negative padding of its output, less than the kernel."""
     kernel, kind = held.weight.shape[1:3], accumulator(value)
     pads = [max(pad, 1 - kernel[side // 2]) for side, pad in enumerate(_crops(attrs))]
     sides = zip(value.shape[1:3], attrs["stride"], pads[::2], pads[1::2], kernel, strict=True)
@@ -151,13 +151,13 @@ def _spread(graph: TosaGraph, value: Value, held: Filters, attrs: Mapping[str, A
 
 
 def _crops(attrs: Mapping[str, Any]) -> list[int]:
-    """Return the padding of the output before and after each axis, negative where that is cropped."""
+    """Return the padding of the output before and after each axis; a crop is negative."""
     before, after, extra = attrs["padding"][:2], attrs["padding"][2:], attrs["output_padding"]
     return [pad for axis in (0, 1) for pad in (-before[axis], extra[axis] - after[axis])]
 
 
 def _cropped(graph: TosaGraph, value: Value, attrs: Mapping[str, Any], kernel: Sequence[int]) -> Value:
-    """Cut off what TRANSPOSE_CONV2D does not crop: of a kernel's size and more."""
+    """Cut off what TRANSPOSE_CONV2D cannot crop: padding of the kernel's size or more."""
     cuts = [max(pad, 1 - kernel[side // 2]) - pad for side, pad in enumerate(_crops(attrs))]
     sizes = [size - first - last for size, first, last in zip(value.shape[1:3], cuts[::2], cuts[1::2], strict=True)]
     return graph.slice(value, [0, *cuts[::2], 0], [value.shape[0], *sizes, value.shape[3]])
@@ -172,7 +172,7 @@ def _spaced(weight: Array, dilation: Sequence[int]) -> Array:
 
 
 def rescaled(graph: TosaGraph, parts: Sequence[Value], parameters: Parameters) -> list[Value]:
-    """Bring sums to codes of the output; multipliers per channel are distributed over *parts* in turn."""
+    """Rescale sums to codes of the output; per-channel multipliers are distributed over *parts* in order."""
     ratio, output = parameters.rescale, parameters.outputs["y"]
     assert ratio is not None
     mantissa, shift = ratio.mantissa.reshape(-1).tolist(), ratio.shift.reshape(-1).tolist()

@@ -1,4 +1,4 @@
-"""A stand-alone script on the TOSA reference model, its graph as the bytes of the file."""
+"""Stand-alone scripts on the TOSA reference model; the graph is in the script, as the bytes of its file."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ _RANGES = ("symmetric_restricted_range", "symmetric_full_range", "asymmetric")
 
 
 class QuantMode:
-    """Questions to the name of a quantization mode, such as `per_channel_symmetric_restricted_range`."""
+    """Properties of quantization modes, by name, such as `per_channel_symmetric_restricted_range`."""
 
     names = tuple(f"{grain}_{span}" for grain in ("per_tensor", "per_channel", "per_block") for span in _RANGES)
 
@@ -110,7 +110,8 @@ def get_linear_quant_params_from_tensor(
 ) -> tuple[Tensor, Tensor, int, int, Dtype]:
     """Return (scale, zerop, qmin, qmax, dtype) for the calibrated range of *x*, in float32.
 
-    Numbers are 0-d per tensor, one for each slice along the key axis per channel. A range below 2**-23 gives scale 1.
+    Numbers are 0-d per tensor; per channel there is one for each slice along the key axis. A range below 2**-23 gives
+    scale 1.
     """
     if QuantMode.is_per_block(quant_mode):
         raise PluginError(f"{x.name}: {quant_mode}: a scale per block has no parameters here. Use per channel.")
@@ -186,7 +187,8 @@ def get_scale_approximation_params(
 ) -> tuple[Any, Dtype, Any, Dtype]:
     """Return (multiplier, its format, shift, its format) with `scale ~ multiplier * 2**-shift`; ints for a 0-d number.
 
-    limit: the shift is at most mult_bits. force_shift_positive: where the shift would be negative, (largest, 0).
+    limit: the shift is at most mult_bits. force_shift_positive: a negative shift becomes 0, and the multiplier the
+    largest.
     """
     ratio = torch.as_tensor(fp32_scale_value, dtype=torch.float32)
     bits = int(mult_bits)
@@ -214,7 +216,7 @@ def lookup_lut_powerof2(
 ) -> Tensor:
     """Return the entries of a table of 2**n at codes of *lut_in_bits*, the low bits interpolated down; int64.
 
-    The entry after the last repeats it. is_float: real entries, interpolated as reals.
+    The last entry also serves as the one after it. is_float: entries and interpolation are real numbers.
     """
     bits = lut.numel().bit_length() - 1
     if lut.numel() != 1 << bits:
@@ -242,7 +244,7 @@ def nchw2nhwc(x: Tensor) -> Tensor:
 
 
 def _along(numbers: Any, values: Tensor, axis: int | None) -> Tensor:
-    """Return *numbers* in float64, shaped along *axis* of *values* where one is named."""
+    """Return *numbers* in float64; with *axis*, shaped along that axis of *values*."""
     wide = torch.as_tensor(numbers).double()
     if wide.dim() and wide.numel() == 1:
         return wide.reshape(())

@@ -1,4 +1,4 @@
-"""Number formats under Compass's names, and what operator plugins ask about them."""
+"""Number formats under Compass's names, and the functions of operator plugins on them."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ _ALIASES = {
 
 
 def ours(dtype: Dtype) -> DType:
-    """Return our number format of a Compass one."""
+    """Return our number format for a Compass format."""
     return DTYPES[dtype.value]
 
 

@@ -1,4 +1,4 @@
-"""The modules that `import AIPUBuilder...` finds, and the finder that answers while a plugin loads or runs."""
+"""The modules that `import AIPUBuilder...` finds, and the finder that serves them while a plugin loads or runs."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ _LIMITS = {
     "OPT_INT_MAX": (1 << 31) - 1,
 }
 _UTILS = _FRAMEWORK | _LOG | _DTYPES | _SHAPES | _LOOKUP | _QUANT | _LIMITS | {"torch": torch}
-"""The original's star imports leak their own imports. The example in its documentation takes torch and OPT_INFO from
-here."""
+"""Names that leak through the original's star imports. The example in its documentation uses torch and OPT_INFO from
+them."""
 
 EXPORTS: Mapping[str, Mapping[str, Any]] = {
     ROOT: {},
@@ -105,7 +105,7 @@ for _name, _module in _MODULES.items():
 
 
 class _Finder:
-    """Answers for AIPUBuilder and everything below it."""
+    """Finds AIPUBuilder and everything below it."""
 
     def find_spec(
         self,
@@ -113,7 +113,7 @@ class _Finder:
         _path: Sequence[str] | None = None,
         _target: ModuleType | None = None,
     ) -> importlib.machinery.ModuleSpec | None:
-        """Return the place where module *name* is made; ModuleNotFoundError if the layer does not have it."""
+        """Return the import spec of module *name*; ModuleNotFoundError if the layer does not have it."""
         if name != ROOT and not name.startswith(f"{ROOT}."):
             return None
         refuse_real()
@@ -154,7 +154,7 @@ def refuse_real() -> None:
 
 @contextmanager
 def answering() -> Iterator[None]:
-    """Answer imports of AIPUBuilder in the block. Afterwards finder and modules are removed."""
+    """Serve imports of AIPUBuilder in the block. Afterwards finder and modules are removed."""
     if _FINDER in sys.meta_path:
         yield
         return

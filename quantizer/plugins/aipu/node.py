@@ -14,7 +14,7 @@ class Fields(dict[str, Any]):
     """Parameters or attributes by name."""
 
     def clone(self) -> Fields:
-        """Return a copy that shares nothing."""
+        """Return an independent copy."""
         return Fields(copy.deepcopy(dict(self)))
 
 
@@ -28,7 +28,7 @@ class PyGraph:
         self._taken = taken
 
     def get_valid_tensor_name(self, prefix: str) -> str:
-        """Return *prefix*, with a number after it where a tensor of that name exists."""
+        """Return *prefix*, with a number appended if a tensor of that name exists."""
         name, number = prefix, 0
         while name in self._taken:
             number += 1
@@ -59,7 +59,7 @@ class PyNode:
 
     @property
     def current_batch_size(self) -> int:
-        """How many samples the tensors hold now."""
+        """The number of samples that the tensors hold now."""
         return self.graph.current_batch_size if self.graph else 1
 
     @property

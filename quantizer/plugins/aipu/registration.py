@@ -51,7 +51,7 @@ class ClassPlugin:
 
     @property
     def name(self) -> str:
-        """The name under which a cfg file asks for it."""
+        """The name by which a cfg file requests it."""
         return self.cls.__name__
 
 
@@ -92,12 +92,12 @@ def op_register(optypes: Any, version: Any = "1.0", *_: Any) -> Callable[[F], F]
 
 
 def quant_register(optypes: Any, version: Any = "1.0", *_: Any) -> Callable[[F], F]:
-    """Register the decorated `quantize(self, *args)`: it decides the parameters of outputs, constants, placeholders."""
+    """Register the decorated `quantize(self, *args)`, which chooses parameters of outputs, constants, placeholders."""
     return _layer_function("quant_register", "quantize", optypes, version)
 
 
 def approx_register(optypes: Any, version: Any = "1.0", *_: Any) -> Callable[[F], F]:
-    """Take the decorated approximation and leave it: it runs for layers that are not quantized, and is not judged."""
+    """Accept the decorated approximation without using it: it runs only for layers that are not quantized."""
     _types("approx_register", optypes)
     parse_version(str(version))
     return lambda function: function

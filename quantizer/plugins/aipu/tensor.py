@@ -206,7 +206,7 @@ class PyTensor:
         return bool(self.qinvariant) and bool((self._scale == 1).all() and (self._zerop == 0).all())
 
     def set_qinvariant(self, qinvariant: bool | None = None) -> None:  # noqa: FBT001 - Compass's own form
-        """Mark the codes as values; without an argument, where scale is 1 and zero point 0."""
+        """Mark the codes as values; without an argument, only if scale is 1 and zero point 0."""
         if qinvariant is not None:
             self.qinvariant = qinvariant
         elif self._scale is not None and self._zerop is not None:
@@ -223,7 +223,7 @@ class PyTensor:
 
 
 Tensor = PyTensor
-"""The document's example calls it so; the original has `PyTensor` alone."""
+"""The name in the documentation's example; the original only has `PyTensor`."""
 
 
 def _flat(value: Any, kind: torch.dtype) -> TorchTensor | None:
@@ -237,7 +237,7 @@ def _flat(value: Any, kind: torch.dtype) -> TorchTensor | None:
 
 
 def _content(content: Any, dtype: Dtype | None) -> tuple[TorchTensor, Dtype | None]:
-    """Return the values and the format they show: integers of numpy in the type that arithmetic needs."""
+    """Return the values and their format; numpy's integers get the type that arithmetic needs."""
     if content is None:
         return torch.zeros(0), None
     if isinstance(content, TensorShape):

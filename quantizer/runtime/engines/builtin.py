@@ -23,7 +23,7 @@ from quantizer.runtime.executor import Outcome, run_node, run_together, to_node_
 
 
 def target_values(scheme: Scheme, platform: Platform) -> dict[str, object]:
-    """Return the values of a scheme and a platform that `unsupported` may name."""
+    """Return the names that the `unsupported` condition of a function may use, with their values."""
     bits = scheme.activation.bits, 0 if scheme.weight is None else scheme.weight.bits
     return dict(zip(TARGET_NAMES, (scheme.name, platform.platform, *bits), strict=True))
 
@@ -98,7 +98,7 @@ class BuiltinEngine:
         return [_turned_back(call, codes, made) for codes, made in zip(several, outcomes, strict=True)]
 
     def _execute(self, call: Call, operands: Mapping[str, Tensor], parameters: Parameters | None) -> Staged:
-        """Run the operator as the executor runs a node: operands in the node's order, the result turned back."""
+        """Run the operator as the executor runs a node, with operands in the node's axis order, and convert back."""
         outcome = run_node(call.spec, _node(call, operands, parameters), _arranged(call, operands), call.places)
         return _turned_back(call, operands, outcome)
 
@@ -109,7 +109,7 @@ def _node(call: Call, operands: Mapping[str, Tensor], parameters: Parameters | N
 
 
 def _arranged(call: Call, operands: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return operands in the node's order."""
+    """Return operands in the node's axis order."""
     return {
         name: to_node_order(values, call.order, spatial=call.spec.inputs[name].spatial).contiguous()
         for name, values in operands.items()

@@ -1,4 +1,4 @@
-"""The requested real engine: of a room, of the engines' entry points, or served by a user's command."""
+"""Finds the requested real engine: declared by a room or an entry point, or served by a user's command."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from quantizer.runtime.engines.process import greeted, serving
 
 OWN = "builtin"
 ENCLOSING = "float32_any_order"
-"""The platform on which an engine is judged that no platform describes."""
+"""The platform on which an engine is judged if no platform describes it."""
 COMMAND = "command"
 """The value of `--op-engine` if `--op-engine-command` gives the command."""
 
@@ -35,11 +35,11 @@ class Chosen:
     release: str = ""
     """The version requested with `@`. It runs in the environment installed for it."""
     given: tuple[str, ...] = ()
-    """The command that serves it, if the user gave one."""
+    """The command that starts its worker, if the user gave one."""
 
     @cached_property
     def entry(self) -> Engine:
-        """The system. A user's engine describes itself in its greeting."""
+        """The declaration of the system. A user's engine declares itself in its greeting."""
         if not self.given:
             return engines()[self.backend]
         said = greeted(self.given)
@@ -53,7 +53,7 @@ class Chosen:
         return f"{self.entry.name}{variant}{f'@{self.release}' if self.release else ''}"
 
     def computes(self, platform: str, *, named: bool) -> bool:
-        """Return whether the engine is judged on *platform*: at home, or where it was *named* with it."""
+        """Return whether the engine is judged on *platform*: it computes that platform, or the run *named* both."""
         home = self.entry.variant_of_platform.get(platform)
         if home is None:
             return named and self.entry.guest
@@ -133,7 +133,8 @@ def chosen(name: str, command: str = "", *, option: str = "--op-engine") -> Chos
     """Return the real engine called *name*; None for the built-in engine.
 
     name: `NAME`, `NAME:VARIANT`, `NAME@VERSION`, or `PYTHON:WORKER`, an interpreter and a file or module that it
-    serves. command: a command line that serves an engine, in place of a name. option: where messages say the name was.
+    serves. command: a command line that starts an engine, instead of a name. option: the option that messages name as
+    the source.
 
     Raises UnsupportedError for an unknown name, a worker without a greeting, or a form without a lowering.
     """

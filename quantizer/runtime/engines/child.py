@@ -1,7 +1,7 @@
 """A child process for foreign code, with limits of time and memory. It ends together with its own children.
 
 All waiting for the process is done in one place, and a watch ends the process if it takes too long or uses too much
-memory. No pipe is read or written without a limit, either. So every wait ends, even if the process hangs or hides.
+memory. Reading and writing of pipes have limits, too. So every wait ends, even if the process hangs or hides.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from quantizer.runtime.engines.frames import Frame, receive, send
 from quantizer.runtime.engines.streams import GRACE, TICK, Answers, Questions
 
 FAMILY = 10
-"""Number of checks of the process per check of its children, which is slower."""
+"""The process is checked this many times for each check of its children, which is slower."""
 HELD = 1 << 16
 """The number of bytes of a process's output that are kept, from its end."""
 SAID = 300
@@ -37,7 +37,7 @@ SAID = 300
 SET_DUMPABLE = 4
 """The number of PR_SET_DUMPABLE in Linux's prctl."""
 MARK = "QUANTIZER_CHILD"
-"""Variable that a process and all that it starts have in their environment."""
+"""An environment variable of a process, inherited by all processes that it starts."""
 
 
 class DiedError(Exception):
@@ -55,7 +55,7 @@ class Limits:
     patience: float = 60.0
     """Seconds for one answer."""
     starting: float = 300.0
-    """Seconds for its imports, on a machine that is busy."""
+    """Seconds for its imports, enough for a busy machine."""
     memory: int = 8 << 30
     """Bytes that it and its children may hold in memory."""
 
@@ -75,7 +75,7 @@ class Printed:
                 self._parts.popleft()
 
     def forget(self) -> None:
-        """Drop everything: output of an earlier question does not belong to the next one."""
+        """Drop everything, because output of an earlier question does not belong to the next one."""
         with self._lock:
             self._parts.clear()
 
@@ -118,7 +118,7 @@ class Child:
         return self._printed.text()
 
     def close(self) -> int:
-        """End the process and all processes that it started; return how many of these would have been left running."""
+        """End the process and all processes that it started; return how many of the latter were still running."""
         if not self._ended.alive:
             return 0
         self._questions.close()
@@ -138,7 +138,7 @@ class Child:
         except FormatError as err:
             why = f"answered with {err}"
         except BaseException:
-            self._ended()  # half a message was sent: later bytes belong to no question
+            self._ended()  # only half a message was sent: what follows cannot be matched to a question
             raise
         self._deadline = None
         if reply is None:
@@ -168,7 +168,7 @@ class Child:
             return "did not answer within {patience:g} s"
         held = process.memory_info().rss
         if family:
-            # a child may be gone by now, which counts as 0
+            # a child may have ended by now, which counts as 0
             held += sum(_memory(child) for child in process.children(recursive=True))
         if held > self._limits.memory:
             return f"took more than {self._limits.memory / (1 << 20):,.0f} MB of memory"
@@ -206,7 +206,7 @@ def _watch(child: weakref.ref[Child], process: subprocess.Popen[bytes], over: th
         while not over.wait(TICK):
             count += 1
             known = child()
-            if known is None:  # no reference to the child is left: its finalizer ends the process
+            if known is None:  # this thread holds no reference to the child, so that its finalizer can end the process
                 return
             why = known._look(seen, family=count % FAMILY == 0)
             if why is not None:
@@ -223,7 +223,7 @@ def _memory(process: psutil.Process) -> int:
 
 
 def _drain(stream: BinaryIO, printed: Printed) -> None:
-    """Keep the end of the output, of any length."""
+    """Read all output and keep its end."""
     with contextlib.suppress(OSError, ValueError), stream:
         while part := os.read(stream.fileno(), HELD):
             printed.add(part)
@@ -238,7 +238,7 @@ def _settled(pid: int, mark: str) -> int:
 
 
 def _left(pid: int, mark: str) -> list[psutil.Process]:
-    """Return the processes of a session, or with its mark, that are alive; not the first of them."""
+    """Return the living processes of a session or with its mark, without the session's first process."""
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):

@@ -18,7 +18,7 @@ PATIENCE = 1800.0
 
 
 def folder() -> Path:
-    """Return where environments lie."""
+    """Return the folder that holds the environments."""
     if given := os.environ.get(VARIABLE):
         return Path(given)
     cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
@@ -26,7 +26,7 @@ def folder() -> Path:
 
 
 def interpreter(engine: str, release: str = "") -> str:
-    """Return the interpreter of the environment of *engine* in *release* (empty: the newest then); empty if missing."""
+    """Return the interpreter of the environment of *engine* in *release* (empty: without a version); "" if missing."""
     place = folder() / (f"{engine}@{release}" if release else engine)
     python = place / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
     return str(python) if python.is_file() and (place / "complete").is_file() else ""
@@ -39,7 +39,7 @@ def releases(engine: str) -> list[str]:
 
 
 def install(engine: str, requirements: Sequence[str], release: str = "") -> str:
-    """Make the environment of *engine* and return its interpreter; UnsupportedError if pip finds no such version.
+    """Create the environment of *engine* and return its interpreter; UnsupportedError if pip finds no such version.
 
     requirements: installed together with numpy; *release* is the version of the first of them.
     """

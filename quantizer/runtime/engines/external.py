@@ -31,8 +31,7 @@ from quantizer.runtime.engines.protocol import Asked, Call
 
 Outputs = Callable[[], tuple[Array, ...]]
 STOPPED = 3
-"""The number of answers on one operator that may break a limit. After that the engine is not asked for this
-operator."""
+"""How many cases of one operator may break a limit. After that the engine is no longer asked for this operator."""
 
 
 class ExternalEngine:
@@ -106,8 +105,8 @@ class ExternalEngine:
     def run_each(self, several: Sequence[Asked]) -> list[Callable[[], Tensor]]:
         """Ask for *several* runs in one message; return for each a function that gives its codes or float result.
 
-        The function raises what `run` or `run_float` raises. A command of the user's gets one run in a message:
-        nothing says that it can take several.
+        The function raises what `run` or `run_float` raises. A user's command gets one run per message, because it need
+        not accept several.
         """
         lowered = [self._lowered_or_error(asked) for asked in several]
         jobs = [one.job for one in lowered if isinstance(one, Lowered)]
@@ -126,7 +125,7 @@ class ExternalEngine:
         return self._lowered(asked)
 
     def joined(self, jobs: Sequence[Job], wires: Wires, outputs: Sequence[int]) -> tuple[Array, ...]:
-        """Return the results of *outputs* of one model of all *jobs*, as the system gives them."""
+        """Return the results *outputs* of one model that joins all *jobs*, unconverted."""
         join: Join = getattr(self._lowering, "join")  # noqa: B009 - only some forms have it
         return self._worker.run(join(jobs, wires, outputs))
 
@@ -166,7 +165,7 @@ class ExternalEngine:
             return err
 
     def _answer(self, asked: Asked, lowered: Lowered | Exception, outputs: Outputs | None = None) -> Tensor:
-        """Return the result of a run; *outputs* gives those of a job that was already asked for."""
+        """Return the result of a run; *outputs* returns the outputs if the job was already sent."""
         if isinstance(lowered, Exception):
             raise lowered
         found = self._run(asked.call, lowered, outputs)

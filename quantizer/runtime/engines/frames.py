@@ -22,14 +22,14 @@ from quantizer.core.errors import FormatError
 Array = NDArray[Any]
 _LENGTH = struct.Struct("<I")
 MAX_HEADER = 1 << 24
-"""Bytes of the JSON of a message."""
+"""The largest number of bytes of a message's JSON."""
 MAX_BODY = 1 << 30
-"""The largest number of bytes of the rest of a message."""
+"""The largest number of bytes of the models and arrays of a message."""
 MAX_AXES = 64
 KINDS = "biufc"
 """The kinds of numpy's numbers."""
 NUMBER = re.compile(r"[<>=|]?[biufc][0-9]{1,2}|bool|u?int[0-9]{1,2}|float[0-9]{2}|complex[0-9]{2,3}")
-"""How a message writes them. numpy reads more words, and warns of some."""
+"""The type names in messages. numpy accepts more names, some with a warning."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Reply:
     refused: str = ""
     """Why the system has no way to run the job."""
     wrong: str = ""
-    """Describes a reply that is not outputs of the declared types and shapes."""
+    """Why the reply is wrong: its outputs have other types or shapes than declared."""
 
 
 def replies(frame: Frame, jobs: Sequence[Job]) -> list[Reply]:
@@ -95,7 +95,7 @@ def _is_reply(item: Any) -> bool:
 
 
 def _as_declared(reply: Reply, job: Job) -> Reply:
-    """Return *reply*, an error where an output is not of the type and the shape that *job* declares."""
+    """Return *reply*; if an output has another type or shape than *job* declares, a reply that says so."""
     if job.declared is None or reply.error or reply.refused:
         return reply
     got = [(values.dtype.name, values.shape) for values in reply.outputs]
@@ -125,7 +125,7 @@ class Sink(Protocol):
         ...
 
     def flush(self) -> None:
-        """Send what was taken."""
+        """Send the bytes that `write` took."""
         ...
 
 
@@ -195,7 +195,7 @@ def _size(item: Any) -> int:
 
 @lru_cache(256)
 def _item_size(kind: str) -> int:
-    """Return how many bytes a number of this type takes; 0 if messages hold no such type."""
+    """Return the number of bytes of a number of this type; 0 for a type that messages cannot hold."""
     dtype = np.dtype(kind) if NUMBER.fullmatch(kind) else None
     return 0 if dtype is None or dtype.kind not in KINDS or dtype.shape else dtype.itemsize
 

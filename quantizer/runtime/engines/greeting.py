@@ -13,7 +13,7 @@ from quantizer.runtime.engines.serve import PROTOCOL
 NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 WORD = re.compile(r"[\w.+:/ -]{0,80}")
 MOST = 1000
-"""Names of a list."""
+"""The largest number of names in a list."""
 
 
 @dataclass(frozen=True)
@@ -27,11 +27,11 @@ class Greeting:
     device: str = "cpu"
     isa: str = ""
     operators: tuple[str, ...] = ()
-    """quantizer's names; empty: all that the form can express."""
+    """Its operators, by quantizer's names; empty: all that the form can express."""
     formats: tuple[str, ...] = ()
     """Formats of codes; empty: all that the form can express."""
     floats: bool = False
-    """Whether it runs float models of the form too."""
+    """Whether it also runs float models of the form."""
 
     def told(self) -> dict[str, str | bool | list[str]]:
         """Return the greeting as plain data."""

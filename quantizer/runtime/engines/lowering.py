@@ -33,15 +33,15 @@ class Lowered:
     operands: Mapping[str, str] = field(default_factory=dict)
     """Fed tensor -> the operand that it holds, where the two have different names."""
     reshapes: bool = False
-    """Whether `join` reshapes results to what their readers are fed: these have other axes of one element."""
+    """Whether `join` must reshape results for their readers, whose feeds have other axes of size 1."""
 
 
 Wires = Mapping[tuple[int, str], int]
 """(Number of a job, name of a feed) -> number of the earlier job whose result it is."""
 Join = Callable[[Sequence[Job], Wires, Sequence[int]], Job]
-"""Makes one model of the models of several operators; `join` of a lowering, where its form holds several operators.
+"""Joins the models of several operators into one model; the `join` of a lowering whose form can hold several operators.
 
-Its last operand are the jobs whose results are the outputs. RefusedError if two do not fit.
+The last argument lists the jobs whose results are the outputs. RefusedError if two models do not fit together.
 """
 
 
@@ -52,7 +52,7 @@ class Lowering(Protocol):
     """
 
     CHECKS: tuple[str, ...]
-    """The checks that the system's surface allows."""
+    """The checks that the system's interface makes possible."""
 
     @staticmethod
     def supports(spec: Spec, scheme: Scheme, platform: Platform, variant: str) -> str | None:

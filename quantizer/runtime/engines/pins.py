@@ -15,7 +15,7 @@ def pins_of(backend: str) -> Pins:
 
 
 def held_to(backend: str, level: str) -> str:
-    """Return the level of an engine for which *level* is requested: *level*, or `unpinned` if it has no settings."""
+    """Return the level at which an engine runs if *level* is requested: `unpinned` if it has no settings."""
     return level if pins_of(backend).pins else UNPINNED
 
 
@@ -29,7 +29,7 @@ def variables(backend: str, level: str) -> dict[str, str]:
 def instruction_sets(
     backend: str, level: str, available: Collection[str], environment: Mapping[str, str]
 ) -> frozenset[str]:
-    """Return the instruction sets that select kernels of *backend*: of the processor at *level*, and of each library.
+    """Return the instruction sets that *backend* may use at *level*: those of the processor, and those of each library.
 
     Sets of a library are named `library.set`. Without a pinned level, *environment* may limit them further.
     """

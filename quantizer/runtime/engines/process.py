@@ -21,7 +21,7 @@ PATIENCE = 60.0
 """Seconds after which a job counts as hung."""
 REMEMBERED = 256
 MOST_BYTES = 1 << 26
-"""Bytes of models and inputs that go into one message of several jobs."""
+"""The largest number of bytes of models and inputs in one message of several jobs."""
 ROOT = Path(__file__).resolve().parents[3]
 SERVE = Path(__file__).with_name("serve.py")
 """The script that a worker's interpreter runs. It needs numpy but not this package."""
@@ -89,7 +89,7 @@ class Worker:
     def run(self, job: Job) -> tuple[Array, ...]:
         """Return the outputs of *job*; EngineError if the system raised, crashed or hung, RefusedError if it refused.
 
-        A job that killed a process is not run again: it fails as it did.
+        A job that killed a process is not run again: the same error is raised again.
         """
         digest = _digest(job)
         if digest in self._fatal:
@@ -107,8 +107,8 @@ class Worker:
     def run_each(self, jobs: Sequence[Job]) -> list[Callable[[], tuple[Array, ...]]] | None:
         """Ask for *jobs* in one message; return for each a function that gives its outputs, or raises, as `run` does.
 
-        None if the process does not start, or the jobs are too large for one message: each of them must run alone. If
-        the process ended or its replies cannot be read, each job runs again alone.
+        Returns None if the process does not start, or the jobs are too large for one message: then each must run alone.
+        If the process ended or its replies cannot be read, each job runs again alone.
         """
         size = sum(len(job.model) + sum(values.nbytes for values in job.feeds.values()) for job in jobs)
         if size > MOST_BYTES or (self._fatal and not self._fatal.keys().isdisjoint(map(_digest, jobs))):
@@ -144,10 +144,11 @@ class Worker:
         return self._left
 
     def _run_apart(self, jobs: Sequence[Job], why: str, *, slow: bool) -> list[Callable[[], tuple[Array, ...]]]:
-        """Run *jobs* one by one, after a message with all of them ended the process; *why* says how it ended.
+        """Run *jobs* one by one after a message with all of them ended the process; *why* says how it ended.
 
-        If no job does so alone, nothing says which one did: all of them fail. But a message that was *slow* may have
-        been too much for one answer, if the jobs alone took longer than one answer may.
+        If no single job ends the process, it is unknown which one did, and all of them fail. Exception: a *slow*
+        message may have been too long for one answer. It was, if the single jobs together take longer than one answer
+        may.
         """
         began = time.monotonic()
         found = [self._settled(job) for job in jobs]
@@ -202,7 +203,7 @@ class Worker:
 
 
 OPEN: weakref.WeakSet[Worker] = weakref.WeakSet()
-"""Workers of this process."""
+"""The workers that this process has started."""
 
 
 def close_all() -> int:

@@ -25,7 +25,7 @@ class Call:
     order: AxisOrder = "channels_first"
     activation: str = "none"
     places: tuple[str, ...] = ()
-    """The names of the platform (`Platform.places`), its own first. A plugin may have replaced functions under any of
+    """The names of the platform (`Platform.places`), its own first. A plugin may have replaced functions under each of
     them."""
 
     def but(self, **changes: Any) -> Call:
@@ -35,7 +35,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Asked:
-    """One run that an engine is asked for, on these tensors themselves."""
+    """One run that is requested of an engine, on exactly these tensors."""
 
     call: Call
     operands: Mapping[str, Tensor]
@@ -52,7 +52,7 @@ class Engine(Protocol):
     version: str
     """The version of the real system; empty for the built-in engine."""
     checks: tuple[str, ...]
-    """The checks that its surface allows."""
+    """The checks that its interface makes possible."""
     isa: str
     """The instruction-set level that it is limited to, `host`, or `unpinned`; empty for the built-in engine."""
     instructions: frozenset[str]

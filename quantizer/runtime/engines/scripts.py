@@ -16,25 +16,25 @@ from quantizer.runtime.engines.frames import Array, Job
 WIDTH = 118
 """Columns of a script."""
 MOST_WRITTEN = 400
-"""Elements that are written as numbers; more are compressed."""
+"""Up to this number of elements are written as numbers; longer arrays are compressed."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """How a script runs a job: the imports it needs, and the lines after which `got` has the outcome."""
+    """How a script runs a job: the imports it needs, and the lines that set `got` to the outcome."""
 
     imports: tuple[str, ...]
     """Lines, in the order of isort."""
     versions: tuple[str, ...]
     """Parts of an f-string that describe what ran."""
     lines: tuple[str, ...]
-    """They may use numpy as `np` and the operands by their names."""
+    """Lines that set `got`. They may use numpy as `np` and the operands by their names."""
 
 
 class Writer(Protocol):
     """A function that an engine names (`Engine.script`).
 
-    known: arrays that the script has already, by name.
+    known: arrays that the script already defines, by name.
     """
 
     def __call__(self, job: Job, known: Mapping[str, Array]) -> Source:
@@ -54,7 +54,7 @@ def array_text(values: Array) -> str:
 
 
 def _plain(values: Array) -> str:
-    """Return nested lists; each number of float32 in the fewest digits that give it back."""
+    """Return the text of nested lists; a float32 number gets the fewest digits that identify it."""
     if values.ndim:
         return f"[{', '.join(_plain(part) for part in values)}]"
     value = values.item()
@@ -73,7 +73,7 @@ def expression(values: Array, known: Mapping[str, Array]) -> str:
 
 
 def _turned(candidate: Array, values: Array) -> str | None:
-    """Return how *candidate* becomes *values*, as a format of its name, or None."""
+    """Return the text, with a place for its name, by which *candidate* becomes *values*; None if it cannot."""
     for text, other in _views(candidate):
         if other.shape == values.shape and np.array_equal(other, values):
             return text
@@ -92,7 +92,7 @@ def _views(values: Array) -> Iterator[tuple[str, Array]]:
 
 
 def assigned(name: str, text: str) -> list[str]:
-    """Return the lines of `name = text`, broken where they are too long; texts in quotes are broken too."""
+    """Return the lines of `name = text`. Long lines are broken, also inside quoted texts."""
     line = f"{name} = {text}"
     if len(line) <= WIDTH:
         return [line]

@@ -32,9 +32,9 @@ from typing import Any, BinaryIO
 
 PROTOCOL = 1
 KEPT = 32
-"""Sessions that are kept: a case runs several times, and as tiles of few shapes."""
+"""The number of sessions that are kept, because a case runs several times, and as tiles of a few shapes."""
 LOOK = 1.0
-"""Seconds between two looks at who started the worker."""
+"""Seconds between two checks that the worker's parent still runs."""
 LENGTH = struct.Struct("<I")
 CAPABILITIES = 0x20080522
 """Version 3 of Linux's capabilities."""
@@ -54,7 +54,7 @@ GREETED = {
 
 
 def pipes() -> tuple[BinaryIO, BinaryIO]:
-    """Return where questions come from and where answers go.
+    """Return the stream of questions and the stream of answers.
 
     Printed text goes to the error stream, and code that reads the standard input finds it empty: neither can damage a
     message.
@@ -66,7 +66,7 @@ def pipes() -> tuple[BinaryIO, BinaryIO]:
     os.dup2(2, 1)
     _give_up_rights()
     with contextlib.suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")  # if memory runs out, the judge survives
+        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")  # ended before the judge
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     return questions, answers
 
@@ -114,7 +114,7 @@ def _loaded(worker: str) -> Any:
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
-    except SyntaxError as err:  # its last line, which is all that a run shows, does not say where
+    except SyntaxError as err:  # a run shows only the last line of the error, which does not say where it was raised
         raise SystemExit(f"SyntaxError: {err.filename}:{err.lineno}: {err.msg}") from None
     return module
 

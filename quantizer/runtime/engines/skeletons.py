@@ -1,4 +1,4 @@
-"""The worker of twenty lines that `quantizer engine new` writes, for each form."""
+"""The short workers that `quantizer engine new` writes, one for each form."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def first_operator(form: str) -> str:
 
 
 def only_platform(form: str) -> str:
-    """Return the platform whose arithmetic *form* implies, if its room has one platform; "" for any platform."""
+    """Return the platform that *form* implies: the only one of its room; "" if it implies none."""
     platforms = [room.platforms for room in rooms() if form in room.skeletons]
     return platforms[0][0] if platforms and len(platforms[0]) == 1 else ""
 

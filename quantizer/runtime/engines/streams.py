@@ -1,4 +1,4 @@
-"""The two pipes of a foreign process, each moved by a thread, so that no wait for one exceeds its limit.
+"""The two pipes of a foreign process. A thread serves each of them, so that no wait exceeds its limit.
 
 A pipe ends only when its last holder ends, and a process may pass it on to a process that cannot be found. A
 read that blocks would then never end.
@@ -15,11 +15,11 @@ from queue import Empty, Full, Queue, SimpleQueue
 from typing import IO, BinaryIO, cast
 
 PART = 1 << 16
-"""Bytes that are moved at once."""
+"""The number of bytes in one read or write."""
 PARTS = 32
-"""The number of parts that wait for the reader."""
+"""The largest number of parts that may wait for the reader."""
 TICK = 0.1
-"""Seconds between two looks at whether a wait is over."""
+"""Seconds between two checks whether a wait is over."""
 GRACE = 2.0
 """Seconds to wait for the end of a pipe after its process ended or its time is up."""
 
@@ -33,11 +33,11 @@ class Answers:
         self._rest = bytearray()
         self._ended = False
         self.deadline = 0.0
-        """When its time is up, by time.monotonic."""
+        """The end of its time, on the clock time.monotonic."""
         threading.Thread(target=_take, args=(process.stdout, self._parts, over), daemon=True).start()
 
     def read(self, size: int) -> bytes:
-        """Return *size* bytes; fewer where the pipe ended, or nobody waits for it."""
+        """Return *size* bytes; fewer if the pipe ended or the wait was given up."""
         while len(self._rest) < size and not self._ended:
             part = self._next()
             self._ended = not part

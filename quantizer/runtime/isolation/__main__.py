@@ -6,7 +6,7 @@ from pathlib import Path
 from quantizer.runtime.engines.serve import pipes
 
 if __name__ == "__main__":
-    ends = pipes()  # before anything else is imported, which may print
+    ends = pipes()  # before anything else is imported, because an import may print
     from quantizer.runtime.isolation.worker import serve
 
     sys.path.append(str(Path.cwd()))

@@ -26,19 +26,19 @@ from quantizer.runtime.isolation.placement import asked_place
 from quantizer.runtime.isolation.wire import Opaque, Reader, Writer, write_model
 
 HANGS = 3
-"""Calls that a function may leave unanswered; after that it is not called."""
+"""How many calls of a function may hang; after that it is no longer called."""
 RECENT = 256
-"""Specs, schemes and platforms that are known by their address."""
+"""The number of specs, schemes and platforms that are recognized by their address."""
 PROBES = {"writes": "wrote into operand 'x'", "keeps": "other codes"}
-"""One of our functions that does a forbidden thing (`worker.FORBIDDEN`) -> the message about it."""
+"""A function of ours that does something forbidden (`worker.FORBIDDEN`) -> the message that it must cause."""
 DUE = 7
-"""The second of two codes. With them the process repeats the call in other memory."""
+"""The second of two operands' codes. With these operands the process repeats the call in other memory."""
 TOLD = 1 << 13
 """The number of characters of the process's output that a failure shows."""
 
 
 class Host:
-    """One process of plugins at a time, with everything that must be sent again to its successor."""
+    """One plugin process at a time, and everything that its successor must be sent again."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class Host:
         return greeting
 
     def connect(self, specs: Mapping[str, Spec]) -> list[Mapping[str, Any]]:
-        """Return the functions that layers of plugins are under *specs*; PluginError if a layer has no spec."""
+        """Return the functions that layers of plugins become under *specs*; PluginError if a layer has no spec."""
         self._connected.append(dict(specs))
         return self._connect(specs)
 
@@ -95,7 +95,7 @@ class Host:
         return any(known == dict(specs) for known in self._connected)
 
     def describe(self, functions: Sequence[Mapping[str, Any]]) -> list[int]:
-        """Remember functions; return their numbers."""
+        """Remember the description of functions; return their numbers."""
         self._known += functions
         return [*range(len(self._known) - len(functions), len(self._known))]
 
@@ -106,7 +106,7 @@ class Host:
     def flow(self, place: str, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
         """Return the result of our `module:function` in the process of plugins; errors are those of a call.
 
-        For code that calls functions of plugins many times. All of it counts as one call, with the limits of one call.
+        For code that calls functions of plugins many times. It counts as one call, with the limits of one call.
         """
         return self._called({"kind": "flow", "function": place}, args, named)
 
@@ -117,9 +117,9 @@ class Host:
         self._revive()
         writer = Writer(self._number, _refuse)
         body = {"args": writer.write(tuple(args)), "named": writer.write(dict(named)), "pinned": is_within()}
-        # The same call ended a process before: other checks of the case must not each wait for the next death.
+        # The same call already ended a process. Other checks of the case must not each wait for it to end again.
         if self._fatal and (why := self._fatal.get(_digest(function, body, writer))) is not None:
-            raise EngineError(why)  # first: later values may be left out because the process already has them
+            raise EngineError(why)  # before `_new_models` notes models as sent
         drop, self._dropped = self._dropped, []
         header = {**asked, **body, "define": self._new_models(), "drop": drop}
         try:
@@ -138,7 +138,7 @@ class Host:
             raise EngineError(why) from None
 
     def damage(self) -> str:
-        """Return which forbidden acts of a function the process no longer sees; empty if it sees all, or has ended."""
+        """Return which forbidden acts the process no longer detects; empty if it detects all, or has ended."""
         for what, said in PROBES.items():
             if self._child is None or self._owner != os.getpid():
                 return ""
@@ -156,7 +156,7 @@ class Host:
         return ""
 
     def told(self) -> str:
-        """Return the last traceback and the last lines that the process printed; empty if there are none. Once.
+        """Return, only once, the last traceback and the last lines that the process printed; empty if none.
 
         Each line starts with a bar, and terminal control characters are escaped, so that a CI system reads
         no command in it.
@@ -174,15 +174,15 @@ class Host:
             self.left += child.close()
 
     def _revive(self) -> None:
-        """Start another process if none is running, and bring it to the state of the last one."""
-        if self._owner != os.getpid():  # a fork of the process that started it, which goes on using it
+        """Start a process if none is running, and bring it to the state of the previous one."""
+        if self._owner != os.getpid():  # this is a fork; the original process goes on using the child
             self._child, self._owner = None, os.getpid()
         if self._child is not None:
             return
         known = [*self.load()["functions"]]
         for specs in self._connected:
             known += self._connect(specs)
-        if known != self._known[: len(known)]:  # functions are called by their number, which must mean the same one
+        if known != self._known[: len(known)]:  # functions are called by their number, so the numbers must not change
             self.close()
             raise PluginError("the plugins registered other functions when they were loaded again.")
 
@@ -193,7 +193,7 @@ class Host:
         return [*found]
 
     def _asked(self, frame: Frame, kind: type[Exception], patience: float) -> Frame:
-        """Return the answer; *kind* with the text of whatever went wrong."""
+        """Return the answer; raise *kind* with the text of whatever went wrong."""
         try:
             reply = self._ask(frame, patience)
         except DiedError as err:
@@ -217,7 +217,7 @@ class Host:
             if number == len(self._models):
                 self._models.append(model)
             known = self._recent[id(model)] = number, model
-            # the model is kept beside its number, so that its address is not given to another one
+            # the model is kept with its number, so that its address is not reused
             while len(self._recent) > RECENT:
                 self._recent.popitem(last=False)
         return known[0]
@@ -234,7 +234,10 @@ class Host:
         return self._models[number]
 
     def _opaque(self, handle: tuple[int, int], name: str) -> Opaque:
-        """Return the proxy of a value that stays in the process, of a type of the same name; dropped with it."""
+        """Return a proxy for a value that stays in the process.
+
+        Its type has the same name; the value is freed with the proxy.
+        """
         kind: type[Opaque] = type(name, (Opaque,), {}) if isinstance(name, str) and name.isidentifier() else Opaque
         made = kind(handle)
         weakref.finalize(made, self._dropped.append, handle[1])

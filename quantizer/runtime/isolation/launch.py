@@ -1,4 +1,7 @@
-"""Starts the plugin process. Imports no torch, so that the process imports its own at the same time."""
+"""Starts the plugin process.
+
+This module imports no torch, so that the process can import torch while the judge does.
+"""
 
 from __future__ import annotations
 

@@ -23,17 +23,18 @@ from quantizer.runtime.isolation.wire import plain
 
 Call = Callable[[Mapping[str, Tensor]], Any]
 EVERY = 4
-"""One call in this many is repeated in other memory; the operands' values decide which."""
+"""One in this many calls is repeated in other memory; the operands' values decide which."""
 POISON, MARGIN = 85, 5
-"""The value around an operand in a larger buffer, and the number of elements on either side."""
+"""The value that surrounds an operand in a larger buffer, and the number of such elements on each side."""
 LARGEST = 1 << 16
-"""Elements of the operands of such a call, at most."""
+"""The largest number of elements of the operands of a repeated call."""
 SETTLED = 0.25
 """Seconds for which operands and results of a call are watched."""
 HELD = 1 << 25
-"""Bytes of it, at most."""
+"""The largest number of bytes that are watched."""
 THREADS = (3, 2, 4)
-"""Threads of torch in a call under several, one number a call; the operands' values decide which."""
+"""The numbers of torch's threads under which a call is repeated. Each call gets one; the operands' values decide
+which."""
 
 
 def require_unchanged(tensors: Sequence[tuple[Tensor, Array]], names: Mapping[int, str]) -> None:
@@ -60,7 +61,10 @@ class Settling:
             self._bytes += size
 
     def written(self, *, now: bool = False) -> Iterator[int]:
-        """Yield the functions that wrote after their call, of calls that are held long enough; now: of all."""
+        """Yield the functions that wrote after their call.
+
+        Only calls that were held long enough are checked; *now*: all calls.
+        """
         until = time.monotonic() - SETTLED
         while self._held and (now or self._held[0][0] < until or self._bytes > HELD):
             _, function, size, pairs = self._held.popleft()
@@ -77,7 +81,7 @@ def is_due(operands: Mapping[str, Tensor]) -> bool:
 
 
 def _digest(operands: Mapping[str, Tensor]) -> int:
-    """Return a number of the values, so that a replay of the case makes the same calls."""
+    """Return a digest of the values, so that a replay of the case makes the same calls."""
     digest = 0
     for values in operands.values():
         digest = zlib.crc32(values.contiguous().numpy().tobytes(), digest)
@@ -90,8 +94,8 @@ def require_same_elsewhere(
     """Raise FunctionError if *call* gives other codes for the same operands in other memory.
 
     A function may refuse operands in shared memory by any exception. made: its result for *operands*, in memory that
-    was not used before; anew: the same call with attributes and parameters that were made anew; layouts: False where
-    the memory of operands may choose the order of float32 sums.
+    was not used before; anew: the same call with attributes and parameters that were made anew; layouts: False if the
+    order of float32 sums may depend on the memory of the operands.
     """
     known = [values.clone() for values in _tensors(made)]
     buffers = {name: values.flatten().flip(0).reshape(values.shape).contiguous() for name, values in operands.items()}
@@ -121,7 +125,8 @@ def require_same_elsewhere(
 def _difference_of_parameters(call: Call, anew: Call | None, operands: Mapping[str, Tensor]) -> str | None:
     """Return how the codes of *anew* differ from those of *call*; None if they do not.
 
-    Also None if *call* refuses the operands, which are others than before and need not be legal. They fill memory, too.
+    Also None if *call* refuses the operands: they differ from the earlier ones and need not be legal. They also fill
+    memory.
     """
     try:
         made = [values.clone() for values in _tensors(call(operands))]
@@ -155,7 +160,7 @@ def _in_threads(call: Call, operands: Mapping[str, Tensor], count: int) -> Any:
 
 
 def _require_same_of_one(call: Call, _: Sequence[Tensor], operands: Mapping[str, Tensor]) -> None:
-    """Raise FunctionError if *call* gives other codes for operands that are one tensor than for equal ones."""
+    """Raise FunctionError if *call* gives other codes for two operands in one tensor than for equal copies."""
     alike: dict[tuple[torch.dtype, torch.Size], list[str]] = {}
     for name, values in operands.items():
         alike.setdefault((values.dtype, values.shape), []).append(name)
@@ -180,7 +185,7 @@ def _repeated(values: Tensor) -> Tensor:
 
 
 def _shared(values: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the first slice repeated by a stride of 0, in a buffer that is as large as if it were not."""
+    """Return the first slice, repeated by a stride of 0, in a buffer as large as that of separate slices."""
     room = torch.full(values.shape, POISON).to(values.dtype)
     room[:1] = values[:1]
     return room[:1].expand(values.shape), room
@@ -206,7 +211,7 @@ def _require_same_in(
     """
     try:
         given = _made_of(call, placed)
-    except UnsupportedError:  # a function that refuses such operands aloud gives no wrong code
+    except UnsupportedError:  # a function that raises an error for such operands gives no wrong codes
         return
     if (found := _difference(known, given)) is not None:
         raise FunctionError(f"gave {found} where its operands {layout}. {said}")
@@ -239,7 +244,7 @@ def _made_of(call: Call, placed: Mapping[str, tuple[Tensor, Tensor]]) -> Any:
 
 
 def _strided(values: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the same values with one foreign element between each two along the last axis."""
+    """Return the same values with one foreign element between neighbours along the last axis."""
     if not values.dim():
         return values.clone(), values
     room = torch.full((*values.shape[:-1], 2 * values.shape[-1]), POISON).to(values.dtype)
@@ -256,7 +261,7 @@ def _turned(values: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _inside(values: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the same values at an odd offset in a larger buffer, other values before and after."""
+    """Return the same values at an odd offset in a larger buffer, with other values before and after them."""
     room = torch.full((values.numel() + 2 * MARGIN,), POISON).to(values.dtype)
     found = room[MARGIN : MARGIN + values.numel()].view(values.shape)
     found.copy_(values)
@@ -304,7 +309,7 @@ def _equal(a: Tensor, b: Tensor) -> bool:
 def _same_bytes(tensor: Tensor, held: Array) -> bool:
     if tuple(tensor.shape) != held.shape:
         return False
-    return _numpy(tensor).tobytes() == held.tobytes()  # bytes, because NaN is not equal to itself
+    return _numpy(tensor).tobytes() == held.tobytes()  # compares bytes, because NaN is not equal to itself
 
 
 def _numpy(tensor: Tensor) -> Array:

@@ -1,4 +1,4 @@
-"""How the process of plugins places the operands of a call, where the judge does not ask for the usual comparison."""
+"""The placement of a call's operands in memory, if the judge asks for another one than usual."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 ANYHOW = "anyhow"
-"""Operands lie as usual, and codes in other memory need not be the same: the judge asks for them itself."""
+"""Operands are placed as usual, and the process does not compare codes in other memory: the judge does so itself."""
 _ASKED: ContextVar[str] = ContextVar("quantizer_placement", default="")
 
 
 @contextmanager
 def placed(place: str) -> Iterator[None]:
-    """Ask for *place* in calls of plugins' functions: ANYHOW, a layout of `memory.PLACES`, or "" as usual."""
+    """Request a placement for calls of plugins' functions: ANYHOW, a layout of `memory.PLACES`, or "" (usual)."""
     token = _ASKED.set(place)
     try:
         yield
@@ -22,5 +22,5 @@ def placed(place: str) -> Iterator[None]:
 
 
 def asked_place() -> str:
-    """Return the place that the calling code asks for."""
+    """Return the placement that the caller's context requested."""
     return _ASKED.get()

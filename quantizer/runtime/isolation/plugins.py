@@ -21,7 +21,7 @@ from quantizer.runtime.isolation.launch import limits
 
 
 class StandIn:
-    """Takes the place of a plugin's function in the judge, and calls it in the process of plugins."""
+    """Represents a plugin's function in the judge, and calls it in the plugin process."""
 
     def __init__(self, host: Host, number: int, name: str, accepts: Sequence[Sequence[str]]) -> None:
         self._host = host
@@ -48,16 +48,16 @@ class Isolated:
     entries: list[Registration]
     """Registrations in the judge's process; each forwards calls to the process of plugins."""
     sources: tuple[str, ...] = ()
-    """The places in which a command found them."""
+    """The places where a command found the plugins."""
 
     def register(self) -> None:
-        """Register the stand-ins; those that are already registered stay."""
+        """Register the stand-ins; already registered ones are left as they are."""
         for entry in self.entries:
             with REGISTRY.loading(entry.origin):
                 REGISTRY.add(entry)
 
     def connect(self, specs: Mapping[str, Spec]) -> None:
-        """Register layer functions under the operators that are their layer types; PluginError if none is."""
+        """Register layer functions under the operators with their layer type; PluginError if there is none."""
         mine = {op: spec for op, spec in specs.items() if layer_type(spec) in self.layers}
         if self.layers and not (mine and self.host.has_connected(mine)):
             self.entries += described(self.host, self.host.connect(mine))
@@ -76,8 +76,8 @@ def deaths() -> int:
 def run_flow(place: str, op: str, platform: Place, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
     """Return the result of our `module:function`, run in the process of the functions of *op*.
 
-    That is the process of plugins where one of them is a plugin's. A planted fault, which replaces a function in this
-    process, runs here.
+    That is the plugin process if one of them is a plugin's. Otherwise it is this process, where planted faults replace
+    functions.
     """
     running = [entry for kind in KINDS if (entry := REGISTRY.find(op, kind, platform)) and entry.origin != BUILT_IN]
     if running and all(entry.apart for entry in running):
@@ -120,9 +120,10 @@ def judged(
 
 
 def _declared(host: Host, functions: Sequence[Mapping[str, Any]]) -> list[Registration]:
-    """Return stand-ins for functions that @operator registered; PluginError for one that leaves out cases unsaid.
+    """Return stand-ins for functions that @operator registered; PluginError for one that leaves out cases silently.
 
-    A layer alone may run without fused activations. Everything else says so in `unsupported`, which is counted.
+    Only a layer may run without fused activations. Every other function must declare that in `unsupported`, which is
+    counted.
     """
     for told in functions:
         if not told["fuses"] or told["activates"]:

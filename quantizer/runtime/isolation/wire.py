@@ -1,9 +1,9 @@
 """Serializes arguments and results of functions as plain data, between the judge and the plugin process.
 
 A value is JSON with a tag: numbers and text directly, then tuples, tables, tensors by their index among the arrays, and
-our own records by the name of their class. Specs, schemes and platforms cross once, from the judge, and are named
-afterwards. Any other value stays in its process: only a handle of it crosses. The judge never evaluates, imports or
-unpickles parts of a message: its classes come from a closed table.
+our own records by the name of their class. Specs, schemes and platforms cross once, from the judge; later messages
+refer to them by number. Any other value stays in its process: only a handle for it crosses. The judge never evaluates,
+imports or unpickles parts of a message: its classes come from a closed table.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from quantizer.tiling.windows import Tile
 ROOTS: tuple[type, ...] = (Request, Parameters, Staged, Tile, TilePlan, GraphTensor, DType)
 """Records that a function takes or returns, and records in their fields."""
 DEEPEST = 40
-"""Records, tables and lists in each other."""
+"""The largest depth of nested records, tables and lists."""
 PLAIN = frozenset((bool, int, float, str, type(None)))
 TYPES: Mapping[str, torch.dtype] = {
     str(kind).removeprefix("torch."): kind
@@ -56,7 +56,7 @@ TYPES: Mapping[str, torch.dtype] = {
 
 
 def plain(value: Tensor) -> Tensor:
-    """Return a tensor with the contents of its memory: a foreign subclass may show other values to its reader.
+    """Return a tensor with the contents of its memory: a foreign subclass may return other values when it is read.
 
     FunctionError for a class that replaces torch's computations: such a tensor may have no memory.
     """
@@ -125,7 +125,7 @@ class Writer:
         return [value if type(value) in PLAIN else self.write(value, depth + 1) for value in values]
 
     def _other(self, value: Any, depth: int) -> Any:
-        """Return a value of a class with subclasses; anything unknown stays here, and a handle of it is returned."""
+        """Return a value of a class with subclasses; anything unknown stays here, and a handle for it is returned."""
         if isinstance(value, Tensor):
             return self._tensor(value)
         if isinstance(value, Mapping):
@@ -154,8 +154,8 @@ class Writer:
 class Reader:
     """Turns plain data and arrays back into values, in new memory.
 
-    named: returns the spec, scheme or platform of a number; opaque: returns the object of a handle; checked: the fields
-    of records are checked, which are a plugin's. The judge's were checked where they were made.
+    named: returns the spec, scheme or platform of a number; opaque: returns the object of a handle; checked: whether
+    the fields of records are checked. A plugin's records are; the judge's were checked when they were created.
     """
 
     def __init__(
@@ -171,7 +171,7 @@ class Reader:
         self._opaque = opaque
         self._record = _checked if checked else _rebuilt
         self.tensors: list[tuple[Tensor, Array]] = []
-        """Every tensor that was read, with the array that holds the same values."""
+        """Every tensor that was read, with an array of the same values."""
 
     def read(self, data: Any) -> Any:
         """Return the value of *data*; FormatError if it is not a value."""
@@ -244,7 +244,7 @@ def write_model(value: Any) -> Any:
 
 
 def read_model(data: Any) -> Any:
-    """Return the value that `write_model` wrote. For the process of a plugin: the judge reads no model from it."""
+    """Return the value that `write_model` wrote. Only the plugin process uses it; the judge reads no models."""
     if not isinstance(data, dict):
         return data
     if "class" in data:

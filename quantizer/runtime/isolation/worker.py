@@ -104,7 +104,7 @@ class Served:
             return Frame({"error": plain or type(err).__name__, "trace": text, "unsupported": ours})
 
     def _load(self, header: Mapping[str, Any], _: Frame) -> Frame:
-        """Load plugins; answer with what they are and which functions they registered."""
+        """Load plugins; answer with their descriptions and the functions that they registered."""
         self._generation = header["generation"]
         loaded = load_plugins([Path(path) for path in header["paths"]])
         plugins = [{**asdict(plugin), "specs": [str(path.resolve()) for path in plugin.specs]} for plugin in loaded]
@@ -118,7 +118,7 @@ class Served:
         return Frame({"functions": self._new()})
 
     def _new(self) -> list[dict[str, Any]]:
-        """Return the functions of plugins that were registered since, as plain data; their place is their number."""
+        """Return the newly registered functions of plugins as plain data; the position of a function is its number."""
         known = {id(entry) for entry in self._functions}
         added = [entry for entry in REGISTRY.all() if entry.origin != BUILT_IN and id(entry) not in known]
         self._functions += added
@@ -142,7 +142,7 @@ class Served:
     def _look(self, *, now: bool = False) -> None:
         """Note the functions that wrote into memory after their call."""
         for number in self._settling.written(now=now):
-            if number not in self._late and number not in self._failed:  # its item is red already
+            if number not in self._late and number not in self._failed:  # its item has already failed
                 self._untold.add(number)
             self._late[number] = (
                 f"{self._functions[number]}: wrote into what it was given, or gave, after it had returned."
@@ -249,7 +249,7 @@ def _described(entry: Registration) -> dict[str, Any]:
 
 def serve(questions: BinaryIO, answers: BinaryIO) -> None:
     """Answer messages until they end."""
-    torch.set_num_threads(1)  # float sums are split among threads, so that their number would choose the order
+    torch.set_num_threads(1)  # float sums are split among threads, so that the number of threads would choose the order
     # as in the judge: creating a kernel for every new shape is expensive
     setattr(torch.backends.mkldnn, "enabled", False)  # noqa: B010
     served = Served()

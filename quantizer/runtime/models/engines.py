@@ -1,4 +1,4 @@
-"""Engines for whole networks: float, quantize-dequantize, our integers, ONNX's reference, and real systems."""
+"""Engines for whole networks: float, quantize-dequantize, our integer functions, ONNX's reference, real systems."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ Values = dict[str, torch.Tensor]
 
 
 class ModelEngine(ABC):
-    """Runs the parts of a graph of ONNX's operators: one after the other, and each alone."""
+    """Runs the parts of a graph of ONNX's operators: in sequence as a model, and each alone on given operands."""
 
     name: str
 
@@ -56,7 +56,7 @@ class ModelEngine(ABC):
         """Return the results of each part on *edges*. No part reads another part's result."""
 
     def how(self, part: Part) -> str:  # noqa: ARG002 - of most engines there is nothing to say
-        """Return why a part was not computed the way that the engine's name says; empty if it was."""
+        """Return why a part was not computed in the way that the engine's name promises; empty if it was."""
         return ""
 
     def integers(self, part: Part) -> IntegerExecutor | None:  # noqa: ARG002 - most engines are no platform
@@ -149,7 +149,7 @@ class Session(ModelEngine):
     """A system that runs ONNX files in a separate process."""
 
     def __init__(self, name: str, module: str, options: Mapping[str, str | int], command: Sequence[str] = ()) -> None:
-        """module: what the worker serves with this interpreter; command: what starts it, in place of that."""
+        """module: the worker's module, run by this interpreter; command: a command that starts a worker instead."""
         self.name, self._options = name, dict(options)
         self._worker = Worker(module, PATIENCE, command=command)
 
@@ -241,7 +241,7 @@ def model_engine(name: str, platform: str) -> ModelEngine:
 def _guest(name: str, system: str) -> Session:
     """Return a system whose worker of single operators runs any ONNX file; UnsupportedError if it is not installed.
 
-    It has no switch for its optimizations: a tensor that is an output of the graph is fused into nothing.
+    Its optimizations cannot be switched off, but an engine never fuses away a tensor that is an output of the graph.
     """
     found = chosen(system, option="--engine")
     assert found is not None

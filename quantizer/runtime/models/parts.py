@@ -1,4 +1,4 @@
-"""A model cut into parts at its edges: an operator with the quantizations around it, and the clip right after it."""
+"""Cuts a model at its edges into parts: one operator, the quantizations around it, and the clip right after it."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from quantizer.runtime.onnx.kernels import Context
 
 QUANTIZE, DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
 CLIPS = ("Relu", "Clip")
-"""Operators that join the part before them: engines fuse them with it."""
+"""Operators that belong to the part before them, because engines fuse them with it."""
 ALONE = "@alone"
 """Suffix of the name of an edge that a part computes separately."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """Nodes between edges: dequantizations of operands, one operator, clips after it, quantizations of the result."""
+    """Nodes between edges: dequantizations of operands, an operator, clips after it, quantizations of its result."""
 
     name: str
     op: str
@@ -31,7 +31,7 @@ class Part:
     operands: tuple[str, ...]
     """Edges that it reads; constants are not among them."""
     results: tuple[str, ...]
-    """Edges that it makes."""
+    """Edges that it produces."""
 
     @cached_property
     def core(self) -> Node:
@@ -53,13 +53,13 @@ class Parts:
 
     @cached_property
     def maker(self) -> Mapping[str, Part]:
-        """Edge -> the part that makes it."""
+        """Edge -> the part that produces it."""
         return {name: part for part in self.parts for name in part.results}
 
     def apart(self, known: Mapping[str, torch.Tensor]) -> Graph:
-        """Return one graph of all parts side by side: each reads fed edges and makes `<edge>@alone`.
+        """Return one graph of all parts side by side: each reads fed edges and produces `<edge>@alone`.
 
-        Shapes as *known*.
+        *known* gives the shapes.
         """
         made = set(self.edges)
         read = {name for part in self.parts for name in part.operands}
@@ -146,7 +146,7 @@ def _part(graph: Graph, node: Node, nodes: Sequence[Node], whole: Mapping[str, N
 
 
 def _dequantizations(graph: Graph) -> dict[str, Node]:
-    """Return the dequantizations that belong to their readers: all except those whose values are outputs."""
+    """Return the dequantizations that belong to their readers' parts: all except those whose results are outputs."""
     return {
         node.name: node
         for node in graph.nodes
@@ -155,7 +155,7 @@ def _dequantizations(graph: Graph) -> dict[str, Node]:
 
 
 def _behind(graph: Graph, node: Node) -> Node | None:
-    """Return the clip that alone reads the only result of a node."""
+    """Return the clip that is the only reader of a node's only result."""
     if len(node.outputs) != 1 or node.outputs[0] in graph.outputs or node.op == QUANTIZE:
         return None
     readers = graph.consumers.get(node.outputs[0], ())
@@ -165,7 +165,7 @@ def _behind(graph: Graph, node: Node) -> Node | None:
 
 
 def _quantizes_alone(graph: Graph, node: Node) -> bool:
-    """Return whether a node quantizes a real tensor that no other node reads."""
+    """Return whether a node is the only reader of a real tensor and quantizes it."""
     if node.op != QUANTIZE or node.inputs[0] is None or node.inputs[0] in graph.outputs:
         return False
     return len(graph.consumers[node.inputs[0]]) == 1
@@ -177,7 +177,7 @@ def _shaped(tensor: Tensor, known: Mapping[str, torch.Tensor]) -> Tensor:
 
 
 def with_constant_codes(graph: Graph) -> Graph:
-    """Return *graph* with constants that it quantizes as the codes that they become, so that no part makes weights."""
+    """Return *graph* with each quantized constant replaced by its codes, so that no part quantizes weights."""
     made: dict[str, Tensor] = {}
     kept: list[Node] = []
     handler = find_handler(QUANTIZE, FP32)
@@ -200,7 +200,7 @@ def with_constant_codes(graph: Graph) -> Graph:
 
 
 def unquantized(graph: Graph) -> tuple[Graph, dict[str, str]]:
-    """Return *graph* without quantizations, and a map from tensors of codes to tensors of real values.
+    """Return *graph* without quantizations, and a map from its tensors of codes to tensors of real values.
 
     A constant of codes becomes its real values.
     """

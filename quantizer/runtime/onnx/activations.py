@@ -14,7 +14,7 @@ from quantizer.runtime.onnx.elementwise import UNSIGNED, by_numpy
 from quantizer.runtime.onnx.kernels import HALVES, NoFunctionError, Ours, axis_of, kernel, mapped, one_of, scalar
 
 COERCED_UNTIL = 13
-"""Softmax and its logarithm of earlier versions flatten from the axis on."""
+"""The first version of Softmax and LogSoftmax that works along one axis. Earlier ones flatten from the axis on."""
 
 
 PLAIN = {
@@ -26,7 +26,7 @@ PLAIN = {
     "Softsign": "softsign",
     "Mish": "mish",
 }
-"""ONNX's name -> the registry's, of functions of one operand without attributes."""
+"""ONNX's name -> the registry's name, for functions of one operand without attributes."""
 
 
 def _plain(x: Tensor) -> bool:
@@ -65,7 +65,7 @@ def leaky_relu(x: Tensor, *, alpha: float) -> Ours | None:
 
 @kernel("LeakyRelu")
 def leaky_relu_of_any_slope(x: Tensor, *, alpha: float) -> Tensor:
-    """Multiply what is below zero by alpha."""
+    """Multiply numbers below zero by alpha."""
     return torch.where(x < 0, x * alpha, x)
 
 
@@ -78,7 +78,7 @@ def sliced_axis(x: Tensor, slope: Tensor) -> int | None:
 
 @mapped("PRelu")
 def prelu(x: Tensor, slope: Tensor) -> Ours | None:
-    """The registry's leaky_relu, where the slope is one number, and its prelu, where there is one for each slice."""
+    """The registry's leaky_relu if the slope is one number, its prelu if there is one slope for each slice."""
     if not _plain(x):
         return None
     if slope.numel() == 1 and slope.dim() <= x.dim() and float(slope) >= 0:
@@ -89,7 +89,7 @@ def prelu(x: Tensor, slope: Tensor) -> Ours | None:
 
 @kernel("PRelu")
 def prelu_of_any_slopes(x: Tensor, slope: Tensor) -> Tensor:
-    """Multiply what is below zero by a slope that broadcasts to x in one direction."""
+    """Multiply numbers below zero by a slope that broadcasts to the shape of x."""
     if torch.broadcast_shapes(x.shape, slope.shape) != x.shape:
         raise UnsupportedError(f"PRelu: slope of shape {list(slope.shape)}: must broadcast to {list(x.shape)}.")
     return torch.where(x < 0, x * slope, x)
@@ -224,7 +224,7 @@ def around_zero(low: float, high: float) -> bool:
 
 
 def _beyond(x: Tensor, bound: float) -> bool:
-    """Return whether a finite bound is no number of x's type: an attribute is float32, and then bounds nothing."""
+    """Return whether a finite bound lies outside x's type: an attribute is float32, and such a bound has no effect."""
     return x.is_floating_point() and torch.finfo(x.dtype).max < abs(bound) < math.inf
 
 
@@ -256,7 +256,7 @@ def clip(
 
 
 def softmax_along(x: Tensor, dim: int) -> Tensor:
-    """Softmax along one axis; formats of 16 bits round at every step, as the functions that ONNX expands to do."""
+    """Softmax along one axis. Formats of 16 bits round at every step, as in ONNX's expansion of the operator."""
     if x.dtype not in HALVES or not x.numel():
         return torch.softmax(x, dim=dim)
     powers = (x - x.amax(dim=dim, keepdim=True)).exp()

@@ -41,7 +41,7 @@ def _allowed(queries: int, keys: int, offset: Tensor | int, left: int, right: in
 
 
 def _bias(mask: Tensor | None, keys: int, allowed: Tensor, kind: torch.dtype) -> Tensor:
-    """Return the addend of the scores: the mask, and minus infinity past its end and for forbidden keys."""
+    """Return what is added to the scores: the mask, with minus infinity past its end and for forbidden keys."""
     bias = torch.zeros(allowed.shape, dtype=kind).masked_fill(~allowed, -math.inf)
     if mask is None:
         return bias
@@ -74,7 +74,7 @@ def _for_each_query_head(shared: Tensor, queries: Tensor) -> Tensor:
 
 
 def _scores(queries: Tensor, keys: Tensor, scale: float | None) -> Tensor:
-    """Return the scaled products; each factor is multiplied by the root of the scale, as the standard's function is."""
+    """Return the scaled products; each factor is multiplied by the root of the scale, as in the standard's function."""
     root = torch.tensor(math.sqrt(1 / math.sqrt(queries.shape[3]) if scale is None else scale), dtype=queries.dtype)
     return (queries * root) @ (keys * root).transpose(2, 3)
 

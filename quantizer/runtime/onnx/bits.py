@@ -40,8 +40,8 @@ _bitwise("BitwiseNot", np.bitwise_not)
 def bit_shift(x: Tensor, y: Tensor, *, direction: str) -> Tensor:
     """Shift bits by y places; bits beyond either end are lost.
 
-    Right keeps the sign. Where y is below 0 or at least the width, the result is 0; a right shift of a negative number
-    gives -1.
+    A shift to the right keeps the sign. Where y is below 0 or at least the width, the result is 0; a right shift of a
+    negative number gives -1.
     """
     _integers("BitShift", x, y)
     one_of("BitShift", "direction", direction, ("LEFT", "RIGHT"))
@@ -59,10 +59,7 @@ def bit_shift(x: Tensor, y: Tensor, *, direction: str) -> Tensor:
 
 
 def _kept(a: Any, beyond: Any) -> Any:
-    """Return 0 where an unsigned number is shifted beyond its width, else 1.
-
-    Signed numbers are filled with their sign.
-    """
+    """Return the factor 0 where a nonnegative number is shifted beyond its width, else 1."""
     return np.where(beyond & (a >= 0), 0, 1).astype(a.dtype)
 
 

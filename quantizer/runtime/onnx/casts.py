@@ -37,8 +37,8 @@ def decoded(x: Tensor, source: DType) -> Tensor:
 def encoded(x: Tensor, target: DType, *, saturate: bool = True, round_mode: str = "up") -> Tensor:
     """Return numbers in a format: integers are truncated and wrap, floats round half to even.
 
-    Source: the tables of the ONNX operator Cast; with *saturate* float8 stops at its largest number, else overflows:
-    float8_e4m3fn, which has no infinity, to NaN beyond half a step past 448.
+    Source: the tables of the ONNX operator Cast; with *saturate* float8 stops at its largest number, otherwise it
+    overflows to infinity, and float8_e4m3fn, which has none, to NaN from half a step past 448 on.
     """
     if target.kind == "bool":
         return x != 0
@@ -71,7 +71,7 @@ def _integers(x: Tensor, target: DType) -> Tensor:
 
 
 def _float4(x: Tensor) -> Tensor:
-    """Round half to even among the magnitudes, no further than 6; NaN gives zero, as in ONNX's own tests."""
+    """Round half to even to one of the magnitudes, at most 6; NaN gives zero, as in ONNX's own tests."""
     magnitude = torch.nan_to_num(x.abs(), nan=0.0, posinf=FLOAT4[-1])
     table = torch.tensor(FLOAT4)
     middles = (table[1:] + table[:-1]) / 2
@@ -110,7 +110,7 @@ def cast_like(x: Tensor, like: Tensor, *, saturate: int = 1, round_mode: str = "
 
 
 def _along(values: Tensor, x: Tensor, axis: int, block: int) -> Tensor:
-    """Return parameters shaped to broadcast with x: one, one for each slice, or one for each block of an axis."""
+    """Return scales or zero points shaped to broadcast with x: one, one per slice, or one per block of an axis."""
     if values.numel() == 1 and not block:
         return values.reshape(())
     dim = axis_of("QuantizeLinear", axis, x.dim())

@@ -83,7 +83,7 @@ def chained(run: Run, *operands: Tensor, op: Any) -> Tensor | None:
 
 @composed("Pow")
 def power(run: Run, x: Tensor, y: Tensor) -> Tensor | None:
-    """Powers that are products and roots."""
+    """Powers with exponents -1, -1/2, 1/2, 1, 2 and 3, as products, roots and quotients."""
     exponent = scalar(y, None) if y.numel() == 1 and y.dim() <= x.dim() else None
     if not floats(x) or exponent not in (-1, -0.5, 0.5, 1, 2, 3):
         return None
@@ -99,7 +99,7 @@ def power(run: Run, x: Tensor, y: Tensor) -> Tensor | None:
 
 @composed("PRelu")
 def prelu(run: Run, x: Tensor, slope: Tensor) -> Tensor | None:
-    """Return max(x, 0) + slopes * min(x, 0), for slopes that are computed, negative or no slices' own."""
+    """Return max(x, 0) + slopes * min(x, 0), for slopes that are computed, or that leaky_relu and prelu do not take."""
     fits = slope.dim() <= x.dim()
     if not floats(x, slope) or not fits:
         return None
@@ -161,7 +161,7 @@ def log_softmax(run: Run, x: Tensor, *, axis: int, since: int) -> Tensor | None:
 def gemm(
     run: Run, a: Tensor, b: Tensor, c: Tensor | None = None, *, alpha: float, beta: float, transA: int, transB: int
 ) -> Tensor | None:
-    """Rows times a bank of filters, whose factor goes into constants; a constant for each column, or any sum."""
+    """A product of rows and filters, with alpha in the constants; c is a bias per column, or added separately."""
     if not floats(a, b):
         return None
     x = one(run, "transpose", a, perm=(1, 0)) if transA else a
@@ -185,7 +185,7 @@ def gemm(
 
 @composed("MatMul")
 def matmul(run: Run, a: Tensor, b: Tensor) -> Tensor | None:
-    """Rows times a bank of filters, where the second operand is one constant matrix."""
+    """A product of rows and filters, if the second operand is one constant matrix."""
     if not floats(a, b) or b.dim() != 2 or a.dim() < 2 or run.computed(b):
         return None
     rows = reshaped(run, a, (math.prod(a.shape[:-1]), a.shape[-1]))
@@ -204,7 +204,7 @@ def _reduction(name: str, before: str | None, after: str | None) -> None:
         keepdims: int,
         noop_with_empty_axes: int = 0,
     ) -> Tensor | None:
-        """A sum of sizes or squares, and a function of it."""
+        """A sum of magnitudes or squares, and a function of the sum."""
         over = axes_given(name, x, axes if given is None else given, noop_with_empty_axes)
         if not over or not floats(x):
             return None
@@ -225,7 +225,7 @@ for _name, _before, _after in (
 def pool1d(
     run: Run, x: Tensor, *, op: Any, auto_pad: str, kernel_shape: Sequence[int], made: int, **attrs: Any
 ) -> Tensor | None:
-    """Windows over one axis, as windows over images of one row."""
+    """Pools of one axis, as pools over images of one row."""
     if x.dim() != 3 or made > 1 or not floats(x):
         return None
     image = reshaped(run, x, (x.shape[0], x.shape[1], 1, x.shape[2]))
@@ -247,7 +247,7 @@ def pool1d(
 
 @composed("InstanceNormalization")
 def instance_norm(run: Run, x: Tensor, scale: Tensor, bias: Tensor, *, epsilon: float) -> Tensor | None:
-    """Sequences, as images of one row."""
+    """Normalise sequences as images of one row."""
     if x.dim() != 3 or epsilon <= 0 or not floats(x, scale, bias):
         return None
     image = reshaped(run, x, (*x.shape[:2], 1, x.shape[2]))
@@ -257,7 +257,7 @@ def instance_norm(run: Run, x: Tensor, scale: Tensor, bias: Tensor, *, epsilon: 
 
 @composed("GlobalAveragePool")
 def global_avg_pool(run: Run, x: Tensor) -> Tensor | None:
-    """A mean over all spatial axes, where there are not two."""
+    """A mean over all spatial axes, if there are not two."""
     if x.dim() == 4 or x.dim() < 3 or not floats(x):
         return None
     return one(run, "reduce_mean", x, axes=tuple(range(2, x.dim())), keepdims=True)

@@ -23,7 +23,7 @@ def identity(_: Run, x: Tensor) -> Tensor:
 
 @composed("Dropout")
 def dropout(_: Run, x: Tensor, *rest: Tensor | None, made: int, **_attrs: Any) -> Tensor | None:
-    """Returns the operand, outside training."""
+    """Returns the operand, except in training."""
     training = scalar(rest[1], 0) if len(rest) > 1 else 0
     return None if training or made > 1 else x
 
@@ -109,7 +109,7 @@ def gather(run: Run, x: Tensor, indices: Tensor, *, axis: int) -> Tensor | None:
 
 @composed("Slice")
 def slice_(_: Run, x: Tensor, *operands: Tensor | None, **attrs: Any) -> Tensor | None:
-    """Return the operand if no element is left out."""
+    """The operand, if no element is left out."""
     taken = sliced(x, *operands, **attrs)
     return x if all(r == range(size) for r, size in zip(taken, x.shape, strict=True)) else None
 

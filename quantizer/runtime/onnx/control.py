@@ -1,4 +1,4 @@
-"""Control flow: bodies that run once, never, or again and again."""
+"""Control flow: operators whose bodies run once, never, or repeatedly."""
 
 from __future__ import annotations
 
@@ -79,11 +79,11 @@ def scan(
     ctx: Context,
     since: int,
 ) -> list[Tensor]:
-    """Run a body on one slice of each scanned operand after the other.
+    """Run a body once for each slice of the scanned operands.
 
     It takes and returns states and slices of results.
 
-    A direction of 1 reads the slices from the last one, or puts each result before the ones that were there.
+    A direction of 1 reads the slices in reverse order, or puts each result before the earlier ones.
     """
     graph = _body(ctx, body)
     given = operands[1:] if since < BATCHED_UNTIL else operands

@@ -26,10 +26,10 @@ class Form:
 
 
 class Decided:
-    """A kernel for one node of a plan; a decision that reads no values is made once for each change of shapes.
+    """A kernel for one node of a plan. A decision that reads no values is made only when shapes change.
 
-    To find out, the decision is made on tensors without values: a decision that reads values raises there, and one that
-    computes a new operand returns another tensor than the operand. Both are then decided at each call.
+    To find out, the decision is made on tensors without values. If it reads values, it raises an error there; if it
+    computes a new operand, it returns another tensor than the operand. Both kinds are then made again in each call.
     """
 
     def __init__(self, kernel: Kernel) -> None:

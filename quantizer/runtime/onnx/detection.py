@@ -87,7 +87,7 @@ def roi_align(
     spatial_scale: float,
     coordinate_transformation_mode: str = "output_half_pixel",
 ) -> Tensor:
-    """Mean, or largest weighted neighbour, of samples in each bin of each region."""
+    """For each bin of each region: the mean of its samples, or the largest weighted neighbour."""
     one_of("RoiAlign", "mode", mode, ("avg", "max"))
     centres = ("half_pixel", "output_half_pixel")
     one_of("RoiAlign", "coordinate_transformation_mode", coordinate_transformation_mode, centres)
@@ -138,7 +138,8 @@ def max_roi_pool(x: Tensor, rois: Tensor, *, pooled_shape: Sequence[int], spatia
 def _bin(place: int, first: int, last: int, count: int, size: int) -> tuple[int, int]:
     """Return the first element of bin *place* and the one after its last, clamped to an axis of *size* elements.
 
-    A region from *first* to *last* is cut into *count* bins of one real width; a bin takes every element it touches.
+    A region from *first* to *last* is cut into *count* bins of one real width; a bin includes every element that it
+    touches.
     """
     width = max(last - first + 1, 1) / count
     begin, end = math.floor(place * width), math.ceil((place + 1) * width)

@@ -69,13 +69,13 @@ def div_of_integers(a: Tensor, b: Tensor) -> Tensor:
 
 @kernel("Mod")
 def mod(a: Tensor, b: Tensor, *, fmod: int) -> Tensor:
-    """Remainder with the sign of the divisor, with fmod that of the dividend."""
+    """Remainder with the sign of the divisor; with fmod, the sign of the dividend."""
     _same_type(a, b)
     exact = np.fmod if fmod else np.mod
     if a.dtype == torch.bfloat16:
         return by_numpy(exact, a.float(), b.float()).to(a.dtype)
     if a.is_floating_point():
-        return by_numpy(exact, a, b)  # torch's vectors take a subnormal divisor for 0
+        return by_numpy(exact, a, b)  # torch's vectorized kernels treat a subnormal divisor as 0
     _refuse_zero(b)
     if a.dtype in UNSIGNED:
         return by_numpy(exact, a, b)
@@ -100,7 +100,7 @@ def power(x: Tensor, y: Tensor) -> Tensor:
     """Power in the base's type; integer powers of integers are exact."""
     if x.is_floating_point() and y.is_floating_point():
         return torch.pow(x, y).to(x.dtype)
-    if x.is_floating_point():  # floats lack some integers, so the sign comes from the exponent itself
+    if x.is_floating_point():  # a float cannot hold every integer, so the exponent itself decides the sign
         exponent = y.to(torch.int64)
         magnitude = torch.pow(x.double().abs(), exponent.double())
         return torch.where(torch.signbit(x) & (exponent % 2 != 0), -magnitude, magnitude).to(x.dtype)
@@ -182,7 +182,7 @@ def where_of_any(condition: Tensor, x: Tensor, y: Tensor) -> Tensor:
 
 
 def _exactly(function: Callable[[Any], Any], x: Tensor) -> Tensor:
-    """Return a function of float64, rounded to the type of x: torch's own halves of exponentials overflow too early."""
+    """Return a function of float64, rounded to the type of x: torch's cosh overflows too early."""
     with np.errstate(over="ignore"):
         return torch.from_numpy(np.asarray(function(x.double().numpy()))).to(x.dtype)
 

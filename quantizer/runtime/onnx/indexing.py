@@ -31,7 +31,7 @@ REDUCTIONS = {"add": "sum", "mul": "prod", "max": "amax", "min": "amin"}
 
 
 def _from_zero(op: str, indices: Tensor, size: int) -> Tensor:
-    """Return indices from 0 on; one outside of [-size, size - 1] is refused."""
+    """Return indices counted from 0; one outside of [-size, size - 1] is refused."""
     indices = indices.to(torch.int64)
     if indices.numel() and not -size <= int(indices.min()) <= int(indices.max()) < size:
         raise UnsupportedError(f"{op}: every index must lie in [{-size}, {size - 1}].")
@@ -81,7 +81,7 @@ def gather_elements(x: Tensor, indices: Tensor, *, axis: int) -> Tensor:
 @kernel("GatherND")
 @moves
 def gather_nd(x: Tensor, indices: Tensor, *, batch_dims: int = 0) -> Tensor:
-    """The last axis of indices names a place, or a slice, after *batch_dims* axes that both share."""
+    """The last axis of indices names an element or a slice, after *batch_dims* axes that both operands share."""
     depth = indices.shape[-1]
     if x.shape[:batch_dims] != indices.shape[:batch_dims] or batch_dims + depth > x.dim():
         raise UnsupportedError(
@@ -142,9 +142,9 @@ def scatter_nd(x: Tensor, indices: Tensor, updates: Tensor, *, reduction: str = 
 
 @kernel("NonZero")
 def non_zero(x: Tensor) -> Tensor:
-    """The indices of the elements that are not zero, an axis in each row; one row for a scalar, as in ONNX Runtime.
+    """The indices of the nonzero elements, one row per axis; a scalar gives one row, as in ONNX Runtime.
 
-    The standard's text says no row there, with which the number of indices would be all that is left.
+    The standard's text gives a scalar no row, so that its result would hold no index at all.
     """
     plain = x if x.dtype in PLAIN else x.to(torch.float32)
     found = torch.nonzero(plain.reshape(1) if plain.dim() == 0 else plain)
@@ -153,7 +153,7 @@ def non_zero(x: Tensor) -> Tensor:
 
 @kernel("OneHot")
 def one_hot(indices: Tensor, depth: Tensor, values: Tensor, *, axis: int) -> Tensor:
-    """The second value at each index, the first elsewhere, and everywhere for an index outside of the depth."""
+    """The second value at each index, the first elsewhere; only the first for an index outside of the depth."""
     count, rank = int(scalar(depth, 0)), indices.dim() + 1
     along = axis_of("OneHot", axis, rank)
     sized("OneHot", (*indices.shape[:along], count, *indices.shape[along:]), values.dtype)
@@ -174,9 +174,9 @@ def constant_of_shape(shape: Tensor, *, op: Node) -> Tensor:
 
 @kernel("Unique")
 def unique(x: Tensor, *, axis: int | None = None, sorted: int = 1, made: int) -> tuple[Tensor, ...]:
-    """Each element, or slice along one axis, once; where it was first, which one each was, and how often.
+    """The distinct elements, or slices along an axis, with first place, inverse index and count of each.
 
-    In ascending order, or in that of first appearance.
+    They are in ascending order, or in the order of first appearance.
     """
     along = None if axis is None else axis_of("Unique", axis, x.dim())
     wide = x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
@@ -196,7 +196,7 @@ _STASHES = {1: torch.float32, 11: torch.float64}
 
 @kernel("Range")
 def range_(start: Tensor, limit: Tensor, delta: Tensor, *, stash_type: int | None = None) -> Tensor:
-    """Numbers from start in steps of delta, without limit itself: max(ceil((limit - start) / delta), 0) of them.
+    """Numbers from start in steps of delta, limit excluded: max(ceil((limit - start) / delta), 0) of them.
 
     16-bit numbers are computed in `stash_type` and rounded once.
     """

@@ -1,7 +1,7 @@
 """The table of ONNX operators: one function each on torch, by the exact rule of the standard.
 
 A kernel takes the operands in ONNX's order (None for an absent one) and the attributes by ONNX's names. It raises
-UnsupportedError for cases that it does not compute exactly as ONNX. Beside attributes it may ask for `since` (the
+UnsupportedError for cases that it does not compute exactly as ONNX. Besides attributes it may request `since` (the
 version of the operator), `made` (how many outputs are wanted), `op` (the node) and `ctx`. Where an operator of the
 registry computes the same, its function in `mapped` says so and the registry's reference runs.
 """
@@ -86,7 +86,7 @@ class Kernel:
             return outcome.to(kind) if isinstance(outcome, Tensor) else [found.to(kind) for found in outcome]
         try:
             return self._computed(op, values, ctx)
-        except (NoFunctionError, NotImplementedError) as err:  # the second is torch's own
+        except (NoFunctionError, NotImplementedError) as err:  # NotImplementedError is torch's own
             kinds = {v.dtype for v in values if v is not None}
             if kinds.isdisjoint(WIDENED) or any(v is not None and _beyond_int64(v) for v in values):
                 raise UnsupportedError(
@@ -125,7 +125,8 @@ KERNELS: dict[str, Kernel] = {}
 def kernel(*names: str, widens: bool = False) -> Callable[[F], F]:
     """Register the decorated function as the kernel of the ONNX operators of these names.
 
-    *widens*: operands of 16 bits are computed in float32, because places of elements, or long sums, have no 16 bits.
+    *widens*: operands of 16 bits are computed in float32, because positions of elements and long sums need more than 16
+    bits.
     """
 
     def register(function: F) -> F:
@@ -186,7 +187,7 @@ def special(function: Callable[..., Any], op: Node, ctx: Context) -> dict[str, A
 
 @cache
 def specs() -> Mapping[str, Spec]:
-    """Return the specs of the built-in operators, whose functions are then registered."""
+    """Return the specs of the built-in operators, and register their functions."""
     load_built_ins()
     return load_library().specs
 
@@ -242,7 +243,7 @@ def scalar(values: Tensor | None, default: Any) -> Any:
 
 
 def axis_of(op: str, axis: int, rank: int) -> int:
-    """Return *axis* from 0 on; UnsupportedError if it is not one of *rank* axes."""
+    """Return *axis* counted from 0; UnsupportedError if it is not one of *rank* axes."""
     if not -rank <= axis < max(rank, 1):
         raise UnsupportedError(f"{op}: axis {axis}: must lie in [{-rank}, {rank - 1}].")
     return axis % rank if rank else 0

@@ -29,11 +29,11 @@ PLAIN = (
 )
 
 ORDERS = ("DCR", "CRD")
-"""How the channels of DepthToSpace and SpaceToDepth hold a block: depth, column, row or column, row, depth."""
+"""The order in which the channels of DepthToSpace and SpaceToDepth hold a block: depth, column, row (DCR) or CRD."""
 
 
 def moves(function: Callable[..., Outcome]) -> Callable[..., Outcome]:
-    """Run a function that only moves elements on the bits of formats that torch barely knows."""
+    """Run a function that only moves elements; formats that torch barely supports are moved as plain bits."""
 
     @wraps(function)
     def moved(*operands: Tensor | None, **named: Any) -> Outcome:
@@ -162,7 +162,7 @@ def concat(*operands: Tensor, axis: int) -> Ours | None:
 @kernel("Concat")
 @moves
 def concat_any(*operands: Tensor, axis: int) -> Tensor:
-    """One after the other along an axis."""
+    """Concatenate the operands along an axis."""
     if len({(v.dtype, v.dim()) for v in operands}) > 1:
         raise UnsupportedError("Concat: operands must be of one type and rank.")
     return torch.cat(operands, dim=axis_of("Concat", axis, operands[0].dim()))

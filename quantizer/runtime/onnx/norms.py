@@ -1,4 +1,4 @@
-"""Normalisations: deviations from a mean, divided by a standard deviation."""
+"""Normalisations: deviations from a mean divided by a standard deviation, and related operators."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def batch_norm_in_training(
         own_mean, own_var = wide.mean(dim=axes), wide.var(dim=axes, correction=0)
         running_mean = (mean * momentum + own_mean * (1 - momentum)).to(mean.dtype)
         running_var = (var * momentum + own_var * (1 - momentum)).to(var.dtype)
-        mean, var = own_mean, own_var  # of the inputs' precision: the type of the running ones may be narrower
+        mean, var = own_mean, own_var  # in the inputs' precision: the running ones may be narrower
     mean, var, scale, bias = (_along(_wide(v), rank) for v in (mean, var, scale, bias))
     y = (wide - mean) / torch.sqrt(var + epsilon) * scale + bias
     return (y.to(x.dtype), running_mean, running_var)[:made]
@@ -159,7 +159,7 @@ def rms_norm_in_stash(x: Tensor, scale: Tensor, *, axis: int, epsilon: float, st
 def group_norm(
     x: Tensor, scale: Tensor, bias: Tensor, *, epsilon: float, num_groups: int, stash_type: int = 1, since: int
 ) -> Ours | None:
-    """The registry's group_norm of float32 images; before version 21 each group's factor is that of its channels."""
+    """The registry's group_norm of float32 images; before version 21 the channels of a group share its factor."""
     if not _images(x, scale, bias) or x.dtype != torch.float32 or stash_type != 1 or epsilon <= 0:
         return None
     if num_groups < 1 or x.shape[1] % num_groups:
@@ -173,7 +173,7 @@ def group_norm(
 def group_norm_of_any_rank(
     x: Tensor, scale: Tensor, bias: Tensor, *, epsilon: float, num_groups: int, stash_type: int = 1, since: int
 ) -> Tensor:
-    """Normalise groups of channels; scale and bias are one for each channel, before version 21 for each group."""
+    """Normalise groups of channels; there is a scale and a bias for each channel, before version 21 for each group."""
     if num_groups < 1 or x.shape[1] % num_groups:
         raise UnsupportedError(f"num_groups={num_groups}: must divide the {x.shape[1]} channels.")
     wide = x.to(_stash(stash_type)).reshape(x.shape[0], num_groups, -1)
@@ -186,7 +186,7 @@ def group_norm_of_any_rank(
 
 @kernel("LRN")
 def local_response(x: Tensor, *, alpha: float, beta: float, bias: float, size: int) -> Tensor:
-    """Divide by a power of the squares of *size* neighbouring channels."""
+    """Divide by a power of the sum of squares of *size* neighbouring channels."""
     before, after = (min(count, x.shape[1]) for count in ((size - 1) // 2, size - 1 - (size - 1) // 2))
     wide = _wide(x)
     square = torch.nn.functional.pad(wide * wide, [*[0] * (2 * (x.dim() - 2)), before, after])

@@ -51,7 +51,7 @@ def avg_pool(
     pads: Sizes | None = None,
     strides: Sizes | None = None,
 ) -> Ours | None:
-    """The registry's avg_pool2d, unless a window that overhangs the padding would count it."""
+    """The registry's avg_pool2d, unless a window that extends beyond the padding would count the part outside."""
     _pools("AveragePool", x)
     stride, holes, padding = windows(x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad, cut=True)
     include = bool(count_include_pad) and any(padding)
@@ -77,10 +77,10 @@ def _pool2d(op: str, x: Tensor, kernel: Sizes, stride: Sizes, padding: Sizes, at
 
 
 def _count(size: int, window: int, step: int, before: int, after: int, *, ceil: bool) -> int:
-    """Return the number of windows: none, where the window is one step longer than what it moves over.
+    """Return the number of windows: 0 if the window is exactly one step longer than the padded size.
 
-    Source: ONNX's shape inference. Where it is longer by a part of a step, that divides towards zero and finds one
-    window, as ONNX Runtime does, and the reference rounds down to none: such pools are refused.
+    Source: ONNX's shape inference. If the window is longer by less than a step, ONNX Runtime divides towards zero and
+    computes one window, and the reference rounds down to none: such pools are refused.
     """
     count = shape_functions.windows(size, window, step, before, after, ceil)
     torn = not ceil and count == 0 and (window - size - before - after) % step
@@ -92,7 +92,7 @@ def _count(size: int, window: int, step: int, before: int, after: int, *, ceil: 
 
 
 def _gathered(x: Tensor, kernel: Sizes, steps: Sizes, holes: Sizes, counts: Sizes, pads: Sizes, fill: float) -> Tensor:
-    """Return the windows of x [n, c, spatial]: [n, c, counts, places], what lies outside filled with *fill*."""
+    """Return the windows of x [n, c, spatial]: [n, c, counts, places], with *fill* at places outside of x."""
     rank = len(kernel)
     if 0 in counts:
         return x.new_zeros((*x.shape[:2], *counts, math.prod(kernel)))
@@ -123,7 +123,7 @@ def max_pool_with_indices(
     strides: Sizes | None = None,
     made: int,
 ) -> Tensor | tuple[Tensor, ...]:
-    """Largest of each window, and where it lies in x, rows first or (storage_order 1) columns first."""
+    """The largest element of each window, and its index in x, counted by rows or (storage_order 1) by columns."""
     steps, holes, padding = windows(x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad, cut=True)
     rank = len(kernel_shape)
     counts = [
@@ -247,7 +247,7 @@ def max_unpool(
     pads: Sizes | None = None,
     strides: Sizes | None = None,
 ) -> Tensor:
-    """Zeros, and x where a max pool found it: places count over the pool's operand."""
+    """Zeros, with each element of x where a max pool found it; places are indices of the pool's operand."""
     rank = x.dim() - 2
     around, steps = list(pads or [0] * (2 * rank)), list(strides or [1] * rank)
     if places.shape != x.shape or not {len(kernel_shape), len(around) // 2, len(steps)} == {rank}:

@@ -1,7 +1,7 @@
 """The operators of PPQ's table that no opset of ONNX has: from Caffe, mmcv, other runtimes and PPQ's own passes.
 
-They run under their plain names in graphs made in Python, and under DOMAINS in files. Where PPQ leaves a part out, the
-definition that the name comes from counts.
+They run under their plain names in graphs made in Python, and under DOMAINS in files. Where PPQ leaves a part open, the
+definition of the system that the name comes from applies.
 """
 
 from __future__ import annotations
@@ -65,10 +65,10 @@ def adaptive_avg_pool(x: Tensor, given: Tensor | None = None, *, output_size: Se
 def caffe_arg_max(
     x: Tensor, *, axis: int | None = None, top_k: int = 1, out_max_val: int = 0, made: int
 ) -> list[Tensor]:
-    """The largest values along an axis, and where they lie, where two results are wanted: PPQ gives values first.
+    """The largest values along an axis and their places. If two results are wanted, values come first, as in PPQ.
 
-    With one result, Caffe's: indices as floats, or values with out_max_val; without an axis those of each whole
-    example, of which out_max_val gives [indices, values].
+    A single result is Caffe's: indices as floats, or with out_max_val values. Without an axis, each whole example is
+    searched, and out_max_val gives [indices, values].
     """
     if axis is None:
         values, places = x.flatten(1).topk(top_k, dim=1)
@@ -143,7 +143,7 @@ def skip_layer_norm(
     *,
     epsilon: float = 1e-5,
 ) -> Tensor:
-    """Normalise a sum, of the bias too where there is one, over the last axes, as many as the weight has."""
+    """Normalise the sum of both operands and an optional bias over the last axes, as many as the weight has."""
     total = x + skip if bias is None else x + skip + bias
     return F.layer_norm(total, weight.shape, weight, shift, epsilon)
 
@@ -160,7 +160,7 @@ def mmcv_roi_align(
     mode: str = "avg",
     aligned: int = 1,
 ) -> Tensor:
-    """ONNX's RoiAlign, the example of each region in its first column; aligned: pixels lie at their middles."""
+    """ONNX's RoiAlign. The first column of a region is its example; aligned: coordinates are those of pixel centres."""
     if rois.dim() != 2 or rois.shape[1] != 5:
         raise UnsupportedError(f"MMCVRoiAlign: regions of shape {list(rois.shape)}: must be [n, 5].")
     return roi_align(
@@ -242,7 +242,7 @@ def scale(x: Tensor, factor: Tensor, bias: Tensor | None = None, *, axis: int = 
 def grid_sampler(
     x: Tensor, grid: Tensor, *, interpolation_mode: int = 0, padding_mode: int = 0, align_corners: int = 0
 ) -> Tensor:
-    """Values at positions from -1 to 1, as torch's grid_sample counts its modes."""
+    """Values at positions from -1 to 1; modes are numbered as in torch's grid_sample."""
     if not 0 <= interpolation_mode < len(INTERPOLATIONS) or not 0 <= padding_mode < len(PADDINGS):
         raise UnsupportedError(
             f"grid_sampler: interpolation_mode={interpolation_mode}, padding_mode={padding_mode}: must be 0, 1 or 2."

@@ -32,10 +32,10 @@ def windows(
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
     """Return strides, dilations and pads (all before, then all after) of windows over *sizes*, as auto_pad decides.
 
-    cut: where windows under SAME do not reach every place, half of what they leave out is cut at the start: a pad is
-    below 0. Source: the ONNX operator Conv: SAME makes ceil(size / stride) windows; an odd rest goes to the end for
-    SAME_UPPER. Where windows leave places out, convolutions of ONNX Runtime and of the reference begin at the first,
-    their pools do not.
+    cut: if windows under SAME do not reach every place, half of the places left out are at the start, so that a pad is
+    negative. Source: the ONNX operator Conv: SAME makes ceil(size / stride) windows; an odd rest goes to the end for
+    SAME_UPPER. If windows leave places out, convolutions of ONNX Runtime and of the reference still begin at the first
+    place, their pools do not.
     """
     rank = len(sizes)
     steps, holes = tuple(strides or (1,) * rank), tuple(dilations or (1,) * rank)
@@ -237,7 +237,7 @@ def einsum(*operands: Tensor, equation: str) -> Tensor:
 
 @kernel("MatMulInteger")
 def matmul_integer(a: Tensor, b: Tensor, a_zero: Tensor | None = None, b_zero: Tensor | None = None) -> Tensor:
-    """int32 products of codes less their zero points; one of A for each row, of B for each column."""
+    """int32 products of codes less their zero points; A may have one for each row, B one for each column."""
     left, right = a.to(torch.int32), b.to(torch.int32)
     if a_zero is not None:
         left = left - (
@@ -252,7 +252,7 @@ def matmul_integer(a: Tensor, b: Tensor, a_zero: Tensor | None = None, b_zero: T
 def conv_integer(
     x: Tensor, w: Tensor, x_zero: Tensor | None = None, w_zero: Tensor | None = None, **attrs: Any
 ) -> Tensor:
-    """int32 sums of codes less their zero points; padding is the zero point, a weight's may be one for each filter."""
+    """int32 sums of codes less their zero points, padded by the zero point; each filter may have its own zero point."""
     return exact_conv(_centred(x, x_zero, ()), _centred(w, w_zero, (-1, *[1] * (w.dim() - 1))), **attrs).to(torch.int32)
 
 
@@ -327,5 +327,5 @@ def qlinear_matmul(
 
 
 def _along_products(values: Tensor, vector: Sizes) -> Sizes:
-    """Return the shape of scales or zero points of products: *vector* of one axis, else the shape that they have."""
+    """Return the shape of scales or zero points of products: *vector* if they have one axis, else their own."""
     return vector if values.dim() <= 1 else tuple(values.shape)

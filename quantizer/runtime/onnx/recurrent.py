@@ -1,4 +1,4 @@
-"""Recurrent layers: LSTM, GRU and the plain one, in either or both directions."""
+"""Recurrent layers: LSTM, GRU and RNN, in either or both directions."""
 
 from __future__ import annotations
 
@@ -27,8 +27,7 @@ ACTIVATIONS: dict[str, tuple[Scaled, tuple[float | None, ...]]] = {
     "scaledtanh": (lambda x, a, b: a * torch.tanh(b * x), (None, None)),
 }
 """Name -> function of (x, alpha, beta), and the defaults of alpha and beta: those of the ONNX operator of that name.
-
-The last two have no such operator. The standard gives no default for them, and ONNX Runtime takes 0.
+For the last two there is no such operator and no default in the standard; 0 is ONNX Runtime's.
 """
 DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
 Step = Callable[[Tensor, list[Tensor]], list[Tensor]]
@@ -36,7 +35,7 @@ Step = Callable[[Tensor, list[Tensor]], list[Tensor]]
 
 def _activations(given: Sequence[str] | None, default: Sequence[str], count: int, alpha: Any, beta: Any) -> list[Any]:
     names = [name.lower() for name in given or list(default) * count]
-    if [name.lower() for name in default] * 2 == names:  # the schema's default, which has two directions
+    if [name.lower() for name in default] * 2 == names:  # the schema's default, which lists two directions
         names = names[: len(default) * count]
     if unknown := sorted(set(names) - ACTIVATIONS.keys()):
         raise UnsupportedError(f"activation {unknown[0]!r}: must be one of {', '.join(ACTIVATIONS)}.")
@@ -67,7 +66,7 @@ def _with(function: Scaled, alpha: float, beta: float, x: Tensor) -> Tensor:
 def _run(
     x: Tensor, step: Step, states: list[Tensor], lengths: Tensor | None, *, backwards: bool
 ) -> tuple[Tensor, list[Tensor]]:
-    """Return all outputs and the last states; past its length an example keeps its state and puts out zeros."""
+    """Return all outputs and the last states; past its length an example keeps its state, and its outputs are zeros."""
     outputs: list[Tensor] = [states[0]] * x.shape[0]
     for t in reversed(range(x.shape[0])) if backwards else range(x.shape[0]):
         after = step(x[t], states)
@@ -148,7 +147,7 @@ def lstm(
     """Gates in the order input, output, forget, cell; peepholes in the order input, output, forget.
 
     *clip* bounds the inputs of the gates' activations and of the cell's input, but not the cell's state, as in ONNX
-    Runtime. With input_forget the state keeps the share that the input gate leaves.
+    Runtime. With input_forget the forget gate is 1 minus the input gate.
     """
     hidden = _checked("LSTM", direction, clip, hidden_size, r)
     count = len(DIRECTIONS[direction])
@@ -194,7 +193,7 @@ def gru(
     linear_before_reset: int,
     made: int,
 ) -> tuple[Tensor, ...]:
-    """Gates in the order update, reset, hidden; linear_before_reset multiplies after the hidden gate's product."""
+    """Gates in the order update, reset, hidden; linear_before_reset applies reset after the hidden gate's product."""
     hidden = _checked("GRU", direction, clip, hidden_size, r)
     count = len(DIRECTIONS[direction])
     acts = _activations(activations, ["Sigmoid", "Tanh"], count, activation_alpha, activation_beta)
@@ -235,7 +234,7 @@ def rnn(
     layout: int = 0,
     made: int,
 ) -> tuple[Tensor, ...]:
-    """One activation of the sum of both products; the standard's default names one for each of two directions."""
+    """One activation of the sum of both products; the default lists an activation for each of two directions."""
     hidden = _checked("RNN", direction, clip, hidden_size, r)
     count = len(DIRECTIONS[direction])
     given = None if activations is None else list(activations)[:count]

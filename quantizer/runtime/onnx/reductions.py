@@ -17,7 +17,7 @@ Reduce = Callable[[Tensor, tuple[int, ...], bool], Tensor]
 
 
 def axes_given(op: str, x: Tensor, axes: Any, noop: int) -> tuple[int, ...] | None:
-    """Return nonnegative axes, by default all; None if there is nothing to reduce."""
+    """Return the axes counted from 0, by default all; None if there is nothing to reduce."""
     given = whole(axes) if isinstance(axes, Tensor) else list(axes or ())
     if not given:
         return None if noop else tuple(range(x.dim()))
@@ -25,7 +25,7 @@ def axes_given(op: str, x: Tensor, axes: Any, noop: int) -> tuple[int, ...] | No
 
 
 NARROW = {"ReduceL2": (torch.float16, torch.bfloat16)}
-"""Formats in which the registry's operator would overflow in intermediate results, or lose digits."""
+"""Formats in which the registry's operator would overflow or lose digits in intermediate results."""
 
 
 def _reduction(name: str, function: Reduce, alone: Callable[[Tensor], Tensor], ours: str | None = None) -> None:

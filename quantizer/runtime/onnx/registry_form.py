@@ -32,21 +32,21 @@ BODIES = ("If", "Loop", "Scan")
 def registry_form(graph: Graph, inputs: Mapping[str, Tensor] | None = None) -> Graph:
     """Return *graph* as nodes of the registry's operators, with the shapes that its tensors have on *inputs*.
 
-    The graph is run once, on zeros where no inputs are given; what inputs do not decide (constants, shapes) is computed
-    and kept as constants. Inputs and outputs keep their names and order; every size is fixed.
+    The graph is run once, on zeros where no inputs are given; everything that does not depend on the inputs (constants,
+    shapes) is computed and kept as constants. Inputs and outputs keep their names and order; every size is fixed.
 
-    Raises UnsupportedError that names every node whose operator, or form of it, has no spec, with the reason;
+    Raises UnsupportedError that names every node without a spec for its operator or its form, with the reason;
     GraphError if a size of an input is free and no inputs were given.
     """
     return _filled(_Form(graph), inputs).graph()
 
 
 class Mixed(NamedTuple):
-    """A graph of the registry's operators, and of ONNX's own where the registry has none."""
+    """A graph of the registry's operators, with ONNX's own where the registry has none."""
 
     graph: Graph
     origins: Mapping[str, Origin]
-    """Rearranged constant -> the constants of the source with its elements."""
+    """Rearranged constant -> the constants of the source that hold its elements."""
     kept: Mapping[str, str]
     """Node that stays an ONNX operator -> the reason."""
 
@@ -54,8 +54,8 @@ class Mixed(NamedTuple):
 def mixed_form(graph: Graph, inputs: Mapping[str, Tensor] | None, params: Mapping[str, QParams]) -> Mixed:
     """Return `registry_form`'s graph, in which a node without such a form stays as it is and runs by its ONNX kernel.
 
-    params: tensors that are quantized where they are made. Each stays a tensor of its own, also where its node only
-    passes on what it reads, and a constant among them has the values of its codes.
+    params: tensors that are quantized after they are computed. Each stays a separate tensor, even if its node only
+    passes its operand on. A constant among them has the values of its codes.
 
     Raises UnsupportedError that names every node that no kernel runs, or whose kernel refuses it.
     """
@@ -87,7 +87,7 @@ def _fed(graph: Graph, name: str, inputs: Mapping[str, Tensor]) -> Tensor:
 
 @dataclass
 class _Form:
-    """The graph under construction: values by name, and which of them the inputs decide."""
+    """The graph under construction: values by name, and which of them depend on the inputs."""
 
     source: Graph
     params: Mapping[str, QParams] = field(default_factory=dict)
@@ -112,7 +112,7 @@ class _Form:
         self.tensors[name] = Named(name, tuple(value.shape), self.source.tensor(name).dtype)
 
     def add_node(self, node: Node) -> None:
-        """Add what *node* computes; where the registry cannot, note why and go on with its kernel's results."""
+        """Add what *node* computes; if the registry cannot, note why and go on with the results of its kernel."""
         if any(name not in self.values for name in node.reads):
             return
         operands = [None if name is None else self.values[name] for name in node.inputs]
@@ -162,7 +162,7 @@ class _Form:
         return self.constant(name, value, dtype if container(dtype) == value.dtype else None)
 
     def _name_capture(self, name: str) -> None:
-        """Make a tensor that a body reads one under its own name."""
+        """Make a tensor that a body reads available under its own name."""
         if name not in self.live:
             value = self.values[name]
             self.tensors[name] = replace(
@@ -233,7 +233,7 @@ class _Form:
         return made
 
     def _name_output(self, name: str) -> None:
-        """Give an output that is another tensor a second name: as a constant, or by a copy."""
+        """Add an output that is the same as another tensor under its own name: as a constant, or by a copy."""
         if name not in self.live:
             value = self.values[name]
             self.tensors[name] = Named(name, tuple(value.shape), dtype_of(value), value)
@@ -268,7 +268,7 @@ class _Tape:
         self.operands = [(n, v) for n, v in zip(node.inputs, operands, strict=True) if n is not None and v is not None]
 
     def computed(self, value: Tensor) -> bool:
-        """Return whether an operand is what the graph's inputs decide."""
+        """Return whether an operand depends on the graph's inputs."""
         return any(other is value and name in self.form.live for name, other in self.operands)
 
     def __call__(self, ours: Ours) -> Tensor:

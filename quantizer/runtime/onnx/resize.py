@@ -1,8 +1,8 @@
 """Resize: interpolation axis by axis.
 
 Source of coordinates and weights: the ONNX operator Resize and the formulas of its tests. ONNX does not define the
-rounding of a linear resize of integers. Here it computes as ONNX Runtime's function for the CPU does, which was found
-by comparison.
+rounding of a linear resize of integers. Here it follows ONNX Runtime's function for the CPU; its rules were found by
+comparison.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ INTEGER_COORDINATES = (
     "tf_half_pixel_for_nn",
     CROP,
 )
-"""The coordinate_transformation_modes of a linear Resize of integers."""
+"""The supported coordinate_transformation_modes of a linear Resize of integers."""
 
 
 def _coordinate(mode: str, place: int, scale: float, size: int, count: int, roi: tuple[float, float]) -> float:
@@ -86,7 +86,10 @@ def _weights(mode: str, ratio: float, scale: float, a: float, *, antialias: bool
 def _interpolated(
     x: Tensor, axis: int, points: Sequence[float], scale: float, mode: str, a: float, *, antialias: bool, exclude: bool
 ) -> Tensor:
-    """Return x at *points* of one axis, its edge repeated; with *exclude*, what lies outside has no weight."""
+    """Return x interpolated at *points* of an axis.
+
+    Its edge is repeated, but with *exclude* places outside have no weight.
+    """
     size = x.shape[axis]
     if not points:
         return x.narrow(axis, 0, 0)
@@ -114,20 +117,20 @@ def _interpolated(
 
 
 INTEGERS = (torch.uint8, torch.int8, torch.int32)
-"""Types of integers whose linear resize ONNX Runtime has."""
+"""Types of integers for which ONNX Runtime has a linear resize."""
 
 
 Spans = Sequence[tuple[float, float]]
-"""The part of each axis that is cropped, from 0 to 1."""
+"""The part of each axis that is kept, as fractions from 0 to 1."""
 
 
 def _of_integers(
     x: Tensor, target: Sequence[int], scales: Sequence[float], mode: str, spans: Spans, outside: float
 ) -> Tensor:
-    """Return the linear resize of integers, as ONNX Runtime has it.
+    """Return the linear resize of integers by ONNX Runtime's rules.
 
     Products of values and weights are summed in float32, the first axis slowest, and the sum loses its fraction.
-    Where an image of 8 bits has its channels last, coordinates lose what is below 2^-10 and the sum is one of integers.
+    For an 8-bit image with channels last, coordinates are truncated to multiples of 2^-10, and the sum is in integers.
     """
     if list(x.shape) == list(target):
         return x
@@ -228,7 +231,7 @@ def _nearest(x: Tensor, *, axis: int, points: Sequence[float], nearest_mode: str
 
 
 OURS = ("half_pixel", "align_corners", "asymmetric", "pytorch_half_pixel", "tf_half_pixel_for_nn")
-"""Coordinates that the registry's operators have too."""
+"""Coordinate modes that the registry's operators also have."""
 
 
 @mapped("Resize")
@@ -246,7 +249,7 @@ def resize(
     nearest_mode: str = "floor",
     since: int,
 ) -> Ours | None:
-    """The registry's resize of images, where whole sizes say all about the scales."""
+    """The registry's resize of images, if the sizes determine the scales."""
     del cubic_coeff_a, exclude_outside, extrapolation_value
     ops = {"nearest": "resize_nearest", "linear": "resize_bilinear"}
     plain = x.dim() == 4 and x.is_floating_point() and x.numel() and not antialias and x.dtype != torch.bfloat16
@@ -324,7 +327,7 @@ def resize_any(
 
 
 def _spans(roi: Tensor | None, axes: Sequence[int], rank: int, mode: str) -> list[tuple[float, float]]:
-    """Return which part of each axis is cropped; all of an axis that is not resized."""
+    """Return the part of each axis that is kept; all of an axis that is not resized."""
     corners = [float(v) for v in roi.tolist()] if roi is not None and roi.numel() else []
     if mode == CROP and len(corners) != 2 * len(axes):
         raise UnsupportedError(f"Resize: roi holds {len(corners)} numbers: must be two for each of {len(axes)} axes.")
@@ -370,5 +373,5 @@ def upsample_images(x: Tensor, given: Tensor | None = None, *, mode: str, scales
 
 @kernel("Upsample", widens=True)
 def upsample(x: Tensor, given: Tensor | None = None, *, mode: str, scales: Sequence[float] = ()) -> Tensor:
-    """Resize by scales of at least 1, the definition before version 10."""
+    """Resize by scales of at least 1, as Upsample is defined before version 10."""
     return resize_any(x, torch.tensor(scales) if given is None else given, mode=mode, since=10)

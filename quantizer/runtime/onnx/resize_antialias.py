@@ -1,4 +1,4 @@
-"""Antialiased linear resize of integers, as ONNX Runtime's function for the CPU has it.
+"""Antialiased linear resize of integers, as in ONNX Runtime's function for the CPU.
 
 ONNX defines no rounding for it. Source: that function, which follows Pillow's, and comparison with it: one pass for
 each axis, the last axis first, and each pass rounds. Codes of 8 bits have weights in units of 2^-22; integers of 32
@@ -17,9 +17,9 @@ from torch import Tensor
 from quantizer.core.errors import UnsupportedError
 
 UNIT = 22
-"""Bits of a weight below 1, for codes of 8 bits."""
+"""Fractional bits of a weight, for codes of 8 bits."""
 ANTIALIASED = (torch.uint8, torch.int32)
-"""Types whose antialiased resize is the real one: of int8, ONNX Runtime returns 0 for every negative result."""
+"""Types with a right antialiased resize in ONNX Runtime; for int8 it returns 0 for every negative result."""
 
 
 def antialiased(
@@ -52,7 +52,7 @@ def _along(x: Tensor, axis: int, scale: float, places: np.ndarray, *, exclude: b
 
 
 def _point(rows: Tensor, place: np.float32, step: np.float32, *, exclude: bool) -> Tensor:
-    """Return the result at one coordinate: neighbours within a step of it, or within 1 where it is enlarged."""
+    """Return the result at one coordinate, from its neighbours within a step, or within 1 if the axis is enlarged."""
     first, weights = _weights(rows.shape[-1], place, step, exclude=exclude)
     near = rows[..., first : first + len(weights)]
     if rows.dtype == torch.uint8:
@@ -65,7 +65,7 @@ def _point(rows: Tensor, place: np.float32, step: np.float32, *, exclude: bool) 
 
 
 def _weights(size: int, place: np.float32, step: np.float32, *, exclude: bool) -> tuple[int, np.ndarray]:
-    """Return the first neighbour inside, and the float32 weights of all inside; others count at the edge."""
+    """Return the first neighbour inside, and the float32 weights of all inside; those outside are added at the edge."""
     half, reach = np.float32(0.5), max(step, np.float32(1))
     centre = half + place
     first, end = (math.floor(centre + side * reach + half) for side in (-1, 1))

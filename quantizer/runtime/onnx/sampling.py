@@ -1,4 +1,4 @@
-"""Places between elements and around them: grids of samples, columns of windows, crops, spectra."""
+"""Sampling between elements: grids, affine maps, deformed convolutions; also crops, eye matrices, determinants."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def grid_sample(x: Tensor, grid: Tensor, *, align_corners: int, mode: str, paddi
 
 
 def _nearest_reflected(x: Tensor, grid: Tensor, *, align_corners: bool) -> Tensor:
-    """Return the nearest elements; a place is rounded first and reflected then, where torch reflects first."""
+    """Return the nearest elements; a place is rounded first and then reflected; torch reflects first."""
     rank, indices = x.dim() - 2, list[Tensor]()
     for i, size in enumerate(x.shape[2:]):
         places = grid[..., rank - 1 - i]
@@ -59,7 +59,7 @@ def _nearest_reflected(x: Tensor, grid: Tensor, *, align_corners: bool) -> Tenso
 
 @kernel("AffineGrid", widens=True)
 def affine_grid(theta: Tensor, lengths: Tensor, *, align_corners: int) -> Tensor:
-    """Where an affine map takes each place of an image, from -1 to 1 along each axis, the last axis first.
+    """The place to which an affine map takes each pixel, from -1 to 1 along each axis, the last axis first.
 
     With align_corners rows and columns need two places: the standard's function divides by 0 where there is one, and
     engines differ (-1 in the reference, 1 in ONNX Runtime).
@@ -101,7 +101,7 @@ def deform_conv(
     pads: Sequence[int] | None = None,
     strides: Sequence[int] | None = None,
 ) -> Tensor:
-    """Convolution of images with every place moved by an offset (row, column), interpolated, zero outside, masked."""
+    """Convolution of images at places moved by offsets (row, column): interpolated, zero outside, times a mask."""
     window = tuple(w.shape[2:])
     (sy, sx), (dy, dx), (top, left, bottom, right) = strides or (1, 1), dilations or (1, 1), pads or (0,) * 4
     if x.dim() != 4 or w.dim() != 4 or tuple(kernel_shape or window) != window or x.shape[1] % offset_group:
@@ -129,7 +129,7 @@ def deform_conv(
 
 
 def _interpolated(x: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """Return x [n, c, h, w] at places [n, p], between its elements by their distances, zeros around them: [n, c, p]."""
+    """Return x [n, c, h, w] at places [n, p], interpolated linearly, with zeros around it: [n, c, p]."""
     low_y, low_x = rows.floor(), columns.floor()
     found = torch.zeros((), dtype=x.dtype)
     for y, near_y in ((low_y, low_y + 1 - rows), (low_y + 1, rows - low_y)):
@@ -152,7 +152,7 @@ def col2im(
     pads: Sequence[int] | None = None,
     strides: Sequence[int] | None = None,
 ) -> Tensor:
-    """Windows back in their image, added where they overlap: [n, c * places, windows] -> [n, c, image]."""
+    """Put windows back into their image, added where they overlap: [n, c * places, windows] -> [n, c, image]."""
     sizes, window = whole(image), whole(block)
     rank = len(sizes)
     steps, holes = list(strides or [1] * rank), list(dilations or [1] * rank)

@@ -1,4 +1,4 @@
-"""Parts of language models other than attention: rotary positions, gates, caches, and attention as a recurrence."""
+"""Parts of language models other than softmax attention: rotary positions, gates, caches, linear attention."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def rotary_embedding(
 ) -> Tensor:
     """Pairs of the first `rotary_embedding_dim` elements of a head, turned by the angle of their position.
 
-    A pair is an element of either half, or two neighbours where interleaved. Shapes: [batch, heads, sequence, size] or
+    A pair is one element of each half, or with `interleaved` two neighbours. Shapes: [batch, heads, sequence, size] or
     [batch, sequence, heads * size].
     """
     if x.dim() == 3 and (num_heads < 1 or x.shape[2] % num_heads):
@@ -64,7 +64,7 @@ def rotary_embedding(
 def tensor_scatter(
     cache: Tensor, update: Tensor, write_indices: Tensor | None = None, *, axis: int = -2, mode: str = "linear"
 ) -> Tensor:
-    """A cache with the update written along one axis from each example's index on, around its end where circular."""
+    """A cache with the update written along an axis from each example's index on; circular: continued at its start."""
     along = axis_of("TensorScatter", axis, cache.dim())
     length, count = cache.shape[along], update.shape[along]
     alike = all(i == along or a == b for i, (a, b) in enumerate(zip(cache.shape, update.shape, strict=False)))

@@ -1,4 +1,4 @@
-"""Spectra: Fourier transforms whole and in frames, the windows before them, and the bands after them."""
+"""Spectra: Fourier transforms of signals and of frames, window functions, and mel bands."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def dft(
     onesided: int = 0,
     since: int,
 ) -> Tensor:
-    """Discrete Fourier transform along one axis; the last axis holds a number, or its real and imaginary part.
+    """Discrete Fourier transform along one axis; the last axis holds a real number, or real and imaginary part.
 
     Uses numpy, whose transform is the same on every processor; torch's depends on the processor's library.
     """
@@ -57,7 +57,7 @@ COSINES = {"HannWindow": (0.5, -0.5), "HammingWindow": (25 / 46, -21 / 46), "Bla
 
 @kernel(*COSINES)
 def window(size: Tensor, *, op: Node, periodic: int, output_datatype: DType | int = 1) -> Tensor:
-    """A sum of cosines over one turn, which ends one step before it begins again where it is periodic."""
+    """A sum of cosines over one turn; if periodic, it ends one step before the turn is complete."""
     count = int(scalar(size, 0))
     sized(op.op, (count,), torch.float64)
     steps = count if periodic else count - 1
@@ -71,7 +71,7 @@ def window(size: Tensor, *, op: Node, periodic: int, output_datatype: DType | in
 def stft(
     x: Tensor, step: Tensor, window: Tensor | None = None, frame: Tensor | None = None, *, onesided: int
 ) -> Tensor:
-    """Fourier transforms of frames of a signal that begin every `step` places, each times the window."""
+    """Fourier transforms of frames of a signal, each times the window; a frame begins every `step` places."""
     given = None if window is None else window.numel()
     length = int(scalar(frame, x.shape[1] if given is None and x.dim() > 1 else given))
     hop = int(scalar(step, 0))
@@ -86,7 +86,7 @@ def stft(
 
 
 MEL = 2595.0
-"""Mels of a factor of ten in 1 + frequency / 700 Hz."""
+"""The difference in mel for a factor of ten in 1 + frequency / 700 Hz."""
 
 
 @kernel("MelWeightMatrix")

@@ -24,7 +24,7 @@ def split(
     num_outputs: int | None = None,
     made: int,
 ) -> list[Tensor]:
-    """Parts along an axis: of given sizes, or of equal ones where the last may be smaller (version 18)."""
+    """Parts along an axis: of given sizes, or of equal size; from version 18 on the last part may be smaller."""
     along = axis_of("Split", axis, x.dim())
     return list(torch.split(x, split_sizes(x.shape[along], given, split, num_outputs, made), dim=along))
 
@@ -58,7 +58,7 @@ def sliced(
     ends: Sequence[int] = (),
     axes: Sequence[int] | None = None,
 ) -> list[range]:
-    """Return the places that are taken along each axis; bounds outside are moved to the edge."""
+    """Return the indices that are taken along each axis; bounds outside are moved to the edge."""
     begin = whole(first) if first is not None else list(starts)
     stop = whole(last) if last is not None else list(ends)
     where = whole(along) if along is not None else list(range(len(begin)) if axes is None else axes)
@@ -75,7 +75,7 @@ def sliced(
 
 
 def _taken(size: int, start: int, end: int, step: int) -> range:
-    """Return the places that start, end and step take of *size*; going back, a start before the first is the first.
+    """Return the indices that start, end and step select of *size*; with negative steps, a start before 0 is 0.
 
     Source: the ONNX operator Slice, whose bounds with negative steps are not numpy's.
     """

@@ -67,7 +67,7 @@ def softmax_cross_entropy_loss(
     reduction: str,
     made: int,
 ) -> tuple[Tensor, ...]:
-    """The same of the logarithm of the softmax over the classes, which is the second output."""
+    """The negative log-likelihood loss of the log-softmax over the classes, which is the second output."""
     if scores.dim() < 2:
         raise UnsupportedError(f"SoftmaxCrossEntropyLoss of shape {list(scores.shape)}: must have classes.")
     halves = scores.dtype in (torch.float16, torch.bfloat16)

@@ -19,9 +19,9 @@ from quantizer.runtime.onnx.kernels import KERNELS, Context
 
 FLOAT = DTYPES["float32"]
 WIDE = DTYPES["float64"]
-"""The format of a bias scale where QLinearConv adds the bias to its integer sums."""
+"""The format of the bias's scale if QLinearConv adds the bias to its integer sums."""
 MOVED = ("Flatten", "MaxPool", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
-"""Operators that may lie between the codes themselves."""
+"""Operators that may also run directly on codes."""
 DEFAULT_AXIS = 1
 EXACT_BITS = 16
 """Codes of at most this many bits are recovered exactly from their float32 values."""
@@ -37,7 +37,7 @@ class Unfolded:
     params: Mapping[str, QParams]
     """Tensor of the graph -> its parameters: the operation that makes it is followed by a quantization."""
     codes: Mapping[str, str]
-    """Tensor of codes of the model -> the tensor of the graph that has them."""
+    """Tensor of codes of the model -> the tensor of the graph with these codes."""
     constants: Mapping[str, torch.Tensor]
     """Constant of the graph -> its codes in the file."""
     values: Mapping[str, str]
@@ -47,10 +47,10 @@ class Unfolded:
 def unfolded(graph: Graph) -> Unfolded:
     """Return the float graph inside a QDQ or QLinear model.
 
-    A constant that is quantized becomes the values of its codes. One whose codes have no parameters that we have, of
-    blocks or of floats of 8 bits, becomes plain values. A quantization that our parameters cannot express stays a node:
-    computed scales, floats of 8 bits, blocks, types other than float32. If codes are read with other parameters than
-    their own, a QuantizeLinear converts them.
+    A constant that is quantized becomes the values of its codes. If its parameters are ones that QParams cannot express
+    here (blocks, 8-bit floats), it becomes plain values. Any other quantization that they cannot express stays a node:
+    computed scales, 8-bit floats, blocks, types other than float32. If codes are read with other parameters than their
+    own, a QuantizeLinear converts them.
     """
     work = _Work(_without_qlinear(graph))
     for node in work.source.order:
@@ -90,7 +90,7 @@ class _Work:
             self.nodes.append(self._renamed(node))
 
     def _renamed(self, node: Node) -> Node:
-        """Return a node that reads what the graph has: values under their names there, and codes that are made."""
+        """Return the node with its inputs renamed to tensors of the graph: values, and codes from an added node."""
         for name in node.captures:
             self._show_to_bodies(name)
         return replace(node, inputs=tuple(None if n is None else self._held(n) for n in node.inputs))
@@ -104,7 +104,7 @@ class _Work:
         return self.made[name]
 
     def _coded(self, codes: str, name: str) -> str:
-        """Add a QuantizeLinear that makes codes of their values, which it provides to the bit."""
+        """Add a QuantizeLinear that turns values back into exactly the codes *codes*."""
         source, params = self.codes[codes]
         if params.dtype.bits > EXACT_BITS:
             raise UnsupportedError(
@@ -177,7 +177,7 @@ class _Work:
         return name
 
     def _is_quantized_alone(self, name: str, params: QParams) -> bool:
-        """Return whether nothing reads a tensor but quantizations by the same parameters."""
+        """Return whether a tensor is read only by quantizations with the same parameters."""
         readers = self.source.consumers.get(name, ())
         return name not in self.source.outputs and all(
             reader.op == "QuantizeLinear"
@@ -188,7 +188,7 @@ class _Work:
         )
 
     def _copied(self, name: str, codes: str) -> str:
-        """Return a copy of a tensor: quantized if the tensor is not, else not."""
+        """Return a copy of a tensor: quantized if the tensor is unquantized, and the reverse."""
         tensor = self.tensors[name]
         if not tensor.ranked:
             raise UnsupportedError(f"{name!r} is quantized and is read as it is too: its number of axes must be known.")
@@ -230,7 +230,7 @@ class _Work:
             self.codes[codes], self.params[codes], self.values[made] = (codes, params), params, codes
 
     def _moves(self, node: Node) -> bool:
-        """Return whether a node moves codes of one scale; a reader has several scales along its own operand's axis."""
+        """Return whether a node moves codes with a single scale (several scales would lie along the operand's axis)."""
         moved = self.codes.get(str(node.inputs[0])) if node.op in MOVED and len(node.outputs) == 1 else None
         return moved is not None and moved[1].axis is None
 
@@ -284,7 +284,7 @@ def _without_qlinear(graph: Graph) -> Graph:
     """Return *graph* with QLinearConv and QLinearMatMul as float operators between quantizations.
 
     A product with scales along several axes stays as it is: no quantization has such scales. So does a convolution
-    with a computed bias: float32 does not hold its 32 bits.
+    with a computed bias: float32 cannot hold its 32 bits.
     """
     nodes: list[Node] = []
     added: dict[str, Tensor] = {}
@@ -304,7 +304,7 @@ def _has_scales_along_axes(graph: Graph, node: Node) -> bool:
 
 
 def _has_computed_bias(graph: Graph, node: Node) -> bool:
-    """Return whether a bias, or the scales of its operands that give it its scale, are no constants."""
+    """Return whether the bias, or a scale that determines the bias's scale, is not a constant."""
     bias = [name for name in node.inputs[8:] if name is not None]
     return bool(bias) and any(graph.tensor(str(name)).data is None for name in (*bias, node.inputs[1], node.inputs[4]))
 

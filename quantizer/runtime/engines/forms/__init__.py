@@ -1,1 +1,1 @@
-"""Forms of models that several systems run; the gate lowers cases to them, a system only runs them."""
+"""Forms of models that several systems can run. The gate lowers cases to a form; a system only runs it."""

@@ -26,7 +26,7 @@ from quantizer.runtime.engines.protocol import Call
 
 CHECKS = ("float", "arithmetic", "accuracy", "tiled", "properties", "repeat", "engine")
 CONTAINERS = ("int8", "uint8", "int16", "uint16", "int32", "int64")
-"""Types of arrays; narrower codes come in the first that holds them."""
+"""Types of arrays. Codes are stored in the first type that holds them."""
 
 
 # the protocol's arguments
@@ -36,7 +36,7 @@ def supports(spec: Spec, scheme: Scheme, platform: Platform, variant: str) -> st
 
 
 def lower(call: Call, codes: Mapping[str, Tensor], parameters: Parameters, variant: str) -> Lowered:  # noqa: ARG001
-    """Return the case with all its numbers."""
+    """Return the case with all its parameters."""
     spec, output = call.spec, parameters.outputs["y"]
     known: dict[str, QParams] = {**parameters.inputs, **{n: c.params for n, c in parameters.constants.items()}}
     feeds = {name: _array(values.numpy(), known.get(name)) for name, values in codes.items()}

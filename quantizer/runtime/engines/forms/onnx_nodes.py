@@ -77,7 +77,7 @@ def attribute_inputs(op: str, attrs: Mapping[str, AttrValue]) -> dict[str, Array
 
 
 def refuse_inexpressible(spec: Spec, attrs: Mapping[str, AttrValue], shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Raise RefusedError if a float node of ONNX computes something else than *spec*."""
+    """Raise RefusedError if ONNX's float node computes something other than *spec*."""
     refuse_pairs(attrs)
     values: Mapping[str, Any] = attrs
     if any(
@@ -99,7 +99,7 @@ def refuse_pairs(attrs: Mapping[str, AttrValue]) -> None:
 
 
 def adds_window(spec: Spec, attributes: Mapping[str, AttrValue], shape: tuple[int, ...]) -> bool:
-    """Return whether rounding up, as in ONNX's formula, gives more windows than *spec*."""
+    """Return whether rounding up by ONNX's formula gives one more window than *spec*."""
     attrs: Mapping[str, Any] = attributes
     pads, strides, kernel = attrs["padding"], attrs["stride"], attrs["kernel"]
     windows = infer_shapes(spec, {"x": shape}, attrs)["y"][2:]
@@ -108,7 +108,7 @@ def adds_window(spec: Spec, attributes: Mapping[str, AttrValue], shape: tuple[in
 
 
 def overhangs(spec: Spec, attributes: Mapping[str, AttrValue], shape: tuple[int, ...]) -> bool:
-    """Return whether some window of an average counts places beyond the padding."""
+    """Return whether some window of an average, padding counted, extends beyond the padding."""
     attrs: Mapping[str, Any] = attributes
     if not (attrs["ceil_mode"] and attrs["count_include_pad"]):
         return False

@@ -82,9 +82,9 @@ NODES: Mapping[str, str] = {
 }
 """Operator -> its float node."""
 OPSETS = {"hard_swish": 14, "mish": 18, "gelu": 20}
-"""The first opsets of operators that the usual one lacks."""
+"""Operator -> its first opset, if that is later than the usual one."""
 OPSET, WIDE = 13, 21
-"""Opsets of models with 8-bit codes, and with wider ones."""
+"""The opsets of models with 8-bit codes, and of models with wider ones."""
 IR_VERSION, WIDE_IR = 8, 10
 CODES = ("int8", "uint8", "int16", "uint16")
 BIAS = "int32"
@@ -122,7 +122,7 @@ def lower(call: Call, codes: Mapping[str, Tensor], parameters: Parameters, varia
 
 
 def lower_float(call: Call, operands: Mapping[str, Tensor], variant: str) -> Lowered:  # noqa: ARG001 - the protocol's
-    """Return the model of the operator alone, on float32; constants are part of it."""
+    """Return the model of the operator without quantizations, on float32; constants are part of it."""
     spec = call.spec
     made = _Model(OPSETS.get(spec.op, OPSET))
     inputs = []
@@ -189,7 +189,7 @@ def _format(params: QParams) -> str:
 
 
 class _Model:
-    """A model in the making."""
+    """A model under construction."""
 
     def __init__(self, opset: int) -> None:
         self._opset = opset
@@ -226,7 +226,7 @@ class _Model:
         return self.node("QuantizeLinear", [name, *self._parameters("y", params, _format(params))], _axis(params))
 
     def lowered(self, result: str, kind: str, shape: tuple[int, ...]) -> Lowered:
-        """Return the model with *result* for its only output."""
+        """Return the model with *result* as its only output."""
         inputs = [
             helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(values.dtype), list(values.shape))
             for name, values in self._feeds.items()
