@@ -59,7 +59,7 @@ def _off_by(text: str, several: Sequence[Spec], at: Location) -> Iterator[Findin
     try:
         names = parse(text).names if text else frozenset[str]()
     except SpecError:
-        return  # a finding of the file alone
+        return  # the linter of the file reports it
     for spec in several:
         known = [*OF_RESULTS, *spec.attrs, *spec.inputs]
         for name in sorted(names.difference(known)):

@@ -71,13 +71,13 @@ ACTIVE = (QuantizationStates.ACTIVATED, QuantizationStates.PASSIVE)
 
 
 WIDEST_STEP = 16
-"""Bits of codes up to which float32 holds every value of a code, as rounded once from its product with the scale."""
+"""The largest width of codes for which float32 computes scale * code with a single rounding."""
 Stamp = tuple[int, int, int, int, int]
 
 
 @dataclass(frozen=True)
 class Step:
-    """What quantizes in float32 alone: a scale, shaped for one rank, and the ends of codes less their zero point."""
+    """What float32 quantization needs: a scale shaped for one rank, and code limits less the zero point."""
 
     stamp: Stamp
     made_of: tuple[Tensor | None, Tensor | None]

@@ -588,7 +588,7 @@ PLANTS = (
     Plant("a difference and its factor are rounded once", "mean_centred", _unrounded("centred", "scaled")),
     Plant("the mean is not rounded", "mean_centred", _unrounded("mean", "centred")),
     Plant(
-        "a concatenation copies an operand of its scale",
+        "a concatenation copies an operand of equal scale but another zero point",
         "concat_scales",
         _where(_equal("scale", "z", "join"), _zero_of("z", "join")),
     ),

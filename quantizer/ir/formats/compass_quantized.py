@@ -236,7 +236,10 @@ def _table_type(spec: Spec, output: DType) -> DType:
 
 
 def _rescale(node: Node, spec: Spec, provided: Parameters, ratio: Rescale, narrow: DType) -> dict[str, object]:
-    """Return scale and shift: of channels, of a layer, of a sum with its factors, or of each branch."""
+    """Return the attributes with a node's multipliers and shifts.
+
+    A pair is for each channel, for the layer, for a sum (with a factor for each operand), or for each branch.
+    """
     if ratio.mantissa.dim():
         unified = provided.platform.multiplier.unify_shifts
         own = spec.quantization.family in provided.platform.multiplier.own_shifts
