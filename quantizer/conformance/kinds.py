@@ -41,7 +41,7 @@ MULTIPLIERS: Mapping[str, str] = {
 }
 """Name of a multiplier among the integers of a rule -> name of its shift."""
 SLOPES = ("slope", "negative")
-"""Names of the numbers by which a function multiplies one side, alone or as part of a multiplier."""
+"""Names of the numbers by which a function multiplies one side, directly or as a factor of the multiplier."""
 LIMITS = ("high", "most")
 """Names of the largest code that a function gives, before or after its zero point is added."""
 READ_OUT = ("lut", "rest", "vector")

@@ -155,7 +155,7 @@ class Fixed(nn.Module):
         )
 
     def set_datum_method(self, name: str, method: QuantizeMethod, *, grad: bool = False) -> None:
-        """Change the method of datum *name* alone."""
+        """Change only the method of datum *name*."""
         self.check_datum_method(name, method, grad=grad)
         configs = self.fix_configs(grad=grad)
         configs[name] = replace(configs[name], method=method)

@@ -83,7 +83,7 @@ class FixedParameters(Fixed):
         return known and isinstance(self, _NormBase) and self.training and name.startswith("running_")
 
     def _present_flat(self) -> list[Tensor] | None:
-        """Give a recurrent module the presented values in the list that it reads; return that list as it was."""
+        """Put the presented values into the list that a recurrent module reads; return the list's former content."""
         names: list[str] | None = getattr(self, "_flat_weights_names", None)
         if names is None:
             return None

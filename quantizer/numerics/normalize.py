@@ -71,7 +71,7 @@ def decided_by_table(request: Request, count: int, *, mean: bool = True) -> Para
 
 
 def _first_without_zero(request: Request, count: int, groups: list[int | None]) -> tuple[Parameters, QParams, Rescale]:
-    """Return the parameters for the first of *groups* in which no multiplier is 0, else for the last one."""
+    """Return the parameters for the first entry of *groups* that gives no multiplier of 0, else for the last entry."""
     parameters, normal = decided(request, count, groups[0])
     ratio = _ratio(request, parameters, normal)
     if len(groups) == 1 or bool((ratio.mantissa > 0).all()):

@@ -145,7 +145,7 @@ def _real_sum(
 
 
 def _fixed_point_sum(parts: list[tuple[Tensor, float]], signs: list[int], rescale: Rescale, places: int) -> Tensor:
-    """Return int64 numbers of output codes, the zero point not yet added.
+    """Return output codes as int64, before the zero point is added.
 
     With `operands`, each factor is a 31-bit multiplier that rounds its term, and the sum is rounded once more; without,
     a q31_single factor is that of an operand that goes to the output alone. q21_half_up: whole factors, one shift.

@@ -106,7 +106,7 @@ class Decided:
     tensors: Mapping[str, QParams]
     provided: Mapping[str, Parameters]
     lone: Mapping[str, LoneLayer] = field(default_factory=dict)
-    """Layers that plugins alone know, quantized."""
+    """Quantized layers of types that only plugins know."""
 
 
 def decide(graph: Graph, layers: Layers) -> Decided:

@@ -40,7 +40,7 @@ ENDS = {"slice": "end"}
 """Operators that name the end of every axis, and where: a slice of the whole batch in the IR is one of any batch."""
 QUANTIZE, DEQUANTIZE = "Quantize", "DeQuantize"
 CROP, SLICE, CONCAT = "Crop", "Slice", "Concat"
-"""Layers around tiles: they move codes alone."""
+"""Layers around tiles; they only move codes."""
 Before = Callable[[Node, Sequence[Tensor | None]], Node]
 """Changes to a layer before it runs on its operands."""
 

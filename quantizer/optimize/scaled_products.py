@@ -62,7 +62,7 @@ def axes_of_channels(
     options: Options,  # noqa: ARG001
     keys: Mapping[str, LayerKey],  # noqa: ARG001
 ) -> Graph:
-    """Say the last axis where marked layers read; a conversion and what it reads both say it."""
+    """Set the axis of the inputs of marked layers to the last one; a conversion and its own input both get it."""
     axes: dict[str, int] = {}
     for node in graph.nodes:
         if SCALED in node.extra:

@@ -13,7 +13,7 @@ from quantizer.optimize.running import Runner
 
 NORMALIZATIONS = ("layer_norm", "batch_norm")
 SMALLEST = 1e-5
-"""No factor is smaller: a channel that is always 0 stays as it is."""
+"""The smallest factor. A channel that is always 0 gets it, so that nothing is divided by 0."""
 
 
 def smoothed(

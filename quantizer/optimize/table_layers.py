@@ -214,7 +214,7 @@ class TableLayer(OneInputLayer):
 
 @dataclass(frozen=True)
 class RectifiedLayer(OneInputLayer):
-    """PRELU: a slope below 0 for each channel. CRELU: positive parts of the values, then those of their negatives."""
+    """PRELU has a slope below 0 for each channel. CRELU concatenates max(x, 0) and max(-x, 0)."""
 
     ratio: Rescale | None = None
     slopes: Slope | None = None

@@ -242,7 +242,10 @@ def _spread(shapes: Mapping[str, tuple[int, ...]], node: Node, area: Area) -> tu
 
 
 def _cut(graph: Graph, specs: Mapping[str, Spec], chain: Sequence[Node], cuts: Cuts) -> Graph:
-    """Return the graph with a chain in tiles; unchanged for one tile, or if a tile would consist of padding alone."""
+    """Return the graph with a chain in tiles.
+
+    It is unchanged for one tile, or if a tile would lie wholly in padding.
+    """
     areas = _areas(cuts)
     if len(areas) < 2:
         return graph

@@ -45,7 +45,7 @@ class Work:
     floats: Mapping[str, DType] = field(default_factory=dict)
     quantized: Graph | None = None
     layered: Graph | None = None
-    """The quantized graph as it is before its layers are cut into tiles."""
+    """The quantized graph before its layers are cut into tiles."""
     scored: Graph | None = None
     """The graph that metrics score instead of the quantized one, when layers run in floating point for debugging."""
     similarity: Mapping[str, Similarity] = field(default_factory=dict)

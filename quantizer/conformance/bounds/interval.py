@@ -48,13 +48,13 @@ class Interval:
 
     @staticmethod
     def exactly(value: npt.ArrayLike) -> Interval:
-        """Return the interval that holds *value* alone."""
+        """Return the interval [value, value]."""
         x = np.asarray(value, np.float64)
         return Interval(x, x)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of both ends, which is that of the tensor."""
+        """The shape of the tensor; both ends have it."""
         return self.lo.shape
 
     @property

@@ -45,7 +45,7 @@ def log(x: Interval) -> Interval:
 
 @np.errstate(all="ignore")
 def divide(a: Interval, b: Interval) -> Interval:
-    """Return a/b: the four corners; unbounded where b may be zero."""
+    """Return the hull of a/b at the four corners; it is unbounded where b may be zero."""
     return _unbounded(_corners([p / q for p in (a.lo, a.hi) for q in (b.lo, b.hi)], 1), _has_zero(b))
 
 

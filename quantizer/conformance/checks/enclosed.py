@@ -30,7 +30,7 @@ FOLDED = 6
 
 
 def enclosed(trial: Trial, *, zero_point_first: bool = False, off_by: Array | float = 0.0) -> Verdict:
-    """Judge codes by the interval of every order of float32 operations on the values of the operands' codes.
+    """Judge codes by an interval that holds for every order of the float32 operations on the dequantized operands.
 
     zero_point_first: the output's zero point is added in float32, and the sum is rounded. Dequantizing may be folded
     into it: `a * x + b` with `a = s_x / s_y`, `b = z_y - a * z_x`. That is six operations on numbers that are no larger

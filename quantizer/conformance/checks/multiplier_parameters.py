@@ -152,7 +152,7 @@ def _attribute_findings(trial: Trial) -> Iterator[Finding]:
 
 
 def _inverse_multiplier(trial: Trial, rescale: Rescale, factors: list[Expected], output: Expected) -> Finding:
-    """The multiplier of a * inverse is that of s_a / (s_b * s_y) in units of the table, in float32."""
+    """The multiplier of `a * inverse` must equal s_a / (s_b * s_y) in float32, in units of the table."""
     a, b, y = (np.float32(part.steps) for part in (*factors, output))
     units = np.float32(1 / trial.parameters.tables["inverse"].unit)
     wanted = expected_multipliers.float32_multiplier(

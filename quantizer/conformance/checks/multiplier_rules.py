@@ -34,7 +34,7 @@ DIVIDES = (
 
 
 OF_AREAS = ("area_multiplier", "area_reciprocal")
-"""Variants whose multiplier follows from the number of terms alone."""
+"""Variants whose multiplier depends only on the number of terms."""
 WHOLE = ("multiplier_shift", "integer_multiplier_shift", "area_multiplier", "area_reciprocal")
 """Variants with integer multipliers, besides the fixed-point ones (`q31_single`, `q15_half_up`, ...)."""
 FIXED_POINT = re.compile("q[0-9]+_")

@@ -23,7 +23,7 @@ NORMAL_PLACES = 8
 FLOATS = 1 + 2.0**-40
 """Error of float64 in the interval ends that are computed here."""
 NEAR_TIE = 2.0**-30
-"""Distance from a tie within which a product may round either way: above float64's error on a code of 16 bits."""
+"""Within this distance of a tie a product may round either way. It exceeds the float64 error of a 16-bit code."""
 
 
 def table_error(entries: int, bits: int) -> float:

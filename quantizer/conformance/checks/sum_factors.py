@@ -206,7 +206,7 @@ def _copied(trial: Trial) -> bool:
 
 
 def _restated_factors(trial: Trial, names: list[str], got: tuple[float, ...], bits: int) -> Iterator[Finding]:
-    """Multiplier, shift and factors of two operands equal those of the platform's rule."""
+    """Multiplier, shift and the two operands' factors must equal the numbers that the platform's rule gives."""
     first, second = (trial.parameters.inputs[name] for name in names)
     step_a, step_b, step_y = (_codes_per_unit(params) for params in (first, second, trial.output))
     equal_zero = int(first.zero_point) == int(second.zero_point)

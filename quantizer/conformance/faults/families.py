@@ -39,7 +39,7 @@ def operand_change(*names: str, change: Callable[[Tensor, Parameters], Tensor]) 
 
 
 def at_zero_point(name: str) -> Callable[[Tensor, Parameters], Tensor]:
-    """Make all codes of an activation those of zero."""
+    """Replace every code of an activation by its zero point."""
     return lambda codes, p: torch.zeros_like(codes) + p.inputs[name].zero_point
 
 

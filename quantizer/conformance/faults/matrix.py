@@ -37,7 +37,7 @@ class Job:
     peers: bool = False
     """Also judge the faults by other tools' policies."""
     schedule: bool = False
-    """Judge each case by those checks alone that the gate profile runs on it."""
+    """Judge each case only by the checks that the gate profile runs on it."""
     places: bool = False
     """Examine each fault on each platform and under each arithmetic separately, not in the operator as a whole."""
 

@@ -156,7 +156,7 @@ def _zero(values: Tensor, name: str, p: Parameters) -> Tensor:
 
 
 def bias_of_first_channel(original: Function) -> Function:
-    """Bring the bias to codes by the scale of the first channel alone."""
+    """Quantize the whole bias by the scale of the first channel."""
 
     def faulty(request: Any) -> Parameters:
         found: Parameters = original(request)

@@ -33,7 +33,7 @@ MIDDLE = 128
 OPSET = 18
 IR_VERSION = 9
 NARROW = Setting(reduce_range=True)
-"""Weights of 7 bits: those of 8 saturate in pairs on processors without VNNI, which is a separate defect."""
+"""Weights have 7 bits. Pairs of 8-bit products saturate on processors without VNNI, which is a separate defect."""
 DATA = ("random", "random", "corners")
 OWN = "own"
 ONE_SCALE = "one scale"
@@ -55,7 +55,7 @@ POLICIES = {
 ONE_SIGN_IN = 3
 """In one of so many cases each tensor has values of one sign: zero points at an end, sums that are all negative."""
 LARGEST_ONE_IN = 4
-"""One size in so many is the largest of its domain, past a multiple of what kernels block by."""
+"""One size in this many is the largest of its domain, just past a multiple of the usual block sizes."""
 SQUARE_ONE_IN = 6
 """In one of so many cases each size is the one before it, if it may be: rewrites tell tensors apart by their shapes."""
 

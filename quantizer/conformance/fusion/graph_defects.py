@@ -62,7 +62,7 @@ def _scalar(tensor: Tensor | None) -> float:
 
 
 def _number(graph: Graph, node: Node | None, op: str, place: int) -> float:
-    """Return the scale (1) or zero point (2) of a quantization or dequantization; 0 if *node* is none, or per axis."""
+    """Return the scale (1) or zero point (2) of the (de)quantization *node*; 0 for other nodes and along an axis."""
     return 0.0 if node is None or node.op != op else _scalar(_operand(graph, node, place))
 
 
@@ -75,7 +75,7 @@ def _before(graph: Graph, name: str | None) -> str:
 
 
 def _after(graph: Graph, name: str) -> str:
-    """Return the only operator that reads a tensor, behind its quantization; empty where it is not one."""
+    """Return the only operator that reads a tensor after its quantization; empty if several or none read it."""
     readers = graph.consumers.get(name, ())
     if len(readers) != 1:
         return ""

@@ -258,7 +258,7 @@ def _exchanged(node: str) -> Rewrite:
 
 
 def _pool_without_padding(graph: Graph) -> Graph:
-    """Fold the padding into an average that divides by the places inside the image alone."""
+    """Fold the padding into an average that divides by the number of places inside the image."""
     pads, old = graph.tensor("pads").data, graph.node("pool")
     assert pads is not None
     axes = len(pads) // 2
@@ -409,7 +409,7 @@ def _exchanged_between(first: str, second: str) -> Rewrite:
 
 
 def _second_part_first(graph: Graph) -> Graph:
-    """Take the weights of the second operand of a concatenation for those of the first."""
+    """Exchange the weights of the two operands of a concatenation."""
     count = graph.tensor("x").shape[1]
     return _with_numbers("w#codes", lambda codes: torch.cat([codes[:, count:], codes[:, :count]], dim=1))(graph)
 

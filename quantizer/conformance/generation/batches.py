@@ -16,7 +16,7 @@ T = TypeVar("T")
 RANGES = 4
 """Cases of one structure, each with different ranges and data."""
 STRUCTURAL = ("order", "activation", "tiles")
-"""Choices after a structure's dimensions and operands; those of single axes begin with the same words."""
+"""Choices that follow a structure's dimensions and operands. Names of choices for one axis begin with these words."""
 
 
 def member(target: Target, seed: int, place: int, most: int = PARTS) -> Case:

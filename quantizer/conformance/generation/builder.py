@@ -95,7 +95,7 @@ def covering_rows_of(targets: Sequence[Target], target: Target) -> list[Mapping[
 
 
 def single_bin_choices(target: Target, entry: str) -> Iterator[HashChoices]:
-    """Yield choices that aim at one coverage entry alone, for entries that no row could combine with its others.
+    """Yield choices that aim at a single coverage entry, for entries that no row could combine with its other entries.
 
     For a data set several cases, since a single case may miss its property. For any other entry the first case that
     has it.

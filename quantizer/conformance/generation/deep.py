@@ -40,7 +40,7 @@ OUTPUTS = (2, 3, 5, 8, 12, 16, 20)
 VECTORS = (8, 16, 32, 64, 2)
 """Outputs of a sum of one product: whole vectors, and two."""
 BATCHES: Mapping[str, tuple[int, ...]] = {"one row": (1,), "rows": (2, 3, 5), "one product": (1, 2, 3, 5)}
-"""A long sum for one row, and for several; a sum of one product. Of each the batches that it has."""
+"""Batches of a long sum for one row, of a long sum for several rows, and of a sum of one product."""
 ROWS = (*BATCHES, "one product", "one product")
 """The cases of a target: whole vectors are several sizes, and each costs little."""
 LONG = (1057, 1100)
@@ -77,7 +77,7 @@ OF_BLOCKS = 3
 
 
 def deep(target: Target) -> list[Case]:
-    """Return the cases of ROWS of a target whose operator adds products; those that are legal and small."""
+    """Return the legal, small cases of ROWS for a target whose operator adds products."""
     spec = target.spec
     depth = _depth(spec)
     if depth is None or not is_ours(spec):
@@ -97,9 +97,9 @@ def cancelling_and_wide(target: Target) -> list[Case]:
 
 
 def _left(target: Target, depth: str) -> list[Case]:
-    """Return the first case with a sum that leaves the accumulator, and the first one with a sum that returns to it.
+    """Return the first case with a sum that leaves the accumulator, and the first with a sum that returns into it.
 
-    A window may lie in padding alone, and a zero point at an end of the codes.
+    Several cases are tried, because a window may lie wholly in padding and a zero point may be the largest code.
     """
     found = [_first(target, depth, LEFT, _is_left)]
     if target.platform.accumulator.overflow == "saturate" and has_oracle(target):
@@ -210,7 +210,7 @@ def _times(case: Case, names: Iterable[str], factor: float) -> dict[str, Range]:
 
 
 def _of_units(target: Target, case: Case) -> dict[str, Range]:
-    """Return a range of the output in which a code is the product of one step of each operand."""
+    """Return an output range whose step is the product of the operands' steps."""
     half = unit_of(target, case) * 2 ** (target.scheme.activation.bits - 1)
     return dict.fromkeys(target.spec.outputs, (-half, half))
 

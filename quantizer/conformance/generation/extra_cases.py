@@ -1,4 +1,4 @@
-"""Cases beyond spec examples and covering-array rows: those of every target, and those that targets share."""
+"""Cases beyond spec examples and covering-array rows. Some run for every target; targets share the others."""
 
 from __future__ import annotations
 

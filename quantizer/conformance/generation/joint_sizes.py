@@ -128,7 +128,7 @@ def _of_axes(target: Target, shape: str, kind: str) -> Case | None:
 
 
 def _of_two(spec: Spec, shape: str, kind: str, number: int, chooser: HashChoices) -> dict[str, Any] | None:
-    """Return sizes and attributes of which the last two axes of *shape* are long."""
+    """Return sizes and attributes that make the last two axes of *shape* long."""
     before, last = PAIRS[number % len(PAIRS)]
     bound = bound_with(spec, {shape: Unit(shape, last, 2, before=before)}, chooser)
     if bound is None or works_along(spec, shape, bound) not in (kind, ""):
@@ -244,7 +244,10 @@ def _has_groups(spec: Spec) -> bool:
 
 
 def _channels(spec: Spec) -> list[tuple[int, int, int]]:
-    """Return those of CHANNELS that the operator has: several groups, if it has groups, and a weight of both sizes."""
+    """Return the entries of CHANNELS that fit the operator.
+
+    They have several groups if the operator has groups, and its weight has both sizes.
+    """
     weights = [item.axes for item in spec.inputs.values() if item.role == "weight"]
     sizes = {axis.text for axes in weights if isinstance(axes, list) for axis in axes[:2]} & spec.dims.keys()
     free = [name for name in sizes if spec.dims[name].multiple_of is None or "groups" in spec.attrs]

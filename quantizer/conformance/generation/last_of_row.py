@@ -88,7 +88,7 @@ def row_of(target: Target, case: Case) -> int:
 
 
 def decides(target: Target, case: Case, sign: float) -> bool:
-    """Return whether the last element decides where it alone differs from 0, and so does the first one."""
+    """Return whether both the last and the first element decide the result if all others are 0."""
     ((name, shape),) = case.shapes.items()
     made = []
     for place in (-1, 0):

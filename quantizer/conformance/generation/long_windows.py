@@ -25,7 +25,7 @@ SIDES = ((1.0, 0.0), (0.5, 0.5), (0.0, 1.0))
 """Padding before and after the signal, as shares of the kernel less one place: all on one side, as filters of the past
 have it, or half on both."""
 BEYOND = 2
-"""Places of the signal beyond those of the kernel."""
+"""How many places the signal is longer than the kernel."""
 
 
 def long_windows(target: Target) -> list[Case]:

@@ -211,7 +211,7 @@ def _multipliers(parameters: Parameters, channels: int) -> Array:
 
 
 def ratios(parameters: Parameters, channels: int) -> Array:
-    """Return the factor of each channel's sums, from the scales alone."""
+    """Return the factor of each channel's sums; only the scales decide it."""
     scales = [float(params.scale) for params in parameters.inputs.values()]
     bias = parameters.constants.get("bias")
     unit = np.asarray(scales[0] if bias is None else bias.params.scale.numpy())

@@ -22,7 +22,7 @@ PAST = 3
 VECTOR = 16
 """Elements of a vector at least."""
 AT_END = (0, 1, LAST_ALONE)
-"""Its patterns, places in PATTERNS: rising, falling, or alone in the last place."""
+"""Its patterns as indices into PATTERNS: rising, falling, or a single value in the last place."""
 TRIES = 8
 """Sizes that may turn out illegal or too large, before the case has drawn sizes."""
 NEEDED = frozenset(("zeros", "one_hot"))

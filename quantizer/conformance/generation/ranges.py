@@ -95,7 +95,7 @@ def input_range(target: Target, name: str, data: str, chooser: ChoiceSource, bou
 def _odd_share(target: Target) -> float:
     """Return 1.5 if a single float operand is copied, else 1.
 
-    A power of two moves the exponent alone and leaves every mantissa as it is; three halves put one bit more on it.
+    A power of two would change only the exponent; 1.5 changes the mantissa, too.
     """
     alone = len(target.spec.activations) == 1 and target.scheme.weight is None
     return 1.5 if alone and target.scheme.activation.format != "integer" else 1.0

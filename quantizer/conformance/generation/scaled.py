@@ -25,7 +25,10 @@ A multiplier of few bits and a table of a fixed unit end far below, as does a fu
 every input. With constants, every other target has them.
 """
 TINY = 2.0**-30
-"""A factor that leaves a function its slope at 0 alone, where kernels cancel. A platform's targets share the case."""
+"""A factor so small that the function is linear there: kernels lose digits by cancellation near 0.
+
+A platform's targets share the case.
+"""
 FUNCTIONS = ("monotone", "piecewise_monotone", "set_valued")
 """Error models of functions of one operand without poles."""
 WIDE = ("exact", "f32")
@@ -52,7 +55,10 @@ def scaled(target: Target) -> list[Case]:
 
 
 def tiny(everything: Sequence[Target], target: Target) -> list[Case]:
-    """Return the case of TINY that one of a platform's targets has, if the operator is a function with free scales."""
+    """Return the case with ranges scaled by TINY.
+
+    One target of a platform has it, if the operator is a function and its scales are free.
+    """
     spec = target.spec
     is_function = spec.error_model.kind in FUNCTIONS and len(spec.inputs) == 1
     if not is_function or spec.op in target.platform.fixed_outputs:

@@ -313,9 +313,9 @@ def _solved_bias(target: Target, case: Case, name: str, tensors: Mapping[str, Ar
 
 
 def _remainder(target: Target, case: Case, period: Array) -> Array:
-    """Return what a sum leaves modulo a code where it is a tie: half, or beside it a tie of a first rounding.
+    """Return the remainder at which a sum is a tie: half a period, or next to it a tie of the first rounding.
 
-    Half of the cases have the latter; none where the room has its own rule.
+    Half of the cases take the latter, but none if the room has its own rule.
     """
     first = target.platform.first_rounding
     if first is None or case.data.seed % 2 or has_own_rule(target):

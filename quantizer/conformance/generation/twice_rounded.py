@@ -21,7 +21,7 @@ from quantizer.core.platforms import FirstRounding, RoundingMode
 from quantizer.runtime.engines.builtin import BuiltinEngine
 
 CASES = 3
-"""Cases per target in which one rounding gives other codes."""
+"""The number of cases per target in which a single rounding would give other codes."""
 SEARCHED = 160
 """Drawn cases that are searched. At 8 fractional bits, one rounding changes one sum in 512."""
 KINDS = ("linear", "selection", "mean", "bilinear")
@@ -33,7 +33,7 @@ TIED = 160
 
 
 def twice_rounded(target: Target) -> list[Case]:
-    """Return cases in which another first rounding moves a sum over a tie of the second one: none, or of another mode.
+    """Return cases in which a missing first rounding, or one in another mode, moves a sum across a tie of the second.
 
     A sum does so within half a unit of the first rounding next to a tie, so that random data seldom do, and a kernel
     that rounds once would pass. No cases for platforms that round once.

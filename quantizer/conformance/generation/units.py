@@ -119,7 +119,7 @@ def beside_blocks(target: Target, name: str) -> list[int]:
 
 
 def is_window(spec: Spec, name: str) -> bool:
-    """Return whether a dimension is the size of a window: it occurs in weights alone and is not a channel."""
+    """Return whether a dimension is the size of a window: only weights have it, and it is not a channel."""
     spread = [item for item in spec.inputs.values() if isinstance(item.axes, list)]
     held = [item for item in spread if item.role == "weight"]
     channels = {str(item.axes[item.channel_axis or 0]) for item in held if isinstance(item.axes, list)}

@@ -66,7 +66,7 @@ class Planted:
     checks: tuple[str, ...]
     """At least one of these must fail."""
     block: Callable[[], AbstractContextManager[None]]
-    """A context in which the fault is active."""
+    """Context manager: while it is open, the fault is active."""
     engine: Callable[[Engine], Engine]
     """Replaces a real engine in the canary's run."""
 

@@ -62,7 +62,7 @@ def schedule(target: Target, options: Options) -> Schedule:
 
 
 class Schedule:
-    """Schedules the checks of one target's cases, in their order; it follows from the cases alone."""
+    """Schedules the checks of one target's cases, in their order. Only the cases decide the schedule."""
 
     def __init__(self, target: Target, checks: Sequence[str], samples: Mapping[str, Sample] = SCHEDULE) -> None:
         self._target = target

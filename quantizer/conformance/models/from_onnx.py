@@ -87,7 +87,7 @@ def smallest(trial: Trial, verdicts: Sequence[Verdict]) -> tuple[Trial, list[Ver
 
 
 def _is_quantized(part: Part) -> bool:
-    """Return whether a part computes between quantizations: quantizing or dequantizing alone is no operator."""
+    """Return whether a part computes something besides quantizing and dequantizing."""
     if part.core.op in (QUANTIZE, DEQUANTIZE):
         return False
     return part.op.startswith(QLINEAR) or any(node.op in (QUANTIZE, DEQUANTIZE) for node in part.nodes)

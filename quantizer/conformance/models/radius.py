@@ -23,7 +23,7 @@ from quantizer.runtime.dispatch import FP32, find_handler
 from quantizer.runtime.onnx.kernels import Context
 
 OTHERS = 8
-"""Roundings in addition to those of a sum's terms: of dequantized operands, products, a bias, a requantization."""
+"""The number of roundings besides the additions: dequantized operands, products, a bias, a requantization."""
 MOVED = frozenset(
     (
         "ArgMax ArgMin Cast Concat ConstantOfShape DepthToSpace Equal Expand Flatten Gather GatherElements GatherND "
@@ -196,7 +196,7 @@ def _window(node: Node) -> int:
 
 
 def _of_function(node: Node, operands: Sequence[Tensor | None], made: Tensor, graph: Graph) -> Tensor:
-    """The library's ulps, those of the largest term that may cancel, and the effect of the operand's last bit."""
+    """Add the library's error, the ulps of the largest term that may cancel, and the effect of an operand's last bit."""
     ulps = lost(2 * TRANSCENDENTAL_ULPS)
     moved = torch.zeros_like(made)
     for step in (1 + 2 * UNIT, 1 - 2 * UNIT):

@@ -129,7 +129,7 @@ def solved_input(
 
 
 def twice_tied(draws: Draws, tie: Any, ratio: Any) -> Any:
-    """Return ties; half of them are moved to ties of the first rounding of a 31-bit multiplier."""
+    """Return sums at ties. Half of them are moved to where the first rounding of a 31-bit multiplier ties."""
     dropped = np.floor(-np.log2(np.maximum(ratio, 2.0**-60)))
     moved = tie - np.sign(tie) * 2.0 ** -(dropped + 1.0)
     chosen = np.where(draws.shares(np.size(tie)) < 0.5, moved, tie)

@@ -16,7 +16,7 @@ from quantizer.core.dtypes import integer
 from quantizer.numerics.qparams import Constant, QParams
 
 CODE_BITS, FAR_BITS = 7, 24
-"""Bits of a code, its sign not counted; bits of a result beyond which converting a float to an integer overflows."""
+"""Bits of a code without its sign, and bits of a result beyond which a conversion from float to integer overflows."""
 MANY = 64
 """Terms of sums that exceed 32 bits: this number goes far beyond."""
 LARGEST_BIAS = (1 << 31) - 1

@@ -82,7 +82,7 @@ MEANINGS: Mapping[str, Meaning] = {
         "two roundings, half up in whole vectors of 16, else half away",
     ),
 }
-"""Requantization -> its meaning; core/platforms.py has the formulas of those of one system."""
+"""Requantization -> its meaning. core/platforms.py has the formulas of requantizations that only one system has."""
 
 
 def answer(found: Found, home: str) -> Hypothesis | None:

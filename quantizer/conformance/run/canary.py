@@ -28,7 +28,7 @@ milliseconds."""
 
 @dataclass
 class Canary:
-    """Remembers items that passed, one an operator: those of plugins first."""
+    """Remembers one passed item for each operator, those with plugins first."""
 
     states: dict[str, tuple[pytest.Item, State]] = field(default_factory=dict)
 

@@ -50,7 +50,10 @@ def _function(
 
 
 def _judges(entry: Registration, platform: str) -> frozenset[str]:
-    """Return the checks that judge *entry*; exact sums that no integer forward uses are judged by comparison alone."""
+    """Return the checks that judge *entry*.
+
+    Exact sums that no integer forward uses are only compared with the reference.
+    """
     forward = REGISTRY.find(entry.op, "quantized", platform) if entry.kind == "accumulate" else None
     return JUDGES[entry.kind] if forward is None or forward is entry.finished else SUMS_ALONE
 

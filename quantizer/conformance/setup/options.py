@@ -100,7 +100,7 @@ class Options:
         return tuple(dict.fromkeys(held_to(backend, level) for level in asked(self.isa)))
 
     def at(self, level: str) -> Options:
-        """Return the options of a run at *level* alone, one of `levels`."""
+        """Return the options of a run at the single level *level*, one of `levels`."""
         return replace(self, isa=level) if self.isa == ALL and len(self.levels) > 1 else self
 
     @cached_property

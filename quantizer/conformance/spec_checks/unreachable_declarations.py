@@ -99,7 +99,7 @@ class _Open:
 
 
 def _unreached(spec: Spec, targets: Sequence[Target], missing: Iterable[str]) -> Iterator[Problem]:
-    """Yield every bin and the classes of tiles *missing* from the rows that no case reaches alone, either."""
+    """Yield each bin, and each class of tiles, that is *missing* from the rows and that no single case reaches."""
     found = [entry for entry in sorted(missing) if not _reaches_alone(targets, entry)]
     for name, value in (entry.split("=", 1) for entry in found):
         if name in domains_of(spec):

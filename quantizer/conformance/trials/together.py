@@ -78,7 +78,10 @@ def run_together(trials: Sequence[Trial]) -> list[tuple[Trial, Verdict]]:
 
 
 def _structures(trials: Sequence[Trial]) -> list[list[Trial]]:
-    """Return trials that differ in ranges, parameters and data alone, together; their sets may differ in number."""
+    """Return groups of trials that differ only in ranges, parameters and data.
+
+    Their numbers of data sets may differ.
+    """
     found: dict[object, list[Trial]] = {}
     for trial in trials:
         case = trial.case
@@ -143,7 +146,10 @@ def in_a_batch(trial: Trial) -> Verdict | None:
 
 
 def _reversed(trial: Trial) -> Mapping[str, Tensor]:
-    """Return the codes of the activations in reverse; constants and indices as they are, which parameters belong to."""
+    """Return the activations' codes in reverse order.
+
+    Constants and indices stay as they are: parameters belong to them.
+    """
     inputs = trial.spec.inputs
     return {
         name: values.flip(tuple(range(values.dim()))).contiguous()

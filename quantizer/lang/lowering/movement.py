@@ -75,7 +75,7 @@ def repeat(c: Call) -> Value:
 
 @lowers("Concat")
 def concat(c: Call) -> Value:
-    """One after the other along an axis; codes of other grids than the result's are requantized."""
+    """Concatenate along an axis. Codes whose scale or zero point differs from the result's are requantized."""
     target, axis = c.outputs[0], c.attr("axis")
     same = all(
         _same_parameters(c.params(i), target.qparams) and c.value(i).dtype == target.dtype for i in range(len(c.values))

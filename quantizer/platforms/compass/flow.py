@@ -87,5 +87,5 @@ def _built_in(spec: Spec) -> bool:
 
 
 def _library(spec: Spec, platform: Platform) -> Library:
-    """Return a library of this operator and this platform alone."""
+    """Return a library with only this operator and this platform."""
     return Library({spec.op: spec}, {}, {}, {}, {PLATFORM: platform}, {}, {})

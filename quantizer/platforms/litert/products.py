@@ -186,7 +186,7 @@ def _as_image(values: Array) -> Array:
 
 
 def _for_rows(values: Sizes, *, flat: bool) -> Sizes:
-    """Return numbers of a window along one axis as those of rows of height 1."""
+    """Return the numbers of a one-dimensional window as those of a two-dimensional window of height 1."""
     rest = 1 if len(values) == 1 else 0
     return tuple(itertools.chain.from_iterable((rest, v) for v in values)) if flat else tuple(values)
 
@@ -270,5 +270,5 @@ def _check_bias_scale(made: Graph, places: Sequence[int], parameters: Parameters
 
 
 def _scales(params: QParams, channels: int) -> Sizes:
-    """Return one scale, or as many as there are *channels*: those of a group's filters, again for each group."""
+    """Return one scale, or one for each of *channels*: the scales of a group's filters, repeated for each group."""
     return tuple(params.repeated(channels).scale.reshape(-1).tolist())

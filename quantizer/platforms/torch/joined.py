@@ -1,4 +1,4 @@
-"""torch: the calls of several operators as one program, in which a relu is part of the function before it."""
+"""torch: calls several operators in one program, in which a relu is fused into the function before it."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def lower_float(call: Call, operands: Mapping[str, Tensor], variant: str) -> Low
 
 
 def lower_sums(call: Call, codes: Codes, parameters: Parameters, variant: str) -> Lowered | None:
-    """Return the graph without RESCALE; sums of 48 bits cannot leave the reference model."""
+    """Return the graph without its RESCALE. The reference model cannot output 48-bit sums."""
     op = call.spec.op
     if op == "mul":
         graph, made = product(codes, parameters)
