@@ -134,6 +134,12 @@ class Diff:
         counts = ("base_items", "run_items", "still_failing", "engines")
         return not any(getattr(self, field.name) for field in fields(self) if field.name not in counts)
 
+    @functools.cached_property
+    def grown_otherwise(self) -> tuple[RatioChange, ...]:
+        """The grown errors without the checks that a new failure lists already."""
+        listed = {(change.id, name) for change in self.new_failures for name, _ in change.checks}
+        return tuple(change for change in self.grown if (change.id, change.check) not in listed)
+
 
 def compare(base: Iterable[Record], run: Iterable[Record], *, filtered: bool = False, elsewhere: bool = False) -> Diff:
     """Return the changes from *base* to *run*, item by item; the order of the records does not matter.

@@ -1,4 +1,4 @@
-"""tflite_ref: micro_abort_of_fine_outputs
+"""tflite_ref: micro_abort_on_large_scale_ratio
 
 TensorFlow Lite Micro ends the process where LiteRT does: ADD and SUB take no input whose scale is 2**14 times that of
 an output of 16 bits (2**19 of 8)

@@ -1,4 +1,4 @@
-"""xnnpack: abort_of_fine_outputs
+"""xnnpack: abort_on_large_scale_ratio
 
 LiteRT ends the process where the scale of an input is 2**14 times that of an output of 16 bits (2**19 of 8): its
 multiplier must be below 1 (QuantizeMultiplierSmallerThanOneExp, LiteRT 2.3)
