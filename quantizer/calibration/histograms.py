@@ -11,7 +11,7 @@ DROPPED = 0.002
 """The share of the first bins that `least_divergence` leaves out. They hold values next to 0, the most frequent
 ones."""
 EVERY = 8
-"""Bins between two ends of one side that `least_square` tries."""
+"""The number of bins between two ends of one side that `least_square` tries."""
 EVERY_OF_TWO = 64
 """The same, where both sides are tried together."""
 AT_ONCE = 64

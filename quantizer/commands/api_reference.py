@@ -13,7 +13,7 @@ from quantizer.core.wording import in_markdown
 PUBLIC = ("core", "numerics", "ir", "ops", "runtime", "optimize", "conformance", "reporting", "nn")
 """The packages with public names. `quantizer.lang` has a page of its own."""
 LONGEST = 150
-"""Characters of a signature, at most: the keys of specs and platforms have pages of their own."""
+"""The number of characters of a signature, at most: the keys of specs and platforms have pages of their own."""
 _INTRO = """\
 # The public API
 

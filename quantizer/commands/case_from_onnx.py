@@ -27,7 +27,7 @@ OWN = "builtin"
 WRITTEN = 5
 """The number of failing nodes that one run shrinks and writes, if no node is named."""
 LARGEST = 1 << 20
-"""Bytes of a stored case that can be read again."""
+"""The largest number of bytes of a stored case that can be read again."""
 EPILOG = """\
 Without --node every quantized node is judged, one line each, failing ones first. A failure is shrunk. -o writes, for
 each failing node or for the named one: part.onnx and operands.npz (the node as the model has it) and case.json, which

@@ -29,9 +29,12 @@ from quantizer.core.wording import meant, shown_path, suggestion
 from quantizer.core.yaml_source import Location, Positions, load_yaml
 
 MAX_LINES = 2000
-"""Lines of one file. A platform's file is long because it lists the known defects of each of its engines."""
+"""The largest number of lines of one file.
+
+A platform's file is long because it lists the known defects of each of its engines.
+"""
 MOST_FILES = 16384
-"""Files that are remembered, so that a run of as many specs reads each once."""
+"""The largest number of files that are remembered, so that a run of as many specs reads each once."""
 SCHEMES_FILE = "schemes.yaml"
 INSTALLED = "site-packages"
 """The folder in which pip puts what it installs: specs of an installed plugin lie below it."""

@@ -17,7 +17,7 @@ class Local:
     """inside, outside: relative to its own enclosure; inconclusive: no enclosure; not shown: the engine hides that
     edge."""
     outside: int = 0
-    """Elements outside."""
+    """The number of elements outside."""
     error: float = 0.0
     """The largest distance from the exact result, in steps where the result is quantized."""
     ratio: float = 0.0
@@ -40,11 +40,11 @@ class PartFinding:
     arrived_equal: bool
     """Whether both engines' operands were the same in the run of the whole model."""
     differ: int
-    """Elements of the edge that differ between the engines in the run of the whole model."""
+    """The number of elements of the edge that differ between the engines in the run of the whole model."""
     apart: float
     """The largest of these differences."""
     alone: int
-    """Elements that differ where both engines get the same operands."""
+    """The number of elements that differ where both engines get the same operands."""
     locals: tuple[Local, ...] = ()
     reason: str = ""
     """The reason if there is no enclosure."""

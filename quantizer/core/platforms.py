@@ -142,7 +142,7 @@ class TableRule(Model):
     power_of_two: whole exponents, the logarithm of their sum truncated; power_of_two_halves: rounded to halves;
     power_of_two_table: exponents with fraction_bits, both from tables. float24: in floating point of 24 bits."""
     exponential_bits: Annotated[int, Field(ge=0, le=30)] = 20
-    """Bits of an entry of an integer table of exponentials; 0: what the axis leaves of 32 bits, but at least 16."""
+    """Bits of an entry in an integer table of exponentials; 0: as many as the axis leaves of 32 bits, at least 16."""
     fraction_bits: Annotated[int, Field(ge=8, le=15)] = 8
     """Fractional bits of an exponent under power_of_two_table."""
     fast: dict[str, Literal["power_of_two", "power_of_two_halves"]] = {}
@@ -353,7 +353,7 @@ class Platform(Model):
     per_tensor_weights: list[str] = []
     """Operator families whose weights have one scale under every scheme."""
     vector_lanes: int = Field(default=1, ge=1)
-    """Codes that an element-wise kernel computes at once. It computes the rest of a row one by one."""
+    """The number of codes that an element-wise kernel computes at once. It computes the rest of a row one by one."""
     weight_bits: dict[str, Annotated[int, Field(ge=2, le=16)]] = {}
     """Operator family -> bits of its weights under every scheme."""
     output_signs: dict[str, str] = {}

@@ -20,7 +20,7 @@ from quantizer.core.errors import QuantizerError
 from quantizer.core.wording import shown_path
 
 _MORE = 1 << 20
-"""Bytes to read at once beyond the size that a file reports."""
+"""The number of bytes to read at once beyond the size that a file reports."""
 
 
 @dataclass(frozen=True)

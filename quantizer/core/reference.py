@@ -18,9 +18,9 @@ Uses = dict[tuple[str, str], tuple[str, str]]
 """(section, key) -> (its shortest value in the shipped files, the file)."""
 EXPRESSION = {"string", "number", "boolean"}
 MOST_WORDS = 8
-"""Words of an enumeration that the type column holds; more are listed below the table."""
+"""The largest number of words of an enumeration that the type column holds; more are listed below the table."""
 LONGEST = 64
-"""Characters of an example."""
+"""The largest number of characters of an example."""
 _REF = "#/$defs/"
 
 

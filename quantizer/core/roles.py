@@ -13,7 +13,7 @@ from quantizer.core.spec import Spec
 EXACT_KINDS = ("linear", "selection", "bilinear")
 """Error models whose exact result is a sum of terms, or one term. It is rounded once, in any format."""
 PRODUCT_BITS = 48
-"""Bits of a product of two values in units of a format, which leave room for 2**14 terms in the accumulator."""
+"""The width of a product of two values, in units of a format. It leaves room for 2**14 terms in the accumulator."""
 
 
 def applies(spec: Spec, scheme: Scheme, platform: Platform) -> bool:

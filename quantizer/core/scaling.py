@@ -16,7 +16,7 @@ class Blocks:
     axis: int
     """The axis of the blocks, counted from the front."""
     size: int
-    """Elements of a block along the axis."""
+    """The number of elements of a block along the axis."""
     start: int = 0
     """Elements along the axis before this tensor, if it was cut from a larger one: its first block may begin inside."""
 

@@ -21,7 +21,7 @@ INTEGER_BITS: Mapping[Variant, int] = {
 }
 """Requantization whose product is an integer -> the bits of its largest multiplier."""
 PRODUCT_BITS = 63
-"""Bits of the signed factors of a product that stays below 2**62."""
+"""The number of bits of the signed factors of a product that stays below 2**62."""
 SHIFTED: tuple[Variant, ...] = ("multiplier_shift", "area_multiplier")
 """Requantizations that read `max_shift`, `positive_shifts` and `unify_shifts`."""
 

@@ -7,11 +7,11 @@ from quantizer.core.schemes import Scheme
 from quantizer.core.spec import Spec
 
 SUM_BITS = 12
-"""Bits that a sum needs beyond one of its products: room for 4,096 terms, or for 4,096 terms of half the size and a
+"""How many bits wider than a product a sum must be: room for 4,096 terms, or for 4,096 terms of half the size and a
 bias."""
 
 LONGEST = 40_000
-"""Terms of the longest sum of a case: as many as leave 30 bits, if codes have 8."""
+"""The largest number of terms of the longest sum of a case: as many as leave 30 bits, if codes have 8."""
 
 
 def accumulator_bits(platform: Platform, scheme: Scheme) -> int:

@@ -94,7 +94,7 @@ class TableFile(Model):
     first: int
     """What the first entry belongs to."""
     step: int
-    """Codes from one entry to the next."""
+    """The number of codes from one entry to the next."""
     unit: float
     """Real value of one entry unit."""
 

@@ -10,7 +10,7 @@ from tflite_micro.python.tflite_micro import runtime
 
 NAME, VERSION, FORM, FLOATS = "tflite_micro", version("tflite-micro"), "tflite", False
 ARENA = 1 << 24
-"""Bytes for all tensors of a model."""
+"""The number of bytes for all tensors of a model."""
 
 
 def load(model: bytes, options: dict[str, Any]) -> Any:  # noqa: ARG001 - one set of kernels

@@ -10,7 +10,7 @@ from quantizer.nn.grid import grid_of, rounded, values
 from quantizer.nn.methods import RangeMethod
 
 SWEEP = 3
-"""Ranges that RANGE_SWEEP compares; each is half of the one before."""
+"""The number of ranges that RANGE_SWEEP compares; each is half of the one before."""
 SMALLEST = 2.0**-100
 """A smaller range is taken as this one, so that steps and their products stay normal float32 numbers."""
 

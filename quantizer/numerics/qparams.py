@@ -188,7 +188,7 @@ class Table:
     unit: float
     """Real value of one entry unit."""
     bits: int
-    """Bits of an entry."""
+    """The number of bits of an entry."""
     interpolation: Literal["down", "half_up"] = "down"
     """How a value between two entries is rounded."""
 

@@ -14,7 +14,7 @@ from quantizer.numerics.ratio_to_multiplier import fixed_point
 from quantizer.numerics.requantize import round_fixed_point
 
 VECTOR = 16
-"""Channels of a vector."""
+"""The number of channels of a vector."""
 
 
 def averaged(sums: Tensor, counts: Tensor, x: QParams, output: QParams) -> Tensor:

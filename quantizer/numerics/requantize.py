@@ -27,7 +27,7 @@ from quantizer.numerics.rounding import round_tensor
 _BLOCK = 1 << 18
 """Elements above which a tensor is taken in pieces that fit the cache."""
 EIGHT = 8
-"""Channels of a vector."""
+"""The number of channels of a vector."""
 MANTISSA_BITS = 31
 FURTHEST = 20
 """Right shift of a 15-bit multiplier that makes every 16-bit code 0."""

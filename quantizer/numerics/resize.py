@@ -16,7 +16,7 @@ class Places:
     """int64."""
     bottom: int
     size: int
-    """Elements of the input."""
+    """The number of elements of the input."""
     shrinks: bool
     """Whether the output is shorter."""
 

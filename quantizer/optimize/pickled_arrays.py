@@ -25,7 +25,7 @@ Array = NDArray[Any]
 LARGEST = 4 << 30
 PICKLED = Readable("a file of pickled arrays", LARGEST, FormatError, "Save the arrays with numpy.savez.")
 MOST_STEPS = 1_000_000
-"""Instructions of one pickle; a dict of a thousand arrays takes 30,000."""
+"""The largest number of instructions of one pickle; a dict of a thousand arrays takes 30,000."""
 NUMBERS = "fiub"
 RECONSTRUCT = (("numpy._core.multiarray", "_reconstruct"), ("numpy.core.multiarray", "_reconstruct"))
 NDARRAY, DTYPE = ("numpy", "ndarray"), ("numpy", "dtype")

@@ -219,7 +219,7 @@ class RectifiedLayer(OneInputLayer):
     ratio: Rescale | None = None
     slopes: Slope | None = None
     rank: int = 0
-    """Axes of its input."""
+    """The number of axes of its input."""
 
     @property
     def _sign(self) -> Sign:

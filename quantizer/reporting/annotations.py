@@ -15,7 +15,7 @@ from quantizer.reporting.items import place, rerun
 from quantizer.reporting.tally import check_order, failing_checks, is_failing
 
 LIMIT = 10
-"""Errors that GitHub shows of one step; it drops the rest without a word."""
+"""The largest number of errors that GitHub shows of one step; it drops the rest without a word."""
 
 _NAMED = 12
 _TITLE = 120

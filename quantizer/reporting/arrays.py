@@ -71,7 +71,7 @@ class Pair:
     in_steps: float | None = None
     """The largest difference in steps, where a step is known: a correctly rounded value has 1/2 at most."""
     outside: int = 0
-    """Elements outside of the enclosure reference +- step / 2."""
+    """The number of elements outside of the enclosure reference +- step / 2."""
 
     @property
     def passed(self) -> bool:

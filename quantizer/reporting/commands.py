@@ -26,7 +26,7 @@ BAD_INPUT = 2
 _FORMATS = ("terminal", "markdown", "json")
 
 _MOST_REASONS = 50
-"""Reasons to fail that are written out."""
+"""The largest number of reasons to fail that are written out."""
 
 _EPILOG = """\
 reasons to fail (--fail-on):

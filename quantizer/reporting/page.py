@@ -49,15 +49,15 @@ from quantizer.reporting.terminal import worst_items
 WHOLE = 5_000
 """Value items that a page lists. For a larger run it shows failures, changes and the worst, and counts the rest."""
 SHOWN = 4
-"""Rows of an operator on the page of a larger run, in addition to failing and changed ones."""
+"""The number of rows of an operator on the page of a larger run, in addition to failing and changed ones."""
 MOST = 200
-"""Rows of one table, and of one operator, of a larger run."""
+"""The largest number of rows of one table, and of one operator, of a larger run."""
 LONGEST = 4_000
-"""Characters of a failure's text."""
+"""The largest number of characters of a failure's text."""
 FIRST = 10
 """Failing items that the first screen names."""
 WORST = 50
-"""Rows of the table of worst items; the operators' own tables hold all."""
+"""The number of rows of the table of worst items; the operators' own tables hold all."""
 
 
 @dataclass(frozen=True)

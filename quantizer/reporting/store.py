@@ -29,7 +29,7 @@ TIMED = Readable("the timings of a run", 1 << 28, CaseError, "Remove it, or run 
 KILLS = Readable("a kill matrix", 1 << 28, CaseError, "Name what `quantizer faults --json` wrote.")
 REPLAY = Readable("a stored case", 1_000_000, CaseError)
 LONGEST = 1e9
-"""Seconds of an item: no run took longer."""
+"""The largest number of seconds of an item: no run took longer."""
 FAILURES = "failures"
 """Folder of the replay files of a run."""
 

@@ -18,10 +18,10 @@ MAX_BYTES = 1_000_000
 
 _NARROWEST = 8
 _READABLE = 24
-"""Characters that a name keeps where no cut makes the row fit."""
+"""A name keeps at least this many characters, even if the row does not fit."""
 _GAP = 2
 _LONGEST = 300
-"""Characters of a cell in markdown."""
+"""The largest number of characters of a cell in markdown."""
 
 
 @dataclass(frozen=True)
@@ -183,7 +183,7 @@ class _Part:
     head: list[str]
     rows: list[str]
     left_out: int
-    """Rows that cannot fit after the earlier ones. They are not laid out."""
+    """The number of rows that cannot fit after the earlier ones. They are not laid out."""
 
 
 def _fitting(sections: Sequence[Section], max_bytes: int) -> list[Sequence[Row]]:

@@ -13,7 +13,7 @@ from quantizer.runtime.dispatch import FP32, find_handler, runs_on
 from quantizer.runtime.onnx.kernels import Context
 
 SMALL = 1 << 16
-"""Elements of the largest constant that folding makes: shapes and indices, not weights."""
+"""The number of elements of the largest constant that folding makes: shapes and indices, not weights."""
 
 
 def load_onnx_graph(path: Path | str, platform: str = FP32) -> Graph:

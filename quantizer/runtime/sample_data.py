@@ -21,7 +21,7 @@ ARRAYS = Readable("a file of arrays", 1 << 40, FormatError)
 """Only its first bytes are read here; the arrays are checked against their own bounds."""
 
 WIDEST = 8
-"""Bytes of the largest number that torch has."""
+"""The size in bytes of the largest number type of torch."""
 SPREAD = 1 << 20
 """Normal deviates times this, modulo the length of an axis, are its places, each about as often."""
 Batch = dict[str, Tensor]

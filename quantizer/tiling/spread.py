@@ -12,12 +12,12 @@ class Spread:
     """A transposed convolution along one axis: each element is spread over *reach* places, *stride* apart."""
 
     size: int
-    """Elements of the input."""
+    """The number of elements of the input."""
     stride: int
     reach: int
-    """Places from the first to the last tap: `dilation * (kernel - 1) + 1`."""
+    """The number of places from the first to the last tap: `dilation * (kernel - 1) + 1`."""
     before: int
-    """Places that the padding crops at the start."""
+    """The number of places that the padding crops at the start."""
 
     def tile(self, output: Span) -> tuple[Span, Span, int]:
         """Return the input elements that a tile of *output* needs, places to crop at both ends, and zeros to append.

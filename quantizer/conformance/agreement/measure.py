@@ -22,9 +22,9 @@ from quantizer.runtime.engines.builtin import BuiltinEngine
 from quantizer.runtime.engines.protocol import Engine
 
 ELEMENTS = 20_000
-"""Elements of each population, at least."""
+"""The smallest number of elements of each population."""
 PATIENCE = 2_000
-"""Cases in a row that are refused before a population is given up."""
+"""A population is given up after this many refused cases in a row."""
 
 
 @dataclass

@@ -11,7 +11,7 @@ from quantizer.conformance.bounds.interval import TINY, ArrayFunction, FloatArra
 Operand = tuple[FloatArray, FloatArray]
 """A value and the radius around it."""
 EXTRA_OPERATIONS = 16
-"""Roundings besides the additions: a product, a division, a bias, the radius itself."""
+"""The number of roundings besides the additions: a product, a division, a bias, the radius itself."""
 
 
 def movement(f: ArrayFunction, x: FloatArray, dx: FloatArray) -> Interval:

@@ -16,7 +16,7 @@ from quantizer.conformance.campaign.work import lost_unit, run_unit, shrink_case
 from quantizer.core.files import replace_files
 
 AHEAD = 3
-"""Units that wait for each worker."""
+"""The number of units that wait for each worker."""
 ATTEMPTS = 3
 """The number of attempts for a unit whose worker dies."""
 

@@ -15,7 +15,7 @@ from quantizer.core.reading import Readable, one_line
 JOURNALED = Readable("an entry of a journal", 1 << 40, CaseError, "Name another folder.")
 """The lines of a journal are read one by one."""
 BINS = 20
-"""Bins of a histogram of ratios from 0 to 1. One more bin counts larger ratios."""
+"""The number of bins of a histogram of ratios from 0 to 1. One more bin counts larger ratios."""
 
 
 class Found(Struct, forbid_unknown_fields=True):

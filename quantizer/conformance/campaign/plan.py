@@ -21,9 +21,9 @@ Count = Annotated[int, Meta(ge=0, le=1 << 53)]
 VERSION = 2
 """1: each example is a case with a different structure."""
 BATCH = 64
-"""Examples of one structure: four ranges of sixteen data sets, where it has an axis to stack them along."""
+"""The number of examples of one structure: four ranges of sixteen data sets, if it has an axis to stack them along."""
 UNIT = 4 * BATCH
-"""Examples of one unit, all of one target, at most."""
+"""The largest number of examples of one unit, all of one target."""
 
 
 @dataclass(frozen=True)

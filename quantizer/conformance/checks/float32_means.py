@@ -14,7 +14,7 @@ from quantizer.core.verdict import Verdict, inconclusive
 from quantizer.numerics.qparams import Rescale
 
 ONE_ORDER = 2
-"""Terms that every order adds to one float32 sum."""
+"""The number of terms that every order adds to one float32 sum."""
 
 
 def replayed_mean(trial: Trial, rescale: Rescale) -> Verdict:

@@ -18,7 +18,7 @@ from quantizer.numerics.qparams import Table
 
 Array = NDArray[Any]
 OPERATIONS = 8
-"""Roundings of one code outside the sum, the logarithm and both ratios of scales among them."""
+"""The number of roundings of one code outside the sum, the logarithm and both ratios of scales among them."""
 FLOAT64_UNIT = 2.0**-50
 
 

@@ -41,7 +41,7 @@ SHARED_LEAST = expected_multipliers.FACTOR_LIMIT // 2
 
 
 RELAY_BITS = 8
-"""Bits that a clip with two roundings adds to outputs of no more bits."""
+"""The number of bits that a clip with two roundings adds to outputs of no more bits."""
 
 
 def multiplier_findings(trial: Trial, factors: list[Expected], output: Expected) -> Iterator[Finding]:

@@ -26,7 +26,7 @@ from quantizer.conformance.trials.trial import Trial
 from quantizer.numerics.qparams import QParams, Rescale
 
 WORD_BITS = 16
-"""Bits that every multiplier may have."""
+"""The number of bits that every multiplier may have."""
 
 
 def sum_multiplier(trial: Trial, rescale: Rescale) -> Iterator[Finding]:

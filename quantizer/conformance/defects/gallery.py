@@ -33,7 +33,7 @@ from quantizer.runtime.engines.catalogue import Chosen
 SCRIPTS, PAGE = Path("examples/gallery"), Path("docs/gallery.md")
 OUTCOMES = SCRIPTS / "outcomes.json"
 PATIENCE = 120.0
-"""Seconds for one script."""
+"""The time limit of one script, in seconds."""
 DESIGN: Severity = "design"
 MEANINGS: Mapping[str, str] = {
     "memory": "The process ends, or memory is read that is not the operator's.",

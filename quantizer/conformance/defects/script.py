@@ -39,7 +39,7 @@ from quantizer.runtime.engines.scripts import (
 NEAREST = 0.5 + 1e-3
 """Steps from the exact result beyond which a code is wrong under any rounding."""
 SHOWN = 16
-"""Elements that a script prints."""
+"""The number of elements that a script prints."""
 TRIES = 20
 """The number of runs that look for a result that changes from run to run."""
 ROUNDINGS: Mapping[str, Callable[[NDArray[Any], int], NDArray[Any]]] = {

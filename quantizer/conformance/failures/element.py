@@ -18,9 +18,12 @@ from quantizer.numerics.qparams import QParams
 from quantizer.tiling.windows import Box, needed, slices
 
 MAX_SHOWN = 12
-"""Values of an operand, and terms of a sum, that a failure prints."""
+"""The largest number of values of an operand, and terms of a sum, that a failure prints."""
 MAX_CALLS = 1024
-"""Calls of a plugin's reference for the terms of one sum. A shrunk case rarely needs more than ten."""
+"""The largest number of calls of a plugin's reference for the terms of one sum.
+
+A shrunk case rarely needs more than ten.
+"""
 SUMS = ("linear", "bilinear", "mean")
 """Error models of operators whose reference, on centred codes, is the accumulator."""
 

@@ -14,7 +14,7 @@ from quantizer.core.case import Case
 
 T = TypeVar("T")
 RANGES = 4
-"""Cases of one structure, each with different ranges and data."""
+"""The number of cases of one structure, each with different ranges and data."""
 STRUCTURAL = ("order", "activation", "tiles")
 """Choices that follow a structure's dimensions and operands. Names of choices for one axis begin with these words."""
 

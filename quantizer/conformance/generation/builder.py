@@ -37,9 +37,9 @@ from quantizer.tiling.windows import tileable_axes
 TILE_BINS = ("untiled", "ones", "prime", "below", "whole", "above", "mixed", "split")
 MAX_TILES = 6
 ATTEMPTS = 6
-"""Cases that may miss the aim of a data set, before it is inconclusive."""
+"""A data set is inconclusive after this many cases missed its aim."""
 SEARCHED = 256
-"""Structures that are looked through for a bin, before it is inconclusive."""
+"""A bin is inconclusive if none of this many structures reaches it."""
 SEED_BITS = 32
 MOST_PLACES = 126
 """Binary places of the steps of products: with more, products and ranges are no longer exact in float32."""

@@ -21,7 +21,7 @@ from quantizer.conformance.target import Target
 from quantizer.core.case import Case, Range
 
 GATE = 7
-"""Cases of a target in the gate."""
+"""The number of cases per target in the gate."""
 DATA = ("random", "accumulator_limit", "corners", "ties", "saturation", "zero_point_extremes")
 """Classes of data. An operator uses those that it has."""
 OF_WEIGHTS = {"random": "uneven_channels"}
@@ -44,7 +44,7 @@ MAGNIFIED = (1.0, 1.5)
 LARGE, MIDDLING = 129, 17
 """Sizes from which a unit counts as large."""
 TRIES = 6
-"""Kinds of units that may turn out illegal or too large, before a row is left out."""
+"""A row is left out after this many kinds of units were illegal or too large."""
 
 
 def conditions(everything: Sequence[Target], target: Target) -> Iterator[Case]:

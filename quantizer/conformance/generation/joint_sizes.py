@@ -64,7 +64,7 @@ JOINED = (8, 16, 6)
 together and none alone. In the first case of a platform those operands are left out that may be.
 """
 TRIES = 64
-"""Choices that may be too large, have fewer than two axes, or let the operator work along other axes."""
+"""The number of attempts to draw a case. A draw may be too large, have fewer than two axes, or use other axes."""
 
 
 def joint_sizes(everything: Sequence[Target], target: Target) -> list[Case]:

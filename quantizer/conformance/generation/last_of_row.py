@@ -22,9 +22,9 @@ from quantizer.core.shapes import infer_shapes, variables
 
 VECTOR = 32
 SIZES = (33, 40, 47, 65)
-"""Places of a row: a rest of one, of half a vector, of all but one, and two vectors and a rest."""
+"""Lengths of a row. After whole vectors of 16 or 32 elements they leave 1, 8 or 15 elements."""
 TRIES = 8
-"""Choices for each long axis: strides may pass over the last element, and an attribute may name another axis."""
+"""The number of attempts for each long axis. Strides may skip the last element; attributes may name another axis."""
 SIGNS = (1.0, -1.0)
 """The largest element decides, or the smallest."""
 SHARE = 0.25

@@ -26,7 +26,7 @@ from quantizer.ops.registry import BUILT_IN
 Array = NDArray[Any]
 FIXED_BITS = 31
 MOST_TIES = 512
-"""Ties that are looked through, from the first code to the last."""
+"""The largest number of ties that are examined, from the first code to the last."""
 BESIDE = (-1, 0, 1, 2)
 """Sums next to each tie that a case may take."""
 

@@ -27,7 +27,7 @@ SIZES: Mapping[str, tuple[int, ...]] = {"rows": (5, 6, 7, 9), "outputs": (9, 10,
 KERNEL = 3
 FACTORS = 2
 TRIES = 16
-"""Choices that may be too large, or leave one place of the output."""
+"""The number of attempts to draw a case. A draw may be too large, or leave a single output element."""
 
 
 def past_blocks(target: Target) -> list[Case]:

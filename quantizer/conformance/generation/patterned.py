@@ -16,15 +16,15 @@ from quantizer.conformance.target import Target
 from quantizer.core.case import Case
 
 CASES = 4
-"""Cases of a target. The targets of an operator get different patterns and zero points."""
+"""The number of cases of a target. The targets of an operator get different patterns and zero points."""
 PAST = 3
 """Row of the case in which an axis is longer than a vector: the largest of a row lies past the last whole vector."""
 VECTOR = 16
-"""Elements of a vector at least."""
+"""The smallest number of elements of a vector."""
 AT_END = (0, 1, LAST_ALONE)
 """Its patterns as indices into PATTERNS: rising, falling, or a single value in the last place."""
 TRIES = 8
-"""Sizes that may turn out illegal or too large, before the case has drawn sizes."""
+"""After this many illegal or too large attempts the case has random sizes."""
 NEEDED = frozenset(("zeros", "one_hot"))
 """Data sets of operators that take any values."""
 BESIDE = (("first", 1), ("last", -1), ("zero", 1), ("zero", -1), ("first", 3), ("last", -3))

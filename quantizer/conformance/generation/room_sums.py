@@ -24,7 +24,7 @@ from quantizer.ops import REGISTRY
 
 Array = NDArray[Any]
 STEPS = 48
-"""Steps of each channel that are looked for, from the first code to the last."""
+"""For each channel this many steps are searched for, from the first code to the last."""
 
 
 def has_own_rule(target: Target) -> bool:

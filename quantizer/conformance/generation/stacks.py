@@ -19,7 +19,7 @@ PARTS = 16
 OF_ROWS = 24
 """Most data sets in a stack of the gate: another 24 cost less than another structure."""
 MOST = 4096
-"""Elements of the largest tensor of a stack: a larger stack costs as much as separate cases."""
+"""The largest number of elements of the largest tensor of a stack: a larger stack costs as much as separate cases."""
 ALONE = ("every_code", "near_ties")
 """Data sets that need a tensor of a particular shape."""
 SAME = ("zeros", "accumulator_limit")

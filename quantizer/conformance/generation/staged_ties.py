@@ -23,7 +23,7 @@ from quantizer.numerics.stage_formats import declared_stages, formats_of
 
 Array = NDArray[Any]
 SAMPLED = 1 << 14
-"""Combinations of the operands' codes that are looked through for ties."""
+"""The number of combinations of the operands' codes that are searched for ties."""
 COMPARED = 64
 """Sample size. The common unit of this many results is taken as the unit of all results."""
 SHORT = 24

@@ -36,7 +36,7 @@ from quantizer.numerics.rules import weight_params
 Array = NDArray[Any]
 SMALL_CODES = 7
 FLOAT_CODES = 20
-"""Codes around the code of 1, for tied elements of a narrow float."""
+"""The number of codes around the code of 1, for tied elements of a narrow float."""
 DEVIATIONS = (SMALL_CODES, 1, 2)
 """Codes between tied elements of a normalisation and their mean: a unit of the variance matters for few."""
 FLOAT16_UNIT = 2.0**-13

@@ -35,7 +35,7 @@ MOST_TERMS = 1100
 NEIGHBOUR = 2.0**-7
 """The distance of a real attribute from its default, as a share of the default."""
 MOST_FACTORS = 9
-"""Terms of a product: more leave every format."""
+"""The largest number of terms of a product: more leave every format."""
 MOST_ELEMENTS, MOST_WORK = 1 << 13, 1 << 17
 """Elements of all operands and the output, and terms of all sums, of a case."""
 ILLEGAL = (QuantizerError, ArithmeticError, IndexError, TypeError, ValueError)

@@ -35,7 +35,7 @@ SIDES = (("first", "last"), ("last", "first"), ("last", "last"))
 BLOCK = 64
 """The operands and the output have more elements together: several vectors and a rest, or a block."""
 TRIES = 64
-"""Sizes that may be illegal, too large, or leave an output with few elements."""
+"""The number of attempts: sizes may be illegal, too large, or leave an output with few elements."""
 
 
 def zero_points(everything: Sequence[Target], target: Target) -> list[Case]:

@@ -40,7 +40,7 @@ class Witness:
     case: Case
     checks: tuple[str, ...]
     step: int
-    """Codes by which a planted fault moves results; no interval of the case is wider."""
+    """The number of codes by which a planted fault moves results; no interval of the case is wider."""
 
 
 def witness(trial: Trial, verdicts: Sequence[Verdict]) -> Witness | None:

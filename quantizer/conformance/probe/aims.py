@@ -51,7 +51,7 @@ class Wanted:
 
     aim: str
     reach: int
-    """Bits of the largest sum, its sign not counted."""
+    """The number of bits of the largest sum, its sign not counted."""
     items: int
     past: int | None = None
     """Bits of the accumulator that the sums should exceed; None: any sums."""

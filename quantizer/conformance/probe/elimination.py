@@ -21,7 +21,7 @@ from quantizer.core.library import Library
 from quantizer.runtime.engines.protocol import Engine
 
 ITEMS = 197
-"""Items of a question: no multiple of the lanes of a kernel."""
+"""The number of items of a question: no multiple of the lanes of a kernel."""
 POOL, SMALL_POOL = 2048, 400
 """Items searched for differences between hypotheses; fewer if there are many, or each is a channel group."""
 FEW, HANDFUL = 120, 20

@@ -18,7 +18,7 @@ from quantizer.numerics.qparams import Constant, QParams
 CODE_BITS, FAR_BITS = 7, 24
 """Bits of a code without its sign, and bits of a result beyond which a conversion from float to integer overflows."""
 MANY = 64
-"""Terms of sums that exceed 32 bits: this number goes far beyond."""
+"""The number of terms of sums that must exceed 32 bits by far."""
 LARGEST_BIAS = (1 << 31) - 1
 WEIGHT = 127
 

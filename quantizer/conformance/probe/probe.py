@@ -18,7 +18,7 @@ from quantizer.core.spec import Spec
 BITS = 8
 """Bit widths of activations and weights in the questions."""
 MANY = 100
-"""Hypotheses that remain only if an operator never rounds."""
+"""The number of hypotheses that remain only if an operator never rounds."""
 MOST_NAMED = 6
 """The number of hypotheses of a class that are printed besides the first."""
 WIDTH = 76

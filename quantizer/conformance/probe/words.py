@@ -13,7 +13,7 @@ from quantizer.conformance.probe.hypotheses import Hypothesis
 
 MOST_EVIDENCE = 5
 MOST_CODES = 6
-"""Codes of an operand that are printed."""
+"""The largest number of codes of an operand that are printed."""
 
 
 WRAPPING = ("q31_wrapping", "q31_wrapping_left")

@@ -30,7 +30,7 @@ from quantizer.numerics.bitwise import bitwise_equal
 from quantizer.runtime.isolation.plugins import judged
 
 TWINS = 3
-"""Cases under the condition on which a twin must be green."""
+"""The correct twin must be green on this many cases that meet the condition."""
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ FIRST = ("add", "conv2d", "mul", "sigmoid", "layer_norm", "pad")
 """Operators that are tried for their families; of other families the first one by name."""
 CHECKS = ("parameters", "arithmetic", "accuracy")
 CASES = 3
-"""Cases of an operator under the first of the platform's schemes, and as many under the last."""
+"""The number of cases of an operator under the first of the platform's schemes, and as many under the last."""
 OPERATORS_NAMED = ("fixed_outputs", "fixed_ranges", "full_range_outputs", "padded_tiles", "stages")
 """Keys of a platform that hold rules of single operators."""
 

@@ -28,7 +28,7 @@ WORDS = frozenset({"summary", "names", "default", "oracle"})
 """Optional keys that no case needs: texts for readers, and keys for graphs and other systems' judges."""
 
 FIRST = 24
-"""Rows that are judged before the outlines of all."""
+"""This many rows are judged before the outlines of all rows are looked at."""
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from quantizer.runtime.engines.protocol import Asked
 from quantizer.runtime.raised import raised
 
 AHEAD = 8
-"""Cases that a real engine is asked for in one message."""
+"""The number of cases that a real engine is asked for in one message."""
 SIZES = (3, 5, 16)
 """Trials of the batches that `repeat` runs, one size a case: the case is the first, the last and each second one."""
 

@@ -43,7 +43,7 @@ TILED = "codes of the tiles"
 
 
 WHOLE_BITS = 31
-"""Bits of a multiplier whose exponents are limited to 30, so that its shift to the right is at least 1."""
+"""The width of a multiplier whose exponents are limited to 30, so that its right shift is at least 1."""
 
 
 class Trial:

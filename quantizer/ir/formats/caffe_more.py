@@ -19,7 +19,7 @@ from quantizer.ir.formats.caffe_writer import Array, Writer, axis_of, blobs_of, 
 REDUCTIONS = {1: "ReduceSum", 2: "ReduceL1", 3: "ReduceSumSquare", 4: "ReduceMean"}
 WITHIN_CHANNEL = 1
 SMALLEST_RANK = 3
-"""Axes that ArgMax without an axis makes at least."""
+"""The number of axes that ArgMax without an axis makes at least."""
 
 
 def _alone(op: str) -> Callable[[Writer, Any, list[Array]], None]:

@@ -25,7 +25,7 @@ from quantizer.numerics.roots import inverse_root_table
 ACCUMULATOR_BITS = 48
 """Width of the sums. The platform declares the result of an overflow."""
 FLOAT32_BITS = 24
-"""Bits of a float32 entry."""
+"""The number of bits of a float32 entry."""
 INVERSE_UNITS = 65535
 """The number for 1 in a table of inverses."""
 NAMES = {

@@ -12,9 +12,9 @@ from quantizer.core.errors import FormatError
 from quantizer.core.reading import Readable
 
 MAX_TEXT = 64 << 20
-"""Bytes of the longest text that is read."""
+"""The largest number of bytes of the longest text that is read."""
 MAX_DEPTH = 16
-"""Arrays and dictionaries within each other."""
+"""How deep arrays and dictionaries may be nested."""
 _SPACE = re.compile(r"(?:[ \t\r\n]+|//[^\n]*)*")
 _TOKENS = re.compile(
     r"""(?P<string>"(?:[^"\\\n]|\\.)*")

@@ -23,9 +23,9 @@ Array: TypeAlias = "np.ndarray[Any, Any]"
 EPOCH = (1980, 1, 1, 0, 0, 0)
 """The earliest time that an archive can name: every entry has it."""
 LARGEST = 2 << 30
-"""Bytes that the arrays of one archive may take together."""
+"""The largest number of bytes that the arrays of one archive may take together."""
 FREELY = 256 << 20
-"""Bytes that any archive may unpack to, however small it is."""
+"""The number of bytes that any archive may unpack to, however small it is."""
 PACKED = 20
 """The largest ratio of unpacked to packed size of a large archive. Packed weights and activations reach 3."""
 MOST = 65536

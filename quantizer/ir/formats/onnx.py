@@ -97,7 +97,7 @@ def from_model(
 
 
 LONGEST = 300
-"""Characters of a message of ONNX's that are shown."""
+"""The largest number of characters of a message of ONNX's that are shown."""
 QLINEAR = {"QLinearConv": ((0, 1, 2), (3, 4, 5), (6, 7)), "QLinearMatMul": ((0, 1, 2), (3, 4, 5), (6, 7))}
 """Operator on codes -> the places of (codes, scale, zero point) of its operands, and of its result's parameters."""
 

@@ -24,7 +24,7 @@ Narrowing = Literal["wraps", "saturates"]
 WIDE_BITS = 32
 LANE = 1 << 15  # a signed 16-bit lane holds [-LANE, LANE)
 VECTOR = 16
-"""Elements of a vector."""
+"""The number of elements of a vector."""
 SCALAR_VECTORS: Mapping[Narrowing, int] = {"wraps": 8, "saturates": 16}
 """Elements of a vector of a tensor and a scalar: of ADD, of MUL."""
 

@@ -22,7 +22,7 @@ from quantizer.core.errors import FormatError
 Array = NDArray[Any]
 _LENGTH = struct.Struct("<I")
 MAX_HEADER = 1 << 24
-"""Bytes of the JSON of a message."""
+"""The largest number of bytes of the JSON of a message."""
 MAX_BODY = 1 << 30
 """The largest number of bytes of the rest of a message."""
 MAX_AXES = 64

@@ -13,7 +13,7 @@ from quantizer.runtime.engines.serve import PROTOCOL
 NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 WORD = re.compile(r"[\w.+:/ -]{0,80}")
 MOST = 1000
-"""Names of a list."""
+"""The largest number of names of a list."""
 
 
 @dataclass(frozen=True)

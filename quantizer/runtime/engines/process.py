@@ -18,10 +18,10 @@ from quantizer.runtime.engines.frames import Array, Job, Reply, question, replie
 from quantizer.runtime.engines.greeting import Greeting, greeting_of
 
 PATIENCE = 60.0
-"""Seconds after which a job counts as hung."""
+"""The number of seconds after which a job counts as hung."""
 REMEMBERED = 256
 MOST_BYTES = 1 << 26
-"""Bytes of models and inputs that go into one message of several jobs."""
+"""The largest number of bytes of models and inputs that go into one message of several jobs."""
 ROOT = Path(__file__).resolve().parents[3]
 SERVE = Path(__file__).with_name("serve.py")
 """The script that a worker's interpreter runs. It needs numpy but not this package."""

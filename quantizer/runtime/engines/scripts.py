@@ -14,9 +14,9 @@ import numpy as np
 from quantizer.runtime.engines.frames import Array, Job
 
 WIDTH = 118
-"""Columns of a script."""
+"""The number of columns of a script."""
 MOST_WRITTEN = 400
-"""Elements that are written as numbers; more are compressed."""
+"""The largest number of elements that are written as numbers; more are compressed."""
 
 
 @dataclass(frozen=True)

@@ -32,9 +32,9 @@ from typing import Any, BinaryIO
 
 PROTOCOL = 1
 KEPT = 32
-"""Sessions that are kept: a case runs several times, and as tiles of few shapes."""
+"""The number of sessions that are kept: a case runs several times, and as tiles of few shapes."""
 LOOK = 1.0
-"""Seconds between two looks at who started the worker."""
+"""The number of seconds between two looks at who started the worker."""
 LENGTH = struct.Struct("<I")
 CAPABILITIES = 0x20080522
 """Version 3 of Linux's capabilities."""

@@ -15,13 +15,13 @@ from queue import Empty, Full, Queue, SimpleQueue
 from typing import IO, BinaryIO, cast
 
 PART = 1 << 16
-"""Bytes that are moved at once."""
+"""The number of bytes that are moved at once."""
 PARTS = 32
 """The number of parts that wait for the reader."""
 TICK = 0.1
-"""Seconds between two looks at whether a wait is over."""
+"""The number of seconds between two looks at whether a wait is over."""
 GRACE = 2.0
-"""Seconds to wait for the end of a pipe after its process ended or its time is up."""
+"""The number of seconds to wait for the end of a pipe after its process ended or its time is up."""
 
 
 class Answers:

@@ -26,9 +26,9 @@ from quantizer.runtime.isolation.placement import asked_place
 from quantizer.runtime.isolation.wire import Opaque, Reader, Writer, write_model
 
 HANGS = 3
-"""Calls that a function may leave unanswered; after that it is not called."""
+"""The number of calls that a function may leave unanswered; after that it is not called."""
 RECENT = 256
-"""Specs, schemes and platforms that are known by their address."""
+"""The number of specs, schemes and platforms that are known by their address."""
 PROBES = {"writes": "wrote into operand 'x'", "keeps": "other codes"}
 """One of our functions that does a forbidden thing (`worker.FORBIDDEN`) -> the message about it."""
 DUE = 7

@@ -27,11 +27,11 @@ EVERY = 4
 POISON, MARGIN = 85, 5
 """The value around an operand in a larger buffer, and the number of elements on either side."""
 LARGEST = 1 << 16
-"""Elements of the operands of such a call, at most."""
+"""The largest number of elements of the operands of such a call."""
 SETTLED = 0.25
-"""Seconds for which operands and results of a call are watched."""
+"""The number of seconds for which operands and results of a call are watched."""
 HELD = 1 << 25
-"""Bytes of it, at most."""
+"""The largest size of the watched memory, in bytes."""
 THREADS = (3, 2, 4)
 """Threads of torch in a call under several, one number a call; the operands' values decide which."""
 

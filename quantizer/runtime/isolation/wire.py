@@ -35,7 +35,7 @@ from quantizer.tiling.windows import Tile
 ROOTS: tuple[type, ...] = (Request, Parameters, Staged, Tile, TilePlan, GraphTensor, DType)
 """Records that a function takes or returns, and records in their fields."""
 DEEPEST = 40
-"""Records, tables and lists in each other."""
+"""How deep records, tables and lists may be nested."""
 PLAIN = frozenset((bool, int, float, str, type(None)))
 TYPES: Mapping[str, torch.dtype] = {
     str(kind).removeprefix("torch."): kind

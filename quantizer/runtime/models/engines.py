@@ -38,7 +38,7 @@ WHOLE_MODELS = "onnx-qdq"
 """The form whose workers run any ONNX file."""
 BYTE = 8
 PATIENCE = 600.0
-"""Seconds for a whole model."""
+"""The time limit of a whole model, in seconds."""
 Values = dict[str, torch.Tensor]
 
 
