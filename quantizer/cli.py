@@ -111,7 +111,7 @@ def _describe(parser: argparse.ArgumentParser) -> None:
             if verb.description is None and (line := lines.get(name)):
                 verb.description = f"{line[0].upper()}{line[1:]}.".replace(
                     "%%", "%"
-                )  # a help line is a format, this is not
+                )  # argparse formats help lines with %, but not this text
             _describe(verb)
 
 

@@ -35,7 +35,7 @@ def write_operator(name: str, kind: Kind, folder: Path, plugins: Path | None) ->
     texts = {module: MODULES[kind].format(name=name, title=title)}
     if not (schema := spec.parent / SCHEMA).exists():
         texts[schema] = schema_text(Spec)
-    create_files(texts | {spec: SPECS[kind].format(name=name)})  # the spec last: without one there is no operator
+    create_files(texts | {spec: SPECS[kind].format(name=name)})  # the spec comes last: it makes the operator known
     return spec, module, plugins
 
 

@@ -53,7 +53,7 @@ class Parser(argparse.ArgumentParser):
                 meant = [option for option in self._option_string_actions if option.startswith(name)]
                 if len(meant) == 1:  # argparse takes an abbreviation of one option
                     continue
-            elif word[:2] in self._option_string_actions:  # -c3: a short option with its value
+            elif word[:2] in self._option_string_actions:  # a short option may have its value attached, as in -c3
                 continue
             yield name
             return

@@ -137,7 +137,7 @@ class Case:
     def but(self, **changes: Any) -> Case:
         """Return this case with some fields changed; TypeError for a name that is not a field."""
         if not changes.keys() <= self.__dict__.keys():
-            return replace(self, **changes)  # its error names the problem
+            return replace(self, **changes)  # the constructor's error names the problem
         other = object.__new__(Case)  # ten times faster than `replace`, which a case needs some twenty times
         other.__dict__.update(self.__dict__ | changes)
         return other

@@ -113,7 +113,7 @@ def sweep_unfinished(folder: Path) -> None:
     for paths in sets.values():
         linked = {path: _links(path) for path in paths}
         unfinished = () if all(linked.values()) else [file for files in linked.values() for file in files]
-        for path in [*unfinished, *paths]:  # drafts last: they tell which files are linked
+        for path in [*unfinished, *paths]:  # drafts are removed last, because they tell which files are linked
             path.unlink(missing_ok=True)
     for place in places:
         if place != folder and not os.listdir(place):  # noqa: PTH208

@@ -231,7 +231,7 @@ def _write(
             if targets[path] in named:
                 raise error(f"{shown_path(path)}: is named for two files. Name two. Nothing was written.")
             named.add(targets[path])
-        # The draft that takes its place last in a folder is made first there: its lock speaks for all of them.
+        # The draft that is renamed last is created first: its lock protects all drafts of the folder.
         guards = set({targets[path].parent: path for path in contents}.values())
         for path in sorted(contents, key=lambda path: path not in guards):
             drafts[path] = open_draft(targets[path], token)
@@ -245,7 +245,7 @@ def _write(
         for draft in drafts.values():
             draft.close()
         for folder in sorted(made, key=lambda folder: len(folder.parts), reverse=True):
-            with contextlib.suppress(OSError):  # it was not made, or another process wrote into it
+            with contextlib.suppress(OSError):  # the folder was not made, or another process wrote into it
                 folder.rmdir()
 
 

@@ -13,7 +13,7 @@ from jax import lax
 
 NAME, VERSION, FORM, FLOATS = "jax", jax.__version__, "npz", True
 jax.config.update("jax_platforms", "cpu")
-# codes of 32 bits and more stay whole; reals are float32 all the same
+# keeps codes of 32 and 64 bits exact; real values stay float32
 jax.config.update("jax_enable_x64", True)  # noqa: FBT003
 EXACT = lax.Precision.HIGHEST
 Made = Mapping[str, Any]
@@ -127,7 +127,7 @@ def _real(codes: Any, known: Made | None) -> Any:
     return (codes.astype(jnp.int64) - zero).astype(jnp.float32) * scale
 
 
-def load(model: bytes, options: dict[str, Any]) -> Any:  # noqa: ARG001 - the protocol's
+def load(model: bytes, options: dict[str, Any]) -> Any:  # noqa: ARG001 - the protocol has this argument
     """Return the compiled function of a case."""
     made = json.loads(model)
     y, real = made["output"], made["output"]["type"] == "float32"

@@ -138,7 +138,7 @@ def _operand(values: Array) -> Any:
     return F.const(held, list(values.shape), F.NCHW, F.float)
 
 
-def load(model: bytes, options: dict[str, Any]) -> Any:  # noqa: ARG001 - the protocol's
+def load(model: bytes, options: dict[str, Any]) -> Any:  # noqa: ARG001 - the protocol has this argument
     """Return the case; its expression is made with its weights, which come with the codes."""
     return json.loads(model)
 

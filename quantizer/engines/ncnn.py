@@ -142,7 +142,7 @@ def net_of(line: str, inputs: list[str], weights: bytes) -> Any:
     return net
 
 
-def load(model: bytes, options: dict[str, Any]) -> Any:  # noqa: ARG001 - the protocol's
+def load(model: bytes, options: dict[str, Any]) -> Any:  # noqa: ARG001 - the protocol has this argument
     """Return the case; the net is made with its weights, which come with the codes."""
     return json.loads(model)
 
@@ -155,7 +155,7 @@ def run(session: Any, feeds: dict[str, Any]) -> list[Any]:
     shapes = {name: feeds[name].shape for name in feeds}
     weights = b"".join((b"" if place else bytes(4)) + v.astype("<f4").tobytes() for place, v in enumerate(constants))
     if made["op"] in BINARY:
-        rank = len(made["output"]["shape"])  # ncnn broadcasts as numpy does where both have as many axes
+        rank = len(made["output"]["shape"])  # ncnn broadcasts like numpy only between equal numbers of axes
         values = {name: v.reshape((1,) * (rank - v.ndim) + v.shape) for name, v in values.items()}
     net = net_of(layer(made, shapes), [*values], weights)
     single = made["op"] in (*IMAGES, "fully_connected")
@@ -172,7 +172,7 @@ def _ran(net: Any, sample: Mapping[str, Array]) -> Array:
             raise NotImplementedError("ncnn has at most four axes")
         if not values.size:
             raise NotImplementedError("ncnn has no blob without elements")
-        held = np.ascontiguousarray(values, np.float32)  # with at least one axis; a Mat points into it
+        held = np.ascontiguousarray(values, np.float32)  # a Mat needs at least one axis, and points into this array
         extractor.input(name, ncnn.Mat(held).clone())
     status, y = extractor.extract("y")
     if status:

@@ -148,7 +148,7 @@ def ncnn(job: Job, known: Mapping[str, Array]) -> Source:
     rows.append(f"{kind} one {len(names)} 1 {' '.join(names)} y {numbers}".rstrip())
     fed = []
     for name in names:
-        shape = (1,) * (rank - known[name].ndim) + known[name].shape or (1,)  # a Mat has an axis
+        shape = (1,) * (rank - known[name].ndim) + known[name].shape or (1,)  # a Mat needs at least one axis
         fed += [
             f"{name}_real = np.float32(s_{name}) * ({name}.astype(np.int64) - z_{name}).astype(np.float32)",
             f'extractor.input("{name}", ncnn.Mat({name}_real.reshape({list(shape)})).clone())',

@@ -73,7 +73,7 @@ def choose(bound: int, *, int8: bool = False, work: int = 0, pieces: int = 0) ->
         return "int_mm"
     if bound <= FLOAT32_EXACT:
         return "float32"
-    # slices of the reduction that are exact in float32 each, added up in int64
+    # each slice of the reduction is exact in float32; int64 adds the slices
     if 0 < pieces <= MOST_PIECES and bound < FLOAT64_EXACT:
         return "chunked"
     if bound < FLOAT64_EXACT:
@@ -152,7 +152,7 @@ def conv_transpose(
     bound, _, _ = _bound(x, w.reshape(groups, -1, *w.shape[1:]), w.numel() // (w.shape[1] * groups), [0, 2], 0)
     kernel = choose(bound)
     if kernel == "int64":
-        # a transposed convolution is a convolution of x, zeros between its elements, with flipped weights
+        # a transposed convolution equals a convolution with flipped weights, after zeros are put between elements of x
         around = [(d * (k - 1),) * 2 for d, k in zip(dilation, w.shape[2:], strict=True)]
         whole = int64_conv(spread(x, stride), flip_weights(w, groups), [1] * rank, around, dilation, groups)
     else:
@@ -225,7 +225,7 @@ def limit(acc: Tensor, bits: int, overflow: Overflow) -> Tensor:
     if overflow == "unbounded" or bits >= 64:
         return acc
     low, high = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
-    if overflow == "wrap":  # modulo 2**bits, moved so that the result begins at the smallest number
+    if overflow == "wrap":  # modulo 2**bits, shifted so that the results start at the smallest signed number
         return ((acc - low) & ((1 << bits) - 1)) + low
     if overflow == "saturate":
         return acc.clamp(low, high)
@@ -255,7 +255,7 @@ def _run_float(
     if kernel == "float64":
         return run(x.to(torch.float64), w.to(torch.float64)).to(torch.int64)
     if kernel == "float32":
-        # by way of int32, which torch converts faster than int64; the sums fit
+        # int32 in between, because torch converts it faster than int64; the sums fit
         return run(x.to(torch.float32), w.to(torch.float32)).to(torch.int32).to(torch.int64)
     parts = []
     for start in range(0, x.shape[axes[0]], length):

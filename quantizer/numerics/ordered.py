@@ -18,7 +18,7 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
 
     The result of torch for a batch of small float32 matrices.
     """
-    leading = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])  # torch's own loads sympy, a second in each process
+    leading = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])  # torch's own imports sympy: a second in each process
     found = a.new_zeros((*leading, a.shape[-2], b.shape[-1]))
     for place in range(a.shape[-1]):
         found = found + a[..., place : place + 1] * b[..., place : place + 1, :]

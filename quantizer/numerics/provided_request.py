@@ -21,7 +21,7 @@ class ProvidedRequest(Request):
         assert self.output_params is not None
         return self.output_params
 
-    def weight(self, name: str, group: int | None = None) -> Constant:  # noqa: ARG002 - scales are what they are
+    def weight(self, name: str, group: int | None = None) -> Constant:  # noqa: ARG002 - provided scales are not changed
         """Return the codes that are known."""
         return self.weights[name]
 

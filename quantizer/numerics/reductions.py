@@ -13,7 +13,7 @@ def folded(fold: Callable[..., Tensor], x: Tensor, axes: Sequence[int], *, keepd
 
     torch would take an empty list of axes as all axes.
     """
-    for axis in sorted(axes, reverse=True):  # from the last one on, so that a removed axis moves no other
+    for axis in sorted(axes, reverse=True):  # last axis first, so that removing an axis does not renumber the others
         x = fold(x, dim=axis, keepdim=keepdims)
     return x
 

@@ -23,7 +23,7 @@ TABLE_UNIT = 15
 """Binary places of an entry of the table, and of the inverse roots that it makes."""
 MANTISSA_BITS = 22
 """Binary places of the number that is looked up."""
-_CHUNK = 30  # a rest below 2**32 that is shifted by 30 places still fits int64
+_CHUNK = 30  # a remainder below 2**32, shifted left by 30, fits int64
 
 
 def square_root(squares: Tensor, offset: Fraction) -> tuple[Tensor, Tensor]:
@@ -38,7 +38,7 @@ def square_root(squares: Tensor, offset: Fraction) -> tuple[Tensor, Tensor]:
         numerator = square * bottom + top
         places = ROOT_BITS - (numerator.bit_length() - bottom.bit_length()) // 2
         root = _scaled_root(numerator, bottom, places)
-        if root >= 1 << ROOT_BITS:  # bit lengths give the length of a quotient only up to one bit
+        if root >= 1 << ROOT_BITS:  # bit lengths determine the length of the quotient only to within one bit
             places -= 1
             root >>= 1
         mantissas.append(root)
@@ -65,7 +65,7 @@ def rounded_root(squares: Tensor, ratio: Fraction, rounding: RoundingMode) -> Te
     for index in map(tuple, ((twice - twice.round()).abs() <= 2 * band).nonzero().tolist()):
         square = 4 * int(squares[index]) * ratio**2
         halves = math.isqrt(square.numerator // square.denominator)
-        # A root that is no half lies between two halves, where every number rounds alike: the middle stands for it.
+        # All numbers strictly between two neighbouring multiples of 1/2 round alike, so the middle replaces the root.
         beside = Fraction(halves**2 != square, 2)
         result[index] = round_scalar((halves + beside) / 2, rounding)
     return result
@@ -86,7 +86,7 @@ def quotient(numerator: Tensor, mantissa: Tensor, exponent: Tensor, rounding: Ro
         grown = rest << step
         digits = torch.div(grown, divisor, rounding_mode="floor")
         result, rest, left = (result << step) + digits, grown - digits * divisor, left - step
-    # a mode needs only the last bit and the sign of the floor
+    # rounding needs only the last bit and the sign of the floor
     last = (result & 1) - 2 * (result < 0)
     rounded = divide(last * divisor + rest, divisor, rounding) + (result - last)
     return torch.where((mantissa > 0) & (places >= 0), rounded, 0)

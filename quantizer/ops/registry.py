@@ -122,7 +122,7 @@ class Registry:
         known = self.entries.get(key, [])
         for other in known:
             if other.version == entry.version and other.apart and self.origin is None:
-                return  # pytest imports the package around a spec file, a plugin's too, whose functions run elsewhere
+                return  # pytest imports the package around a spec file, even that of a plugin
             if other.version == entry.version and (other.origin == BUILT_IN) == (entry.origin == BUILT_IN):
                 if other.origin == entry.origin and unwrapped(other.function) == unwrapped(entry.function):
                     return
@@ -222,7 +222,7 @@ class Registry:
     @contextmanager
     def loading(self, origin: str) -> Iterator[None]:
         """Mark registrations in the block as coming from *origin*; undo them if the block raises."""
-        before, outer = dict(self.entries), self.origin  # no list of it is ever changed: one is put in its place
+        before, outer = dict(self.entries), self.origin  # its lists are never changed, only replaced
         self.origin = origin
         try:
             yield

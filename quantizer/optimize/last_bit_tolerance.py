@@ -88,7 +88,7 @@ class LastBits:
         if theirs is None or ours is None or theirs["start"] != ours["start"]:
             return False
         if layer not in {node.name for node in self.work.layered.nodes}:
-            return False  # an input: its figures have no bound here
+            return False  # an input has no bound here
         names = self.work.layered.node(layer).outputs
         said = []
         for place, key in enumerate(("similarity", "mse")):

@@ -45,7 +45,7 @@ Before = Callable[[Node, Sequence[Tensor | None]], Node]
 """Changes to a layer before it runs on its operands."""
 
 
-def as_it_is(node: Node, operands: Sequence[Tensor | None]) -> Node:  # noqa: ARG001 - as every Before
+def as_it_is(node: Node, operands: Sequence[Tensor | None]) -> Node:  # noqa: ARG001 - required by the common signature
     """Return the layer unchanged."""
     return node
 

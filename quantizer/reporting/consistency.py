@@ -23,7 +23,7 @@ def contradiction(record: Record) -> str | None:
     most = max(record.cases, record.data_sets) if record.kind == CASES else math.inf
     for name, check in record.checks.items():
         said = check.passed + check.failed + check.mistrusted + check.overflow + check.defects + check.inconclusive
-        # the usual check at once: a run of a large vendor has a million of them
+        # a quick test for the usual check: large runs have a million checks
         if said <= most and check.ratio <= 1 and check.vacuous <= check.elements and said and not check.failed:
             continue
         if text := _of_check(record, check, said, most, passed=passed):

@@ -109,7 +109,7 @@ class RunFolder:
     def close_journal(self) -> None:
         """Close the list of results so far: the sorted records replace it."""
         if self._journal is not None:
-            with contextlib.suppress(OSError):  # each line was flushed, or could not be written
+            with contextlib.suppress(OSError):  # each line was already flushed, or could not be written
                 self._journal.close()
 
     def release(self) -> None:

@@ -50,9 +50,9 @@ def reasons_to_fail(
     told: set[str] = set()
     if "new-failure" in fail_on:
         reasons += [_new_failure(change) for change in diff.new_failures]
-        told = {change.id for change in diff.new_failures}  # with the ratios of the checks that fail
+        told = {change.id for change in diff.new_failures}  # these lines already name the ratios of the failing checks
     if "regression" in fail_on:
-        # A ratio that shrank is none; its error may have grown. Two large runs have a million of both.
+        # A ratio that shrank is no regression, but its error may have grown. Two large runs have a million of both.
         reasons += [
             _regression(change, factor, lsb)
             for changes in (diff.grown, diff.shrunk if lsb < math.inf else ())

@@ -54,8 +54,8 @@ def rerun(record: Record, facts: Facts | None = None) -> str:
     words = f" {facts.arguments}" if facts and facts.arguments else ""
     named = f"--op-platform={record.platform}"
     if facts and named in facts.selection and record.engine != "builtin":
-        words = f" {named}{words}"  # an engine is judged only where it is named on a platform that is not its own
-    engine = record.engine.split()[:1]  # the name, without the levels of instructions after it
+        words = f" {named}{words}"  # on a foreign platform an engine runs only if a run names both
+    engine = record.engine.split()[:1]  # the name without the instruction levels at its end
     if facts is None and engine and record.engine != "builtin":
         words = f" --op-engine={engine[0]}"
     return f"pytest {selection}{words}"

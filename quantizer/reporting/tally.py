@@ -121,7 +121,7 @@ class Row:
 
 def _row(record: Record) -> Row:
     worst, ratio, mistrusted, failed, vacuous = "", -1.0, 0, 0, 0.0
-    for name, check in record.checks.items():  # one pass: a run of a large vendor has a million checks
+    for name, check in record.checks.items():  # a single pass, because large runs have a million checks
         mistrusted += check.mistrusted
         failed += check.failed
         if check.vacuous:

@@ -119,8 +119,8 @@ def add_down(a: FloatArray, b: FloatArray) -> FloatArray:
     total = np.array(a + b)
     part = total - a
     error = (a - (total - part)) + (b - part)  # Knuth's error-free sum: a + b = total + error
-    bits = total.view(np.int64)  # of a number that is not 0: its neighbour below is one less, or one more if negative
-    bits -= np.where(bits < 0, -1, 1) * (error < 0)  # a sum that is rounded is not 0
+    bits = total.view(np.int64)  # the neighbour below: one less if positive, one more if negative
+    bits -= np.where(bits < 0, -1, 1) * (error < 0)  # a rounded sum is never 0: sums near 0 are exact
     np.minimum(total, LARGEST, out=total)
     np.copyto(total, -np.inf, where=np.isnan(total))
     return total
@@ -141,7 +141,7 @@ def outward(lo: FloatArray, hi: FloatArray, slack: npt.ArrayLike = 0.0) -> Inter
     by = np.asarray(slack, np.float64)
     low, high = np.nextafter(lo - by, -np.inf), np.nextafter(hi + by, np.inf)
     low, high = np.where(np.isnan(low), -np.inf, low), np.where(np.isnan(high), np.inf, high)
-    # of a function that falls, the ends come in reverse order
+    # a falling function exchanges the ends
     return Interval(np.minimum(low, high), np.maximum(low, high))
 
 

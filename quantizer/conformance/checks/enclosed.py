@@ -79,7 +79,7 @@ def computed_error(trial: Trial) -> Array:
             float_radius(near),
             float(trial.output.scale),
         )
-        with np.errstate(invalid="ignore"):  # the difference of two infinities
+        with np.errstate(invalid="ignore"):  # infinity minus infinity is NaN
             away = np.maximum(np.maximum(inner.hi - near.y, near.y - inner.lo), 0.0) + radius
             moved = away * (1 + lost(2)) + lost(2) * np.abs(near.y)
         trial.shared[name] = np.where(np.isnan(moved), np.inf, moved) / scale

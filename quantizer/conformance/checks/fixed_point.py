@@ -56,7 +56,7 @@ def judge_rounded(trial: Trial, numbers: Array, made_of: str, detail: Detail | N
     if cut == "relu6":
         six = Fraction(6) / Fraction(float(output.scale))
         high = min(high, rational_codes(six, trial.target.platform.rounding)[0] + zero)
-    wanted = np.asarray(np.clip(numbers + zero, low, high), np.int64)  # an object without axes may come as an int
+    wanted = np.asarray(np.clip(numbers + zero, low, high), np.int64)  # a 0-d object array may become an int
     return judge_codes(CHECK, trial, wanted, wanted, made_of=made_of, detail=detail)
 
 

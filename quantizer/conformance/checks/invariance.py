@@ -93,7 +93,7 @@ def _brings_sums_to_codes_itself(trial: Trial) -> bool:
     sums = trial.accumulate(trial.call, trial.codes, trial.parameters)
     if sums is None:
         return False
-    own = BuiltinEngine().run(trial.call, trial.codes, trial.parameters).codes  # a real engine chooses no judge
+    own = BuiltinEngine().run(trial.call, trial.codes, trial.parameters).codes  # whatever engine is tested
     return not torch.equal(_finished(trial, sums, trial.parameters), own)
 
 

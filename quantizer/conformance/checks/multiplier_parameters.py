@@ -49,7 +49,7 @@ def multiplier_findings(trial: Trial, factors: list[Expected], output: Expected)
     rescale = trial.parameters.rescale
     if rescale is None:
         return
-    if unheld := _unheld(rescale):  # exact ratios need a number
+    if unheld := _unheld(rescale):  # an exact ratio can be given only as a number
         yield unheld
         return
     if weight_in_blocks(trial) is None:

@@ -41,7 +41,7 @@ def sum_multiplier(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
         for name, (
             multiplier,
             shift,
-        ) in rescale.pairs.items():  # written into files; the kernel reads other numbers
+        ) in rescale.pairs.items():  # it is written into files, but the kernel reads other numbers
             got = Fraction(multiplier) / Fraction(2) ** shift
             yield equal(f"multiplier and shift[{name}]", Fraction(rescale.factors.get(name, 0.0)), got, "the factor")
         meet = len(params) > 1 and trial.spec.quantization.family != "concatenation"

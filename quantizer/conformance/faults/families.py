@@ -55,7 +55,7 @@ def rolled(axis: int) -> Callable[[Tensor, Parameters], Tensor]:
     return lambda codes, p: codes.roll(1, axis)  # noqa: ARG005
 
 
-def flipped_kernel(codes: Tensor, p: Parameters) -> Tensor:  # noqa: ARG001 - called like the others
+def flipped_kernel(codes: Tensor, p: Parameters) -> Tensor:  # noqa: ARG001 - required by the common signature
     """Turn filters by half a turn."""
     return codes.flip(*range(2, codes.dim()))
 
@@ -195,12 +195,12 @@ def folded(fold: Callable[..., Tensor], dtype: torch.dtype) -> Wrap:
     return wrap
 
 
-def root_of_squares(x: Tensor, axes: Sequence[int], keepdims: bool) -> Tensor:  # noqa: FBT001 - torch's order
+def root_of_squares(x: Tensor, axes: Sequence[int], keepdims: bool) -> Tensor:  # noqa: FBT001 - torch passes it by position
     """Return the root of the sum of squares along *axes*."""
     return (x * x).sum(dim=tuple(axes), keepdim=keepdims).sqrt()
 
 
-def product(x: Tensor, axes: Sequence[int], keepdims: bool) -> Tensor:  # noqa: FBT001 - torch's order
+def product(x: Tensor, axes: Sequence[int], keepdims: bool) -> Tensor:  # noqa: FBT001 - torch passes it by position
     """Return the product along *axes*, in the type of x."""
     for axis in sorted(axes, reverse=True):
         x = x.prod(dim=axis, keepdim=keepdims, dtype=x.dtype)

@@ -80,7 +80,7 @@ def _judged(built: Built, platform: str, engine: ExternalEngine) -> Verdict:
     shown = {name for name in made.graph.outputs if name in named} | named.keys() - made.graph.consumers.keys()
     ends = [number for name, number in named.items() if name in shown]
     results = engine.joined([step.lowered.job for step in steps], wires, ends)
-    status = results[len(ends) :]  # of the run, where the engine gives one after its outputs
+    status = results[len(ends) :]  # the status of the run, if the engine gives one after its outputs
     ended = [(steps[number], (raw, *status)) for number, raw in zip(ends, results, strict=False)]
     wanted = {step.node.name: step.codes(step.raw) for step, _ in ended}
     return compared(wanted, {step.node.name: step.codes(raw) for step, raw in ended})

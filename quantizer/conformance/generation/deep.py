@@ -183,7 +183,7 @@ def _other(target: Target, depth: str, kind: str, attempt: int = 0) -> Case | No
     chooser = HashChoices(number, {"data": data, "tiles": "untiled", "activation": "none"})
     batch, outputs = batch_of(spec), _outputs(spec)
     if kind == MATRIX:
-        if any(is_window(spec, name) for name in spec.dims):  # a place of an image is a row of its product
+        if any(is_window(spec, name) for name in spec.dims):  # each pixel of an image is one row of the matrix product
             return None
         sizes = {depth: RESTS["depth"], batch: RESTS["batch"], **dict.fromkeys(outputs, RESTS["outputs"])}
     else:

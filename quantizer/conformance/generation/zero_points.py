@@ -73,7 +73,7 @@ def _case(target: Target, kind: str) -> Case | None:
     first, last = (MIDDLE, MIDDLE) if kind == MIDDLE else SIDES[number // 16 % len(SIDES)]
     asked = {name: _moved(target, drawn, name, first) for name in values}
     if kind == MIDDLE and not free and not _is_zero(activation_of(target, drawn.but(ranges=asked), values[0])):
-        return None  # the codes are unsigned, and no kernel that moves codes asks for their middle
+        return None  # codes are unsigned, and kernels that only move codes do not use their middle
     case = complete(target, bound, present, data, number % (1 << 32), chooser, asked)
     made = {name: _around(target, case, name, last) for name in free}
     return case.but(ranges={**case.ranges, **made})

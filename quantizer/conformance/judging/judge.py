@@ -220,7 +220,7 @@ def _settled(verdict: Verdict, trial: Trial, verdicts: Sequence[Verdict]) -> Ver
         return _discounted(verdict, trial, verdicts)
     except Exception as err:
         if trial.engine.version and not isinstance(err, QuantizerError):
-            raise  # a real engine raises in its own process: this is ours
+            raise  # a real engine raises in its own process, so this error is ours
         # a function under test that raises here excuses nothing
         return verdict if verdict.failing else failure(verdict.check, failed(err))
 

@@ -68,7 +68,7 @@ def is_as_stated(defect: Defect, trial: Trial, check: str) -> bool:
         )
         own.tensors = trial.tensors
         return bool(np.abs(_result(own, check) - result).max(initial=0) <= stated.within)
-    except (QuantizerError, UnfitError):  # of an engine that ends or refuses, or a statement that says nothing here
+    except (QuantizerError, UnfitError):  # the engine ended or refused, or the statement does not cover this case
         return False
     except Exception as err:
         err.add_note(f"while {check} of a case of {trial.spec.op} was compared with what {defect.id} states")

@@ -112,12 +112,12 @@ def _log_softmax(node: Node, operands: Sequence[Tensor | None], made: Tensor) ->
     return log_softmax_loss(present(operands)[0], _axis(node), made)
 
 
-def _remainder(node: Node, operands: Sequence[Tensor | None], made: Tensor) -> Tensor:  # noqa: ARG001 - as every formula
+def _remainder(node: Node, operands: Sequence[Tensor | None], made: Tensor) -> Tensor:  # noqa: ARG001 - required by the common signature
     """A remainder is exact; where it has the sign of the divisor, that is added once."""
     return UNIT * present(operands)[1].abs() + torch.zeros_like(made)
 
 
-def _batch_norm(node: Node, operands: Sequence[Tensor | None], made: Tensor) -> Tensor:  # noqa: ARG001 - as every formula
+def _batch_norm(node: Node, operands: Sequence[Tensor | None], made: Tensor) -> Tensor:  # noqa: ARG001 - required by the common signature
     x, gain, bias, mean, variance = present(operands)[:5]
     along = [-1 if i == 1 else 1 for i in range(x.dim())]
     epsilon = cast("float", node.attrs.get("epsilon", 1e-5))

@@ -111,7 +111,7 @@ def parts(found: object) -> Pair:
 
 def _called(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     name = str(func.__name__).strip("_")
-    if name == "get":  # of an attribute: its shape, type, or a transposition
+    if name == "get":  # it reads an attribute of the tensor: shape, type, or a transposition
         found = func(*_mapped(args, _numbers))
         return bounded(found, func(*_mapped(args, _radii))) if isinstance(found, Tensor) else found
     if name in SEEN:
@@ -259,7 +259,7 @@ def _sums(values: Tensor, largest: Tensor, magnitude: Tensor, terms: int) -> Pai
 
 
 @rule("sum")
-def _sum(x: Any, dim: Any = None, keepdim: bool = False, **_: Any) -> Pair:  # noqa: FBT001, FBT002 - torch's order
+def _sum(x: Any, dim: Any = None, keepdim: bool = False, **_: Any) -> Pair:  # noqa: FBT001, FBT002 - torch passes it by position
     values, radius = parts(x)
     dim = tuple(range(values.dim())) if dim is None else dim
     made, apart, largest = (v.sum(dim, keepdim) for v in (values, radius, values.abs() + radius))
@@ -267,7 +267,7 @@ def _sum(x: Any, dim: Any = None, keepdim: bool = False, **_: Any) -> Pair:  # n
 
 
 @rule("mean")
-def _mean(x: Any, dim: Any = None, keepdim: bool = False, **_: Any) -> Pair:  # noqa: FBT001, FBT002 - torch's order
+def _mean(x: Any, dim: Any = None, keepdim: bool = False, **_: Any) -> Pair:  # noqa: FBT001, FBT002 - torch passes it by position
     values, _radius = parts(x)
     made = values.mean() if dim is None else values.mean(dim, keepdim)
     count = values.numel() / max(1, made.numel())
@@ -281,7 +281,7 @@ def _cumsum(x: Any, dim: int, **_: Any) -> Pair:
 
 
 @rule("prod")
-def _prod(x: Any, dim: int, keepdim: bool = False, **_: Any) -> Pair:  # noqa: FBT001, FBT002 - torch's order
+def _prod(x: Any, dim: int, keepdim: bool = False, **_: Any) -> Pair:  # noqa: FBT001, FBT002 - torch passes it by position
     values, radius = parts(x)
     made, largest, magnitude = (v.prod(dim, keepdim) for v in (values, values.abs() + radius, values.abs()))
     return _sums(made, largest, magnitude, values.shape[dim])
@@ -331,7 +331,7 @@ def _within(values: Tensor, made: Tensor) -> Tensor:
     return LIBRARY * torch.maximum(made.abs(), values.abs().clamp(max=1.0)) + SMALLEST
 
 
-def _by_one(values: Tensor, made: Tensor) -> Tensor:  # noqa: ARG001 - as every slack
+def _by_one(values: Tensor, made: Tensor) -> Tensor:  # noqa: ARG001 - required by the common signature
     """A function whose library may subtract numbers of up to 1."""
     return LIBRARY * made.abs().clamp(min=1.0)
 
@@ -367,7 +367,7 @@ def _logaddexp(a: Any, b: Any) -> Pair:
 
 
 @rule("logsumexp")
-def _logsumexp(x: Any, dim: Any, keepdim: bool = False) -> Pair:  # noqa: FBT001, FBT002 - torch's order
+def _logsumexp(x: Any, dim: Any, keepdim: bool = False) -> Pair:  # noqa: FBT001, FBT002 - torch passes it by position
     """No result moves by more than the operands do; the largest is subtracted and added again, a sum is in between."""
     values, radius = parts(x)
     made = torch.logsumexp(values, dim, keepdim)
@@ -423,7 +423,7 @@ def _clamp(x: Any, *limits: Any, **named: Any) -> Pair:
 
 
 @rule("amin")
-def _amin(x: Any, dim: Any = (), keepdim: bool = False) -> Pair:  # noqa: FBT001, FBT002 - torch's order
+def _amin(x: Any, dim: Any = (), keepdim: bool = False) -> Pair:  # noqa: FBT001, FBT002 - torch passes it by position
     values, radius = parts(x)
     return values.amin(dim, keepdim), radius.amax(dim, keepdim)
 

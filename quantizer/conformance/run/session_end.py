@@ -99,7 +99,7 @@ def _finish_without_items(config: pytest.Config, run: Run, folder: RunFolder, st
     """Restore what the folder held before, unless the session was stopped or was to run items; return the status."""
     from quantizer.core.errors import QuantizerError
 
-    if status != pytest.ExitCode.INTERRUPTED:  # while torch was imported, perhaps: no second import
+    if status != pytest.ExitCode.INTERRUPTED:  # torch may be half imported: no second import
         _account(config, run)
     try:
         if status in ENDED and not named(config):

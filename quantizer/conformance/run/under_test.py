@@ -99,7 +99,7 @@ def _loaded(config: pytest.Config) -> list[Plugin]:
     found = plugins.load(host)
     config.add_cleanup(host.close)
     distributes = not hasattr(config, "workerinput") and getattr(config.option, "dist", "no") != "no"
-    if distributes and not found.layers:  # layers are asked for their functions at the end (`connect_layers`)
+    if distributes and not found.layers:  # the functions of layers are registered at the end (`connect_layers`)
         host.close()  # the workers of xdist call functions, each in its own process
     return found.plugins
 

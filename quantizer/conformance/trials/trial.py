@@ -464,7 +464,7 @@ class Trial:
         piece = part_at(self.spec, self.case, place)
         other = Trial(self.target, piece.case, self.engine)
         other.parameters, other._provided = self.parameters, self._provided
-        if "_left_reach" in self.__dict__:  # of the ranges and the constants, which all parts share
+        if "_left_reach" in self.__dict__:  # the parameters depend on ranges and constants, which all parts share
             other._left_reach = self._left_reach
         other.tensors = {name: values[slices(piece.inputs[name])] for name, values in self.tensors.items()}
         other.codes = {name: values[slices(piece.inputs[name])] for name, values in self.codes.items()}

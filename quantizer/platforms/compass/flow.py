@@ -40,7 +40,7 @@ class _Samples:
         """Yield everything at once."""
         yield dict(self.feeds), None
 
-    def sized(self, size: int) -> _Samples:  # noqa: ARG002 - the protocol's
+    def sized(self, size: int) -> _Samples:  # noqa: ARG002 - the protocol has this argument
         """Return the operands unchanged: the IR has the same."""
         return self
 

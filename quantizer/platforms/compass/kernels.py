@@ -132,7 +132,7 @@ def log_softmax(x: Tensor, *, parameters: Parameters, axis: int) -> Staged:
     inp, output, table = parameters.inputs["x"], parameters.outputs["y"], parameters.tables["exp"]
     if inp.steps is None or output.steps is None:
         raise ValueError("compass parameters carry steps")
-    x = x.contiguous()  # torch adds in another order where memory has another one
+    x = x.contiguous()  # torch adds in an order that depends on the memory layout
     distance = x - x.amax(dim=axis, keepdim=True)
     exponentials = _chord(distance - table.first, table)
     with pinned():

@@ -16,7 +16,7 @@ FACTORS = ((-2, 1672461947), (-1, 1302514674), (0, 790015084), (1, 290630308), (
 """Power of two -> exp of its negative, in units of 2**-31."""
 NEWTON_START, NEWTON_SLOPE = 1515870810, -1010580540
 """48/17 and -32/17 in units of 2**-29."""
-NEWTON_STEPS = 3  # as in gemmlowp; each about doubles the correct bits of the start, 48/17 - 32/17 * x
+NEWTON_STEPS = 3  # Newton steps as in gemmlowp, from 48/17 - 32/17 * x; each about doubles the number of correct bits
 
 
 @dataclass(frozen=True)

@@ -108,7 +108,7 @@ def pool(call: Call, codes: Codes, parameters: Parameters | None, variant: str) 
     return Lowered(made.job(made.apply(kind, "Pool2DOptions", options, [start], output), variant), channels_first)
 
 
-def global_mean(call: Call, codes: Codes, parameters: Parameters | None, variant: str) -> Lowered:  # noqa: ARG001 - the protocol's
+def global_mean(call: Call, codes: Codes, parameters: Parameters | None, variant: str) -> Lowered:  # noqa: ARG001 - the protocol has this argument
     """Return MEAN over rows and columns: importers convert a global average pooling to it."""
     made, image = Graph(), np.moveaxis(codes["x"].numpy(), 1, -1)
     start = made.feed("x", image, _input(parameters, "x"))

@@ -16,7 +16,7 @@ OPTIONS.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABL
 OPTIONS.add_session_config_entry("session.intra_op.allow_spinning", "0")
 
 
-def load(model: bytes, options: Mapping[str, str | int]) -> onnxruntime.InferenceSession:  # noqa: ARG001 - one variant
+def load(model: bytes, options: Mapping[str, str | int]) -> onnxruntime.InferenceSession:  # noqa: ARG001 - the worker has one variant
     """Return a session on the processor's own kernels."""
     return onnxruntime.InferenceSession(model, OPTIONS, providers=["CPUExecutionProvider"])
 

@@ -46,7 +46,7 @@ def matmul(a: Tensor, b: Tensor, *, parameters: Parameters) -> Tensor:
     """Multiply dequantized matrices in float32, in the order of torch's own product, then quantize."""
     left, right = (
         centred(codes.contiguous(), parameters.inputs[name]).float() * parameters.inputs[name].scale.float()
-        for name, codes in (("a", a), ("b", b))  # torch adds in another order where memory has another one
+        for name, codes in (("a", a), ("b", b))  # torch adds in an order that depends on the memory layout
     )
     with pinned():
         product = torch.matmul(left, right)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 os.environ["PATH"] = os.devnull  # the model looks for a debugger on PATH when it refuses a graph, and would start it
 
 
-def load(model: bytes, options: Mapping[str, str | int]) -> bytes:  # noqa: ARG001 - one variant
+def load(model: bytes, options: Mapping[str, str | int]) -> bytes:  # noqa: ARG001 - the worker has one variant
     """Return the serialized graph, which the model reads anew in every run."""
     return model
 

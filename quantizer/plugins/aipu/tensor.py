@@ -158,7 +158,7 @@ class PyTensor:
         """Smallest calibrated value, never above 0; float64, flat."""
         return self._min
 
-    @min.setter  # noqa: A003 - Compass's own name
+    @min.setter  # noqa: A003 - as in Compass
     def min(self, value: Any) -> None:
         self._min = _flat(value, torch.float64)
 
@@ -205,7 +205,7 @@ class PyTensor:
             return False
         return bool(self.qinvariant) and bool((self._scale == 1).all() and (self._zerop == 0).all())
 
-    def set_qinvariant(self, qinvariant: bool | None = None) -> None:  # noqa: FBT001 - Compass's own form
+    def set_qinvariant(self, qinvariant: bool | None = None) -> None:  # noqa: FBT001 - as in Compass
         """Mark the codes as values; without an argument, where scale is 1 and zero point 0."""
         if qinvariant is not None:
             self.qinvariant = qinvariant

@@ -40,7 +40,7 @@ class BuiltinEngine:
     isa = ""
     instructions: frozenset[str] = frozenset()
 
-    def identity(self, platform: str) -> str:  # noqa: ARG002 - the protocol's
+    def identity(self, platform: str) -> str:  # noqa: ARG002 - the protocol has this argument
         """Return `own` for every platform."""
         return self.name
 

@@ -138,7 +138,7 @@ class Child:
         except FormatError as err:
             why = f"answered with {err}"
         except BaseException:
-            self._ended()  # half a message was sent: later bytes belong to no question
+            self._ended()  # only half a message was sent, so later bytes would be misread
             raise
         self._deadline = None
         if reply is None:

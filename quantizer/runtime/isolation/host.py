@@ -119,7 +119,7 @@ class Host:
         body = {"args": writer.write(tuple(args)), "named": writer.write(dict(named)), "pinned": is_within()}
         # The same call ended a process before: other checks of the case must not each wait for the next death.
         if self._fatal and (why := self._fatal.get(_digest(function, body, writer))) is not None:
-            raise EngineError(why)  # first: later values may be left out because the process already has them
+            raise EngineError(why)  # before values count as known to the process
         drop, self._dropped = self._dropped, []
         header = {**asked, **body, "define": self._new_models(), "drop": drop}
         try:
@@ -182,7 +182,7 @@ class Host:
         known = [*self.load()["functions"]]
         for specs in self._connected:
             known += self._connect(specs)
-        if known != self._known[: len(known)]:  # functions are called by their number, which must mean the same one
+        if known != self._known[: len(known)]:  # calls name functions by number
             self.close()
             raise PluginError("the plugins registered other functions when they were loaded again.")
 

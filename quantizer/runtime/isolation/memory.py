@@ -162,7 +162,7 @@ def _require_same_of_one(call: Call, _: Sequence[Tensor], operands: Mapping[str,
     one: dict[str, Tensor] = {}
     for names in (names for names in alike.values() if len(names) > 1 and operands[names[0]].numel()):
         low, high = max(operands[n].min() for n in names), min(operands[n].max() for n in names)
-        if low <= high:  # codes that each of them may have
+        if low <= high:  # the codes that each element may have
             one |= dict.fromkeys(names, operands[names[0]].clamp(low, high))
     if one:
         _require_as_apart(call, {**operands, **one}, "where two operands are one tensor. Read each by itself.")

@@ -142,7 +142,7 @@ class Served:
     def _look(self, *, now: bool = False) -> None:
         """Note the functions that wrote into memory after their call."""
         for number in self._settling.written(now=now):
-            if number not in self._late and number not in self._failed:  # its item is red already
+            if number not in self._late and number not in self._failed:  # its item has failed already
                 self._untold.add(number)
             self._late[number] = (
                 f"{self._functions[number]}: wrote into what it was given, or gave, after it had returned."

@@ -55,11 +55,11 @@ class ModelEngine(ABC):
     def alone(self, parts: Parts, edges: Values) -> Values:
         """Return the results of each part on *edges*. No part reads another part's result."""
 
-    def how(self, part: Part) -> str:  # noqa: ARG002 - of most engines there is nothing to say
+    def how(self, part: Part) -> str:  # noqa: ARG002 - most engines have no note
         """Return why a part was not computed the way that the engine's name says; empty if it was."""
         return ""
 
-    def integers(self, part: Part) -> IntegerExecutor | None:  # noqa: ARG002 - most engines are no platform
+    def integers(self, part: Part) -> IntegerExecutor | None:  # noqa: ARG002 - most engines belong to no platform
         """Return the integer graph whose platform judges a part; None if the float32 enclosure judges it."""
         return None
 

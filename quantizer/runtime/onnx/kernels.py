@@ -86,7 +86,7 @@ class Kernel:
             return outcome.to(kind) if isinstance(outcome, Tensor) else [found.to(kind) for found in outcome]
         try:
             return self._computed(op, values, ctx)
-        except (NoFunctionError, NotImplementedError) as err:  # the second is torch's own
+        except (NoFunctionError, NotImplementedError) as err:  # torch raises the second one
             kinds = {v.dtype for v in values if v is not None}
             if kinds.isdisjoint(WIDENED) or any(v is not None and _beyond_int64(v) for v in values):
                 raise UnsupportedError(

@@ -77,7 +77,7 @@ def batch_norm_in_training(
         own_mean, own_var = wide.mean(dim=axes), wide.var(dim=axes, correction=0)
         running_mean = (mean * momentum + own_mean * (1 - momentum)).to(mean.dtype)
         running_var = (var * momentum + own_var * (1 - momentum)).to(var.dtype)
-        mean, var = own_mean, own_var  # of the inputs' precision: the type of the running ones may be narrower
+        mean, var = own_mean, own_var  # computed in the inputs' precision; running statistics may have a narrower type
     mean, var, scale, bias = (_along(_wide(v), rank) for v in (mean, var, scale, bias))
     y = (wide - mean) / torch.sqrt(var + epsilon) * scale + bias
     return (y.to(x.dtype), running_mean, running_var)[:made]

@@ -36,7 +36,7 @@ Step = Callable[[Tensor, list[Tensor]], list[Tensor]]
 
 def _activations(given: Sequence[str] | None, default: Sequence[str], count: int, alpha: Any, beta: Any) -> list[Any]:
     names = [name.lower() for name in given or list(default) * count]
-    if [name.lower() for name in default] * 2 == names:  # the schema's default, which has two directions
+    if [name.lower() for name in default] * 2 == names:  # the schema's default is for two directions
         names = names[: len(default) * count]
     if unknown := sorted(set(names) - ACTIVATIONS.keys()):
         raise UnsupportedError(f"activation {unknown[0]!r}: must be one of {', '.join(ACTIVATIONS)}.")

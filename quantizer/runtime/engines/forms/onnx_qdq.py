@@ -121,7 +121,7 @@ def lower(call: Call, codes: Mapping[str, Tensor], parameters: Parameters, varia
     return made.lowered(result, kind, shape)
 
 
-def lower_float(call: Call, operands: Mapping[str, Tensor], variant: str) -> Lowered:  # noqa: ARG001 - the protocol's
+def lower_float(call: Call, operands: Mapping[str, Tensor], variant: str) -> Lowered:  # noqa: ARG001 - the protocol has this argument
     """Return the model of the operator alone, on float32; constants are part of it."""
     spec = call.spec
     made = _Model(OPSETS.get(spec.op, OPSET))
@@ -140,7 +140,7 @@ def lower_float(call: Call, operands: Mapping[str, Tensor], variant: str) -> Low
 
 
 def lower_sums(
-    call: Call,  # noqa: ARG001 - the protocol's
+    call: Call,  # noqa: ARG001 - the protocol has this argument
     codes: Mapping[str, Tensor],  # noqa: ARG001
     parameters: Parameters,  # noqa: ARG001
     variant: str,  # noqa: ARG001
