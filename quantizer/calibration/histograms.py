@@ -94,7 +94,7 @@ def least_square(counts: Tensor, low: float, high: float, codes: Grid) -> tuple[
 
 
 def _errors(values: Tensor, counts: Tensor, scales: Tensor, zeros: Tensor, codes: Grid) -> Tensor:
-    """Return the sum of squared errors of *values*, each as often as it was counted, for each scale and zero point."""
+    """Return the sum of squared errors of *values*, weighted by their counts, for each scale and zero point."""
     found = []
     for scale, zero in zip(scales.split(AT_ONCE), zeros.split(AT_ONCE), strict=True):
         s, z = scale[:, None], zero[:, None]

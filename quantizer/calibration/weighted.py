@@ -17,7 +17,7 @@ def ranges(found: Statistics, bits: int, numbers: Sequence[float]) -> tuple[Tens
     """Return (smallest, largest), of one tensor; slices keep their averaged ends, as in Compass.
 
     numbers a, b, c, d: the weight of the positive end's scale is a if that end is the wider one, else b if the
-    deviation is above d, else c. UnsupportedError for a > 1, Compass's search that carries its state from tensor to
+    deviation is above d, else c. UnsupportedError for a > 1: there Compass's search carries state from tensor to
     tensor.
     """
     if numbers[0] > 1:

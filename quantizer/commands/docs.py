@@ -87,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def pages(folder: Path, commands: Mapping[str, tuple[str, str]]) -> dict[Path, str]:
-    """Return every page under its path in *folder*; *commands*: of the command line, each with its module and help."""
+    """Return every page by its path in *folder*. commands: the subcommands, each with its module and help."""
     from quantizer.commands.api_reference import api_document
     from quantizer.commands.options_reference import options_document
 

@@ -1,4 +1,4 @@
-"""Places of real numbers between codes, and values of codes, on any grid.
+"""Converts real numbers to positions between codes, and codes to values, on any grid.
 
 The judge's own implementation of the formats.
 

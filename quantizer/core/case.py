@@ -33,7 +33,10 @@ class Stack:
     axis: str
     """An axis that the operator's tiling rules name independent, in their words."""
     parts: tuple[tuple[str, int], ...]
-    """The data set and the seed of each part. They fill the activations that the axis cuts; the recipe fills others."""
+    """The data set and the seed of each part.
+
+    They fill the activations that have the axis; the recipe fills all other tensors.
+    """
 
 
 @dataclass(frozen=True)
@@ -80,7 +83,7 @@ class DataRecipe:
 
     @property
     def sets(self) -> tuple[str, ...]:
-        """The data sets of the activations: of every part of a stack."""
+        """The data sets of the activations, one for each part of a stack."""
         return (self.set,) if self.stack is None else tuple(name for name, _ in self.stack.parts)
 
 

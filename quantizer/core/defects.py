@@ -52,8 +52,10 @@ class Computes(Model):
     ratio: dict[str, RatioArithmetic] = {}
     """Operator family -> the arithmetic in which the engine forms the ratio of scales."""
     multiples: dict[str, Annotated[int, Field(ge=2)]] = {}
-    """Operand -> number. The engine replaces each code by the nearest multiple of this number. Ties go to the even
-    multiple."""
+    """Operand -> number.
+
+    The engine rounds each code to the nearest multiple of this number, and ties to an even multiple.
+    """
     saturating_pairs: dict[str, int] = {}
     """Operand -> axis along which its terms are summed. The engine moves its signed codes to unsigned ones, adds the
     products of each two neighbouring terms in 16 bits, which saturate, and takes back what the move adds."""
@@ -78,7 +80,10 @@ class Computes(Model):
 
     @property
     def checks(self) -> tuple[str, ...]:
-        """Checks whose failures it can explain: of codes; by intervals, of further runs too; by `off_by`, of floats."""
+        """Checks whose failures it can explain.
+
+        Intervals explain checks of further runs, too, and `off_by` checks of floats.
+        """
         of_codes = ("arithmetic", "accuracy", "tiled", "engine", *(["float"] if self.off_by else []))
         return (*of_codes, "properties", "repeat") if self.encloses else of_codes
 

@@ -28,16 +28,21 @@ class DType:
 
     @property
     def min(self) -> int:
-        """The code of the smallest value: of an integer that value, of a float its place below 0 (`core.formats`)."""
+        """The code of the smallest value.
+
+        For an integer format it is that value, for a float format its position below 0.
+        """
         if self.kind == "float":
             return 0 if self.name == EXPONENTS else -self.max
         return -(1 << (self.bits - 1)) if self.kind == "int" else 0
 
     @property
     def max(self) -> int:
-        """The code of the largest value: of an integer that value, of a float its place above 0.
+        """The code of the largest value.
 
-        GraphError for a float format without such places.
+        For an integer format it is that value, for a float format its position above 0.
+
+        GraphError for a float format without such positions.
         """
         if self.kind == "float":
             return _last_of(self.name)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 SEPARATE = ("concatenation",)
-"""Families that rescale each operand to the output separately. Other families bring operands to one scale first."""
+"""Families that rescale each operand to the output separately.
+
+Other families first rescale the operands to a common scale.
+"""
 OWN_MULTIPLIERS = (*SEPARATE, "comparison", "selection")
 """Families whose operands each have their own multiplier to the output's scale."""

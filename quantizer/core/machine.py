@@ -17,7 +17,7 @@ class Machine(Model):
     processor: str
     """Architecture and instruction sets that determine which kernels run."""
     kernels: dict[str, str] = {}
-    """Library -> the kernels of it that ran."""
+    """Library -> which of its kernels ran."""
     figures: dict[str, dict[str, float]] = {}
     """Item -> check -> the worst ratio of a check that judges float kernels."""
 

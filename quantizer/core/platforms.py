@@ -84,7 +84,10 @@ class Multiplier(Model):
     bits: MultiplierBits = 31
     """Significant bits; 'activation': as many bits as the activation has."""
     ratio: dict[str, RatioArithmetic] = {}
-    """Operator family -> arithmetic of the ratio. Other families: float64; of one operand without weights float32."""
+    """Operator family -> arithmetic of the ratio.
+
+    Other families use float64, or float32 if they have one operand and no weights.
+    """
     max_bits: int = 31
     """The largest number of significant bits of a multiplier."""
     max_shift: int = 31
@@ -266,7 +269,7 @@ class Release(Model):
 
 
 class Platform(Model):
-    """The arithmetic and the parameter rules of one system."""
+    """How one system computes, and how it chooses parameters."""
 
     platform: str = Field(pattern=IDENTIFIER, max_length=40)
     """Its name: the name of the file."""

@@ -48,7 +48,7 @@ class RealExpression:
 
     @property
     def is_rational(self) -> bool:
-        """True if only + - * / join the operands."""
+        """True if the expression has no operations besides + - * /."""
         return not self.functions
 
 

@@ -59,7 +59,7 @@ class Record(Struct, frozen=True, forbid_unknown_fields=True, gc=False, tag_fiel
     gaps: tuple[str, ...] = ()
     """Requested coverage that was not reached."""
     metrics: Mapping[str, float] = {}
-    """SQNR and the like: recorded, never decisive."""
+    """SQNR and similar figures. They are recorded, and decide nothing."""
     failure: str = ""
     """First line of the failure, and the digest of its smallest case."""
 

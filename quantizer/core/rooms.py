@@ -56,14 +56,14 @@ class Pins:
 
     pins: tuple[Pin, ...]
     provided_on: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    """Variant -> the instruction set without which the system provides its work to another variant, and that variant.
+    """Variant -> the instruction set that it needs, and the variant that the system runs without it.
 
     The system asks the processor, not a variable: at a level below we call the other variant as it would.
     """
 
 
 NONE = Pins(())
-"""The pins of an engine without switches."""
+"""The pins of an engine that has no switches for instruction sets."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class Engine:
 class Oracle:
     """A room's second implementation of an operator, which judges it, as `module:function`. It is not imported here.
 
-    It replaces the generic judge. Its module imports numpy, core and quantizer.conformance.oracle alone.
+    It replaces the generic judge. Its module imports only numpy, core and quantizer.conformance.oracle.
     """
 
     family: str
@@ -387,6 +387,6 @@ def _declared(path: Path, group: str) -> list[EntryPoint] | None:
 
 
 def _table(found: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Return a table of *found*; an empty one where there is none, or something else."""
+    """Return a table of *found*; an empty table if *found* has none or has another type there."""
     table = found.get(name)
     return table if isinstance(table, dict) else {}

@@ -97,7 +97,7 @@ def _alignment(platform: Platform, schemes: Sequence[Scheme]) -> Iterator[tuple[
 
 
 def _exponentials(platform: Platform) -> Iterator[tuple[Location, str]]:
-    """The shipped softmax has exact exponentials; how else they are made is read by functions of a room alone."""
+    """The shipped softmax computes exact exponentials. Only functions of a room read the other settings."""
     if _has_functions(platform):
         return
     for key in ("exponential", "exponential_bits", "fraction_bits", "fast"):

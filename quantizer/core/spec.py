@@ -35,7 +35,7 @@ class Bin(Model):
     max: Expr | None = None
     """Largest value of the bin; of a list or a shape, every entry is at most this."""
     value: Value | None = None
-    """The one value of the bin; for a list, one integer means that all entries have it."""
+    """The only value of the bin. For a list, an integer means that all entries have this value."""
 
 
 class Domain(Model):
@@ -59,7 +59,7 @@ class Domain(Model):
     rank: list[int] | None = Field(default=None, min_length=2, max_length=2)
     """Smallest and largest rank of a shape."""
     product: Expr | None = None
-    """A shape with this number of elements."""
+    """The shape must have this many elements."""
     sum: Expr | None = None
     """Sizes of parts that add up to this number."""
     broadcasts_to: str | None = None
@@ -185,7 +185,7 @@ class ErrorModel(Model):
     terms: Expr | None = None
     """Number of terms of the sum in one output element."""
     critical_points: list[Finite] = []
-    """Inputs where a piecewise function, or a selection of one input, turns; poles of a periodic function."""
+    """Where a piecewise function, or a selection of one input, changes direction; poles of a periodic function."""
     period: Annotated[Finite, Field(gt=0)] | None = None
     """Distance after which the critical points of a periodic function repeat."""
     axis: Expr | None = None

@@ -18,7 +18,7 @@ _CONTROLS = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f"
     "\ud800-\udfff\ufeff\ufff9-\ufffb\ufffe\uffff]"
 )
-"""Control characters, halves of surrogate pairs, marks that turn or hide what follows, and what XML forbids."""
+"""Escaped characters: controls, halves of surrogate pairs, marks that reverse or hide text, and what XML forbids."""
 
 _COMMANDS = re.compile(r"^(?=[ \t]*(?:::|##\[))", re.MULTILINE)
 """The start of a line that GitHub's or Azure's runner would obey."""

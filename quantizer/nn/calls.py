@@ -148,7 +148,7 @@ def joined(call: Call) -> Value:
 
 
 def reshaped(call: Call) -> Value:
-    """The same elements in another shape."""
+    """A reshape."""
     return call.builder.moved(call.args[0], Moved("reshape", {"shape": call.shape}, call.shape, call.label))
 
 

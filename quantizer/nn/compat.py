@@ -24,7 +24,10 @@ SMALLEST = 1e-5
 
 @dataclass(frozen=True)
 class Ends:
-    """Step and ends of the original's grid; *split*: at an end the gradient is halved (its scales per slice)."""
+    """The step and the ends of the original's grid.
+
+    *split*: the gradient is halved at an end, as the original does with scales per slice.
+    """
 
     step: Tensor
     low: Tensor
@@ -97,7 +100,7 @@ def _extrema(data: Tensor, config: FixConfig) -> tuple[Tensor, Tensor]:
 
 
 def _largest(data: Tensor, config: FixConfig) -> Tensor:
-    """Return the largest magnitude; with zero_point the largest value, as the original does."""
+    """Return the largest magnitude, or with zero_point the largest value, as the original does."""
     low, high = _extrema(data, config)
     if config.zero_point:
         return high

@@ -1,4 +1,4 @@
-"""From a network's values to nodes of a quantized graph. Each result waits for the grid that follows it."""
+"""From a network's values to nodes of a quantized graph. A result gets its grid from the node after it."""
 
 from __future__ import annotations
 

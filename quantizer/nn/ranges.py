@@ -100,7 +100,7 @@ def _aligned(low: Tensor, high: Tensor, config: FixConfig) -> Tensor:
 
 
 def _swept(rows: Tensor, scale: Tensor, config: FixConfig) -> Tensor:
-    """Return of *scale*, its half, ... the one of the smallest sum of absolute errors; of equals the largest."""
+    """Return whichever of *scale*, its half, its quarter ... has the smallest sum of absolute errors."""
     best, least = scale, torch.full_like(rows[:, 0], torch.inf)
     for halvings in range(SWEEP):
         candidate = scale * 2.0**-halvings

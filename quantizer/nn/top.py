@@ -92,7 +92,7 @@ class FixTopModule(nn.Module):
         method_by_name: Mapping[str, Method] | None = None,
         grad: bool = False,
     ) -> None:
-        """Set methods: for a module that *method_by_name* names by that alone, else by its type, else *method* for all.
+        """Set methods. *method_by_name* decides first, then the module's type, then *method*.
 
         Names are paths such as `block.conv`, or the last part of them; they reach nested modules as well. FixError,
         without a change, for an unknown name or datum, and for FIXED before a scale was chosen.

@@ -50,7 +50,8 @@ _LARGEST = {torch.bool: 1, torch.int8: 128, torch.uint8: 255, torch.int16: 32768
 def pin_float32() -> None:
     """Turn off shortcuts that run float32 products in bfloat16, TF32 or Winograd form, which are not sums of products.
 
-    Called on import of this module. NNPACK takes convolutions of 16 images and more where torch's mkldnn is off.
+    It is called when this module is imported. NNPACK takes convolutions of 16 images and more where torch's mkldnn
+    is off.
     """
     torch.backends.nnpack.set_flags(False)
     torch.set_float32_matmul_precision("highest")

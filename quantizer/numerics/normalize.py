@@ -22,9 +22,9 @@ from quantizer.numerics.rules import activation_params, effective_bits
 ROOT_PLACES = 15
 """Binary places of the inverse root."""
 NORMAL_PLACES = 8
-"""The right shift, in bits, of the product of deviation and inverse root."""
+"""The product of deviation and inverse root is shifted right by this many bits."""
 SQUARES_ROOM = 6
-"""Spare bits for a sum of squares of 8 bits."""
+"""Bits that a sum of 8-bit squares leaves unused."""
 FACTOR_MOST = (1 << 16) - 1
 """The largest product of an inverse root and the multiplier of normalised codes."""
 

@@ -16,7 +16,7 @@ from quantizer.numerics.fused import multiply_add
 def matmul(a: Tensor, b: Tensor) -> Tensor:
     """Return a [..., m, k] times b [..., k, n]: products rounded, added one after the other along k.
 
-    The result of torch for a batch of small float32 matrices.
+    Multiply a batch of small float32 matrices as torch does.
     """
     leading = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])  # torch's own imports sympy: a second in each process
     found = a.new_zeros((*leading, a.shape[-2], b.shape[-1]))
@@ -39,7 +39,7 @@ def conv_transpose(
     """Return the transposed convolution of x [n, c, ...] by weight [c, o / groups, ...]; *padding* crops both ends.
 
     For each place of the kernel, products are added over channels by fused multiply-adds; then places are added in
-    order, and the bias last. The result of a vectorized library with AVX-512.
+    order, and the bias last. Multiply as a vectorized library with AVX-512 does.
     """
     each = x.shape[1] // groups
     made = [_of_group(x[:, i : i + each], weight[i : i + each]) for i in range(0, x.shape[1], each)]

@@ -120,7 +120,7 @@ def _root(x: Tensor) -> Tensor:
 
     numpy uses the processor's instruction, and IEEE 754 requires it to round correctly.
 
-    MKL's root refines an approximation of the processor (`rsqrtps`), in which makers of processors differ.
+    MKL's root refines the processor's approximation `rsqrtps`, which differs between makers of processors.
     """
     return torch.from_numpy(np.asarray(np.sqrt(x.detach().numpy())))
 
@@ -226,7 +226,7 @@ def _batch_norm(
     momentum: float,
     epsilon: float,  # noqa: FBT001, RUF100
 ) -> Any:
-    """Normalise by given statistics in float64; by those of the batch, in training, as torch does."""
+    """Normalise in float64, by given statistics or, in training, by those of the batch, as torch does."""
     if training or mean is None or variance is None:
         return func(x, weight, bias, mean, variance, training, momentum, epsilon)
     shape = [1, -1, *[1] * (x.dim() - 2)]

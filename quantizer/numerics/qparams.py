@@ -34,7 +34,7 @@ class QParams:
     qmax: int
     axis: int | None = None
     steps: Tensor | None = None
-    """float32 codes per unit, where a platform's arithmetic multiplies by that number instead of dividing by scale."""
+    """Codes per unit as float32, if the platform multiplies by this number instead of dividing by the scale."""
     blocks: Blocks | None = None
     """For parameters per block: the layout of the blocks. `axis` is then counted from the front."""
 
@@ -92,7 +92,7 @@ class QParams:
 
     @property
     def step(self) -> Tensor:
-        """The real value of 1 in `numerics.quantize.centred`: the scale; of a float, times its smallest value."""
+        """The real value of 1 in `numerics.quantize.centred`: the scale, times the smallest value of a float format."""
         return self.scale * format_of(self.dtype.name).unit if self.dtype.kind == "float" else self.scale
 
     def repeated(self, count: int) -> QParams:
@@ -143,14 +143,14 @@ class Constant:
 
     @property
     def centred_sums(self) -> Tensor:
-        """The same of code - zero_point, for parameters per tensor or of these slices."""
+        """The real values of `code - zero_point`, for parameters per tensor or for these slices."""
         count = 2 * self.codes[0][..., 1].numel() if self.transformed else self.codes[0].numel()
         return self.sums - self.params.zero_point * count
 
 
 @dataclass(frozen=True)
 class Rescale:
-    """The numbers that bring an accumulator to output codes: `sum(factor * term) * mantissa * 2**-shift / divisor`."""
+    """The numbers that requantize an accumulator: `sum(factor * term) * mantissa * 2**-shift / divisor`."""
 
     variant: Variant
     mantissa: Tensor
@@ -166,7 +166,7 @@ class Rescale:
     axis: int | None = None
     """The axis of the sum along which numbers per channel lie."""
     operands: Variant | None = None
-    """How each `factor * term` is rounded before terms are added; None: not at all, or as `variant` states."""
+    """How each `factor * term` is rounded before the terms are added. None: not at all, or as `variant` states."""
     pairs: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """Input -> the multiplier and shift behind its factor, if each input has its own."""
 

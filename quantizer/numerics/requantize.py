@@ -173,7 +173,7 @@ def in_8_lanes(channels: int) -> int:
 def _in_8_lanes(acc: Tensor, rescale: Rescale, out: QParams, channel_axis: int | None) -> Tensor:
     """Return codes. Channels in full blocks of eight round as `q31_half_up`, the remaining ones as `q31_double`.
 
-    A vector of eight channels, then a scalar tail.
+    Whole vectors of eight channels, then a scalar tail.
     """
     if channel_axis is None:
         raise GraphError("q31_half_up_in_8_lanes: channel_axis must say which axis of the sum has the channels.")

@@ -84,7 +84,10 @@ def float32_places(size: int, count: int, mode: str) -> Tensor:
 
 
 def float32_index(places_: Tensor, rounding: str, size: int) -> Tensor:
-    """Return the nearest index of float32 positions: half to even, except within rounding error of a half: down."""
+    """Return the nearest index of float32 positions.
+
+    A position within rounding error of a half is rounded down, others half to even.
+    """
     match rounding:
         case "round_prefer_floor":
             near = torch.isclose(places_, places_.int() + 0.5, rtol=NEAR_HALF[0], atol=NEAR_HALF[1])

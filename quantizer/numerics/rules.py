@@ -25,7 +25,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Ends:
-    """Extrema of a weight: of the whole tensor (0-d), and of each slice along its channel axis (1-d)."""
+    """The extrema of a weight over the whole tensor (0-d), and over each slice along its channel axis (1-d)."""
 
     low: Tensor
     high: Tensor

@@ -37,8 +37,10 @@ BUILT_IN = "built-in"
 OVERRIDE = "override"
 Function = Callable[..., Any]
 Place = str | tuple[str, ...] | None
-"""The platform of a requested function: its name, or its names (`Platform.places`) with its own first; None: no
-platform."""
+"""The platform of a requested function: a name, or several names (`Platform.places`), its own first;
+
+None: no platform.
+"""
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ class Registration:
     fuses: bool = True
     """Whether it can run with a fused activation."""
     activates: bool = False
-    """Whether it applies a fused activation itself. A reference then gets it as `activation`."""
+    """Whether the function applies a fused activation itself. A reference then gets it as `activation`."""
     unsupported: Mapping[str, str] = field(default_factory=dict, compare=False)
     """Predicate over a case without its values -> why the function does not support it. Such cases are inconclusive."""
     apart: bool = False

@@ -1,4 +1,4 @@
-"""The whole tensor several times along each axis."""
+"""Repeats the whole tensor along each axis."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Elements of one of two tensors, as a condition says."""
+"""Takes each element from one of two tensors, as a condition says."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class Options:
     lines: Mapping[str, int]
     """Field that the file gives -> its line."""
     base: Path
-    """Folder of relative paths: the working directory, or the file's own folder if only there the graph exists."""
+    """Relative paths begin here: in the working directory, or in the cfg's folder if only that has the graph."""
     warnings: tuple[str, ...] = ()
 
     def __getitem__(self, name: str) -> Value:

@@ -3,7 +3,8 @@
 u = 2**-24, gamma_n = n u / (1 - n u). A float32 sum of n products in any order lies within gamma_n times the sum of
 their sizes (N. Higham, "Accuracy and stability of numerical algorithms", 2002, section 3.1); a function of a library
 within one unit in the last place, 2 u of its size (oneMKL's high accuracy, SLEEF's u10). Two machines are twice as far
-apart. Behind such a layer the distance grows by the layer's derivatives. Everything else has the same bits on both:
+apart. After such a layer the distance is multiplied by the layer's derivatives. Everything else has the same bits
+on both:
 its distance is 0.
 """
 
@@ -143,7 +144,7 @@ def _provided_on(
     radii: Sequence[Tensor | None],
     y: Tensor,
 ) -> Tensor:
-    """Return the distances after a layer: its derivatives' sizes times the operands' distances; none if too many."""
+    """Return the distances after a layer: its derivatives' magnitudes times operands' distances; empty if too many."""
     total = torch.zeros_like(y)
     for place, radius in enumerate(radii):
         x = operands[place]

@@ -54,7 +54,7 @@ AS_WIDE_AS_INPUTS = ("concatenation", "log_softmax")
 STAGES = (SHARES, LOGARITHMS)
 """The intermediate results of a LogSoftmax with two tables."""
 WIDEST = 16
-"""Most bits of an activation's codes."""
+"""The largest width of an activation's codes, in bits."""
 
 
 @dataclass(frozen=True)

@@ -161,7 +161,7 @@ def _cast(layer: MovingLayer, operands: Sequence[Tensor]) -> list[Tensor]:
 
 
 def _pad(layer: MovingLayer, operands: Sequence[Tensor]) -> list[Tensor]:
-    """Put what an axis has near its ends, or at its other end, around it, as numpy does."""
+    """Pad an axis as numpy does: with the elements near its ends (reflect), or with those at its other end (wrap)."""
     (x,) = operands
     mode = PADDED.get(str(layer.attrs.get("mode", "")).lower())
     if mode is None:

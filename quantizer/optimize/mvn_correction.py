@@ -59,8 +59,8 @@ def mvn_corrected(
     """Return settings and ranges for a native float graph whose tensors would have the parameters *tensors*.
 
     Each normalization that *method* is for narrows the range of the nearest layer before it that keeps precision: to
-    the step sqrt(s_x * s_y) * max(alpha, sqrt(s_x / s_y)), s being codes per unit. From mode 1 on both layers get the
-    method's bits, and those of the generations between. UnsupportedError for scales per channel.
+    the step sqrt(s_x * s_y) * max(alpha, sqrt(s_x / s_y)), s being codes per unit. From mode 1 on, both layers and
+    the layers of the generations between them get the method's bits. UnsupportedError for scales per channel.
     """
     work = _Work(graph, method.numbers, keys, tensors, dict(before.settings), dict(before.ranges))
     for node in graph.order:

@@ -25,7 +25,7 @@ from quantizer.optimize.settings import FAST_EXP, FLOAT24, TWO_TABLES, Settings
 WIDE = 16
 """Activations of so many bits and more are symmetric."""
 TABLE, TABLE_BITS = 2, 20
-"""Compass's number of the method, and its bits of a table's entries."""
+"""Compass's number for the method, and the width of its table entries."""
 ADJUSTED = (0, 1, *range(8, 16))
 """Fractional bits of exponents for which there are kernels."""
 ENTRY_BITS = range(2, 31)

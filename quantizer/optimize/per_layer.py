@@ -34,7 +34,10 @@ class PerLayer:
     names: tuple[tuple[str, Value], ...] = ()
 
     def of(self, layer: LayerKey) -> Value:
-        """Return the value of one layer; of several ranges or patterns that hold it the first, of types the last."""
+        """Return the value for one layer.
+
+        If several ranges or patterns match, the first decides; if several types match, the last.
+        """
         for first, last, value in self.ranges:
             if first <= layer.number <= last:
                 return value

@@ -207,8 +207,7 @@ class Runner:
 def _by_winograd(node: Node, operands: Sequence[Tensor | None], shape: tuple[int, ...]) -> Tensor:
     """Return a convolution by Winograd's algorithm: sums in float32, the bias added in float64, as Compass does.
 
-    Zero points are subtracted first, so that padding is zero. Compass pads with the zero point of the other
-    sign.
+    Zero points are subtracted first, so that padding is zero. Compass pads with the negated zero point.
     """
     x, weights, bias = (*operands, None)[:3]
     assert x is not None

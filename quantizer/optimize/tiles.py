@@ -13,7 +13,7 @@ from quantizer.optimize.conversions import MAKER
 from quantizer.optimize.running import CONCAT
 
 Span = tuple[int, int]
-"""A first index and the one after the last."""
+"""The first index, and the index after the last."""
 
 
 def spans(size: int, count: int) -> tuple[Span, ...]:

@@ -31,7 +31,7 @@ FEWEST_ROWS, MOST_ROWS = 5, 15
 """Rows of a tile that is made to fit a memory (Compass)."""
 KILOBYTE = 1024
 Area = tuple[Span, Span]
-"""Rows and columns, each from a first one to the one after the last."""
+"""Rows and columns, each as first index and the index after the last."""
 
 
 @dataclass(frozen=True)

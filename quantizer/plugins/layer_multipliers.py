@@ -27,14 +27,17 @@ TABULATED = ("monotone", "piecewise_monotone", "set_valued", "poles", "softmax")
 
 
 def numbers_of(node: PyNode, name: str) -> Tensor | None:
-    """Return `<name>_value` of the parameters, or constant *name*, as flat float64; None if there is neither."""
+    """Return the parameter `<name>_value`, or else the constant *name*, as flat float64; None if neither exists."""
     if f"{name}_value" in node.params:
         return torch.as_tensor(node.params[f"{name}_value"]).double().reshape(-1)
     return node.constants[name].betensor.double().reshape(-1) if name in node.constants else None
 
 
 def rescale_of(node: PyNode, layer: Layer, constants: Mapping[str, Constant], request: Request) -> Rescale | None:
-    """Return multiplier and shift: of a product one or one for each channel, of a sum [m], [m, k_a, k_b], or lists."""
+    """Return multiplier and shift.
+
+    A product has one or one for each channel; a sum has [m], [m, k_a, k_b], or lists.
+    """
     kind, numbers, shifts = layer.spec.error_model.kind, numbers_of(node, SCALE), numbers_of(node, SHIFT)
     if kind not in (*SUMS, "bilinear", "normalization"):
         return None

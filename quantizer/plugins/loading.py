@@ -52,7 +52,10 @@ _LOADERS = (
 
 
 def _finder(path: str) -> FileFinder:
-    """Return what finds modules in a folder of plugins; ImportError for other folders, and for installed packages."""
+    """Return the finder for modules in a folder of plugins.
+
+    ImportError for other folders and for installed packages.
+    """
     place = Path(path)
     ours = "site-packages" not in place.parts and any(place.is_relative_to(folder) for folder in _FOLDERS)
     if not (ours and place.is_dir()):

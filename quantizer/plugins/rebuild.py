@@ -21,7 +21,7 @@ from quantizer.plugins.layer_multipliers import LUT, SCALE, SHIFT, SUMS, numbers
 from quantizer.plugins.layer_parameters import ABSORBED, LAYER_ATTRS, absorbed, apply
 
 TABLES = (LUT, "exp", "inverse_root")
-"""Names here of a layer's `lut`."""
+"""The names that a layer's `lut` has in this package."""
 
 
 def rebuilt(layer: Layer, codes: Mapping[str, Tensor], parameters: Parameters, attrs: Mapping[str, Any]) -> PyNode:

@@ -43,7 +43,7 @@ class Likeness:
 
     word: Word
     order: int | None = None
-    """CLOSE: the largest n with rtol 10**-n."""
+    """CLOSE: the arrays are equal within rtol 10**-n; this is the largest such n."""
     cosine: float | None = None
     euclid: float | None = None
     sqnr: float | None = None

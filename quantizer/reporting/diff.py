@@ -68,7 +68,7 @@ class RatioChange(Struct, frozen=True, gc=False):
 
     @property
     def grew(self) -> bool:
-        """Return whether it became worse: by its ratio, and where that stayed, by its error."""
+        """Return whether it became worse: its ratio grew, or its ratio stayed and its error grew."""
         return self.after > self.before or (self.after == self.before and self.grown_lsb > 0)
 
     @property

@@ -102,7 +102,7 @@ def append(file: Path, name: str, figures: Mapping[str, Figures]) -> None:
 
 
 def merge(file: Path, others: Sequence[Path]) -> None:
-    """Append the runs of *others*, in order; shards of one name become one run. All or nothing."""
+    """Append the runs of *others*, in order, all or none. Shards of one name become one run."""
     read = [(other, runs(other)) for other in others]
     with _writing(file) as database:
         for other, names in read:

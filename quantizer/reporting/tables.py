@@ -225,7 +225,7 @@ class _Measured:
         return False
 
     def fitting(self, level: int) -> list[Row]:
-        """Return the rows that are no larger than *level* together; of a whole table, all of them."""
+        """Return the first rows whose total size is at most *level*; all rows if *level* admits the whole table."""
         return self._rows[: bisect_right(self._sizes, level)]
 
 

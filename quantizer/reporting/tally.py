@@ -182,7 +182,7 @@ class Totals:
     vacuous: float
     """Share of vacuous elements, over the checks that have any."""
     judged: Mapping[str, int]
-    """Check -> the cases on which it ran; checks of others under `other`."""
+    """Check -> the number of cases on which it ran. Checks that are not ours count under `other`."""
     others: Mapping[str, Mapping[Standing, int]]
 
 
@@ -195,7 +195,7 @@ class _Sum:
 
     @property
     def verdicts(self) -> int:
-        """Cases in which the check ran."""
+        """The number of cases in which the check ran."""
         return self.passed + self.failed + self.mistrusted + self.overflow + self.defects + self.inconclusive
 
 
@@ -264,7 +264,7 @@ def totals(records: Iterable[Record]) -> Totals:
 
 
 def check_totals(records: Iterable[Record]) -> dict[str, dict[str, list[int]]]:
-    """Return operator -> check -> [passed, failed, inconclusive]: in cases; of item checks in items."""
+    """Return operator -> check -> [passed, failed, inconclusive]. They count cases, or items for checks of items."""
     counts: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(lambda: [0, 0, 0]))
     for record in records:
         known = counts[record.op]

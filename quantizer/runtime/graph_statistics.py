@@ -1,4 +1,4 @@
-"""Statistics of a quantized graph: of every tensor in float and quantized, and of the parameters' ranges."""
+"""Statistics of a quantized graph: every tensor in float and quantized, and the ranges of its parameters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parameters of all tensors of a graph with known quantizations: through movements, into fused activations."""
+"""Derives the parameters of all tensors from known ones, through operators that move codes and fused activations."""
 
 from __future__ import annotations
 

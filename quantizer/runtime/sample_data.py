@@ -58,7 +58,7 @@ def read_batches(path: Path, graph: Graph, size: int) -> list[Batch]:
 def synthetic_batches(graph: Graph, seed: int, count: int, size: int) -> list[Batch]:
     """Return normally distributed values for float inputs, and places for integers that only Gathers read.
 
-    The same for the same seed, on every processor. A free first axis has *size* samples. GraphError for other free
+    Equal seeds give equal samples on every processor. A free first axis has *size* samples. GraphError for other free
     sizes, for other inputs, and for more than LARGEST bytes of values in all.
     """
     tensors = [graph.tensor(name) for name in graph.inputs]

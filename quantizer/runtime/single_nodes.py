@@ -1,4 +1,4 @@
-"""One node of a graph as a graph of its own, on the executor: control flow brings its bodies along."""
+"""Runs one node of a graph as a separate graph, with its bodies if it is control flow."""
 
 from __future__ import annotations
 

@@ -84,10 +84,10 @@ class Step:
     """Kept so that no other tensor can have the place in memory that the stamp names."""
     scale: Tensor
     low: float
-    """A number and no tensor: torch clamps ten times as fast between numbers."""
+    """A Python number, not a tensor, because torch clamps ten times as fast between numbers."""
     high: float
     nothing: float
-    """The result for NaN: code 0 minus the zero point."""
+    """What NaN becomes: code 0 minus the zero point."""
 
     def quantize(self, values: Tensor) -> Tensor:
         """Return the values of the codes of float32 *values*."""

@@ -105,7 +105,7 @@ class Part:
 
 
 def parts(spec: Spec, case: Case) -> Iterator[Part]:
-    """Yield the parts of a stack, each as the case that it is alone: with the constants of the whole, its axis untiled.
+    """Yield the parts of a stack as separate cases, with the constants of the whole, and without tiles along its axis.
 
     Raises CaseError if the case is not a stack along its axis.
     """

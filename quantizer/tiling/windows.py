@@ -166,7 +166,7 @@ def _halo(
 ) -> Tile:
     """Return the input window of output rows [start, stop). Places outside the tensor become padding.
 
-    A window wholly outside sees an empty slice and padding only.
+    A window that lies wholly outside has an empty slice and only padding.
     """
     if rule.stride is None or rule.window is None or rule.before is None or rule.after is None:
         raise SpecError(f"{spec.op}: tiling.{cut.axis}: a halo needs stride, window, before and after.")

@@ -23,7 +23,7 @@ SPLITTER = 2.0**27 + 1
 LARGEST, SMALLEST = 2.0**500, 2.0**-400
 """Between these in magnitude products have no overflow, and their errors are float64."""
 WHOLE = 2.0**51
-"""Rationals decide about larger numbers, because float64 leaves no bit for a tie."""
+"""Larger numbers are decided in rationals, because float64 has no bit left for one half."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Pair:
     nearest: FloatArray
     """The nearest float64; NaN where only rationals are known."""
     left: FloatArray
-    """The number minus it; only the sign matters."""
+    """The exact number minus the nearest float64; only the sign matters."""
     rational: Exact
 
     def __call__(self, index: tuple[int, ...]) -> Fraction:

@@ -67,7 +67,7 @@ def power(base: Interval, exponent: Interval) -> Interval:
 
 @np.errstate(all="ignore")
 def between_poles(f: ArrayFunction, x: Interval, poles: Sequence[FloatArray]) -> Interval:
-    """Return the hull of f at both ends, for f that rises or falls between its poles; unbounded where one lies inside.
+    """Return the hull of f at both ends, unbounded where a pole lies inside; f is monotone between its poles.
 
     *poles*: for every element, one pole of each kind inside x; NaN if there is none (`critical_points_between`).
     """

@@ -1,4 +1,7 @@
-"""exact: accumulators equal a plain int64 sum over explicit windows, one function per operator family."""
+"""The check `exact`: accumulators must equal a plain int64 sum over explicit windows.
+
+Each operator family has a function.
+"""
 
 from __future__ import annotations
 

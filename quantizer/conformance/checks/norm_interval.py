@@ -19,7 +19,7 @@ Array = NDArray[Any]
 ROOT_PLACES = 15
 """Binary places of the inverse root: its largest value is 1."""
 NORMAL_PLACES = 8
-"""The right shift, in bits, of the product of inverse root and deviation."""
+"""The product of inverse root and deviation is shifted right by this many bits."""
 FLOATS = 1 + 2.0**-40
 """Error of float64 in the interval ends that are computed here."""
 NEAR_TIE = 2.0**-30

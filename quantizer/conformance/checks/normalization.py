@@ -38,7 +38,7 @@ CODE_LIMIT = 1 << 62
 def normalization_arithmetic(trial: Trial) -> Verdict:
     """Judge each shown stage from the codes before it, then the output.
 
-    Without stages, by all stage errors together.
+    Without stages it is judged by the sum of all stage errors.
     """
     stages = {name: values.numpy() for name, values in trial.outcome.stages.items()}
     if not is_integer(trial) and {"root", "exponent", "normalized"} <= stages.keys():
@@ -189,7 +189,7 @@ class _ByTable:
         )
 
     def variance(self) -> Verdict:
-        """Squares of deviations from the provided mean: their sum shifted (8 bits), their mean (16 bits), floored."""
+        """Squares of deviations from the provided mean: 8 bits shift their sum, 16 bits floor their mean."""
         deviation = self.codes - self.centre
         squares = (deviation * deviation).sum(axis=1, keepdims=True)
         shift = self.numbers[0]
@@ -202,7 +202,7 @@ class _ByTable:
         return _stage(self.trial, "variance", self.stages["variance"], wanted, wanted, "mean of squares, down")
 
     def root(self) -> Verdict:
-        """The provided table at m = variance / 4**k, the chord at 15 bits of the place between entries, shifted by k.
+        """Read the provided table at m = variance / 4**k, interpolate with 15 bits between entries, and shift by k.
 
         Of the place the rest is dropped, which raises the chord by less than a bit of it. Where the platform declares
         significant bits, an integer in units of 2**-15 must have them as well.

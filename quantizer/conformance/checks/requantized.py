@@ -1,4 +1,4 @@
-"""Rounding of an exact number to a code, as each requantization variant declares it; shared by the judges of sums."""
+"""Rounds an exact number to a code as each requantization variant declares it. All judges of sums use it."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ Array = NDArray[Any]
 FLOAT32_ENTRIES = 2.0**-21
 FLOAT32_TINY = 2.0**-149
 OF_UNITS = ("exp", "inverse_root", "inverse")
-"""Tables of real numbers in a separate unit; all others contain the output's codes."""
+"""Names of tables that hold real numbers in a unit of their own. All other tables hold output codes."""
 BESIDE = 2.0**-20
 """Codes between two places at which f is compared."""
 POINT = 2.0**-22

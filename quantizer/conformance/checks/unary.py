@@ -162,7 +162,10 @@ def _leaky(trial: Trial, shown: Tensor | None, slope: int, shift: int) -> Verdic
 
 
 def _clamped(trial: Trial, shown: Tensor | None) -> Verdict:
-    """Judge the clamped code of relay_bits more bits, then its rounding; if not shown, as the platform declares."""
+    """Judge the clamped code, which has relay_bits more bits, then its rounding.
+
+    A code that is not shown is computed as the platform declares.
+    """
     numbers = trial.parameters.numbers
     bits = numbers["relay_bits"]
     c = next(iter(trial.centred.values())).numpy().astype(np.int64)

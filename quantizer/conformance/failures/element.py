@@ -38,7 +38,7 @@ def element_lines(trial: Trial, index: Sequence[int]) -> list[str]:
 
 
 def _operand(trial: Trial, name: str, box: Box) -> Iterator[str]:
-    """Yield the window of an operand: where, its parameters, then a line of codes and one of real values."""
+    """Yield the lines of an operand's window: its place and parameters, then its codes, then its real values."""
     window = slices(box)
     reals = trial.tensors[name][window].reshape(-1)
     place = ",".join(f"{start}" if stop == start + 1 else f"{start}:{stop}" for start, stop in box)

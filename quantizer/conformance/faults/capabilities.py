@@ -47,7 +47,7 @@ def recoded(spec: Spec) -> bool:
 
 
 def summed(spec: Spec) -> bool:
-    """It brings sums to codes by a multiplier."""
+    """It requantizes sums by a multiplier."""
     return calibrated(spec) and spec.error_model.kind in _SUMS
 
 

@@ -76,7 +76,7 @@ def _fused(*names: str) -> Holds:
 
 
 def _beyond(bits: int) -> Holds:
-    """Hold where the terms of a sum leave *bits*, the sign one of them."""
+    """Hold where a term of the sum does not fit *bits* bits, sign included."""
 
     def holds(trial: Trial) -> bool:
         return trial.spec.error_model.kind != "bilinear" or bool((trial.sum_magnitudes >= 2.0 ** (bits - 1)).any())

@@ -104,7 +104,7 @@ def cases(spec: GraphSpec, count: int, seed: int = 0) -> Iterator[GraphCase]:
 
 
 def _sizes(spec: GraphSpec, chooser: HashChoices) -> dict[str, Any]:
-    """Return a value for each dimension, in some cases one value for as many as may have it."""
+    """Return a value for each dimension. In some cases all dimensions that allow it share one value."""
     bound: dict[str, Any] = {}
     square = chooser.integer("square", 1, SQUARE_ONE_IN) == 1
     for name, domain in spec.dims.items():

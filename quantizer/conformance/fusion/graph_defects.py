@@ -1,4 +1,4 @@
-"""Which declared defects of fused kernels a graph meets: what their predicates may name, of each node."""
+"""Finds the declared defects of fused kernels that a graph can show, by predicates over each node."""
 
 from __future__ import annotations
 

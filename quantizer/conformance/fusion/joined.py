@@ -34,7 +34,7 @@ from quantizer.runtime.onnx.kernels import specs
 
 AXES, LAST = 4, (0, 2, 3, 1)
 ORDERED = frozenset({"axes", "begin", "end", "perm", "repeats", "shape"})
-"""Attributes whose numbers belong to axes, besides an axis and the padding of each."""
+"""Attributes with one number for each axis, besides `axis` and the paddings."""
 
 
 @dataclass(frozen=True)

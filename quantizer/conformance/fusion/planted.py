@@ -14,7 +14,7 @@ from quantizer.ir.graph import Graph, Tensor
 Condition = Callable[[Graph], bool]
 
 WIDE = 2.0**20
-"""More than any value of a case."""
+"""A number larger than any value of a case."""
 
 
 @dataclass(frozen=True)
@@ -280,7 +280,7 @@ def _factor_after(graph: Graph) -> Graph:
 
 
 def _where(condition: Condition, rewrite: Rewrite) -> Rewrite:
-    """Rewrite only graphs that meet a condition, as narrow as an engine's."""
+    """Rewrite only graphs that meet a condition. Engines have conditions as narrow as these."""
     return lambda graph: rewrite(graph) if condition(graph) else graph
 
 

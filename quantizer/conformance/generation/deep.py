@@ -44,7 +44,7 @@ BATCHES: Mapping[str, tuple[int, ...]] = {"one row": (1,), "rows": (2, 3, 5), "o
 ROWS = (*BATCHES, "one product", "one product")
 """The cases of a target: whole vectors are several sizes, and each costs little."""
 LONG = (1057, 1100)
-"""Terms at which sums of products of the largest 8-bit codes pass the whole numbers of float32."""
+"""With this many terms, sums of products of the largest 8-bit codes exceed the integers that float32 holds."""
 MATRIX, LONG_TIE, CANCELLING, FULL, LEFT = "matrix", "long tie", "cancelling", "full blocks", "left accumulator"
 RETURNED = "returned to the accumulator"
 OTHER_ROWS = (MATRIX, LONG_TIE, CANCELLING)
@@ -66,12 +66,15 @@ OF_KIND = {
 }
 """The data set of a kind that needs one."""
 RETURNING = 3
-"""Factor for the terms of a sum that returns: two halves, of which no zero point in the middle half makes one short."""
+"""Factor for the terms of a sum that leaves and returns.
+
+Each half is long enough for any zero point in the middle half of the codes.
+"""
 ATTEMPTS = 16
 WIDE = (4 * LONGEST, 4 * LONGEST)
-"""Elements and terms of such a case: two or three outputs."""
+"""The largest number of elements and terms of such a case; it has two or three outputs."""
 FAR = 2.0**6
-"""Factor of the output's range for ties past the whole numbers of float32."""
+"""Factor of the output's range for ties beyond the integers that float32 holds."""
 OF_BLOCKS = 3
 """Factor for the number of cases of a target whose weights have blocks: three depths that are not whole blocks."""
 

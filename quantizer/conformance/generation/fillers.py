@@ -102,7 +102,7 @@ def accumulator_limit(site: Site) -> Array:
 
 
 def scale_spread(site: Site) -> Array:
-    """Random; the first channel of a weight tiny, the last one dead."""
+    """Random values; the first channel of a weight is tiny, and the last one is zero."""
     values = random(site)
     if site.role == "weight" and values.ndim:
         channels = np.moveaxis(values, site.channel_axis or 0, 0)
@@ -129,7 +129,9 @@ def uneven_channels(site: Site) -> Array:
 
 
 def outliers(site: Site) -> Array:
-    """Each channel of a weight has one element at an end, all others are small; of activations one in sixteen is there.
+    """Each channel of a weight has one element at an end of its range, and all others are small.
+
+    One activation element in sixteen is at an end.
 
     Sums of many terms are then a few units of the accumulator, as multipliers of 1 and more take them.
     """

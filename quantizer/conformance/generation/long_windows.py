@@ -1,6 +1,6 @@
 """Cases of signals in operators of images: one row, a kernel longer than a vector, and padding as wide as the kernel.
 
-Engines block the places of the output. A padding wider than a block leaves whole blocks without an element of the
+Engines process the output in blocks. A padding wider than a block leaves whole blocks without an element of the
 image. Kernels and paddings that are drawn one by one are shorter than a block.
 """
 
@@ -20,7 +20,7 @@ from quantizer.core.shapes import check, evaluate, variables
 from quantizer.core.spec import Spec
 
 LENGTHS = (33, 18)
-"""Places of a kernel: two blocks of sixteen and one, and the shortest whose padding on one side exceeds a block."""
+"""Kernel lengths: two blocks of sixteen plus one, and the shortest length whose padding on one side exceeds a block."""
 SIDES = ((1.0, 0.0), (0.5, 0.5), (0.0, 1.0))
 """Padding before and after the signal, as shares of the kernel less one place: all on one side, as filters of the past
 have it, or half on both."""

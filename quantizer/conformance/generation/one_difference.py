@@ -31,8 +31,8 @@ NEAR = 2.0**-9
 def one_difference_cases(target: Target) -> list[Case]:
     """Return a case, others that differ from it in one thing, and the first again.
 
-    One optional operand less; other data; each other choice of an attribute, another number and one near it; other zero
-    points.
+    The differences are: an optional operand less, other data, each other choice of an attribute, another number, a
+    nearby number, other zero points.
     """
     optional = {f"with_{name}": "yes" for name, item in target.spec.inputs.items() if item.optional}
     row = {"data": "random", **optional} if "random" in target.spec.data else optional

@@ -18,7 +18,10 @@ from quantizer.core.case import Case
 CASES = 4
 """The number of cases of a target. The targets of an operator get different patterns and zero points."""
 PAST = 3
-"""Row of the case in which an axis is longer than a vector: the largest of a row lies past the last whole vector."""
+"""The covering row of the case whose axis is longer than a vector.
+
+The largest element lies after the last whole vector.
+"""
 VECTOR = 16
 """The smallest number of elements of a vector."""
 AT_END = (0, 1, LAST_ALONE)

@@ -15,7 +15,7 @@ from quantizer.core.case import Case, Stack, TilePlan
 from quantizer.tiling.stacks import independent_axes, stacked_shapes
 
 PARTS = 16
-"""Data sets of a stack, at most."""
+"""The largest number of data sets in a stack."""
 OF_ROWS = 24
 """Most data sets in a stack of the gate: another 24 cost less than another structure."""
 MOST = 4096
@@ -25,7 +25,7 @@ ALONE = ("every_code", "near_ties")
 SAME = ("zeros", "accumulator_limit")
 """Sets that give the same activations under every seed."""
 BESIDE = ("corners", "one_hot", "zeros")
-"""The other data sets in a stack, besides more of the case's own."""
+"""The names of the data sets that a stack gets in addition to further seeds of the case's own data set."""
 SEED_BITS = 32
 
 

@@ -38,7 +38,10 @@ SMALL_CODES = 7
 FLOAT_CODES = 20
 """The number of codes around the code of 1, for tied elements of a narrow float."""
 DEVIATIONS = (SMALL_CODES, 1, 2)
-"""Codes between tied elements of a normalisation and their mean: a unit of the variance matters for few."""
+"""The distance in codes between tied elements of a normalisation and their mean.
+
+So far away, a unit of the variance seldom matters.
+"""
 FLOAT16_UNIT = 2.0**-13
 """A quarter of the relative distance of float16 numbers."""
 NEAREST = 16

@@ -25,7 +25,7 @@ CASES = 3
 SEARCHED = 160
 """Drawn cases that are searched. At 8 fractional bits, one rounding changes one sum in 512."""
 KINDS = ("linear", "selection", "mean", "bilinear")
-"""Error models whose sums a multiplier brings to codes."""
+"""Error models of operators that requantize a sum by a multiplier."""
 RIVALS: tuple[RoundingMode, ...] = ("half_even", "half_up", "half_down", "half_away", "half_toward_zero")
 """Modes of the first rounding that differ only on its ties."""
 TIED = 160

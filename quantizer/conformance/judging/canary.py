@@ -26,16 +26,16 @@ from quantizer.runtime.engines.external import ExternalEngine
 from quantizer.runtime.engines.protocol import Call, Engine
 
 FAR = 1 << 20
-"""A step of codes that leaves every format of up to 16 bits."""
+"""A step larger than every format of up to 16 bits."""
 NEAR = 1
-"""A step of codes that leaves an interval of one code."""
+"""A step that is just enough to leave an interval of one code."""
 CODES = ("arithmetic", "accuracy", "engine")
 """The checks that judge codes by their allowed values; a comparison of two runs would not see a constant step."""
 
 
 @dataclass(frozen=True)
 class Witness:
-    """A case that passed, and the checks that passed it without anything that excuses a fault."""
+    """A case that passed, and the checks in which nothing would excuse a fault."""
 
     case: Case
     checks: tuple[str, ...]

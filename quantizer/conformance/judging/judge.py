@@ -299,7 +299,7 @@ def _largest_code(trial: Trial) -> float:
 def _largest_pair(trial: Trial) -> int:
     """Return twice the product of the largest |raw code| of each operand but the bias; 0 of operators without products.
 
-    Padding brings the zero point in as a code.
+    Padding adds the zero point to the codes that occur.
     """
     if trial.spec.error_model.kind != "bilinear":
         return 0

@@ -25,10 +25,10 @@ SMALLEST = float(torch.finfo(torch.float32).smallest_normal)
 LIBRARY = lost(2 * TRANSCENDENTAL_ULPS)
 """Relative error of a library's function."""
 MADE = lost(4)
-"""Error of numbers that a definition makes of integers and attributes, such as places on a grid, over the largest."""
+"""Relative error of numbers that a definition computes from integers and attributes, such as positions on a grid."""
 UNDERFLOW = 2.0**-100
 CUBIC = (1.375, 4.2)
-"""Of cubic weights with a = -0.75: the largest sum of their magnitudes, and of the magnitudes of their slopes."""
+"""The largest sum of magnitudes of cubic weights (a = -0.75), and that of their slopes."""
 Pair: TypeAlias = "tuple[Tensor, Tensor]"
 Rule: TypeAlias = "Callable[..., Pair]"
 Function: TypeAlias = "Callable[[Tensor], Tensor]"
@@ -36,7 +36,7 @@ RULES: dict[str, Rule] = {}
 
 
 OF_INTEGERS = frozenset(["CastLike", "EyeLike"])
-"""Operators that make numbers of integers with one rounding at most."""
+"""Operators that compute real numbers from integers with at most one rounding."""
 LARGEST = float(torch.finfo(torch.float32).max)
 
 
@@ -45,7 +45,7 @@ class NoAnalysisError(UnsupportedError):
 
 
 class Bounded(Tensor):
-    """Numbers in float64, or truths, and how far float32 may be from each."""
+    """Numbers in float64, or booleans, with the possible float32 error of each."""
 
     radius: Tensor
 
@@ -74,7 +74,7 @@ def run_bounded(node: Node, operands: Sequence[Tensor | None], graph: Graph, *, 
 
 
 def _result(found: Tensor, op: str) -> Bounded:
-    """Return one result of a definition. NoAnalysisError if a function without a rule made it from integers."""
+    """Return one result of a definition. NoAnalysisError if a function without a rule computed it from integers."""
     if isinstance(found, Bounded):
         return found
     if found.is_floating_point() and op not in OF_INTEGERS:
@@ -157,7 +157,10 @@ MOVEMENTS = frozenset(
     "repeat_interleave expand expand_as broadcast_to contiguous clone movedim select unfold unbind swapaxes tril triu "
     "diagonal tile repeat roll view amax relu abs concat detach take_along_dim".split()
 )
-"""Functions that move numbers, or whose results part by no more than their operands: the same function on the radii."""
+"""Functions that move numbers, or whose results differ by no more than their operands.
+
+The same function maps the radii.
+"""
 
 
 def rule(*names: str) -> Callable[[Rule], Rule]:
@@ -259,7 +262,7 @@ def _sums(values: Tensor, largest: Tensor, magnitude: Tensor, terms: int) -> Pai
 
 
 @rule("sum")
-def _sum(x: Any, dim: Any = None, keepdim: bool = False, **_: Any) -> Pair:  # noqa: FBT001, FBT002 - torch passes it by position
+def _sum(x: Any, dim: Any = None, keepdim: bool = False, **_: Any) -> Pair:  # noqa: FBT001, FBT002 - as in torch
     values, radius = parts(x)
     dim = tuple(range(values.dim())) if dim is None else dim
     made, apart, largest = (v.sum(dim, keepdim) for v in (values, radius, values.abs() + radius))
@@ -267,7 +270,7 @@ def _sum(x: Any, dim: Any = None, keepdim: bool = False, **_: Any) -> Pair:  # n
 
 
 @rule("mean")
-def _mean(x: Any, dim: Any = None, keepdim: bool = False, **_: Any) -> Pair:  # noqa: FBT001, FBT002 - torch passes it by position
+def _mean(x: Any, dim: Any = None, keepdim: bool = False, **_: Any) -> Pair:  # noqa: FBT001, FBT002 - as in torch
     values, _radius = parts(x)
     made = values.mean() if dim is None else values.mean(dim, keepdim)
     count = values.numel() / max(1, made.numel())
@@ -281,7 +284,7 @@ def _cumsum(x: Any, dim: int, **_: Any) -> Pair:
 
 
 @rule("prod")
-def _prod(x: Any, dim: int, keepdim: bool = False, **_: Any) -> Pair:  # noqa: FBT001, FBT002 - torch passes it by position
+def _prod(x: Any, dim: int, keepdim: bool = False, **_: Any) -> Pair:  # noqa: FBT001, FBT002 - as in torch
     values, radius = parts(x)
     made, largest, magnitude = (v.prod(dim, keepdim) for v in (values, values.abs() + radius, values.abs()))
     return _sums(made, largest, magnitude, values.shape[dim])
@@ -327,7 +330,7 @@ def _monotone(name: str, function: Function, slack: float | Callable[[Tensor, Te
 
 
 def _within(values: Tensor, made: Tensor) -> Tensor:
-    """A function whose library may subtract numbers of up to 1, and of no more than the operand."""
+    """Register a function in which a library may cancel numbers that are at most 1 and at most the operand."""
     return LIBRARY * torch.maximum(made.abs(), values.abs().clamp(max=1.0)) + SMALLEST
 
 
@@ -367,7 +370,7 @@ def _logaddexp(a: Any, b: Any) -> Pair:
 
 
 @rule("logsumexp")
-def _logsumexp(x: Any, dim: Any, keepdim: bool = False) -> Pair:  # noqa: FBT001, FBT002 - torch passes it by position
+def _logsumexp(x: Any, dim: Any, keepdim: bool = False) -> Pair:  # noqa: FBT001, FBT002 - as in torch
     """No result moves by more than the operands do; the largest is subtracted and added again, a sum is in between."""
     values, radius = parts(x)
     made = torch.logsumexp(values, dim, keepdim)
@@ -423,7 +426,7 @@ def _clamp(x: Any, *limits: Any, **named: Any) -> Pair:
 
 
 @rule("amin")
-def _amin(x: Any, dim: Any = (), keepdim: bool = False) -> Pair:  # noqa: FBT001, FBT002 - torch passes it by position
+def _amin(x: Any, dim: Any = (), keepdim: bool = False) -> Pair:  # noqa: FBT001, FBT002 - as in torch
     values, radius = parts(x)
     return values.amin(dim, keepdim), radius.amax(dim, keepdim)
 
@@ -442,7 +445,10 @@ def _minimum(a: Any, b: Any) -> Pair:
 
 @rule("to", "double", "float", "type_as")
 def _to(x: Any, *kind: Any, **named: Any) -> Pair:
-    """Numbers stay as they are between float32 and float64; a cast of truths to numbers keeps what is unsure."""
+    """Casts between float32 and float64 change no number.
+
+    A cast of booleans to numbers keeps the error of undecided ones.
+    """
     values, radius = parts(x)
     asked = next((k for k in (*kind, *named.values()) if isinstance(k, torch.dtype)), torch.float64)
     if values.is_floating_point() and asked not in (torch.float32, torch.float64):

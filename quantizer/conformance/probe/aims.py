@@ -23,7 +23,7 @@ ENDS = (0.0, 1.0, 0.5, 0.4961)
 FLOAT32 = 1 << 24
 """Whole numbers below are float32 numbers."""
 OFTEN = 0.6
-"""Share of zero points with one of these values."""
+"""The share of zero points that get one of these values."""
 INVERSES: Mapping[str, Callable[[float], float]] = {
     "sigmoid": lambda y: math.log(y / (1.0 - y)),
     "tanh": math.atanh,

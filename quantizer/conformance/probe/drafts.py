@@ -46,7 +46,10 @@ WINDOWS = (
     (2, 23),
     (3, 3),
 )
-"""Windows and rows of a mean, as many terms as places: their reciprocals are rounded up and down."""
+"""Windows and rows of a mean.
+
+Their numbers of terms have reciprocals that are rounded up, and ones that are rounded down.
+"""
 
 
 def pairs(target: Target, draws: Draws, wanted: Wanted) -> Draft:

@@ -21,7 +21,7 @@ from quantizer.core.library import Library
 from quantizer.runtime.engines.protocol import Engine
 
 ITEMS = 197
-"""The number of items of a question: no multiple of the lanes of a kernel."""
+"""The number of items of a question. It is no multiple of the usual vector lengths."""
 POOL, SMALL_POOL = 2048, 400
 """Items searched for differences between hypotheses; fewer if there are many, or each is a channel group."""
 FEW, HANDFUL = 120, 20
@@ -81,7 +81,10 @@ class Found:
     answers: list[tuple[Question, Array]] = field(default_factory=list, repr=False)
     """A question and the engine's codes for it."""
     far: bool = False
-    """Whether no hypothesis explains results far beyond the codes. Then the class explains only the other results."""
+    """Whether no hypothesis explains the results that are far outside the codes.
+
+    Then the class explains only the other results.
+    """
     before: list[Hypothesis] = field(default_factory=list)
     """The hypotheses that explain all sums within 15 bits, if none explains larger ones."""
 

@@ -33,7 +33,7 @@ class _Filters:
     x: QParams
     y: QParams
     weights: Array
-    """Scales of the weights: one for each item, or one."""
+    """Scales of the weights: one for each item, or a single one."""
     first: Array
     """Codes of x without the zero point: one per item for a depthwise convolution, else one."""
     taken: Array

@@ -38,7 +38,7 @@ MODULES = tuple(all_suffixes())
 IMPORTED = tuple(f"{name}{suffix}" for name in ("*", "*/__init__") for suffix in MODULES)
 """Files that could replace a module, in a folder that pytest puts on the path (the folder of a conftest.py)."""
 COMMANDS = ("pytest*", "py.test*", "quantizer*", "python*")
-"""Programs of a recipe, beside the interpreter."""
+"""Programs that lie beside the interpreter and that a build recipe may call."""
 SETTLED = 60.0
 """Age in seconds from which a compiled file is watched. A younger one may still be written by another process of this
 run."""

@@ -31,7 +31,7 @@ JUDGING = (
 )
 """Modules that judge a plugin. Those that are imported later are compiled from their sources."""
 DRAWING = ("hypothesis.strategies",)
-"""Further ones under a profile that draws cases."""
+"""Further modules for profiles that draw cases."""
 
 
 def launch_early(config: pytest.Config) -> None:
@@ -47,7 +47,7 @@ def launch_early(config: pytest.Config) -> None:
 
 
 def load(config: pytest.Config) -> None:
-    """Load plugins, or register their stand-ins; a usage error for the first broken one.
+    """Load plugins, or register stand-ins for their functions. The first broken plugin is a usage error.
 
     The modules that judge a plugin in this process are imported before it, so that it cannot change their names.
     """

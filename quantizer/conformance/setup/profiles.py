@@ -21,7 +21,7 @@ class Profile:
     sampled: bool = False
     """The costly checks run on a sample of the cases."""
     strong: bool = False
-    """Every size that kernels treat apart meets every class of every attribute and of data."""
+    """Combine every special size with every class of every attribute and of data."""
 
     @functools.cache  # noqa: B019 - there are three profiles, and they live as long as the program
     def settings(self) -> settings:

@@ -224,7 +224,7 @@ class Trial:
 
     @cached_property
     def values(self) -> dict[str, Tensor]:
-        """x^, w^, b^: the real values of the codes, and reals themselves."""
+        """The real value of each operand (x^, w^, b^): codes are dequantized, real operands stay as they are."""
         return {
             name: codes.double() if codes.is_floating_point() else self._real(codes, self.qparams(name))
             for name, codes in self.codes.items()
@@ -274,7 +274,10 @@ class Trial:
 
     @cached_property
     def centred(self) -> dict[str, Tensor]:
-        """Code - zero_point of every operand, of a float format the value in units of its smallest one; float64."""
+        """`code - zero_point` of every operand as float64.
+
+        A code of a float format counts in units of the smallest value.
+        """
         found = {}
         for name, codes in self.codes.items():
             params = self.qparams(name)
@@ -291,7 +294,7 @@ class Trial:
 
     @cached_property
     def sum_magnitudes(self) -> Array:
-        """The sum of |terms| behind each accumulator."""
+        """The sum of the magnitudes of the terms of each accumulator."""
         return self.magnitude(self.centred)
 
     def run(self, call: Call, codes: Mapping[str, Tensor], parameters: Parameters) -> Staged:
@@ -478,7 +481,7 @@ class Trial:
 
     @property
     def parts(self) -> Iterator[Trial]:
-        """Every part of a stack; else the trial itself."""
+        """The parts of a stack as trials; the trial itself if it is no stack."""
         return (
             self.part(place) for place in range(1 if self.data_sets == 1 else len(sizes_of_parts(self.spec, self.case)))
         )

@@ -22,7 +22,7 @@ class Difference:
     kind: Kind
     """stricter: a right code is wrong now; looser: only the reverse; other: operands or provided numbers differ."""
     name: str
-    """Id of the case in the new bundle, of a removed one in the old."""
+    """The id of the case in the new bundle; for a removed case, its id in the old bundle."""
     text: str
 
     def __str__(self) -> str:

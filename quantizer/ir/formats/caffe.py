@@ -74,7 +74,7 @@ def _inputs(net: Any, where: str, writer: Writer) -> None:
 
 
 def _is_tested(layer: Any) -> bool:
-    """Return whether a layer is there at test time; rules of levels and stages hold for none."""
+    """Return whether a layer exists at test time. Rules about levels and stages never hold."""
     if layer.include:
         return any(not rule.HasField("phase") or rule.phase == TEST for rule in layer.include)
     return not any(rule.HasField("phase") and rule.phase == TEST for rule in layer.exclude)

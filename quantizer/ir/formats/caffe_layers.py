@@ -162,7 +162,7 @@ def pooling(writer: Writer, layer: Any, _: list[Array]) -> None:
 
 
 def _in_image(size: int, kernel: int, stride: int, pad: int) -> int:
-    """Return the window's size; of the only window of an axis, what lies in x and its padding.
+    """Return the number of places of each window. A single window of an axis counts only places in x and its padding.
 
     ONNX refuses a larger window. Caffe counts one by rounding up, and cuts it.
     """
@@ -202,7 +202,7 @@ def relu(writer: Writer, layer: Any, _: list[Array]) -> None:
 
 @layer_type("BatchNorm")
 def batch_norm(writer: Writer, layer: Any, blobs: list[Array]) -> None:
-    """Deviation from the stored mean over the stored deviation. Both are divided by the third blob unless it is 0."""
+    """(x - stored mean) / stored deviation. Both are divided by the third blob unless it is 0."""
     param = layer.batch_norm_param
     (x,) = writer.read(layer)
     mean, variance, count = blobs_of(blobs, 3)

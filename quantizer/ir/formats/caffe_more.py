@@ -59,7 +59,7 @@ def elu(writer: Writer, layer: Any, _: list[Array]) -> None:
 
 @layer_type("PReLU")
 def prelu(writer: Writer, layer: Any, blobs: list[Array]) -> None:
-    """A slope below 0 for each channel, or one for all."""
+    """PReLU, with a slope for each channel or one for all."""
     (x,) = writer.read(layer)
     (slope,) = blobs_of(blobs, 1)
     if layer.prelu_param.channel_shared and slope.size != 1:
@@ -126,7 +126,7 @@ def threshold(writer: Writer, layer: Any, _: list[Array]) -> None:
 
 @layer_type("Bias")
 def bias(writer: Writer, layer: Any, blobs: list[Array]) -> None:
-    """Constants along some axes, or a second bottom."""
+    """Adds constants, or a second bottom, that extend along some axes."""
     x, *second = writer.read(layer, 2 if len(layer.bottom) == 2 else 1)
     rank = writer.ranks[x]
     axis = axis_of(layer.bias_param, 1, rank)
@@ -144,7 +144,7 @@ def bias(writer: Writer, layer: Any, blobs: list[Array]) -> None:
 
 @layer_type("LRN")
 def lrn(writer: Writer, layer: Any, _: list[Array]) -> None:
-    """X over a power of the squares around it: of neighbouring channels, or of neighbours in its own channel."""
+    """Divides x by a power of the sum of squares around it, over neighbouring channels or within a channel."""
     (x,) = writer.read(layer)
     param = layer.lrn_param
     size, alpha, beta = said(param, "local_size", 5), said(param, "alpha", 1.0), said(param, "beta", 0.75)
@@ -163,7 +163,7 @@ def lrn(writer: Writer, layer: Any, _: list[Array]) -> None:
 
 @layer_type("MVN")
 def mvn(writer: Writer, layer: Any, _: list[Array]) -> None:
-    """Deviations from the mean of each channel, or of each example, over the root of their mean square and eps."""
+    """Deviations from the mean divided by the root of their mean square plus eps, for each channel or each example."""
     (x,) = writer.read(layer)
     param, rank = layer.mvn_param, writer.ranks[x]
     axes = list(range(1 if param.across_channels else 2, rank))
@@ -184,7 +184,7 @@ def mvn(writer: Writer, layer: Any, _: list[Array]) -> None:
 
 @layer_type("Normalize")
 def normalize(writer: Writer, layer: Any, blobs: list[Array]) -> None:
-    """X over the root of its squares, of a place or of all places, times a factor for each channel or one."""
+    """Divides x by its L2 norm at each place or over all places, times a factor for each channel or a single factor."""
     (x,) = writer.read(layer)
     (factor,) = blobs_of(blobs, 1)
     param, rank = layer.norm_param, writer.ranks[x]
@@ -199,7 +199,7 @@ def normalize(writer: Writer, layer: Any, blobs: list[Array]) -> None:
 
 @layer_type("Flatten")
 def flatten(writer: Writer, layer: Any, _: list[Array]) -> None:
-    """Axes from one to another as one."""
+    """Flattens a range of axes into one."""
     (x,) = writer.read(layer)
     param, rank = layer.flatten_param, writer.ranks[x]
     first, last = axis_of(param, min(1, rank - 1), rank), axis_of(param, -1, rank, "end_axis")
@@ -292,7 +292,7 @@ def slice_(writer: Writer, layer: Any, _: list[Array]) -> None:
 
 @layer_type("Crop")
 def crop(writer: Writer, layer: Any, _: list[Array]) -> None:
-    """The first bottom from an offset on, as long as the second along the axes from one on."""
+    """Crops the first bottom, from an offset on, to the size of the second along the later axes."""
     x, like = writer.read(layer, 2)
     rank = writer.ranks[x]
     if writer.ranks[like] != rank:
@@ -310,7 +310,7 @@ def crop(writer: Writer, layer: Any, _: list[Array]) -> None:
 
 @layer_type("Reduction")
 def reduction(writer: Writer, layer: Any, _: list[Array]) -> None:
-    """A sum, of magnitudes or of squares, or a mean over the axes from one on, times a factor."""
+    """A sum, sum of magnitudes, sum of squares or mean over the later axes, times a factor."""
     (x,) = writer.read(layer)
     param, rank = layer.reduction_param, writer.ranks[x]
     op = REDUCTIONS.get(said(param, "operation", 1))

@@ -38,7 +38,7 @@ def from_front(value: Any, rank: int) -> Any:
 def constant_order(spec: Spec, name: str) -> list[int]:
     """Return, for each axis of constant *name* of a channels_last node, the number of the layer's axis.
 
-    For constants with a layout in `formats.compass` alone.
+    Only for constants that have a layout in `formats.compass`.
     """
     assert FORMAT in spec.formats
     item = spec.inputs[name]

@@ -206,7 +206,7 @@ def _their_attrs(
 
 
 def _spelled(node: Node, key: OneOrMoreKeys, value: AttrValue) -> AttrValue:
-    """Return one of several words as the layer spells it, in capitals where there was no layer; numbers as they are."""
+    """Return the word as the layer spells it, or in capitals if there was no layer. Numbers are unchanged."""
     if not isinstance(value, str) or not isinstance(key, str):
         return value
     said = cast("Mapping[str, str]", node.extra.get(SPELLED, {})).get(key, "")

@@ -136,7 +136,7 @@ def file_constant(provided: Parameters, spec: Spec, key: str) -> Constant:
 def absorbed(provided: Parameters, spec: Spec, channels: int) -> torch.Tensor:
     """Return the difference between a bias in the file and the provided codes.
 
-    The contribution of the input's zero point to the sums.
+    What the input's zero point adds to the sums.
     """
     zero = next(iter(provided.inputs.values())).zero_point
     for key, item in spec.inputs.items():

@@ -27,7 +27,7 @@ ACCUMULATOR_BITS = 48
 FLOAT32_BITS = 24
 """The number of bits of a float32 entry."""
 INVERSE_UNITS = 65535
-"""The number for 1 in a table of inverses."""
+"""The entry that stands for 1 in a table of inverses."""
 NAMES = {
     "shift_value": "shift",
     "scale_value": "multiplier",

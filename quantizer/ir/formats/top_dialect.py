@@ -1,4 +1,4 @@
-"""The dialect `top` for xdsl, built from the same table. A second MLIR parser so checks the written text.
+"""The dialect `top` for xdsl, built from the same table. So a second MLIR parser checks the text that we write.
 
 Checked are counts and types of operands and results, kinds and choices of attributes, shapes, and quantized types.
 xdsl checks the rest of the text (values, types of uses, the function's results). Needs the extra [mlir].

@@ -1,4 +1,7 @@
-"""Colours of video in operators of ONNX: products in float64, as in the original's simulator, then float32."""
+"""Converts video colours with operators of ONNX.
+
+Products are in float64, as in the original's simulator, then float32.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ GREY = 128
 
 @lowers("Yuv2rgbFormula")
 def yuv2rgb(c: Call) -> Value:
-    """Each point's brightness and the colour of its 2 x 2 points, through a matrix."""
+    """Multiply the brightness of each pixel, and the colour of its 2 x 2 block, by a matrix."""
     x = c.value()
     *lead, rows, width = x.shape
     height = rows // 3 * 2

@@ -1,4 +1,4 @@
-"""Functions of one operand: of real numbers, codes through their scales; the table that maps codes to codes."""
+"""Functions of one operand, on real numbers or on dequantized codes, and the lookup table on codes."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def swish(c: Call, x: Value) -> Value:
 
 @_function("GELU")
 def gelu(c: Call, x: Value) -> Value:
-    """X times the normal distribution's integral, by erf, tanh or a sigmoid of 1.702 x."""
+    """Multiplies x by the normal distribution function, by erf, by tanh, or by sigmoid(1.702 x)."""
     if c.attr("approx_mode") == "sigm":
         return c.e.op("Mul", x, c.e.op("Sigmoid", c.e.op("Mul", x, 1.702)))
     return c.e.op("Gelu", x, approximate="tanh" if c.attr("approx_mode") == "tanh" else "none")

@@ -51,7 +51,7 @@ def flatten(c: Call) -> Value:
 
 @lowers("Squeeze", "Unsqueeze")
 def axes_of_one(c: Call) -> Value:
-    """Without, or with, axes of size 1."""
+    """Removes or inserts axes of size 1."""
     return c.e.op(c.node.op.removeprefix("top."), c.value(), list(c.attr("axes")))
 
 
@@ -63,7 +63,7 @@ def expand(c: Call) -> Value:
 
 @lowers("Tile")
 def tile(c: Call) -> Value:
-    """Repeated as a whole along each axis."""
+    """Repeats the whole tensor along each axis."""
     return c.e.op("Tile", c.value(), list(c.attr("tile")))
 
 
@@ -159,7 +159,7 @@ def shape(c: Call) -> Value:
 
 @lowers("Gather")
 def gather(c: Call) -> Value:
-    """Slices along one axis by indices."""
+    """Picks slices along one axis by indices."""
     index = c.e.cast(c.value(1), "int64")
     picked = c.e.op("Gather", c.value(), index, axis=c.attr("axis"))
     if c.attr("keepdims") or index.rank != 1 or index.shape[0] != 1:

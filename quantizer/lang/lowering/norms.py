@@ -42,7 +42,7 @@ def batch_norm(c: Call) -> Value:
 
 @lowers("LayerNorm")
 def layer_norm(c: Call) -> Value:
-    """Normalise over the axes from *axis* on, each element then times its gamma plus its beta."""
+    """Normalise over the axes from *axis* on, then multiply each element by its gamma and add its beta."""
     x, axis = c.value(), c.attr("axis") % c.value().rank
     shape = x.shape[axis:]
     gamma, beta = _filled(c, 1, shape, 1.0), _filled(c, 2, shape, 0.0)
@@ -51,7 +51,7 @@ def layer_norm(c: Call) -> Value:
 
 @lowers("GroupNorm")
 def group_norm(c: Call) -> Value:
-    """Normalise groups of channels, each channel then times its gamma plus its beta."""
+    """Normalise groups of channels, then multiply each channel by its gamma and add its beta."""
     x = c.value()
     gamma, beta = _filled(c, 1, [x.shape[1]], 1.0), _filled(c, 2, [x.shape[1]], 0.0)
     return c.e.op(

@@ -60,7 +60,7 @@ def _rises(e: Emitter, v: Value, floor: Value, rest: Value, half: torch.Tensor, 
 
 
 def rounded(e: Emitter, x: Value, mode: str) -> Value:
-    """Return floats rounded to whole numbers in one of Top's modes; exact, for x less its floor is."""
+    """Return floats rounded to integers in one of Top's modes. It is exact, because x - floor(x) is."""
     if mode in ("Down", "Up", "HalfToEven"):
         return e.op({"Down": "Floor", "Up": "Ceil", "HalfToEven": "Round"}[mode], x)
     floor = e.op("Floor", x)

@@ -36,7 +36,7 @@ def _factors(c: Call, height: float, width: float) -> Value:
 
 @lowers("Upsample")
 def upsample(c: Call) -> Value:
-    """Each element repeated along the last two axes."""
+    """Repeats each element along the last two axes."""
     factors = _factors(c, float(c.attr("scale_h")), float(c.attr("scale_w")))
     return _resized(c, factors, None, "nearest", "asymmetric")
 

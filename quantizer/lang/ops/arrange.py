@@ -1,4 +1,4 @@
-"""Operators that move or reduce elements, and the order of elements."""
+"""Operators that move or reduce elements, and operators that reorder them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Convolutions and transposed ones: of floats, of codes in exact sums, of codes requantized."""
+"""Convolutions and transposed convolutions: on floats, on codes with exact sums, on codes with requantization."""
 
 from __future__ import annotations
 

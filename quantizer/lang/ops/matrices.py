@@ -1,4 +1,4 @@
-"""Matrix products: of floats, of codes in exact sums, of codes requantized."""
+"""Matrix products: on floats, on codes with exact sums, on codes with requantization."""
 
 from __future__ import annotations
 

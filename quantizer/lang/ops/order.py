@@ -1,4 +1,4 @@
-"""The order of elements, and the places of extremes."""
+"""Sorting, and the positions of extremes."""
 
 from __future__ import annotations
 

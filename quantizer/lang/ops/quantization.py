@@ -1,4 +1,4 @@
-"""Between real numbers and codes, and between codes."""
+"""Conversions between real numbers and codes, and from codes to other codes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rotary positions: pairs of neighbours turned by the angle of their place."""
+"""Rotary position embeddings: neighbouring elements are rotated by an angle that depends on the position."""
 
 from __future__ import annotations
 

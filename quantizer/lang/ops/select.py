@@ -1,4 +1,4 @@
-"""Choosing elements: by tables, conditions and indices."""
+"""Operators that choose elements by tables, conditions and indices."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ LN2 = 0.6931471
 FARTHEST = 126.9
 """Exponents of two are held within this."""
 PLACE_BITS = 7
-"""The number of bits of a place within a segment."""
+"""The number of bits of a position within a segment."""
 
 
 def softmax(x: Tensor, parameters: Parameters, axis: int) -> Staged:

@@ -45,8 +45,8 @@ def softmax(asked: Asked) -> Array | None:
 def softmax_numbers(asked: Asked) -> Mapping[tuple[str, ...], tuple[int, ...]]:
     """Return the multiplier from codes to exponents, the largest exponent that sums can hold, and the form.
 
-    A number over a tensor is the tensor's reciprocal times the number there: two float32 roundings. Nothing of a
-    softmax by a table.
+    A number over a tensor is the tensor's reciprocal times the number there: two float32 roundings. A softmax by a
+    table has no such numbers.
     """
     if "halves" not in asked.numbers:
         return {}

@@ -35,7 +35,7 @@ from quantizer.optimize.logarithm_stages import SHARES
 from quantizer.platforms.compass import logarithm_tables, periods, powers_of_two
 
 UNITS = 65535
-"""The number for 1 in the table of a division."""
+"""The entry that stands for 1 in the table of a division."""
 WEIGHT_BITS = 13
 """Binary places of the weights of an interpolation."""
 

@@ -1,4 +1,4 @@
-"""LiteRT: the models of several operators as one, so that a delegate sees their neighbours."""
+"""LiteRT: joins the models of several operators, so that a delegate sees neighbouring operators."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class Numbers:
         return away(x, np.asarray(places))
 
     def exp(self, a: Array, integer_bits: int) -> Array:
-        """Exp of a <= 0: a quarter's worth by a series, one factor for each bit of the rest."""
+        """Return e to the power of a <= 0: a series within a quarter, and a factor for each bit of the rest."""
         quarter = (self.top >> integer_bits) // 4
         inner = a % quarter - quarter
         x = self.cut(inner << integer_bits) + self.top // 8

@@ -14,13 +14,16 @@ from quantizer.conformance.oracle import Array, Asked, high_multiplied
 from quantizer.core.platforms import NARROW_BITS
 
 ROW, SCALAR = 16, 8
-"""Elements of a vector of two rows, of a row and a scalar."""
+"""The number of elements of a vector for two rows, and for a row and a scalar."""
 GROUPS = ("both", "scalar", "both", "other", "both")
 """Groups of axes, innermost first, for which vectors are used: along both operands, or along one."""
 
 
 def addition(asked: Asked) -> Array | None:
-    """Return the codes of an 8-bit sum, by the place of each element; None for operators without vectors."""
+    """Return the codes of an 8-bit sum, which depend on an element's position in the row.
+
+    None for operators without vectors.
+    """
     bits = asked.scheme.activation.bits
     if bits > NARROW_BITS or asked.variant != "q31_double":
         return None

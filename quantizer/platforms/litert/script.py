@@ -1,4 +1,4 @@
-"""A stand-alone script on LiteRT's own API, its model as the bytes of the file."""
+"""Writes a stand-alone script on LiteRT's own API that contains the model as bytes."""
 
 from __future__ import annotations
 

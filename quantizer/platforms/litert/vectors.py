@@ -26,13 +26,13 @@ LANE = 1 << 15  # a signed 16-bit lane holds [-LANE, LANE)
 VECTOR = 16
 """The number of elements of a vector."""
 SCALAR_VECTORS: Mapping[Narrowing, int] = {"wraps": 8, "saturates": 16}
-"""Elements of a vector of a tensor and a scalar: of ADD, of MUL."""
+"""The number of elements of a vector for a tensor and a scalar, in ADD and in MUL."""
 
 
 def narrowed_sum(terms: Mapping[str, Tensor], parameters: Parameters, shapes: Sequence[tuple[int, ...]]) -> Tensor:
     """Return codes of a sum as LiteRT's optimized ADD does: in 8-bit vectors, 16-bit numbers wrap before saturation.
 
-    A sum of more than 32,767 output codes becomes one of the other sign, in whole vectors alone. These also round
+    A sum above 32,767 output codes changes its sign, but only in whole vectors. These also round
     operands in another way (`_summed_in_vectors`).
     """
     if parameters.outputs["y"].dtype.bits > NARROW_BITS:

@@ -1,4 +1,4 @@
-"""torch's quantized operators: a case as one operator under one of its engines, x86, fbgemm or qnnpack."""
+"""torch's quantized operators: lowers a case to one operator under one of torch's engines: x86, fbgemm or qnnpack."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stand-alone script on torch's quantized operators: the one call that a job describes."""
+"""Writes a stand-alone script that makes the single torch call that a job describes."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ SIGNED = (False, False)
 GLOBAL = (False,)
 """No convolution says that its sums are local."""
 MAX_RANK = 6
-"""The largest number of axes of a tensor, of the specification's largest level."""
+"""The largest number of axes of a tensor at the specification's largest level."""
 UNPREDICTABLE, FAILED = 1, 2
 """Status of a run of the reference model, returned after its outputs."""
 

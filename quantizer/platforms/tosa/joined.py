@@ -1,4 +1,4 @@
-"""TOSA: the graphs of several operators as one."""
+"""TOSA: joins the graphs of several operators."""
 
 from __future__ import annotations
 

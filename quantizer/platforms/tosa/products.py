@@ -141,7 +141,10 @@ def used(
 
 
 def _spread(graph: TosaGraph, value: Value, held: Filters, attrs: Mapping[str, Any]) -> Value:
-    """Add a transposed convolution; what is cropped is negative padding of its output, less than the kernel."""
+    """Add a transposed convolution.
+
+    A crop becomes negative padding of its output, which must be smaller than the kernel.
+    """
     kernel, kind = held.weight.shape[1:3], accumulator(value)
     pads = [max(pad, 1 - kernel[side // 2]) for side, pad in enumerate(_crops(attrs))]
     sides = zip(value.shape[1:3], attrs["stride"], pads[::2], pads[1::2], kernel, strict=True)
@@ -157,7 +160,7 @@ def _crops(attrs: Mapping[str, Any]) -> list[int]:
 
 
 def _cropped(graph: TosaGraph, value: Value, attrs: Mapping[str, Any], kernel: Sequence[int]) -> Value:
-    """Cut off what TRANSPOSE_CONV2D does not crop: of a kernel's size and more."""
+    """Cut off what TRANSPOSE_CONV2D cannot crop, because it is as large as the kernel or larger."""
     cuts = [max(pad, 1 - kernel[side // 2]) - pad for side, pad in enumerate(_crops(attrs))]
     sizes = [size - first - last for size, first, last in zip(value.shape[1:3], cuts[::2], cuts[1::2], strict=True)]
     return graph.slice(value, [0, *cuts[::2], 0], [value.shape[0], *sizes, value.shape[3]])

@@ -1,4 +1,4 @@
-"""A stand-alone script on the TOSA reference model, its graph as the bytes of the file."""
+"""Writes a stand-alone script on the TOSA reference model that contains the graph as bytes."""
 
 from __future__ import annotations
 

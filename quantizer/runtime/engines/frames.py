@@ -24,7 +24,7 @@ _LENGTH = struct.Struct("<I")
 MAX_HEADER = 1 << 24
 """The largest number of bytes of the JSON of a message."""
 MAX_BODY = 1 << 30
-"""The largest number of bytes of the rest of a message."""
+"""The largest number of bytes of the arrays of a message."""
 MAX_AXES = 64
 KINDS = "biufc"
 """The kinds of numpy's numbers."""

@@ -40,7 +40,7 @@ class Asked:
     call: Call
     operands: Mapping[str, Tensor]
     parameters: Parameters | None
-    """Those of an integer forward; None asks for the float forward."""
+    """The parameters of an integer forward; None asks for the float forward."""
 
 
 class Engine(Protocol):

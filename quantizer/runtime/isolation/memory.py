@@ -25,7 +25,7 @@ Call = Callable[[Mapping[str, Tensor]], Any]
 EVERY = 4
 """One call in this many is repeated in other memory; the operands' values decide which."""
 POISON, MARGIN = 85, 5
-"""The value around an operand in a larger buffer, and the number of elements on either side."""
+"""The fill value around an operand in a larger buffer, and the number of fill elements on each side."""
 LARGEST = 1 << 16
 """The largest number of elements of the operands of such a call."""
 SETTLED = 0.25
@@ -33,7 +33,7 @@ SETTLED = 0.25
 HELD = 1 << 25
 """The largest size of the watched memory, in bytes."""
 THREADS = (3, 2, 4)
-"""Threads of torch in a call under several, one number a call; the operands' values decide which."""
+"""Numbers of threads of torch. A call under several threads uses one of them, which the operands' values decide."""
 
 
 def require_unchanged(tensors: Sequence[tuple[Tensor, Array]], names: Mapping[int, str]) -> None:
@@ -60,7 +60,7 @@ class Settling:
             self._bytes += size
 
     def written(self, *, now: bool = False) -> Iterator[int]:
-        """Yield the functions that wrote after their call, of calls that are held long enough; now: of all."""
+        """Yield functions that wrote after their call, once it was watched long enough. now: check all calls."""
         until = time.monotonic() - SETTLED
         while self._held and (now or self._held[0][0] < until or self._bytes > HELD):
             _, function, size, pairs = self._held.popleft()

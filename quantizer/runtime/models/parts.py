@@ -15,7 +15,7 @@ from quantizer.runtime.onnx.kernels import Context
 
 QUANTIZE, DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
 CLIPS = ("Relu", "Clip")
-"""Operators that join the part before them: engines fuse them with it."""
+"""Operators that belong to the part before them, because engines fuse them with it."""
 ALONE = "@alone"
 """Suffix of the name of an edge that a part computes separately."""
 

@@ -204,7 +204,7 @@ def _reduction(name: str, before: str | None, after: str | None) -> None:
         keepdims: int,
         noop_with_empty_axes: int = 0,
     ) -> Tensor | None:
-        """A sum of sizes or squares, and a function of it."""
+        """A function of a sum of magnitudes or squares."""
         over = axes_given(name, x, axes if given is None else given, noop_with_empty_axes)
         if not over or not floats(x):
             return None
@@ -225,7 +225,7 @@ for _name, _before, _after in (
 def pool1d(
     run: Run, x: Tensor, *, op: Any, auto_pad: str, kernel_shape: Sequence[int], made: int, **attrs: Any
 ) -> Tensor | None:
-    """Windows over one axis, as windows over images of one row."""
+    """Windows over one axis become windows over images of one row."""
     if x.dim() != 3 or made > 1 or not floats(x):
         return None
     image = reshaped(run, x, (x.shape[0], x.shape[1], 1, x.shape[2]))
@@ -247,7 +247,7 @@ def pool1d(
 
 @composed("InstanceNormalization")
 def instance_norm(run: Run, x: Tensor, scale: Tensor, bias: Tensor, *, epsilon: float) -> Tensor | None:
-    """Sequences, as images of one row."""
+    """Treats sequences as images of one row."""
     if x.dim() != 3 or epsilon <= 0 or not floats(x, scale, bias):
         return None
     image = reshaped(run, x, (*x.shape[:2], 1, x.shape[2]))

@@ -142,7 +142,7 @@ def scatter_nd(x: Tensor, indices: Tensor, updates: Tensor, *, reduction: str = 
 
 @kernel("NonZero")
 def non_zero(x: Tensor) -> Tensor:
-    """The indices of the elements that are not zero, an axis in each row; one row for a scalar, as in ONNX Runtime.
+    """The indices of nonzero elements, with a row for each axis; a scalar gives one row, as in ONNX Runtime.
 
     The standard's text says no row there, with which the number of indices would be all that is left.
     """

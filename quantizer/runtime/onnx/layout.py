@@ -72,7 +72,7 @@ def reshape(x: Tensor, shape: Tensor, *, allowzero: int = 0) -> Ours | None:
 
 @kernel("Reshape")
 def reshape_any(x: Tensor, shape: Tensor, *, allowzero: int = 0) -> Tensor:
-    """The same elements in another shape."""
+    """Reshapes x."""
     return x.reshape(reshaped(x, whole(shape), allow_zero=bool(allowzero)))
 
 
@@ -91,7 +91,7 @@ def flatten(x: Tensor, *, axis: int) -> Ours | None:
 
 @kernel("Flatten")
 def flatten_any(x: Tensor, *, axis: int) -> Tensor:
-    """A matrix: the axes before *axis*, and those from it on."""
+    """Flattens x to a matrix: axes before *axis* are its rows, the others its columns."""
     return x.reshape(_flat(x, axis))
 
 
@@ -162,7 +162,7 @@ def concat(*operands: Tensor, axis: int) -> Ours | None:
 @kernel("Concat")
 @moves
 def concat_any(*operands: Tensor, axis: int) -> Tensor:
-    """One after the other along an axis."""
+    """Concatenates along an axis."""
     if len({(v.dtype, v.dim()) for v in operands}) > 1:
         raise UnsupportedError("Concat: operands must be of one type and rank.")
     return torch.cat(operands, dim=axis_of("Concat", axis, operands[0].dim()))

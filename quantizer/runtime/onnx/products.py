@@ -237,7 +237,7 @@ def einsum(*operands: Tensor, equation: str) -> Tensor:
 
 @kernel("MatMulInteger")
 def matmul_integer(a: Tensor, b: Tensor, a_zero: Tensor | None = None, b_zero: Tensor | None = None) -> Tensor:
-    """int32 products of codes less their zero points; one of A for each row, of B for each column."""
+    """int32 products of codes minus their zero points. A may have a zero point for each row, B for each column."""
     left, right = a.to(torch.int32), b.to(torch.int32)
     if a_zero is not None:
         left = left - (

@@ -112,7 +112,10 @@ class _Form:
         self.tensors[name] = Named(name, tuple(value.shape), self.source.tensor(name).dtype)
 
     def add_node(self, node: Node) -> None:
-        """Add what *node* computes; where the registry cannot, note why and go on with its kernel's results."""
+        """Add the operators that compute *node*.
+
+        If the registry cannot, note why and go on with the results of its kernel.
+        """
         if any(name not in self.values for name in node.reads):
             return
         operands = [None if name is None else self.values[name] for name in node.inputs]

@@ -86,7 +86,10 @@ def _weights(mode: str, ratio: float, scale: float, a: float, *, antialias: bool
 def _interpolated(
     x: Tensor, axis: int, points: Sequence[float], scale: float, mode: str, a: float, *, antialias: bool, exclude: bool
 ) -> Tensor:
-    """Return x at *points* of one axis, its edge repeated; with *exclude*, what lies outside has no weight."""
+    """Return x interpolated at *points* of one axis.
+
+    The edge is repeated, or with *exclude* outside elements have no weight.
+    """
     size = x.shape[axis]
     if not points:
         return x.narrow(axis, 0, 0)

@@ -82,7 +82,7 @@ NODES: Mapping[str, str] = {
 }
 """Operator -> its float node."""
 OPSETS = {"hard_swish": 14, "mish": 18, "gelu": 20}
-"""The first opsets of operators that the usual one lacks."""
+"""Operator that the usual opset lacks -> the first opset that has it."""
 OPSET, WIDE = 13, 21
 """Opsets of models with 8-bit codes, and with wider ones."""
 IR_VERSION, WIDE_IR = 8, 10
@@ -121,7 +121,7 @@ def lower(call: Call, codes: Mapping[str, Tensor], parameters: Parameters, varia
     return made.lowered(result, kind, shape)
 
 
-def lower_float(call: Call, operands: Mapping[str, Tensor], variant: str) -> Lowered:  # noqa: ARG001 - the protocol has this argument
+def lower_float(call: Call, operands: Mapping[str, Tensor], variant: str) -> Lowered:  # noqa: ARG001 - the protocol's
     """Return the model of the operator alone, on float32; constants are part of it."""
     spec = call.spec
     made = _Model(OPSETS.get(spec.op, OPSET))
