@@ -1,7 +1,7 @@
 """tflite_ref: abort_on_large_scale_ratio
 
-LiteRT ends the process where the scale of an input is 2**14 times that of an output of 16 bits (2**19 of 8): its
-multiplier must be below 1 (QuantizeMultiplierSmallerThanOneExp, LiteRT 2.3)
+LiteRT ends the process if an input scale is at least 2**14 times the output scale (16 bits; 2**19 times for 8 bits):
+the multiplier must be below 1 (QuantizeMultiplierSmallerThanOneExp, LiteRT 2.3)
 Severity: memory. Seen in litert reference 2.3.0.
 Cause: ADD and SUB call QuantizeMultiplierSmallerThanOneExp, whose TFLITE_CHECK_LT(multiplier, 1) aborts.
 See also https://github.com/tensorflow/tensorflow/issues/60815

@@ -13,7 +13,7 @@ ones."""
 EVERY = 8
 """The number of bins between two ends of one side that `least_square` tries."""
 EVERY_OF_TWO = 64
-"""The same, where both sides are tried together."""
+"""The number of bins between two ends if both sides are tried together."""
 AT_ONCE = 64
 
 
@@ -40,7 +40,8 @@ class Grid(Protocol):
 def least_divergence(counts: Tensor, low: float, high: float, codes: Grid) -> tuple[float, float]:
     """Return -+ the end with the least Kullback-Leibler divergence of clipped histogram and its coarse form.
 
-    counts [bins] over [low, high], low 0. Ends are multiples of as many bins as there are codes of one sign. Values
+    counts [bins] over [low, high], low 0. The number of bins up to an end is a multiple of the number of codes of
+    one sign. Values
     beyond the end are counted in the last bin. Source: PPQ's TorchHistObserver, after TensorRT's 8-bit calibration.
     """
     bins, levels = counts.numel(), codes.reach + 1
@@ -63,7 +64,7 @@ def least_divergence(counts: Tensor, low: float, high: float, codes: Grid) -> tu
 
 
 def _divergence(share: Tensor, coarse: Tensor) -> float:
-    """Return sum p * log(p / q) of two histograms brought to shares; infinite if q is 0 and p is not."""
+    """Return sum p * log(p / q) of two histograms after each is divided by its sum; infinite if q is 0 and p is not."""
     p, q = share / share.sum(), coarse / coarse.sum().clamp(min=torch.finfo(torch.float64).tiny)
     there = p > 0
     return float((p[there] * (p[there] / q[there]).log()).sum())

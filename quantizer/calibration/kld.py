@@ -16,7 +16,7 @@ WINDOWS_AT_ONCE = 64
 def ranges(found: Statistics, codes: int, best: int) -> tuple[Tensor, Tensor]:
     """Return (smallest, largest), 0-d or per slice, from histograms of more bins than there are *codes*.
 
-    best: of that many clips of the smallest divergence the widest is taken. With fewer bins the averaged ends stay.
+    best: the widest of this many clips with the smallest divergences is taken. With fewer bins the averaged ends stay.
     """
     if found.histogram is None:
         raise GraphError("kld needs a histogram, which was not kept. Ask for one when observing.")

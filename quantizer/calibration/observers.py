@@ -170,7 +170,7 @@ class ByHistogram(Observer):
 
 @dataclass
 class Isotone(Observer):
-    """The scale under which the two largest values along the last axis most often keep apart.
+    """The scale under which the two largest values along the last axis most often have different codes.
 
     They differ for scales from L2 / (qmax - 0.51), where the smaller is not clipped to the code of the larger, up to
     2 * (L1 - L2). The end of an interval that lies in most intervals is chosen. Source: PPQ's

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 PASSED, MISSED = 0, 1
 SHARE = 0.97
-"""The part of the frozen list's tests that must pass."""
+"""The share of the tests in the frozen list that must pass."""
 OUTCOMES = ("passed", "refused", "wrong", "crashed")
 
 

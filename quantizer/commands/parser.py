@@ -16,8 +16,8 @@ _KINDS = {"int": "a whole number", "float": "a number"}
 class Parser(argparse.ArgumentParser):
     """An argparse parser whose errors, and those of its subcommands, are one line: place, value, rule, remedy.
 
-    argparse prints the usage of the command first, names an unknown option last and only by the top command, and
-    suggests nothing.
+    argparse itself prints the usage first, reports an unknown option last and without its subcommand, and suggests
+    nothing.
     """
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:

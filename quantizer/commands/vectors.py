@@ -23,7 +23,7 @@ PASSED, FAILED, DIFFER = 0, 1, 1
 MEGABYTE = 1_000_000
 MOST_SHOWN = 20
 USUAL = "w8a8"
-"""The scheme of a bundle where none is named and the platform has it."""
+"""The scheme of a bundle if none is named and the platform has this one."""
 _EPILOG = f"""\
 exit status: 0 every case that can be judged passed, 1 one failed, nothing was judged or bundles differ, 2 the input
 cannot be read.

@@ -164,8 +164,7 @@ def refusals(
     """Yield place and reason for each operator family whose requantization variant on *platform* does not support it.
 
     home: the shipped platform whose functions it uses. If its whole arithmetic equals that platform's, nothing that
-    runs there is refused. *generic*: only variants that compose are looked at; the platform's room may know the
-    others.
+    runs there is refused. *generic*: check only variants that compose, because the platform's room may know the others.
     """
     said: set[tuple[Location, Variant]] = set()
     copied = home is not None and is_copy(platform, home)

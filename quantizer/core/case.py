@@ -31,7 +31,7 @@ class Stack:
     """Several data sets of one structure under the same constants and parameters, one after another along an axis."""
 
     axis: str
-    """An axis that the operator's tiling rules name independent, in their words."""
+    """The name of an axis that the operator's tiling rules declare independent."""
     parts: tuple[tuple[str, int], ...]
     """The data set and the seed of each part.
 
@@ -79,7 +79,7 @@ class DataRecipe:
     stack: Stack | None = None
     """The data sets of a stack; None for a single data set."""
     given: Mapping[str, Given] = field(default_factory=dict)
-    """Operands and result of a case that was cut out of a model: their codes and grids; the set is then `given`."""
+    """Codes and grids of operands and result, for a case that was cut out of a model. The data set is then `given`."""
 
     @property
     def sets(self) -> tuple[str, ...]:

@@ -135,7 +135,7 @@ class CaseModel(Model):
     tiles: dict[str, Annotated[int, Field(ge=1)]]
     """Dimension -> size of a tile."""
     data: DataModel
-    """Where the values of the operands come from."""
+    """How the operands are filled."""
 
     def to_case(self) -> Case:
         """Return the case as the dataclass that the rest of the package uses."""
@@ -174,7 +174,10 @@ def refuse_later(raw: object, known: int, where: str) -> None:
 
 
 def refuse_unreleased(raw: object, where: str) -> None:
-    """Raise CaseError if *raw* has a word of builds before the first release: their files have the same version."""
+    """Raise CaseError if *raw* has a word that only builds before the first release wrote.
+
+    Their files have the same version number.
+    """
     if not isinstance(raw, dict):
         return
     checks = raw.get("checks")

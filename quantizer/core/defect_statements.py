@@ -67,7 +67,7 @@ def _off_by(text: str, several: Sequence[Spec], at: Location) -> Iterator[Findin
 
 
 def _operands(stated: Computes, spec: Spec, at: Location) -> Iterator[Finding]:
-    """Yield a finding where a statement on operands names none of the operator's."""
+    """Yield a finding if a statement on operands names no operand of the operator."""
     for key, names in (("multiples", stated.multiples), ("saturating_pairs", stated.saturating_pairs)):
         if names and not names.keys() & spec.inputs.keys():
             first = next(iter(names))

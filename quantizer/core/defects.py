@@ -57,10 +57,13 @@ class Computes(Model):
     The engine rounds each code to the nearest multiple of this number, and ties to an even multiple.
     """
     saturating_pairs: dict[str, int] = {}
-    """Operand -> axis along which its terms are summed. The engine moves its signed codes to unsigned ones, adds the
-    products of each two neighbouring terms in 16 bits, which saturate, and takes back what the move adds."""
+    """Operand -> axis along which its terms are summed.
+
+    The engine shifts signed codes to unsigned ones, adds each pair of neighbouring products in saturating 16 bits,
+    and later subtracts the effect of the shift.
+    """
     whole_codes: list[str] = []
-    """Attributes that the engine brings to codes of the first input, cut toward zero, before it computes."""
+    """Attributes that the engine first converts to codes of the first input, rounded toward zero."""
     zero_point: Literal["before", "after"] = "after"
     """before: the engine adds the output's zero point in float32 and rounds the sum."""
     off_by: str = ""

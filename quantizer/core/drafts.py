@@ -1,4 +1,4 @@
-"""Drafts of files that are being written: hidden, locked by who writes them, on the disk before they take their place.
+"""Drafts of files: hidden, locked by their writer, and synced to the disk before they replace the files.
 
 A process that is killed leaves its drafts behind. When a process ends, the system releases its locks, and the next
 process that writes into the folder removes the files without a lock.
@@ -52,7 +52,7 @@ class Draft:
             self._release()
 
     def close(self) -> None:
-        """Remove the draft where it did not take its place, and release the lock."""
+        """Remove the draft if it did not replace its target, and release the lock."""
         self.path.unlink(missing_ok=True)
         self._release()
 
@@ -102,7 +102,7 @@ def sync_folders(folders: Iterable[Path]) -> None:
 
 
 def sweep_unfinished(folder: Path) -> None:
-    """Remove what killed processes left in *folder* of new files: drafts, a set that is not whole, empty folders.
+    """Remove drafts, incomplete sets and empty folders that killed processes left in *folder*.
 
     A new file is a link to its draft until its set is whole. So a set is whole where each draft that is left has one.
     """

@@ -25,7 +25,7 @@ class SpecFacts(Model):
     readings: dict[str, str] = {}
     """Platform -> the reading by which a plugin of the operator is judged there."""
     shipped: bool = False
-    """Whether the package brought it and it lies outside the root of the run: `--op-shipped` names it, no path does."""
+    """Whether it comes with the package and lies outside the run's root: only `--op-shipped` can name it."""
     path_only: bool = False
     """Whether only a path on the command line named it, not an option. `quantizer case` then needs `--op-specs`."""
 
@@ -78,7 +78,7 @@ class TreeFacts(Model):
     tree: str
     """Git's hash of the files of the commit."""
     date: str
-    """Day of the commit, YYYY-MM-DD: ages are counted up to it."""
+    """The day of the commit as YYYY-MM-DD. Ages are computed at this day."""
     clean: bool
     """False where files differ from the commit."""
 
@@ -130,7 +130,7 @@ class Facts(Model):
     lacks: list[str] = []
     """Why the run is not whole; empty for a whole run."""
     digests: dict[str, str] = {}
-    """File of the run -> SHA-256: files of two runs are told apart."""
+    """File of the run -> SHA-256, so that files of different runs are not mixed up."""
 
     @property
     def under_test(self) -> str:

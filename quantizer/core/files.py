@@ -80,8 +80,8 @@ def replace_files(contents: Mapping[Path, Content], error: type[QuantizerError] 
     set, the new set, or a set without its last file, which every reader refuses. It never leaves a mixture of old
     and new files.
     Permissions stay; a new file gets the default permissions of the umask. Everything is on the disk before this
-    returns. For a link, its target is written. Devices, pipes and the standard output are written after the files, in
-    place.
+    returns. For a link, its target is written. Devices, pipes and standard output are written directly, after the
+    files.
     """
     streams = {path: content for path, content in contents.items() if _is_stream(path)}
     files = {path: content for path, content in contents.items() if path not in streams}
@@ -110,7 +110,8 @@ def replace_files(contents: Mapping[Path, Content], error: type[QuantizerError] 
 def create_files(contents: Mapping[Path, Content]) -> None:
     """Write all of *contents*, or none of them if one exists already or cannot be written.
 
-    The last file makes the set whole. One before it that exists already, with the same bytes, was left by a process
+    The set counts as whole once its last file exists. One before it that exists already, with the same bytes, was
+    left by a process
     that was killed between two files, and is kept.
     """
     created: list[Path] = []

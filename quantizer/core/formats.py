@@ -1,4 +1,4 @@
-"""Formats: the values that a number can have, in rising order; a code is the place of a value in that order.
+"""Formats list the values of a number in rising order. A code is the position of a value in this list.
 
 `code` counts from the value 0. For integers a code is its value. For signed floats it is the sign and the magnitude
 bits of the stored number. In every format the next code is the next value. So an interval of codes means
@@ -129,7 +129,7 @@ class Format:
     def position(self, number: Fraction) -> Fraction:
         """Return the exact position of *number* among the codes: 2 1/2 is half way between the values of codes 2 and 3.
 
-        Beyond the ends the last distance goes on: half a code above `last` is where overflow begins.
+        Beyond the ends the last distance between values continues: overflow begins half a code above `last`.
         """
         index = min(max(bisect.bisect_right(self.values, number) - 1, 0), len(self.values) - 2)
         low, high = Fraction(self.values[index]), Fraction(self.values[index + 1])

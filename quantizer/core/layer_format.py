@@ -28,7 +28,7 @@ class LayerFormat(Model):
     derived: dict[str, Expr] = {}
     """Keys that follow from shapes and attributes."""
     fixed: dict[str, str] = {}
-    """Keys with one value; a layer with another value is not this operator."""
+    """Keys whose values identify the operator: a layer with other values is another operator."""
     absent: dict[str, str] = {}
     """Values that the system assumes for keys that the layer leaves out."""
     layouts: dict[Identifier, list[str]] = {}

@@ -138,7 +138,7 @@ def read_spec(path: Path) -> tuple[Spec, Positions]:
 
 
 def _once(read: Callable[[Path], tuple[M, Positions]]) -> Callable[[Path], tuple[M, Positions]]:
-    """Return *read* with a cache that all libraries share; a file is read again after its time or size changed."""
+    """Return *read* with a cache that all libraries share. A file is read again if its time or size changed."""
 
     @functools.lru_cache(maxsize=MOST_FILES)
     def unchanged(path: Path, _modified: int, _size: int) -> tuple[M, Positions]:

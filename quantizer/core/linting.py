@@ -34,7 +34,7 @@ from quantizer.core.yaml_source import Location
 def unused_names(library: Library) -> Iterator[str]:
     """Yield a message for each operator or family that a platform or an oracle names and that no spec has.
 
-    Such a rule is never applied; a library is still usable with it, so only `quantizer spec lint` asks.
+    Such a rule is never applied, but a library with it is usable, so only `quantizer spec lint` checks it.
     """
     own = {spec.quantization.family for spec in library.specs.values()}
     families = own | {"default"}
@@ -56,7 +56,10 @@ def unused_names(library: Library) -> Iterator[str]:
 
 
 def _no_family(name: str, families: Collection[str], library: Library) -> str:
-    """Return the text about a family that no operator has: that of the operator of this name, or the nearest one."""
+    """Return a text about a family that no operator has.
+
+    It names the family of the operator of this name, or the nearest family.
+    """
     if (spec := library.specs.get(name)) is not None:
         return f"no operator is of that family. Write {spec.quantization.family}: {name} is of that family."
     return f"no operator is of that family.{suggestion(name, sorted(families), 'Known')}"

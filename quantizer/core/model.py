@@ -21,8 +21,8 @@ class Model(BaseModel):
 def meanings(model: type[Model]) -> Mapping[str, str]:
     """Return field -> the docstring below it, of *model* and its bases.
 
-    The sources are parsed here, when somebody asks: with pydantic's use_attribute_docstrings each start of a program
-    parses all of them.
+    The sources are parsed here on demand. With pydantic's use_attribute_docstrings each program would parse all of
+    them at its start.
     """
     found: dict[str, str] = {}
     for base in reversed(model.__mro__):

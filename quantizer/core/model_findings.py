@@ -24,7 +24,7 @@ class Local:
     """The largest error divided by the allowed error."""
     worst: tuple[int, ...] = ()
     how: str = ""
-    """Why the engine did not compute the part as its name says."""
+    """The reason why the engine computed the part otherwise than its name says."""
 
 
 @dataclass(frozen=True)

@@ -156,7 +156,9 @@ class TableRule(Model):
     """Operator families whose linspace tables begin at the smallest used code. Restricted codes lack the smallest code
     of their format; these tables do not repeat an entry for it."""
     segments: Annotated[int, Field(ge=2, le=32768)] | None = None
-    """Segments of the table of an activation of more than `full_bits` bits; it has one entry more. None: as in
+    """The number of segments of a table for activations of more than `full_bits` bits.
+
+    The table has one more entry. None: as in
     `entries`."""
     full_bits: Annotated[int, Field(ge=1, le=16)] = NARROW_BITS
     """Where tables have segments: activations of so many bits, or fewer, keep a table as in `entries`."""
@@ -183,9 +185,9 @@ class FirstRounding(Model):
     """A rounding of the scaled sum to some binary places, before it becomes a code."""
 
     fraction_bits: Annotated[int, Field(ge=1, le=24)]
-    """Binary places that are left. A product that is shifted by no more places is exact there."""
+    """Binary places that are left. A product that is shifted by at most this many places is exact."""
     rounding: RoundingMode = "half_up"
-    """How the sum is rounded to those places."""
+    """How the sum is rounded to these binary places."""
 
 
 class AnyOrder(Model):
@@ -254,7 +256,8 @@ class Enclosing(Model):
 class Release(Model):
     """Settings that changed in a release of the system, while the platform kept its name.
 
-    A run of the real engine is judged by those of its version. Everything else is judged by the platform's own
+    A run of the real engine is judged by the settings of the engine's version. Everything else is judged by the
+    platform's own
     settings, which are those of the oldest supported version.
     """
 
@@ -344,8 +347,10 @@ class Platform(Model):
     same_as_input: list[str] = []
     """Operator families whose output takes the parameters of the first input."""
     ones_complement_outputs: list[str] = []
-    """Operator families whose output has the step of the first input and signed codes of the full format. The zero
-    point makes code x become -x - 1, and an unsigned one 127 - x (8 bits). No multiplication is needed."""
+    """Operator families whose output has the step of the first input and signed codes of the full format.
+
+    Code x becomes -x - 1, and an unsigned code 127 - x (8 bits). No multiplication is needed.
+    """
     same_as_equal_inputs: list[str] = []
     """Operator families whose output takes the inputs' parameters if these are all equal."""
     aligned_within: dict[str, Finite] = {}
@@ -399,7 +404,7 @@ class Platform(Model):
 
     @property
     def in_graphs(self) -> Platform:
-        """The platform as it computes what a graph has in float between its quantizations."""
+        """The platform for the float parts of a graph between its quantizations."""
         if not self.graph_requantize:
             return self
         return self.model_copy(update={"requantize": {**self.requantize, **self.graph_requantize}})

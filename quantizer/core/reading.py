@@ -94,7 +94,7 @@ class Readable:
             raise self.refused(where, f"not JSON: {one_line(err)}: this is not {self.what}") from None
 
     def toml_of(self, path: Path, where: str = "") -> dict[str, Any]:
-        """Return the tables of the TOML file at *path*; an error, too, for too deep a nesting or too long a number."""
+        """Return the tables of the TOML file at *path*; an error if it nests too deeply or holds too long a number."""
         where = where or shown_path(path)
         text = self.text_of(path, where)
         try:

@@ -108,7 +108,7 @@ def read_records(lines: Iterable[str], where: str) -> Iterator[Record]:
 
 
 def read_plain(raw: bytes) -> list[Record] | None:
-    """Return the records of a file whose lines `to_json` wrote; None if any other line needs the slower reader."""
+    """Return the records of a file whose lines `to_json` wrote; None if a line needs the slower reader."""
     lines = raw.count(b"\n")
     if raw.count(_LINE_END) != lines or not raw.endswith(_LINE_END) or _UNRELEASED.encode() in raw:
         return None

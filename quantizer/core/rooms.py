@@ -357,7 +357,10 @@ def _origin(entry: EntryPoint) -> str:
 
 
 def _entries(group: str) -> Iterator[EntryPoint]:
-    """Yield the entry points of a group; a checkout's as its pyproject.toml states them now, not as installed."""
+    """Yield the entry points of a group.
+
+    Those of a checkout are read from its pyproject.toml, not from the installed metadata.
+    """
     own = _declared(Path(__file__).resolve().parents[2] / PROJECT, group)
     yield from own or ()
     for entry in _once(entry_points(group=group)):

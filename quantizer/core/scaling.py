@@ -41,5 +41,5 @@ class Blocks:
         return found
 
     def cut(self, start: int) -> Blocks:
-        """Return the blocks of a tensor from the element at *start* along the axis on; its scales stay whole."""
+        """Return the blocks of a part that begins at element *start* along the axis. All scales are kept."""
         return replace(self, start=self.start + start)

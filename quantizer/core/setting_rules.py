@@ -143,7 +143,10 @@ def _shifts(platform: Platform, specs: Sequence[Spec]) -> Iterator[tuple[Locatio
 
 
 def _absorbed(platform: Platform, specs: Sequence[Spec]) -> Iterator[tuple[Location, str]]:
-    """A bias holds a zero point's share of a sum of products, in float32; other operators have no such share."""
+    """A float32 bias can absorb a zero point's contribution to a sum of products.
+
+    Other operators have no such contribution.
+    """
     for spec in specs:
         family = spec.quantization.family
         biased = any(item.role == "bias" for item in spec.inputs.values())
@@ -247,7 +250,7 @@ def _activations(platform: Platform) -> Iterator[tuple[Location, str]]:
 def _fixed_outputs(
     platform: Platform, specs: Sequence[Spec], schemes: Sequence[Scheme]
 ) -> Iterator[tuple[Location, str]]:
-    """A fixed zero point is a code of every scheme; floats have none."""
+    """A fixed zero point must be a code of every scheme. Float formats have no zero point."""
     families = {spec.op: spec.quantization.family for spec in specs}
     for op, fixed in platform.fixed_outputs.items():
         for scheme in schemes:

@@ -97,7 +97,7 @@ def reduce(shape: tuple[int, ...], axes: tuple[int, ...], keepdims: bool) -> tup
 
 
 def kept_axis(place: int, axes: tuple[int, ...]) -> int:
-    """Return which axis was the one at *place* before *axes* were left out."""
+    """Return the index that the axis at *place* had before *axes* were removed."""
     for axis in sorted(axes):
         place += axis <= place
     return place

@@ -61,7 +61,7 @@ class Domain(Model):
     product: Expr | None = None
     """The shape must have this many elements."""
     sum: Expr | None = None
-    """Sizes of parts that add up to this number."""
+    """The sizes of parts must add up to this number."""
     broadcasts_to: str | None = None
     """A shape that broadcasts to the shape of that name."""
     like: str | None = None

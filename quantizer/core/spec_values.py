@@ -68,7 +68,7 @@ Identifier = Annotated[str, Field(pattern=IDENTIFIER, max_length=40)]
 Activation = Literal["relu", "relu6"]
 """Activations that a graph may fuse into an operator: relu is max(x, 0), relu6 is min(max(x, 0), 6)."""
 StagedActivation = Literal["clip", "leakyrelu", "prelu"]
-"""Activations that take numbers and are rounded themselves; layers of files have them, no case of the gate."""
+"""Activations that have parameters and their own rounding. Layers in files have them, but no case of the gate does."""
 ExprOrNamed = Annotated[
     Annotated[dict[Identifier, Expr], Tag("<names>")] | Annotated[Expr, Tag("<expression>")], Discriminator(_is_named)
 ]

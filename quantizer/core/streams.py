@@ -20,12 +20,12 @@ class Shown:
         return self._encoded(obeyed_by_none(text))
 
     def writelines(self, lines: Iterable[str]) -> None:
-        """Write each of *lines*, made harmless."""
+        """Write each of *lines*, escaped so that no terminal or runner obeys it."""
         for line in lines:
             self.write(line)
 
     def command(self, text: str) -> int:
-        """Write a line that a runner shall obey."""
+        """Write a line that is a command to a CI runner."""
         return self._encoded(visible(text))
 
     def _encoded(self, text: str) -> int:

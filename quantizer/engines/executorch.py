@@ -1,6 +1,6 @@
 """ExecuTorch: each case is exported from torch, lowered for XNNPACK where it takes the node, and run by its runtime.
 
-What XNNPACK does not take runs on the portable kernels, and its quantizations on ExecuTorch's quantized ones.
+Nodes that XNNPACK does not take run on the portable kernels, and their quantizations on ExecuTorch's quantized kernels.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Values = dict[str, Any]
 
 
 def _pads(made: Made) -> tuple[int, ...]:
-    """Return the padding of each axis, which torch's operators have on both sides alike."""
+    """Return the padding of each axis. torch's operators have the same padding on both sides."""
     pads = made["attrs"]["padding"]
     rank = len(pads) // 2
     if pads[:rank] != pads[rank:]:

@@ -1,6 +1,7 @@
 """MNN on the processor, in float32: dequantize, one expression, quantize.
 
-`MNN.tools` runs pip where it is imported, and with it goes the converter of quantized models. So each operator is an
+`MNN.tools` runs pip when it is imported, so it is not used, and neither is its converter of quantized models. So
+each operator is an
 expression on float32 operands.
 """
 

@@ -1,4 +1,4 @@
-"""Stand-alone scripts on the own APIs of the engines that belong to no room: each does what its worker does."""
+"""Writes stand-alone scripts for engines without a room. Each script uses the engine's own API as its worker does."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ class _Work:
             self._as_it_is(node)
 
     def first(self, name: str) -> str:
-        """Return *name*, transposed back where only the other order was made."""
+        """Return *name*, transposed back if only the other axis order exists."""
         if name not in self.tensors:
             rank = len(self.graph.tensor(name).shape)
             self._transpose(f"{name}{SUFFIX}", self.graph.tensor(name), (0, rank - 1, *range(1, rank - 1)))

@@ -30,7 +30,7 @@ def top_graph(graph: Graph | IrGraph, outputs: Sequence[Tensor] | None = None) -
 
 
 def lowered(graph: Graph | IrGraph, outputs: Sequence[Tensor] | None = None) -> IrGraph:
-    """Return the graph in ONNX's operators, which is what every Top operator means here."""
+    """Return the graph in ONNX's operators, which define every Top operator here."""
     return lower(top_graph(graph, outputs))
 
 

@@ -39,7 +39,7 @@ class Result:
     """Along which lists of parameters lie."""
     used: bool = True
     name: str | None = None
-    """The whole name, in the place of the call's with the suffix."""
+    """The whole name. It replaces the name of the call with its suffix."""
 
 
 class Graph:
@@ -145,7 +145,7 @@ class Graph:
     def quantize(
         self, tensor: Tensor, scale: Numbers = None, zero_point: Numbers = None, axis: int | None = None
     ) -> None:
-        """Set parameters of a tensor for this call; taken back where the call fails."""
+        """Set parameters of a tensor for this call. They are reset if the call fails."""
         before, old_axis = tensor.parameters, tensor.axis
 
         def restore() -> None:

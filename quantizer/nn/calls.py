@@ -103,7 +103,7 @@ def convolved(call: Call) -> Value:
 
 
 def fully_connected(call: Call) -> Value:
-    """A fully connected layer on rows."""
+    """A fully connected layer; its input must have two axes."""
     module: Any = call.module
     x = call.builder.coded(call.args[0])
     if len(x.shape) != 2:

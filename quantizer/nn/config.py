@@ -61,8 +61,8 @@ KEYS = ("scale", *(item.name for item in fields(FixConfig)))
 def parse(where: str, given: object, compat: object = None) -> tuple[FixConfig, Tensor]:
     """Return the configuration and the scale from the mapping *given*; FixError names *where*, value and rule.
 
-    Numbers may be ints, enums or tensors of one element. The scale: float32, 0 where none is given; the range is
-    [-scale, scale], or its two ends where zero_point is set. *compat* counts where *given* has no such key.
+    Numbers may be ints, enums or tensors of one element. The scale as float32, 0 if none is given. The range is
+    [-scale, scale]; with zero_point the scale holds both ends. *compat* counts where *given* has no such key.
     """
     if not isinstance(given, Mapping):
         raise FixError(f"{where}: must be a mapping of {', '.join(KEYS)}, got {type(given).__name__}.")

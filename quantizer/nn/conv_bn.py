@@ -57,7 +57,10 @@ class ConvBN_fix(Fixed):
         return F.conv2d(x, weight, bias, conv.stride, conv.padding, conv.dilation, conv.groups)
 
     def folded(self, x: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Return the float weight and bias; in training of the batch *x*, whose statistics are also remembered."""
+        """Return the folded float weight and bias.
+
+        In training they use, and remember, the statistics of the batch *x*.
+        """
         if self.training or self.bn.running_mean is None or self.bn.running_var is None:
             if x is None:
                 raise FixError("ConvBN_fix in training folds the statistics of a batch: call eval() first.")

@@ -36,11 +36,11 @@ def quantize_cfg(
 
     step = range / 2**bits.
 
-    data: float, any shape. scale: half the range, or with zero_point both ends; AUTO writes the one it chooses into it.
-    bitwidth: 1 to 24. method: NONE gives data itself and no step. group: "batch" (axis 0) or "channel" (axis 1) for one
-    scale each. Gradients pass inside the range. compat="nics_fix": the original's grid; its stochastic rounding adds
-    noise of up to half a step and rounds nothing. FixError for an illegal argument. Source: nics_fix_pt's
-    documentation; its formula in facts about the original.
+    data: float, any shape. scale: half the range, or with zero_point both ends; AUTO writes the one it chooses into
+    it. bitwidth: 1 to 24. method: NONE gives data itself and no step. group: "batch" (axis 0) or "channel" (axis 1)
+    for one scale each. Gradients pass inside the range. compat="nics_fix" is the original's grid. Its stochastic
+    rounding only adds noise of up to half a step, without rounding. FixError for an illegal argument. Source:
+    nics_fix_pt's documentation; its formula in facts about the original.
     """
     given = {
         "scale": scale,

@@ -24,7 +24,7 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Coded:
-    """Codes: a tensor of the graph; its shape has the channel at axis 1, whatever the order of the graph."""
+    """A tensor of codes of the graph. Its shape has channels at axis 1, whatever the axis order of the graph."""
 
     name: str
     shape: Shape
@@ -204,7 +204,7 @@ def _same_grid(a: QParams, b: QParams) -> bool:
 
 
 def _regridded(coded: Coded, label: str) -> Waiting:
-    """Return codes times 1, to be brought to another grid: a scaling of each channel by the code 1 of scale 1."""
+    """Return codes times 1, so that they can get another grid: each channel is scaled by code 1 of scale 1."""
     params = QParams(dtype("int8"), torch.tensor(1.0, dtype=torch.float64), torch.tensor(0), -128, 127)
     ones = Constant(torch.ones(coded.shape[1], dtype=torch.int64), params)
     return Waiting("batch_norm", label, {"x": coded}, coded.shape, {"axis": 1}, {"weight": ones})
@@ -219,7 +219,7 @@ def _last_axis(axis: int, rank: int) -> int:
 
 
 def _spread(shape: Shape) -> bool:
-    """Return whether the order of axes matters: more than one channel and more than one place."""
+    """Return whether the order of axes matters, that is if there is more than one channel and more than one pixel."""
     places = 1
     for size in shape[2:]:
         places *= size

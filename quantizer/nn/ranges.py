@@ -12,7 +12,7 @@ from quantizer.nn.methods import RangeMethod
 SWEEP = 3
 """The number of ranges that RANGE_SWEEP compares; each is half of the one before."""
 SMALLEST = 2.0**-100
-"""A smaller range is taken as this one, so that steps and their products stay normal float32 numbers."""
+"""The smallest range. Smaller ones become this one, so that steps and their products stay normal float32 numbers."""
 
 
 def chosen_scale(data: Tensor, config: FixConfig) -> Tensor:

@@ -40,7 +40,7 @@ class BetweenEnds(Function):
 
     @staticmethod
     def forward(ctx: Any, data: Tensor, ends: Ends, stochastic: bool, seed: Tensor | None) -> Tensor:
-        """Return multiples of the step, those beyond an end at that end; *stochastic*: noise in place of rounding."""
+        """Return multiples of the step, clamped to the range. *stochastic* adds noise instead of rounding."""
         whole = noisy(data / ends.step, seed) if stochastic else rounded(data, ends.step)
         found = whole * ends.step
         share = ((found >= ends.low) & (found <= ends.high)).to(data.dtype)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 LANES = 8
 ROWS = 4
-"""Sums that are kept apart, so that one addition need not wait for the one before."""
+"""The number of separate sums, so that an addition need not wait for the previous one."""
 LEVELS = 4
 IS_OWN_ORDER = platform.machine().lower() in ("x86_64", "amd64")
 """Whether torch's own sums have this order on this machine."""

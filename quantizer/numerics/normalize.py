@@ -80,7 +80,7 @@ def _first_without_zero(request: Request, count: int, groups: list[int | None]) 
 
 
 def _ratio(request: Request, parameters: Parameters, normal: QParams) -> Rescale:
-    """Return the multipliers that bring the normalised value times gamma to the output."""
+    """Return the multipliers that convert the normalised value times gamma to output codes."""
     factors = [normal, *(parameters.constants[name].params for name in ("gamma",) if name in parameters.constants)]
     output = parameters.outputs["y"]
     return rescale(

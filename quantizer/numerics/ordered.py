@@ -38,8 +38,8 @@ def conv_transpose(
 ) -> Tensor:
     """Return the transposed convolution of x [n, c, ...] by weight [c, o / groups, ...]; *padding* crops both ends.
 
-    For each place of the kernel, products are added over channels by fused multiply-adds; then places are added in
-    order, and the bias last. Multiply as a vectorized library with AVX-512 does.
+    For each kernel position, products are added over channels by fused multiply-adds. Then the positions are added
+    in order, and the bias last. Multiply as a vectorized library with AVX-512 does.
     """
     each = x.shape[1] // groups
     made = [_of_group(x[:, i : i + each], weight[i : i + each]) for i in range(0, x.shape[1], each)]

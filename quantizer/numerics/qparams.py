@@ -136,7 +136,7 @@ class Constant:
     def sums(self) -> Tensor:
         """The result of each slice along the first axis on operands that are all 1: the sum of its codes.
 
-        Of transformed rows: B^T (1, 1, 1, 1) is (0, 2, 0, 0), which is what A^T passes on.
+        For transformed rows it is twice the second code: B^T (1, 1, 1, 1) is (0, 2, 0, 0), and A^T passes this on.
         """
         read = 2 * self.codes[..., 1] if self.transformed else self.codes
         return read.reshape(len(self.codes), -1).sum(1)

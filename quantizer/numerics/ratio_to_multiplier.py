@@ -56,8 +56,8 @@ def q15(ratio: Tensor | float, *, clamped: bool = True) -> tuple[Tensor, Tensor]
 def right_shifted(ratio: Tensor | float, bits: int = 31, largest: int = LARGEST_SHIFT) -> tuple[Tensor, Tensor]:
     """Return int64 (mantissa, shift): `fixed_point`, but with at most *largest* places to the right.
 
-    A ratio that needs more keeps fewer bits, down to one. Shifts that a platform's multipliers are too short for are
-    provided as they come. Source: computeMultiplierAndShift of MLIR.
+    A ratio that needs more keeps fewer bits, down to one. Shifts that exceed a platform's multipliers are provided
+    unchanged. Source: computeMultiplierAndShift of MLIR.
     """
     fraction, exponent = torch.frexp(_positive(ratio))
     mantissa = round_tensor(fraction * 2.0**bits, "half_away").to(torch.int64)

@@ -216,7 +216,7 @@ def _fused_sum(terms: list[Tensor], factors: list[float], zeros: list[int], zero
 def _left_shifted(term: Tensor, factor: float, places: int) -> Tensor:
     """Return `(term << places) * factor` rounded twice, the factor being a multiplier of 31 bits (below 1).
 
-    The rule makes a factor below 2**-32 0: the operand is lost beside the others.
+    The rule replaces a factor below 2**-32 by 0, so that the operand has no effect.
     """
     if factor == 0:
         return torch.zeros_like(term)

@@ -20,9 +20,9 @@ QUOTIENT_BITS = 30
 TABLE_BITS = 6
 """Binary places of the numbers in [1, 4] that index the inverse roots."""
 TABLE_UNIT = 15
-"""Binary places of an entry of the table, and of the inverse roots that it makes."""
+"""Binary places of an entry of the table, and of the inverse roots computed from it."""
 MANTISSA_BITS = 22
-"""Binary places of the number that is looked up."""
+"""Binary places of the number that indexes the table."""
 _CHUNK = 30  # a remainder below 2**32, shifted left by 30, fits int64
 
 

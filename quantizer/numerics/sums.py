@@ -125,7 +125,7 @@ def rescale_alone(platform: Platform, x: QParams, output: QParams, activation_bi
 def _ratio_of_each(
     platform: Platform, family: str, inputs: Mapping[str, QParams], output: QParams, activation_bits: int, count: int
 ) -> Rescale:
-    """Return a multiplier and shift for each operand; of a single one as the common multiplier."""
+    """Return a multiplier and shift for each operand; for a single operand it is the common multiplier."""
     bits = activation_bits if platform.multiplier.bits == "activation" else platform.multiplier.bits
     share = torch.tensor(1.0 / count, dtype=torch.float32)
     reach = platform.aligned_within.get(family)
@@ -154,8 +154,8 @@ def _ratio_of_each(
 def _kernel_order(shapes: Mapping[str, tuple[int, ...]], names: list[str]) -> list[str]:
     """Return two operands in the order that element-wise kernels with float32 ratios use.
 
-    Find the innermost axis of more than one element. An operand that broadcasts along it comes second, as a scalar.
-    If no such axis exists, the first operand is that scalar.
+    Find the innermost axis of more than one element. An operand that broadcasts along this axis is the scalar, and
+    comes second. If there is no such axis, the first operand is the scalar.
     """
     match names:
         case [first, second]:

@@ -112,7 +112,8 @@ def tabulated(request: Request, f: Function) -> Parameters:
 def lookup(codes: Tensor, table: Table) -> Tensor:
     """Return int64 entries at *codes*, interpolated: `T[i] + ((T[i+1] - T[i]) * rest >> shift)`, a floor (or half up).
 
-    The entry after the last repeats it, so that the last segment is flat. Codes outside the table take its ends.
+    The entry after the last repeats it, so that the last segment is flat. Codes outside the table read its first or
+    last entry.
     """
     shift = table.step.bit_length() - 1
     if table.step != 1 << shift:

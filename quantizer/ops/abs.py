@@ -18,5 +18,5 @@ def reference(x: Tensor) -> Tensor:
 
 @operator("abs")
 def quantized(x: Tensor, *, parameters: Parameters) -> Tensor:
-    """Take the sign off the centred code, bring it to the output's scale, round once."""
+    """Take the magnitude of the centred code, rescale it to the output, and round once."""
     return requantize_terms({"x": centred(x, parameters.inputs["x"]).abs()}, parameters)

@@ -11,7 +11,7 @@ from quantizer.ops import operator
 
 @operator("depth_to_space")
 def reference(x: Tensor, *, block: int, mode: str) -> Tensor:
-    """Take the place in a block from the channel of x [n, c, h, w]: from its outer part (DCR) or its inner (CRD)."""
+    """The channel of x [n, c, h, w] decides the position in a block: its outer part (DCR) or its inner part (CRD)."""
     n, c, h, w = x.shape
     depth = c // block**2
     if mode == "DCR":

@@ -11,7 +11,10 @@ from quantizer.ops import operator
 
 @operator("gather_elements")
 def reference(x: Tensor, indices: Tensor, *, axis: int) -> Tensor:
-    """Take along *axis* the element that the index at each place names, from the end where it is negative."""
+    """Take, at each position, the element along *axis* that the index there names.
+
+    Negative indices count from the end.
+    """
     own = indices.long()
     return torch.gather(x, axis, torch.where(own < 0, own + x.shape[axis], own))
 

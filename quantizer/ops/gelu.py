@@ -15,7 +15,7 @@ CUBIC = 0.044715  # of the approximation by tanh (Hendrycks and Gimpel 2016)
 
 @operator("gelu")
 def reference(x: Tensor, *, approximate: str) -> Tensor:
-    """Return x * Phi(x), or that with Phi by tanh; in float32 by the steps of its table.
+    """Return x * Phi(x), with Phi exact or by tanh; in float32 with the operations of its table.
 
     Where the product would overflow, or x is infinite, the result is x.
 

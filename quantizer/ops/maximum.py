@@ -19,7 +19,7 @@ def reference(a: Tensor, b: Tensor) -> Tensor:
 
 @operator("maximum")
 def quantized(a: Tensor, b: Tensor, *, parameters: Parameters) -> Tensor:
-    """Bring both operands to codes of the output and take the larger: rounding rises."""
+    """Requantize both operands to the output and take the larger. This is right because rounding is monotone."""
     terms = {"a": centred(a, parameters.inputs["a"]), "b": centred(b, parameters.inputs["b"])}
     codes = requantize_each_term(terms, parameters)
     return torch.maximum(codes["a"], codes["b"])

@@ -18,5 +18,5 @@ def reference(x: Tensor) -> Tensor:
 
 @operator("negative")
 def quantized(x: Tensor, *, parameters: Parameters) -> Tensor:
-    """Negate the centred code, bring it to the output's scale, round once; equal scales need no rounding."""
+    """Negate the centred code, rescale it to the output, and round once. Equal scales need no rounding."""
     return requantize_terms({"x": -centred(x, parameters.inputs["x"])}, parameters)

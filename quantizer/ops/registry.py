@@ -245,7 +245,7 @@ class Registry:
         origin: str = OVERRIDE,
         like: Registration | None = None,
     ) -> Iterator[None]:
-        """Run a block with *function* in place of the registered one (how faults are applied).
+        """Run a block with *function* instead of the registered one. Faults are planted this way.
 
         It counts as a plugin's function, as one from *origin*, or as one like the registration that it replaces
         (*like*).

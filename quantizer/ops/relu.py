@@ -18,5 +18,5 @@ def reference(x: Tensor) -> Tensor:
 
 @operator("relu")
 def quantized(x: Tensor, *, parameters: Parameters) -> Tensor:
-    """Cut at the zero point, bring to the output's scale, round once."""
+    """Clip at the zero point, rescale to the output, and round once."""
     return requantize_terms({"x": centred(x, parameters.inputs["x"]).clamp(min=0)}, parameters)

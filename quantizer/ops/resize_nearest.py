@@ -13,7 +13,7 @@ Pair = tuple[int, int]
 
 @operator("resize_nearest")
 def reference(x: Tensor, *, size: Pair, mode: str, rounding: str) -> Tensor:
-    """Take for each place of the output the nearest of x [n, c, h, w], as exact positions and *rounding* say."""
+    """For each output element take the nearest element of x [n, c, h, w], by exact positions and *rounding*."""
     for axis, count in zip((2, 3), size, strict=True):
         x = x.index_select(axis, places(x.shape[axis], count, mode).index(rounding))
     return x

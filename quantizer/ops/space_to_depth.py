@@ -11,7 +11,7 @@ from quantizer.ops import operator
 
 @operator("space_to_depth")
 def reference(x: Tensor, *, block: int) -> Tensor:
-    """Make the place in a block the outer part of the channel of x [n, c, h, w]."""
+    """The position in a block becomes the outer part of the channel of x [n, c, h, w]."""
     n, c, h, w = x.shape
     parts = x.reshape(n, c, h // block, block, w // block, block).permute(0, 3, 5, 1, 2, 4)
     return parts.reshape(n, c * block**2, h // block, w // block)

@@ -19,7 +19,7 @@ def reference(a: Tensor, b: Tensor, condition: Tensor) -> Tensor:
 
 @operator("where")
 def quantized(a: Tensor, b: Tensor, condition: Tensor, *, parameters: Parameters) -> Tensor:
-    """Bring both operands to codes of the output, then take one of each pair."""
+    """Requantize both operands to the output, then take one of each pair."""
     terms = {"a": centred(a, parameters.inputs["a"]), "b": centred(b, parameters.inputs["b"])}
     codes = requantize_each_term(terms, parameters)
     return torch.where(condition != 0, codes["a"], codes["b"])

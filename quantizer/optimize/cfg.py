@@ -42,7 +42,7 @@ class Options:
     warnings: tuple[str, ...] = ()
 
     def __getitem__(self, name: str) -> Value:
-        """Return the value of a field; of a per-layer field the general one."""
+        """Return the value of a field; for a per-layer field, its general value."""
         value = self.fields[name]
         return value.general if isinstance(value, PerLayer) else value
 

@@ -47,7 +47,9 @@ def with_floats(graph: Graph, layers: Layers, decided: Decided, floats: Mapping[
 
 
 def with_conversions(graph: Graph, specs: Mapping[str, Spec], decided: Decided, floats: Mapping[str, DType]) -> Graph:
-    """Return a graph of codes with a layer on every edge between the two kinds; one for all where all readers need it.
+    """Return a graph of codes with a conversion on every edge between codes and floats.
+
+    Readers share one if all need it.
 
     A Quantize takes the parameters that its producer's rule would have chosen; a DeQuantize gives the type of its
     (first) reader. Layers are inserted one after the other, as in the original: each at the end of its generation;

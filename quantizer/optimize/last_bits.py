@@ -2,8 +2,9 @@
 
 u = 2**-24, gamma_n = n u / (1 - n u). A float32 sum of n products in any order lies within gamma_n times the sum of
 their sizes (N. Higham, "Accuracy and stability of numerical algorithms", 2002, section 3.1); a function of a library
-within one unit in the last place, 2 u of its size (oneMKL's high accuracy, SLEEF's u10). Two machines are twice as far
-apart. After such a layer the distance is multiplied by the layer's derivatives. Everything else has the same bits
+within one unit in the last place, 2 u of its size (oneMKL's high accuracy, SLEEF's u10). The results of two
+machines can differ by twice this distance. After such a layer the distance is multiplied by the layer's
+derivatives. Everything else has the same bits
 on both:
 its distance is 0.
 """
@@ -50,7 +51,7 @@ FUNCTIONS = {
 GELU = {"none": CALL + 3, "tanh": CALL + 8}
 """The number of roundings in gelu: the argument of erf or tanh, its value, 1 plus it, and the product."""
 NORMS = {"layer_norm": CALL + 4, "instance_norm": CALL + 4, "group_norm": CALL + 4, "rms_norm": CALL + 4}
-"""Root, inverse, product, scaling and shift; the sums before are torch's own, in one order everywhere."""
+"""Counts root, inverse, product, scaling and shift. The sums before them are torch's own, in one order everywhere."""
 LONGEST = 1 << 22
 """At most this many derivatives are computed: after a layer with more, no difference is allowed."""
 SECOND_ORDER = 1.01

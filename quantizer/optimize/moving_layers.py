@@ -79,7 +79,7 @@ class MovingLayer(LoneLayer):
         return {}
 
     def params(self) -> dict[str, Any]:
-        """Return the layer's parameters; a Cast says the format that its codes have, a Pad has a code for a value."""
+        """Return the layer's parameters. A Cast names the format of its codes; a Pad gives its value as a code."""
         if self.quantized and self.kind == "Pad" and CONSTANT_VALUE in self.attrs:
             return {**self.attrs, CONSTANT_VALUE: self._code(self.attrs[CONSTANT_VALUE])}
         if self.kind != "Cast" or not self.quantized:
@@ -149,7 +149,7 @@ def boxed(x: Tensor, box: Sequence[tuple[int, int]], batch: int) -> Tensor:
 
 
 def _cast(layer: MovingLayer, operands: Sequence[Tensor]) -> list[Tensor]:
-    """Keep codes; bring real values to an integer type by cutting fractions off and wrapping, as the original does."""
+    """Keep codes. Convert real values to an integer type by truncation and wrapping, as the original does."""
     (x,) = operands
     wanted = layer.attrs.get("to_dtype")
     if not isinstance(wanted, DType):

@@ -31,7 +31,7 @@ ADJUSTED = (0, 1, *range(8, 16))
 ENTRY_BITS = range(2, 31)
 """Bits of a table's entries."""
 NEWEST_AXIS = 4096
-"""Longest axis that the newest targets' own unit takes."""
+"""The longest axis that the special unit of the newest targets supports."""
 SENSITIVE = ("NMS", "Sort", "ArgMinMax", "TopK", "InTopK")
 """Layers that rank their input."""
 SHAPING = ("reshape", "transpose")
@@ -109,7 +109,7 @@ def log_softmax_of_old_targets(
     keys: Mapping[str, LayerKey],  # noqa: ARG001
     options: Options,
 ) -> tuple[Graph, Mapping[str, Settings]]:
-    """Have LogSoftmax take two tables on targets before X2, where it is quantized."""
+    """Make a quantized LogSoftmax use two tables on targets before X2."""
     if options["min_compatible_zhouyi_target"] in NEWER:
         return graph, settings
     old = {

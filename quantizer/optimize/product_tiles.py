@@ -85,7 +85,7 @@ class _Factors:
         return replace(self.product, inputs=inputs, parameters=parameters, extra=extra)
 
     def _part(self, key: str, box: Box) -> str:
-        """Return a part of an operand, the whole one where it is that."""
+        """Return a part of an operand, or the operand itself if the part is all of it."""
         name = self.operands[key]
         tensor = self.graph.tensor(name)
         if key in self.product.transposed:

@@ -119,7 +119,7 @@ class Runner:
         return max(sizes, default=self.batch)
 
     def _operand(self, graph: Graph, values: Mapping[str, Tensor], name: str, size: int) -> Tensor:
-        """Return an operand; a constant that has the IR's batch is repeated for a larger one."""
+        """Return an operand. A constant with the batch size of the IR is repeated for a larger batch."""
         if name in values:
             return values[name]
         tensor = graph.tensor(name)

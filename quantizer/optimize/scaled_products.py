@@ -29,7 +29,7 @@ def products_of_channels(
     keys: Mapping[str, LayerKey],  # noqa: ARG001
     options: Options,
 ) -> tuple[Graph, Mapping[str, Settings]]:
-    """Mark fully connected layers where a method of the cfg makes their inputs ones of channels."""
+    """Mark fully connected layers whose inputs get a scale for each channel by a method of the cfg."""
     if not any(method.name in BY for method in methods_of(options["global_calibration"])):
         return graph, settings
     nodes = [

@@ -28,7 +28,7 @@ HALO = ("oh", "ow")
 SPREADING = "conv_transpose2d"
 """The operator that spreads rows instead of gathering them: its spec has no rule for tiles of rows."""
 FEWEST_ROWS, MOST_ROWS = 5, 15
-"""Rows of a tile that is made to fit a memory (Compass)."""
+"""The number of rows of a tile that must fit a memory (Compass)."""
 KILOBYTE = 1024
 Area = tuple[Span, Span]
 """Rows and columns, each as first index and the index after the last."""
@@ -199,7 +199,7 @@ def _places(area: Area) -> int:
 
 
 def _overlap(graph: Graph, specs: Mapping[str, Spec], chain: Sequence[Node], cuts: Cuts) -> float:
-    """Return, in percent, how many more places all tiles read together than the chain's input has."""
+    """Return by how many percent the elements that all tiles read exceed those of the chain's input."""
     read = 0
     for area in _areas(cuts):
         for node in reversed(chain):

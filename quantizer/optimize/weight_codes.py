@@ -87,7 +87,7 @@ def _by_gptq(trained: Trained, method: Method, nodes: Sequence[Node]) -> dict[st
 
 
 def _spread(node: Node, weights: Tensor, moments: Tensor, grid: Grid, numbers: Mapping[str, float]) -> Tensor:
-    """Return rows of weights by GPTQ; GraphError if what the layer reads does not tell its columns apart."""
+    """Return rows of weights by GPTQ; GraphError if the layer's input does not distinguish its columns."""
     act_order, damping, block = bool(numbers["act_order"]), numbers["damping"], max(1, int(numbers["block"]))
     try:
         return gptq(weights, moments, grid.nearest, act_order=act_order, damping=damping, block=block)
@@ -100,7 +100,7 @@ def _spread(node: Node, weights: Tensor, moments: Tensor, grid: Grid, numbers: M
 
 
 def _by_adaround(trained: Trained, method: Method, nodes: Sequence[Node]) -> dict[str, Tensor]:
-    """Return the weights of each layer by AdaRound, layer after layer: each reads the codes that those before it make.
+    """Return the weights of each layer by AdaRound. Each layer reads the codes that the layers before it compute.
 
     The original draws the order of samples without a seed; here they come in their own.
     """

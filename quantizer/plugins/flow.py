@@ -37,7 +37,7 @@ class PluginForward:
     function: LayerFunction
 
     def __call__(self, node: PyNode) -> None:
-        """Run it: inputs come back as they were, and every output must be written."""
+        """Run the function. Inputs are restored afterwards, and every output must be written."""
         inputs = [tensor.betensor for tensor in node.inputs]
         for tensor in node.inputs:
             tensor.betensor = tensor.betensor.clone()
@@ -82,7 +82,7 @@ def quantize(request: Request, layer: Layer, forward: Forward, function: LayerFu
 def decide(node: PyNode, function: LayerFunction) -> None:
     """Run a quantize function on two clones of a calibrated layer and on the layer: all results must agree.
 
-    PluginError for an error that it raises, a choice that it does not make, or results that differ on a clone.
+    PluginError if the function raises, leaves a choice open, or gives a clone other results.
     """
     clones = [node.clone(node.name) for _ in range(TRIAL_CLONES)]
     states = []

@@ -150,7 +150,7 @@ def codes_of(tensor: PyTensor, what: str) -> Tensor:
 
 
 def _constants(node: PyNode, layer: Layer, request: Request) -> dict[str, Constant]:
-    """Return the codes of weights and biases, the absorbed input zero point taken out of the biases again."""
+    """Return the codes of weights and biases. The absorbed input zero point is removed from the biases."""
     found: dict[str, Constant] = {}
     for name, key in layer.constants.items():
         item = layer.spec.inputs[name]
@@ -174,7 +174,7 @@ def _taken_in(node: PyNode, layer: Layer, request: Request) -> Tensor:
 
 
 def _absorbs(node: PyNode, layer: Layer, request: Request) -> bool:
-    """Return whether bias codes hold the absorbed zero point: whichever explains more biases, or as many."""
+    """Return whether bias codes include the absorbed zero point: it explains at least as many biases as its absence."""
     for name, key in layer.constants.items():
         if layer.spec.inputs[name].role == "bias" and key in node.constants and absorbed(node, layer).any():
             held = node.constants[key]

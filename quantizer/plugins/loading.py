@@ -37,7 +37,7 @@ _FOLDERS: set[Path] = set()
 
 
 class _FromSource(SourceFileLoader):
-    """Compiles a module from its source, which is what a statement names; a compiled form beside it may be another."""
+    """Compiles a module from its source. The statement names the source, and a compiled form beside it may differ."""
 
     def get_code(self, _: str) -> CodeType:
         """Return the code of the source file."""

@@ -82,7 +82,7 @@ class RatioChange(Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True)
 class CoverageChange:
-    """Something that one run checked and the other did not, or less."""
+    """Something that one run checked and the other did not check, or checked less."""
 
     id: str
     what: Literal["outcome", "cases", "data sets", "check", "verdicts", "inconclusive", "sharpness", "reached", "gap"]
@@ -257,8 +257,8 @@ def _in_order(names: tuple[str, ...]) -> tuple[str, ...]:
 def _by_size(pairs: Iterable[tuple[Record, Record]], *, elsewhere: bool) -> tuple[tuple[RatioChange, ...], ...]:
     """Return the ratios that grew and those that shrank, by factor, then error, then ratio, the largest first.
 
-    Equal entries stay in the order of ids and checks in which they were found. Sorted as arrays: two large runs have a
-    million of them.
+    Equal entries stay in the order of ids and checks in which they were found. They are sorted as arrays, because
+    two large runs have a million of them.
     """
     found = [change for old, new in pairs for change in _ratios(old, new, elsewhere=elsewhere)]
     if not found:

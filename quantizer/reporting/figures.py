@@ -29,7 +29,7 @@ def ratio_text(ratio: float) -> str:
 
 
 def ratio_texts(*ratios: float) -> tuple[str, ...]:
-    """Write ratios with as few digits as tell them, and 1, apart; at least three."""
+    """Write ratios with as few digits, at least three, as distinguish them from each other and from 1."""
     wanted = len({*ratios, 1.0})
     for digits in range(3, 18):
         texts = tuple(f"{ratio:.{digits}g}" for ratio in ratios)
@@ -39,7 +39,7 @@ def ratio_texts(*ratios: float) -> tuple[str, ...]:
 
 
 def factor_text(factor: float) -> str:
-    """Write by how many times something grew; a growth too small for three digits reads `x1+`."""
+    """Write the factor of a growth. A growth too small for three digits reads `x1+`."""
     if not math.isfinite(factor):
         return "x inf"
     text = f"x{factor:.3g}"

@@ -22,7 +22,7 @@ ERROR = "error_lsb"
 """The metric that holds the worst error end to end, in steps of the output."""
 
 COVERAGE = "coverage"
-"""Takes the place of the check's name for requested coverage that was not reached."""
+"""Stands instead of a check's name for requested coverage that was not reached."""
 
 _ORDER = {name: place for place, name in enumerate(CHECKS + ITEM_CHECKS)}
 _STANDING: Mapping[str, Standing] = {"passed": "passed", "xfailed": "known", "skipped": "skipped"}

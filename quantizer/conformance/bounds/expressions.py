@@ -72,7 +72,10 @@ _FUNCTIONS: Mapping[str, tuple[ArrayFunction, tuple[float, ...], bool]] = {
 
 
 def _fold(name: str, x: Interval, axis: int) -> Interval:
-    """Return the sum, mean or largest element along *axis*; a sum in any order loses gamma_n of the summed sizes."""
+    """Return the sum, mean or largest element along *axis*.
+
+    A sum in any order has an error of gamma_n times the summed magnitudes.
+    """
     if name == "greatest":
         return x.moved(lambda end: end.max(axis=axis, keepdims=True))
     count = x.shape[axis]

@@ -64,8 +64,8 @@ def bilinear(
     """Return f(x, w, b) +- (f_abs(|x|, dw) + f_abs(dx, |w|) + f_abs(dx, dw) + db), each operand with its radius.
 
     f_abs is f with absolute coefficients and without bias; the radius of the bias broadcasts to the output. *terms* and
-    *centre* as in `linear`; no *terms*: the elements of the larger operand. Attained above where all x and w are
-    positive; in general up to the terms dx*dw.
+    *centre* as in `linear`; no *terms*: the elements of the larger operand. The upper end is attained if all x and
+    w are positive; in general it is attained up to the terms dx*dw.
     """
     (value, dx), (weight, dw) = x, w
     count = max(np.size(value), np.size(weight)) if terms is None else terms

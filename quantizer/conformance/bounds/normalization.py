@@ -152,7 +152,8 @@ def _range(
 ) -> Interval:
     """Return part/sqrt((weight*part)^2 + r^2 + eps) for part in [low, high] and r between the two of *rest*.
 
-    It rises in part, its size falls in r; 0 where part is 0. The result is widened by the roundings of this code.
+    It rises with part, and its magnitude falls with r; it is 0 where part is 0. The result is widened by the
+    roundings of this code.
     """
     narrow, wide = rest
 

@@ -27,8 +27,8 @@ def leaves_accumulator(trial: Trial) -> bool:
 def held_sums(trial: Trial, acc: Array, magnitude: Array) -> tuple[Array, Array, Verdict | None]:
     """Return the smallest and the largest sum that the declared accumulator may hold at the end, or a verdict.
 
-    *magnitude*: the sum of |terms|. An accumulator that saturates depends on the order of additions: least where all
-    positive terms come first, most where they come last. A sum that is cut once at its end lies between.
+    *magnitude*: the sum of |terms|. The result of a saturating accumulator depends on the order: it is smallest if
+    all positive terms come first, and largest if they come last. A sum that is cut once at its end lies between.
     """
     rule = trial.target.platform.accumulator
     bits = accumulator_bits(trial.target.platform, trial.target.scheme)

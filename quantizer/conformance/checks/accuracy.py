@@ -100,7 +100,7 @@ def _rounded(trial: Trial, exact: Interval) -> Interval:
 
 
 def _steps(mode: RoundingMode, moving: set[str]) -> float:
-    """Return the largest part of a step that *mode* moves a number into the direction of the modes *moving*."""
+    """Return by how much of a step *mode* can move a number in the direction of the modes *moving*."""
     if mode.startswith("half"):
         return 0.5
     return 1.0 if mode in moving else 0.0

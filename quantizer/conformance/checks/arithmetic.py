@@ -91,8 +91,9 @@ def _exactly(trial: Trial) -> Verdict | None:
 def _in_float32(trial: Trial) -> Verdict | None:
     """Judge a plugin that adds in float32 in any order, if the platform declares float32 sums.
 
-    Each term adds 2**-24 of the summed magnitudes of raw codes if these exceed the integers of float32. The product,
-    its shift and the terms absorbed by the constant add as much if they exceed them. Smaller numbers are exact.
+    Each term adds 2**-24 of the summed magnitudes of raw codes if these exceed the integers of float32. The
+    product, its shift and the terms absorbed by the constant each add such an error if they exceed these integers.
+    Smaller numbers are exact.
     """
     rescale, family, declared = (
         trial.parameters.rescale,

@@ -100,7 +100,10 @@ def judge_blocks(trial: Trial, name: str, rescale: Rescale) -> Verdict:
 
 
 def multiplier_findings(trial: Trial, factors: list[Expected]) -> Iterator[Finding]:
-    """A block's unit is the exact product of its scale and the activation's; the constant's, its channel's largest."""
+    """A block's unit is the exact product of its scale and the activation's scale.
+
+    The constant has the largest unit of its channel.
+    """
     rescale = trial.parameters.rescale
     assert rescale is not None
     activation, weight = factors

@@ -26,7 +26,7 @@ Array = NDArray[Any]
 OPERAND = 2.0 * UNIT
 """Relative error of a dequantized operand in float32."""
 FOLDED = 6
-"""The six roundings: a quotient, a product and a difference for `b`; a product; a sum; and `a * z_x`."""
+"""The number of roundings: three for `b` (quotient, product, difference), a product, a sum, and `a * z_x`."""
 
 
 def enclosed(trial: Trial, *, zero_point_first: bool = False, off_by: Array | float = 0.0) -> Verdict:

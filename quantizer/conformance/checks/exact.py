@@ -50,7 +50,7 @@ def _in_blocks(trial: Trial, name: str) -> Array | None:
 
 
 def _wrapped(sums: Array, bits: int) -> Array:
-    """Return sums wrapped to the accumulator's bits; an int64 holds no more than 64 of them."""
+    """Return sums wrapped to the accumulator's bits. Wider accumulators than 64 bits count as 64."""
     if bits >= INT64_BITS:
         return sums
     limit = 1 << (bits - 1)

@@ -62,7 +62,7 @@ def adds_after(trial: Trial) -> bool:
 
 
 def ended(trial: Trial, steps: Array) -> tuple[Array, Array]:
-    """Return codes of float32 output steps of a kernel of one element, and what is rounded to them less z_y."""
+    """Return the codes of float32 output steps, and the numbers, without z_y, that were rounded to them."""
     zero = F32(int(trial.output.zero_point))
     if adds_after(trial):
         return np.rint(steps) + zero, steps.astype(np.float64)
@@ -73,7 +73,7 @@ def ended(trial: Trial, steps: Array) -> tuple[Array, Array]:
 def quantized(trial: Trial, values: Array, made_of: str) -> Verdict:
     """Judge codes of float32 values: `value * (1 / s_y) + z_y` is rounded once to float32, then to a code.
 
-    Where the platform adds z_y after rounding, the product alone is rounded, to float32 and to a code.
+    If the platform adds z_y after rounding, the product is rounded to float32 and to a code before z_y is added.
     """
     inverse, zero = numbers(trial)
     if adds_after(trial):

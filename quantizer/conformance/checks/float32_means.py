@@ -61,8 +61,8 @@ def _added(trial: Trial, scale: float) -> Array:
 def _mean_variant(trial: Trial, declared: str) -> str:
     """Return the variant of the kernel that computes a mean; `floating` if the axes are not the last ones.
 
-    One channel: the windowed kernel. f32_mean_inverse: windows that may overhang go to torch's own kernel, and so do
-    all means but that of the last two axes of four.
+    One channel: the windowed kernel. f32_mean_inverse: torch's own kernel computes windows that may overhang, and
+    all means except over the last two of four axes.
     """
     attrs: Mapping[str, Any] = trial.case.attrs
     if declared == "f32_mean_raw":

@@ -105,7 +105,10 @@ def _exactly(trial: Trial) -> Array:
 
 
 def _moved(trial: Trial) -> Array:
-    """Bound an operator that moves elements: only an attribute's constant is rounded; the next float32 number fails."""
+    """Bound an operator that moves elements.
+
+    Only a constant from an attribute is rounded, so even the neighbouring float32 number fails.
+    """
     return _half_ulp(trial.y)
 
 

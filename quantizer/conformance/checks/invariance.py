@@ -284,7 +284,7 @@ def _first_slices(trial: Trial) -> Iterator[tuple[str, Tile]]:
 
 
 def _ends(trial: Trial, axis: str, size: int) -> list[Tile]:
-    """Return slices of one along an axis: the first and the last, or all that a registered tiling function makes."""
+    """Return slices of size one along an axis: the first and the last, or all that a tiling function makes."""
     if REGISTRY.find(trial.spec.op, "tile", trial.target.platform.places) is not None:
         return planned(trial, TilePlan({axis: 1}))
     shapes, attrs = trial.case.shapes, trial.case.attrs

@@ -69,7 +69,7 @@ def _unheld(rescale: Rescale) -> Finding | None:
 
 
 def _one_ratio(trial: Trial, rescale: Rescale, factors: list[Expected], output: Expected) -> Iterator[Finding]:
-    """Yield the findings about a multiplier that brings the whole sum, or a channel's sum, to codes."""
+    """Yield the findings about a multiplier that requantizes the whole sum, or the sum of a channel."""
     declared = trial.variant
     if declared == "area_multiplier" and rescale.variant == "multiplier_shift" and is_replaced(trial):
         yield from integer_ratios(trial, rescale)
@@ -107,7 +107,7 @@ def _of_kind(trial: Trial, rescale: Rescale, factors: list[Expected], output: Ex
 def number_findings(trial: Trial) -> Iterator[Finding]:
     """Yield findings on the other integers that a quantize rule provides.
 
-    A normalised operator's multiplier brings shares of 1 to output codes, as 1 / s_y does.
+    The multiplier of a normalised operator converts fractions of 1 to output codes; it must equal 1 / s_y.
     """
     yield from _attribute_findings(trial)
     stated = numbers_of_room(trial)
@@ -189,7 +189,7 @@ def _restated_multiplier(
 
 
 def _norm_multiplier(trial: Trial, rescale: Rescale, factors: list[Expected], output: Expected) -> Iterator[Finding]:
-    """The multiplier behind a norm's sums is the rule's; a plugin's is near the same ratio."""
+    """The multiplier after a norm's sums must equal the rule's; a plugin's must be near the same ratio."""
     restated = [*_restated_multiplier(trial, rescale, factors, output)]
     if not is_replaced(trial) or all(finding.ratio == 0.0 for finding in restated):
         yield from restated

@@ -58,7 +58,7 @@ def is_integer(trial: Trial) -> bool:
     """Return whether the platform reads inverse roots from a table and shifts.
 
     Otherwise its arithmetic is exact except for the root. The multiplier `multiplier_shift` alone does not show it. The
-    platform's own rule must provide a table. An operator without a rule is taken at its word.
+    platform's own rule must provide a table. If the operator has no rule, its declaration is trusted.
     """
     platform, rule = trial.target.platform, trial.built_in
     shifts = platform.requantize.get(trial.spec.quantization.family, platform.requantize["default"])

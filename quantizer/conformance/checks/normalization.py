@@ -204,7 +204,8 @@ class _ByTable:
     def root(self) -> Verdict:
         """Read the provided table at m = variance / 4**k, interpolate with 15 bits between entries, and shift by k.
 
-        Of the place the rest is dropped, which raises the chord by less than a bit of it. Where the platform declares
+        The lower bits of the position are dropped, which raises the chord by less than one of its bits. Where the
+        platform declares
         significant bits, an integer in units of 2**-15 must have them as well.
         """
         variance, entries = self.stages["variance"], self.trial.parameters.tables["inverse_root"].entries.numpy()

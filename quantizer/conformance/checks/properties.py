@@ -149,7 +149,9 @@ def _swapped(own: Parameters, swap: Mapping[str, str]) -> Parameters:
 
 
 def _swapped_by_rule(trial: Trial, swap: Mapping[str, str]) -> Parameters | None:
-    """Return what the rule provides for the swapped operands: a number may belong to one of them, whatever its name.
+    """Return what the rule provides for the swapped operands.
+
+    It is asked again, because any number may belong to one operand.
 
     None if the rule then chooses other scales: the output of the first run is no answer to this one.
     """

@@ -16,7 +16,7 @@ from quantizer.core.verdict import Verdict
 
 Array = NDArray[Any]
 ROOT_PLACES = 64
-"""Binary places to which a root that is not rational is known where it decides near a tie."""
+"""Binary places to which an irrational root is computed if it lies near a tie."""
 
 
 def product_arithmetic(trial: Trial) -> Verdict:

@@ -50,7 +50,7 @@ class Declared:
     vector: int = 0
     """Channels after the last whole group of this size round half away."""
     twice: bool = False
-    """A first rounding of the platform comes before, where it declares one."""
+    """If the platform declares a first rounding, it comes before."""
 
 
 DECLARED: Mapping[Variant, Declared] = {

@@ -83,7 +83,7 @@ def _magnitude(
 def _widened_sum(trial: Trial, rescale: Rescale) -> Array:
     """Return codes of a sum of operands that are widened before.
 
-    Of one operand: a rectifier cuts them as codes of the output; an operator that turns negative numbers selects first.
+    With one operand, a rectifier clips them as output codes. An operator that negates numbers selects first.
     """
     if trial.spec.error_model.kind == "linear":
         return replayed_stages.sum_codes(trial, contributions(trial), rescale)

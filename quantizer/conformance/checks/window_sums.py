@@ -163,7 +163,7 @@ def _of_family(found: Callable[[], Array]) -> Array | None:
 
 
 def running_sum(trial: Trial) -> Array:
-    """Return the sum of the elements before each place along the axis, or after it; with its own unless exclusive."""
+    """Return running sums along the axis, from either end. An element's own value counts unless exclusive."""
     ((_, x),) = operands(trial).items()
     attrs: Mapping[str, Any] = trial.case.attrs
     lines = np.moveaxis(x, int(attrs["axis"]), 0)

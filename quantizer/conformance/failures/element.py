@@ -78,7 +78,7 @@ def _sizes(trial: Trial, shown: Tensor) -> Iterator[tuple[int, int]]:
 def grid(params: QParams, box: Box = ()) -> str:
     """Return dtype, scale and zero point.
 
-    Of parameters per slice, take the slice of *box* if there is only one, else the largest.
+    If parameters are per slice, take the slice of *box*; the largest number if *box* covers several.
     """
     dtype: DType = params.dtype
     scale, zero, place = params.scale.reshape(-1), params.zero_point.reshape(-1), ""

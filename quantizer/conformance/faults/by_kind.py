@@ -24,7 +24,7 @@ from quantizer.ops.registry import Function
 
 Change = Callable[[Parameters], Parameters]
 PLACES = 10
-"""Binary places after a code to which an arithmetic runs before another rounding mode: a tie stays a tie."""
+"""A fault rounds in another mode after this many binary places below a code are kept, so that a tie stays a tie."""
 
 
 def multipliers(change: Callable[[Tensor], Tensor], *, factors: bool = False) -> Change:

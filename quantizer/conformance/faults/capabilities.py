@@ -152,7 +152,7 @@ def two_operands(spec: Spec) -> bool:
 
 
 def factored(spec: Spec) -> bool:
-    """It brings activations of different scales to the output's by a factor each."""
+    """It rescales activations of different scales to the output's scale, each by its own factor."""
     return paired(spec) and spec.error_model.kind in ("linear", "selection")
 
 

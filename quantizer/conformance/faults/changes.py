@@ -205,7 +205,7 @@ def stale_result(original: Function) -> Function:
 
 
 def batch_statistic(original: Function) -> Function:
-    """Let one code of the output depend on how many rows come in one run."""
+    """Let one output code depend on the number of rows in a run."""
 
     def faulty(*operands: Tensor, parameters: Parameters, **named: Any) -> Tensor | Staged:
         result = original(*operands, parameters=parameters, **named)

@@ -24,7 +24,10 @@ Codes = Callable[[Tensor, QParams], Tensor]
 
 
 def _block_numbers(change: Callable[[Tensor], Tensor]) -> Callable[[Parameters], Parameters]:
-    """Change the multipliers of blocks, [channels, blocks and the constant]; no change without blocks."""
+    """Change the multipliers of blocks, an array [channels, blocks and the constant].
+
+    Without blocks nothing changes.
+    """
 
     def changed(p: Parameters) -> Parameters:
         ratio = p.rescale

@@ -39,7 +39,7 @@ def none_from_the_end(original: Function) -> Function:
 
 
 def indices_in_a_byte(original: Function) -> Function:
-    """Keep eight bits of an index, its sign apart."""
+    """Keep only eight bits of an index that is not negative."""
     return _with_indices(original, lambda indices: torch.where(indices < 0, indices, indices & 0xFF))
 
 
@@ -68,7 +68,7 @@ def each_from_the_start(original: Function) -> Function:
 
 
 def each_at_its_multiple(original: Function) -> Function:
-    """Begin every piece where it would begin if all before were as large as it."""
+    """Start every piece as if all earlier pieces had its size."""
     return _pieces(original, lambda size, index, _start: range(size * index, size * index + size))
 
 
@@ -119,7 +119,7 @@ def forwards(original: Function) -> Function:
 
 
 def other_mode(mode: str) -> str:
-    """Take the place in a block from the other part of the channel."""
+    """Exchange the orders DCR and CRD of a depth-to-space operator."""
     return "CRD" if mode == "DCR" else "DCR"
 
 
@@ -146,12 +146,12 @@ def each_element_repeated(original: Function) -> Function:
 
 
 def other_places(mode: str) -> str:
-    """Take the corners, not the middles, of elements for their places; or the other way round."""
+    """Use the corners of elements as their positions instead of the centres, or the other way round."""
     return "half_pixel" if mode == "asymmetric" else "asymmetric"
 
 
 def other_side(rounding: str) -> str:
-    """Take the element at the other side."""
+    """Round the positions of a nearest resize in another direction."""
     return {"floor": "ceil", "ceil": "floor", "round_prefer_floor": "round_prefer_ceil"}.get(
         rounding, "round_prefer_floor"
     )

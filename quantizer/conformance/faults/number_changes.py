@@ -130,7 +130,7 @@ def without_product_of_zeros(original: Function) -> Function:
 
 
 def bias_after_rounding(original: Function) -> Function:
-    """Bring sums and bias to codes apart, and add them then."""
+    """Requantize sums and bias separately, and then add the codes."""
 
     def faulty(*operands: Tensor, parameters: Parameters, **named: Any) -> Tensor | Staged:
         bias = named.get("bias")
@@ -181,7 +181,7 @@ def last_channel_stale(p: Parameters) -> Parameters:
 
 
 def multiplied_along_last(original: Function) -> Function:
-    """Take multipliers along the last axis where it has as many elements as there are channels."""
+    """Apply the multipliers along the last axis if its size equals the number of channels."""
 
     def faulty(*operands: Tensor, parameters: Parameters, **named: Any) -> Tensor | Staged:
         result: Tensor | Staged = original(*operands, parameters=parameters, **named)

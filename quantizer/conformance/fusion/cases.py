@@ -130,7 +130,7 @@ def _size(name: str, domain: Domain, chooser: HashChoices, bound: Mapping[str, A
 def build(spec: GraphSpec, case: GraphCase) -> Built:
     """Return the quantized graph of a case; scales are calibrated on its own inputs, which are then moved to codes.
 
-    Executors may round a real input between two codes each in its own way, so none lies there.
+    Executors may round a real input between two codes differently, so all real inputs lie on codes.
     """
     source = from_model(_model(spec, case))
     feeds = {name: torch.from_numpy(_filled(case, name, source.tensor(name).shape)) for name in source.inputs}
@@ -148,7 +148,7 @@ def _setting(case: GraphCase) -> Setting:
 
 
 def _on_one_scale(graph: Graph) -> Graph:
-    """Return *graph* with the largest scale of an activation for all of them.
+    """Return *graph* in which all activations have the largest of their scales.
 
     Each range begins where it did, but for a code more from tensor to tensor: no two have one zero point by chance.
     """

@@ -68,12 +68,12 @@ def _clipped_between(low: Callable[[Graph], float], high: Callable[[Graph], floa
 
 
 def _by_scale_of(node: str, value: float) -> Callable[[Graph], float]:
-    """Return a bound whose code was counted by the scale of another tensor."""
+    """Return a bound whose code was computed with the scale of another tensor."""
     return lambda graph: value * float(_numbers(graph, f"{node}#scale")) / float(_numbers(graph, "clip#scale"))
 
 
 def _off_by_zero_point(value: float) -> Callable[[Graph], float]:
-    """Return a bound whose code was counted from the code 0."""
+    """Return a bound whose code was computed with the zero point 0."""
     return lambda graph: value + _code_zero("clip")(graph)
 
 
@@ -322,7 +322,7 @@ def _ends_exchanged(attrs: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _inverse_order(attrs: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Take the places to which axes go for the places from which they come."""
+    """Apply the inverse of a permutation instead of the permutation."""
     return {"perm": tuple(sorted(range(len(attrs["perm"])), key=attrs["perm"].__getitem__))}
 
 
@@ -382,7 +382,7 @@ def _computed_as(node: str, op: str, **attrs: float) -> Rewrite:
 
 
 def _without_rest(block: int) -> Callable[[torch.Tensor], torch.Tensor]:
-    """Return a function that drops what a loop over blocks of rows leaves."""
+    """Return a function that drops the rows after the last whole block."""
 
     def change(numbers: torch.Tensor) -> torch.Tensor:
         kept = len(numbers) // block * block

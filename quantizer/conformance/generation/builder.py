@@ -265,7 +265,7 @@ def _limits(output: Output, bound: Mapping[str, Any]) -> Range:
 
 
 def _accumulator_step(target: Target, case: Case, tensors: Mapping[str, Any]) -> float:
-    """Return the real value of one accumulator unit, the smallest over channels; of one input code without weights."""
+    """Return the smallest real value of an accumulator unit over channels; without weights, of an input code."""
     items = target.spec.inputs
     names = [name for name in target.spec.activations if name in case.shapes and items[name].kind == "value"]
     step = min((float(activation_of(target, case, name).scale) for name in names), default=UNIT)

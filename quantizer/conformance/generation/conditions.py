@@ -95,7 +95,7 @@ def _by_kind(target: Target) -> list[list[Unit]]:
 
 
 def _in_turns(of: Sequence[Unit]) -> list[Unit]:
-    """Return the units with large, medium and small ones in turn, so that a few of them cover every magnitude."""
+    """Return the units so that large, medium and small ones alternate, and a few of them cover every magnitude."""
     ends = (LARGE, MIDDLING, -math.inf)
     parts = [[u for u in of if low <= u.value < high] for low, high in zip(ends, (math.inf, *ends), strict=False)]
     return [unit for turn in itertools.zip_longest(*parts) for unit in turn if unit is not None]
@@ -116,7 +116,7 @@ def _pairs(known: Sequence[Sequence[Unit]], kind: int, turn: int, number: int) -
 
 
 def _data(target: Target) -> list[str]:
-    """Return the classes of data that the operator has; next to ties where a bias brings sums there."""
+    """Return the classes of data that the operator has. It has sums next to ties if a bias can put them there."""
     found: list[str] = [name for name in DATA if name in target.spec.data] or list(target.spec.data[:1])
     if _has_weight(target):
         found = [OF_WEIGHTS.get(name, name) for name in found]

@@ -147,7 +147,7 @@ def leaves(target: Target) -> bool:
 
 
 def _depth(spec: Spec) -> str | None:
-    """Return the dimension along which products are added up that is not a place of a window; the last one drawn."""
+    """Return the last dimension along which products are added up, other than those of a window."""
     terms = spec.error_model.terms
     if spec.error_model.kind != "bilinear" or terms is None:
         return None

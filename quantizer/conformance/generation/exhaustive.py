@@ -20,7 +20,7 @@ from quantizer.core.spec import NoTiling, Spec
 
 SET = "every_code"
 WIDTHS = (1.0, 1.0, 2.0**-10, 2.0**10)
-"""Factors of the operands' ranges, a case each; the last two are as extreme as calibrations rarely give."""
+"""Factors of the operands' ranges, one case for each. The last two are more extreme than calibrations usually give."""
 MOST_BITS = 16
 """Bits of all operands of an element together, up to which every combination is one case."""
 
@@ -70,7 +70,7 @@ def _bound(spec: Spec, bits: int, chooser: HashChoices) -> dict[str, Any]:
 
 
 def _is_one_shape(spec: Spec, bound: Mapping[str, Any]) -> bool:
-    """Return whether all operands and outputs have one shape; not where the spec does not take them."""
+    """Return whether all operands and outputs can have one shape; False if the spec refuses it."""
     shapes = {name: evaluate(item.axes, bound) for name, item in spec.inputs.items()}
     try:
         outputs = infer_shapes(spec, shapes, {name: bound[name] for name in spec.attrs})

@@ -133,7 +133,7 @@ def outliers(site: Site) -> Array:
 
     One activation element in sixteen is at an end.
 
-    Sums of many terms are then a few units of the accumulator, as multipliers of 1 and more take them.
+    Sums of many terms are then only a few accumulator units, for which the multiplier is 1 or more.
     """
     values = random(site)
     small = values * SMALL[site.role == "weight"]
@@ -149,9 +149,11 @@ def outliers(site: Site) -> Array:
 
 
 def cancelling(site: Site) -> Array:
-    """One element of the first activation a step of 8 bits above 0, other elements 0; a second operand at its ends.
+    """One element of the first activation is an 8-bit step above 0, and the others are 0.
 
-    A kernel that counts codes from another zero adds a large sum and takes as large a correction off again.
+    A second operand is at its ends.
+
+    A kernel that does not centre codes adds a large sum here, and later subtracts a correction as large.
     """
     if site.role == "bias":
         return np.zeros(site.shape)
@@ -164,7 +166,7 @@ def cancelling(site: Site) -> Array:
 
 
 def returning(site: Site) -> Array:
-    """The first half of the first activation at one end, the second half as far on the other side of 0.
+    """The first half of the first activation is at one end, and the second half is as far on the other side of 0.
 
     Weights at one end. A sum leaves a narrow accumulator half way, and comes back.
     """
@@ -238,7 +240,7 @@ LAST_ALONE = PATTERNS.index(_last_alone)
 
 
 def patterns(site: Site) -> Array:
-    """One of PATTERNS, by the seed; the next one in a second activation; constants are random."""
+    """The seed chooses one of PATTERNS; a second activation has the next one. Constants are random."""
     if site.role != "activation":
         return random(site)
     assert isinstance(site.seed, int)

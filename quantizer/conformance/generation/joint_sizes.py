@@ -35,7 +35,7 @@ Kernels skip axes of size 1, and copy the tensor if the remaining axes keep thei
 ROW_OF_BLOCKS, ROWS_OF_BLOCKS = "row of blocks", "rows of blocks"
 BLOCKS: Mapping[str, tuple[int, ...]] = {ROW_OF_BLOCKS: (1, 1024), ROWS_OF_BLOCKS: (3, 2048)}
 """Further cases of an operator that computes along an axis: whole blocks of the largest size that kernels block by, of
-one row and of several. Other cases have a rest or less than a block.
+one row and of several. In all other cases the size is below one block or leaves a remainder.
 """
 CHANNEL = 1
 """The axis of the channels among the four of images."""
@@ -43,7 +43,7 @@ IMAGES = ((2, 33, 3, 5), (1, 17, 4, 3))
 PAST_COUNTERS = 8193
 """Past the integers of float16 (2048), and past the counters of 12 and 13 bits of an accelerator."""
 SUMMED = ("linear", "bilinear", "product")
-"""Kinds of operators without a case of LONG if their terms depend on sizes, and each place is a sum of as many."""
+"""Kinds of operators that have no LONG case if each element is a sum whose number of terms grows with the size."""
 COPIES = (((0, 1), (0, 2, 3, 1)), ((0, 3), (0, 3, 1, 2)))
 """Axes longer than 1, and the permutation: channels first to channels last with one channel or one pixel, and back."""
 PAIRS = ((17, 33), (33, 17), (33, 40), (9, 65))
@@ -94,7 +94,10 @@ def kinds_of_axes(spec: Spec) -> list[str]:
 
 
 def _runs(spec: Spec) -> bool:
-    """Return whether the result has a place for each term, as running sums have: one more term is one addition."""
+    """Return whether the operator is a running sum.
+
+    It has an output element for each term, so one more term costs one addition.
+    """
     return spec.quantization.family == "running_sum"
 
 

@@ -33,7 +33,7 @@ SELECTIONS = ("index", "movement")
 
 
 def last_of_row(target: Target) -> list[Case]:
-    """Return a case of a target whose operator selects an element of a row, or its place, or has softmax over it."""
+    """Return a case of a target whose operator selects an element of a row, or its index, or is softmax."""
     spec = target.spec
     values = [name for name in spec.activations if spec.inputs[name].kind == "value"]
     if spec.error_model.kind not in (*SELECTIONS, "softmax") or list(spec.inputs) != values or not is_ours(spec):
@@ -63,7 +63,7 @@ def _candidates(target: Target) -> Iterator[tuple[Case, float]]:
 
 
 def _spans(target: Target, row: float) -> list[tuple[float, Range]]:
-    """Return a range for each sign of the element that decides; of a softmax one that gives it half of the sum.
+    """Return a range for each sign of the deciding element. For softmax the range gives this element half of the sum.
 
     There a code of the input moves the result the most.
     """

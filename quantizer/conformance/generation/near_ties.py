@@ -20,7 +20,7 @@ def near_ties(target: Target) -> list[Case]:
 
     A room's own rule may round ties in a way of its own: its products get ties as well.
 
-    Of sums of narrow codes without a bias few lie near a tie, and the cases of every code have all of them.
+    Few sums of narrow codes without a bias lie near a tie, and the exhaustive cases contain all of these.
     """
     kind, operands = target.spec.error_model.kind, target.spec.inputs
     wide = kind in ("linear", "mean") and len(operands) == 1 and target.scheme.activation.bits > NARROW_BITS

@@ -39,7 +39,7 @@ def has_oracle(target: Target) -> bool:
 
 
 def beside_steps(target: Target, case: Case, parameters: Parameters, multipliers: Array) -> Array:
-    """Return [channels, n] sums on both sides of steps of the oracle's codes; no sums if it takes more than sums."""
+    """Return [channels, n] sums on both sides of steps of the oracle's codes; none if it needs more than sums."""
     out = parameters.outputs["y"]
     halves = np.linspace(out.qmin, out.qmax - 1, STEPS).round() - int(out.zero_point) + 0.5
     low, high = _around(halves, multipliers[:, None])

@@ -82,7 +82,7 @@ def solved_product(target: Target, case: Case, tensors: Mapping[str, Array]) -> 
 
     The next one along b is a tie itself. The first code of a is large and odd, so that a code of b with any remainder
     modulo the output's step exists; the others of its row are zero where products are added, and the
-    same elsewhere. Without the output's range, both are as large as they can be.
+    same elsewhere. Before the output's range is known, both are as large as possible.
     """
     (a, b), seed = target.spec.activations, case.data.seed
     scales = [float(activation_of(target, case, name).scale) for name in (a, b)]

@@ -250,7 +250,10 @@ def mean_terms(target: Target, case: Case) -> int:
 
 
 def _tied_weights(target: Target, case: Case, name: str) -> Array:
-    """Small codes and values half way between two; one per scale at the end of the range, which sets it."""
+    """Small codes and values half way between two codes.
+
+    One value per scale is the end of the range, which determines the scale.
+    """
     part = target.weight
     largest = case.ranges[name][1]
     if part is None:
@@ -289,7 +292,7 @@ def _set_ends(channels: Array, unit: float, steps: int, seed: int) -> None:
 def _solved_bias(target: Target, case: Case, name: str, tensors: Mapping[str, Array]) -> Array:
     """Return the bias that makes one element of each channel a tie; zeros while the output has no range yet.
 
-    Without weights or sums of products, return random values. Some channels lie one accumulator unit beside the tie.
+    Without weights or sums of products, return random values. Some sums are one accumulator unit away from the tie.
     A bias code that is a multiple of 4 gets half a step more: half-even rounding returns it to that code.
     """
     shape = case.shapes[name]

@@ -66,7 +66,7 @@ def _drawn(target: Target, data: str, count: int) -> Iterator[Case]:
 
 
 def _at_ties(target: Target, case: Case, number: int) -> Case:
-    """Return the case with steps under which one of its sums ties at the first rounding, beside a tie of the second.
+    """Return the case with steps for which one of its sums ties at the first rounding, next to a tie of the second.
 
     A sum of S units, S odd, times `m / 2**(n + 1)` ties at n places; m is solved for S, since a power of two leaves
     most sums far from the second tie. No change where a bias is solved, or the output has no scale of its own.

@@ -25,7 +25,7 @@ BLOCKS = (4, 8, 16, 32, 64, 256)
 SIZES = tuple(sorted({1, *(size for v in BLOCKS for size in (v - 1, v, v + 1, v + v // 2, 2 * v + 1))}))
 """Sizes around a block: one less, equal, one more, one and a half blocks, two blocks plus one."""
 FEW = tuple(size for size in SIZES if 4 <= size <= 17)
-"""Window sizes. Kernels are not made for large ones."""
+"""Window sizes. No kernel has code for large values of these."""
 LISTED, COUNTED = (4, 5, 7), (4, 5, 8, 16)
 """Values that are tried for attributes that are lists (strides, paddings), and for numbers (groups)."""
 RANKS = (5, 6)

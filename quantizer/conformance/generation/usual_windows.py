@@ -73,7 +73,9 @@ last whole step. The targets of a platform share them. Without a rest the axes h
 each axis has a further window that ends after the image."""
 CEIL = "ceil_mode"
 PLACES = (4, 5)
-"""Added to the smallest size, so that outputs have several places, and an odd or an even number of rows. It is at least
+"""These are added to the smallest size, so that the output has several elements and an odd or an even number of rows.
+
+It is at least
 one more than the stride."""
 DILATION = "dilation"
 

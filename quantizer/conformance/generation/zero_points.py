@@ -1,7 +1,7 @@
 """Cases whose zero points are exactly 0, or the first and the last code, beside more elements than kernels block by.
 
-Kernels have other code for a zero point of 0: they leave out a correction, or copy codes. Ranges that are drawn seldom
-give one, and then beside few elements.
+Kernels have other code for a zero point of 0: they leave out a correction, or copy codes. Random ranges seldom give
+such a zero point, and then only with few elements.
 """
 
 from __future__ import annotations

@@ -344,7 +344,7 @@ _CASE_VALUES: Mapping[str, Callable[[Trial], object]] = {
     "largest_pair": _largest_pair,
     "biased": lambda trial: any(trial.spec.inputs[name].role == "bias" for name in trial.case.shapes),
 }
-"""How each of CASE_NAMES is computed: a predicate names few of them, and sums take a run of the reference."""
+"""How each of CASE_NAMES is computed. They are computed on demand, because sums need a run of the reference."""
 
 
 def known_defect(trial: Trial, check: str) -> str | None:

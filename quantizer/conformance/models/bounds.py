@@ -50,7 +50,7 @@ class Enclosure:
         return _judged(error, torch.where(same, 0.0, error / allowed), error > allowed)
 
     def _overflowed(self, values: Tensor, allowed: Tensor) -> Tensor:
-        """Return where a result is infinite, and what is allowed reaches numbers that float32 rounds to infinity."""
+        """Return where a result is infinite and the interval allows numbers that float32 rounds to infinity."""
         beyond = self.exact.abs() + allowed >= LARGEST
         return values.isinf() & beyond & (values.sign() == self.exact.sign())
 

@@ -112,12 +112,12 @@ def _log_softmax(node: Node, operands: Sequence[Tensor | None], made: Tensor) ->
     return log_softmax_loss(present(operands)[0], _axis(node), made)
 
 
-def _remainder(node: Node, operands: Sequence[Tensor | None], made: Tensor) -> Tensor:  # noqa: ARG001 - required by the common signature
-    """A remainder is exact; where it has the sign of the divisor, that is added once."""
+def _remainder(node: Node, operands: Sequence[Tensor | None], made: Tensor) -> Tensor:  # noqa: ARG001 - as every formula
+    """A remainder is exact. To give it the divisor's sign, the divisor is added once."""
     return UNIT * present(operands)[1].abs() + torch.zeros_like(made)
 
 
-def _batch_norm(node: Node, operands: Sequence[Tensor | None], made: Tensor) -> Tensor:  # noqa: ARG001 - required by the common signature
+def _batch_norm(node: Node, operands: Sequence[Tensor | None], made: Tensor) -> Tensor:  # noqa: ARG001 - as every formula
     x, gain, bias, mean, variance = present(operands)[:5]
     along = [-1 if i == 1 else 1 for i in range(x.dim())]
     epsilon = cast("float", node.attrs.get("epsilon", 1e-5))
@@ -246,7 +246,7 @@ FORMULAS: Mapping[str, Formula] = {
     "BatchNormalization": _batch_norm,
     "LayerNormalization": _layer_norm,
 }
-"""Analyses of single operators, of their first result; all others run their definition with its error."""
+"""Operator -> the error analysis of its first result. For all others the definition runs with errors."""
 
 
 def evaluated(node: Node, operands: Sequence[Tensor | None], graph: Graph) -> list[Tensor]:

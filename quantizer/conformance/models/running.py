@@ -83,7 +83,10 @@ def _result(found: Tensor, op: str) -> Bounded:
 
 
 def bounded(values: Tensor, radius: Tensor) -> Bounded:
-    """Return *values* with their radius. What overflows in float32 is infinite; what may overflow has no limit."""
+    """Return *values* with their radius.
+
+    A number that overflows in float32 becomes infinite; one that may overflow gets an infinite radius.
+    """
     if values.is_floating_point():
         size = values.abs()
         values = torch.where(size - radius > LARGEST, values.sign() * math.inf, values)
@@ -99,7 +102,7 @@ def exact(values: Tensor) -> Bounded:
 
 
 def parts(found: object) -> Pair:
-    """Return the numbers of an operand and their radius: of numbers that the definition made, some roundings."""
+    """Return the numbers of an operand and their radius: a few roundings if the definition computed them."""
     if isinstance(found, Bounded):
         return found.as_subclass(Tensor), found.radius
     values = found if isinstance(found, Tensor) else torch.tensor(found, dtype=torch.float64)
@@ -299,7 +302,7 @@ def _cumprod(x: Any, dim: int, **_: Any) -> Pair:
 
 @rule("pow", "rpow")
 def _pow(x: Any, exponent: Any) -> Pair:
-    """A constant power. It grows fastest at the largest magnitude for powers of 1 or more, at the smallest below."""
+    """A constant power. For exponents of 1 or more it grows fastest at the largest magnitude, else at the smallest."""
     if isinstance(exponent, Tensor) or not isinstance(x, Bounded):
         raise NoAnalysisError("there is no analysis of a power of float32 numbers")
     values, radius = parts(x)
@@ -309,7 +312,7 @@ def _pow(x: Any, exponent: Any) -> Pair:
 
 
 def ends_of(made: Tensor, ends: Sequence[Tensor]) -> Tensor:
-    """Return the largest magnitude that an engine may have."""
+    """Return the largest magnitude that an engine's result may have."""
     return made.abs() + torch.maximum(*ends)
 
 

@@ -14,7 +14,7 @@ from quantizer.conformance.probe.question import Question
 
 
 def saturated(question: Question, bits: int, first: str) -> Question:
-    """Return the question whose exact sums are what *bits* hold if the bias, or the products, are added *first*."""
+    """Return the question whose exact sums are those of a saturating accumulator that adds bias or products *first*."""
     x = question.shown["x"].astype(np.int64) - int(question.params("x").zero_point)
     products = (x * question.shown["weight"]).sum(axis=1)
     bias, half = question.shown["bias"].astype(np.int64), 1 << (bits - 1)

@@ -34,7 +34,7 @@ INVERSES: Mapping[str, Callable[[float], float]] = {
 
 @dataclass(frozen=True)
 class Draft:
-    """Items of one question, each a part that can be left out."""
+    """The number of items of one question. Each item can be left out."""
 
     count: int
     build: Callable[[Array], Question]
@@ -56,7 +56,7 @@ class Wanted:
     past: int | None = None
     """Bits of the accumulator that the sums should exceed; None: any sums."""
     far: bool = False
-    """Whether results may be as far beyond the codes as sums can bring them."""
+    """Whether results may lie outside the codes, as far as sums allow."""
 
 
 def scale_of(draws: Draws, aim: str, exponent: int, size: int | None = None) -> Array:

@@ -98,7 +98,7 @@ class Inputs:
     def read_no_caches(self, config: pytest.Config) -> None:
         """Compile each module from its source until the end: a plugin can write compiled files before an import.
 
-        The place at which Python looks for them does not exist, and nobody can guess it.
+        Python looks for them in a folder that does not exist and whose name nobody can guess.
         """
         before = sys.dont_write_bytecode
         config.add_cleanup(lambda: _set_caches(self._prefix, unwritten=before))

@@ -88,7 +88,7 @@ class Options:
 
     @property
     def under_test(self) -> str:
-        """The engine's name in messages and run.json: what was named, or what the worker of a command says."""
+        """The engine's name in messages and run.json: as requested, or as the worker of a command says."""
         return self.real.name if self.real and self.engine_command else self.engine
 
     @cached_property
@@ -196,7 +196,7 @@ class Options:
         return "".join(parts)
 
     def naming(self, platform: str) -> str:
-        """The option, after a space, without which the engine of the run is not judged on *platform*; else nothing."""
+        """The option, after a space, that the engine needs to be judged on *platform*; empty if none."""
         if not platform or self.real is None or self.real.computes(platform, named=False):
             return ""
         return f" --op-platform={platform}"

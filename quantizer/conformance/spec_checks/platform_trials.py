@@ -116,7 +116,7 @@ def _shown(session: Session, case: Case, defect: Defect) -> str | None:
 
 
 def _unregistered(target: Target) -> str:
-    """Return what to write where an oracle of the room judges an operator that no function of the room computes."""
+    """Return what to write if a room's oracle judges an operator that no function of the room computes."""
     op, family, places = target.spec.op, target.spec.quantization.family, target.platform.places
     own = REGISTRY.built_in(op, "quantized", places)
     if oracle_of(family, places) is None or (own is not None and own.platform in places):

@@ -77,7 +77,9 @@ def unread_keys(session: Session, path: Path) -> list[Location]:
 
 
 def _uses(session: Session, spec: Spec) -> Iterator[None]:
-    """Use *spec* as the gate does, a step at a time: all explicit cases are judged, those first that read the most.
+    """Use *spec* step by step as the gate does.
+
+    All explicit cases are judged, beginning with those that read the most keys.
 
     A few rows read the keys that judging reads. The bins of other rows are read by their outlines, at a tenth of the
     cost. The rest is judged only for a key that neither reads, so the answer is that of all cases, whatever other items

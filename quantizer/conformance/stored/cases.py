@@ -190,7 +190,7 @@ SUSPECT = (
     "The kernel may be wrong: look at the operator's other items first. If they are green and the change is meant, "
     "store the new codes."
 )
-"""What comes before the command that would make a wrong kernel's codes the golden ones."""
+"""The text before the command that stores goldens; the command would also store the codes of a wrong kernel."""
 
 
 def golden_problems(

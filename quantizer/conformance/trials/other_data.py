@@ -1,4 +1,4 @@
-"""Other data for a plugin under the same parameters, or the same data under others: it may have kept what it saw.
+"""Gives a plugin other data under the same parameters, or the same data under others, because it may cache results.
 
 A quantize rule is given samples, and a float forward runs on the data of the case. Neither is given these data.
 """
@@ -17,7 +17,7 @@ from quantizer.ops.registry import BUILT_IN, OVERRIDE
 SHARE = 0.75
 """Share of the distance from the middle of a tensor that values keep. So all other values move, and ranges are kept."""
 LARGEST = 1e30
-"""Ends of a calibrated range, at most, that is widened; the smallest is its inverse."""
+"""A calibrated range is widened only if its ends are below this number, and above its inverse."""
 
 
 def with_other_data(trial: Trial) -> Iterator[Trial]:
@@ -103,7 +103,7 @@ CHANGES: Sequence[Change] = (
     _in_order,
     _by_one_step,
 )
-"""Ways in which other data differ: a function that keeps results by a part of its data is right in some of them alone.
+"""Ways in which other data differ. A function that caches results by a part of its data fails in some of them.
 
 Each is given the values of one tensor in one row, and the step of its codes.
 """

@@ -120,7 +120,7 @@ def _codes(made: Sequence[Staged]) -> list[Staged]:
 
 
 def in_a_batch(trial: Trial) -> Verdict | None:
-    """Judge a batch of the case and another trial in turns: each has the codes that it has alone.
+    """Judge a batch in which the case and another trial alternate: each must have the codes that it has alone.
 
     The other trial has the operands reversed and another zero point of the output. None if the function under test
     takes one case per call.

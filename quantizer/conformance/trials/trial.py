@@ -335,7 +335,7 @@ class Trial:
         return other
 
     def _codes_in(self, name: str, values: Tensor, place: str) -> Tensor:
-        """Return codes that the place can hold: an activation's slices must be equal where they share memory."""
+        """Return codes that fit the place: slices of an activation that share memory must be equal."""
         if place != SHARED or name in self.parameters.constants or not values.numel() or not values.dim():
             return values
         return values[:1].expand(values.shape).contiguous()

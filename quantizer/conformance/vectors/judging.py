@@ -84,7 +84,7 @@ def _worst(got: Array, low: Array, high: Array, failed: int) -> str:
 
 
 def records(found: Iterable[Judged]) -> list[Record]:
-    """Return a record for each operator, scheme and platform: the check `arithmetic` alone ran."""
+    """Return a record for each operator, scheme and platform; only the check `arithmetic` ran."""
     ordered = sorted(found, key=lambda one: _target(one.vector))
     return [_record(target, [*own]) for target, own in itertools.groupby(ordered, key=lambda one: _target(one.vector))]
 

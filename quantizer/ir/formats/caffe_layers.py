@@ -183,7 +183,7 @@ def _last_window(size: int, kernel: int, stride: int, pad: int) -> tuple[int, in
 
 
 def _read_padding(last: tuple[int, int], size: int, kernel: int, stride: int, pad: int) -> int:
-    """Return how much of the padding at the end windows read, where one more would begin beyond it.
+    """Return how much of the end padding the windows read. A further window would begin outside it.
 
     With no more padding than that, ONNX's ceil_mode has no further window for this axis either.
     """

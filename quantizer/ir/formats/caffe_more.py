@@ -218,7 +218,7 @@ def flatten(writer: Writer, layer: Any, _: list[Array]) -> None:
 
 @layer_type("Reshape")
 def reshape(writer: Writer, layer: Any, _: list[Array]) -> None:
-    """Other sizes for some axes: 0 keeps the size at its place, -1 is the rest."""
+    """Reshapes some axes: 0 keeps the size at its position, -1 is the remaining size."""
     (x,) = writer.read(layer)
     param, rank = layer.reshape_param, writer.ranks[x]
     sizes = [int(size) for size in param.shape.dim]
@@ -329,7 +329,10 @@ def reduction(writer: Writer, layer: Any, _: list[Array]) -> None:
 
 @layer_type("ArgMax")
 def argmax(writer: Writer, layer: Any, _: list[Array]) -> None:
-    """Where the maximum is, the last of equals, as a float; its value too, or instead where an axis is named."""
+    """The index of the maximum (of equals the last) as a float.
+
+    Its value is added, or replaces the index if an axis is named.
+    """
     (x,) = writer.read(layer)
     param, rank = layer.argmax_param, writer.ranks[x]
     if said(param, "top_k", 1) != 1:

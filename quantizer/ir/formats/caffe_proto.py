@@ -1,7 +1,7 @@
 """The fields of Caffe's files that are read, as separately written protobuf descriptors.
 
-Source of names and numbers: Caffe's caffe.proto. A prototxt may name no field that is not here; of a caffemodel only
-layer names and blobs are read.
+Source of names and numbers: Caffe's caffe.proto. A prototxt with other fields is refused. Only layer names and
+blobs of a caffemodel are read.
 """
 
 from __future__ import annotations

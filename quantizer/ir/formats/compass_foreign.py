@@ -216,7 +216,7 @@ def _spelled(node: Node, key: OneOrMoreKeys, value: AttrValue) -> AttrValue:
 def _trailing(
     node: Node, form: LayerFormat, rank: int, defaults: Mapping[str, AttrValue], written: tuple[str, ...] | None
 ) -> dict[str, AttrValue]:
-    """Return the lists of trailing axes, but those that the layer left out and that are as it means them."""
+    """Return the lists of trailing axes, without those that the layer left out and that have the default meaning."""
     found: dict[str, AttrValue] = {}
     for name, key in form.trailing_axes.items():
         value = node.attrs[name]

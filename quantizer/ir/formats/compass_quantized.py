@@ -293,7 +293,7 @@ def _two_tables(node: Node, provided: Parameters, narrow: DType) -> dict[str, ob
 
 
 def _fused(graph: Graph, node: Node, provided: Parameters) -> dict[str, object]:
-    """Return the numbers of a fused activation over those of the float layer."""
+    """Return the numbers of a fused activation; they replace those of the float layer."""
     if isinstance(provided.fused, Bounds):
         return {"clip_min": provided.fused.low, "clip_max": provided.fused.high}
     if provided.fused is None:

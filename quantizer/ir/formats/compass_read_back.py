@@ -109,7 +109,7 @@ def _restored(node: Node, spec: Spec, provided: Parameters) -> tuple[Node, Param
 
 
 def _fused(node: Node, spec: Spec, provided: Parameters) -> Slope | Bounds | None:
-    """Return the numbers of a fused activation that takes some."""
+    """Return the numbers of a fused activation that has parameters."""
     bits, attrs = next(iter(provided.outputs.values())).bits, node.activation_attrs
     if node.activation == "clip":
         low, high = (int(cast("float", attrs[end])) for end in ("low", "high"))

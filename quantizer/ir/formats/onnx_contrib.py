@@ -44,7 +44,7 @@ class _Work:
     def dequantized(
         self, node: onnx.NodeProto, key: str, inputs: Sequence[str], axis: int = 0
     ) -> tuple[str, onnx.NodeProto]:
-        """Return the name of real values, and the node that makes them of (codes, scale, zero point)."""
+        """Return the name of the real values, and the node that dequantizes (codes, scale, zero point) to them."""
         name = f"{_label(node)}#{key}"
         given = [*inputs] if inputs[-1] else list(inputs[:-1])
         return name, helper.make_node("DequantizeLinear", given, [name], name=name, axis=axis)

@@ -25,7 +25,7 @@ SMALL = 64
 SHAPES = {"ConstantOfShape": 0, "Reshape": 1, "Expand": 1, "Tile": 1}
 """Operator -> which operand has one number for each axis of its result, as the inference makes it."""
 LONGEST_VECTOR = 1 << 16
-"""Elements of a vector up to which its values may be followed; a shape has some dozens."""
+"""Shape inference may follow the values of vectors up to this length; shapes have a few dozen."""
 REPEATS = "#repeats"
 """Unknown numbers: how often a stand-in repeats its operand along each axis."""
 Ranks = dict[str, int]
@@ -117,7 +117,7 @@ def _label(node: onnx.NodeProto) -> str:
 
 
 def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    """Yield ONNX's own nodes, those of bodies too."""
+    """Yield the nodes of ONNX's own domain, including those of bodies."""
     for node in graph.node:
         if node.domain in DOMAINS:
             yield node

@@ -124,7 +124,7 @@ def shape(call: Call) -> list[Known]:
 
 
 def gather(call: Call) -> list[Known]:
-    """Return the shape of slices taken by their places."""
+    """Return the shape of slices that are picked by their indices."""
     axis, places = axis_of(call.attrs["axis"], len(call.first)), call.shapes[1]
     kept = () if places == (1,) and not call.attrs["keepdims"] else places
     return [(*call.first[:axis], *kept, *call.first[axis + 1 :]) or (1,)]
@@ -141,18 +141,18 @@ def reduce(call: Call) -> list[Known]:
 
 
 def arg(call: Call) -> list[Known]:
-    """Return the shapes of the places and values of extremes."""
+    """Return the shapes of the indices and values of extremes."""
     return [_reduced(call.first, [call.attrs["axis"]], keep=call.attrs["keepdims"])] * 2
 
 
 def sort(call: Call) -> list[Known]:
-    """Return the shapes of the values in order and of their places."""
+    """Return the shapes of the sorted values and of their indices."""
     axis_of(call.attrs["axis"], len(call.first))
     return [call.first] * 2
 
 
 def topk(call: Call) -> list[Known]:
-    """Return the shapes of the K largest and of their places."""
+    """Return the shapes of the K largest values and of their indices."""
     axis, count = axis_of(call.attrs["axis"], len(call.first)), call.attrs["K"]
     if len(call.shapes) > 1 or count < 0:
         return [None, None]

@@ -96,7 +96,10 @@ def pool(call: Call) -> list[Known]:
 
 
 def matmul(call: Call) -> list[Known]:
-    """Return the shape of a matrix product; a right matrix takes the left axes together that it needs."""
+    """Return the shape of a matrix product.
+
+    If the right operand is a matrix, the left one's trailing axes are joined as needed.
+    """
     left, right, attrs = call.first, call.shapes[1], call.attrs
     if attrs["left_transpose"] or attrs["output_transpose"] or attrs["hdim_is_batch"] or not left or not right:
         return [None]

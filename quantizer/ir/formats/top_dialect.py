@@ -274,6 +274,6 @@ def verify_text(text: str, path: str) -> int:
 
 
 def _line(message: str) -> str:
-    """Return the last line that a message of xdsl says something in, without its frame."""
+    """Return the last line with content of a message of xdsl, without its frame."""
     lines = [line.strip(" ^\t") for line in message.strip().splitlines()]
     return (next((line for line in reversed(lines) if line), "cannot be read"))[:300].rstrip(".")

@@ -21,7 +21,7 @@ simulator."""
 FIRST_U = (0, 2)
 """Formats with u before v."""
 PLANES = (0, 1)
-"""Formats with u and v apart; in the others they take turns."""
+"""Formats that store u and v in separate planes; in the others u and v alternate."""
 GREY = 128
 
 

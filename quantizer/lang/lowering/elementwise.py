@@ -30,7 +30,7 @@ def _plain(c: Call) -> bool:
 
 
 def _operate(c: Call, op: str, a: Value, b: Value | float, *, reverse: bool = False) -> Value:
-    """Return op(a, b), or op(b, a), in the type of *a*, a number *b* being of it."""
+    """Return op(a, b), or op(b, a), in the type of *a*. A number *b* is converted to this type."""
     other = (
         c.e.constant(torch.tensor(b).to(torch.int64 if a.dtype.is_integer else torch.float32))
         if not isinstance(b, Value)
@@ -80,7 +80,7 @@ def _product(c: Call) -> Value:
 
 
 def _sum(c: Call, op: str) -> Value:
-    """TensorFlow Lite's sum: centred codes 20 bits wider, brought to twice the larger scale, added, requantized."""
+    """TensorFlow Lite's sum: shift centred codes by 20 bits, rescale to twice the larger scale, add, requantize."""
     out, a, b = _scales(c)
     twice, wide = 2.0 * max(a, b), 1 << WIDER
     terms = [

@@ -84,7 +84,7 @@ def hard_sigmoid(c: Call, x: Value) -> Value:
 
 @_function("Sigmoid")
 def sigmoid(c: Call, x: Value) -> Value:
-    """The sigmoid times scale plus bias; with log, minus the softplus of -x, which is the logarithm."""
+    """The sigmoid times scale, plus bias; with log the logarithm of the sigmoid, which is -softplus(-x)."""
     if c.attr("log"):
         return c.e.op("Neg", c.e.op("Softplus", c.e.op("Neg", x)))
     y = c.e.op("Sigmoid", x)
@@ -149,6 +149,6 @@ def prelu(c: Call) -> Value:
 
 @lowers("Lut")
 def lut(c: Call) -> Value:
-    """The entry at each code; a negative one counts from the table's end, which holds 256."""
+    """Look up each code in a table of 256 entries; a negative code counts from its end."""
     entries = c.e.op("Reshape", c.value(1), [-1], allowzero=0)
     return c.e.op("Gather", entries, c.e.cast(c.value(), "int32"), axis=0)

@@ -113,7 +113,10 @@ def slice_(c: Call) -> Value:
 
 @lowers("Pad")
 def pad(c: Call) -> Value:
-    """Places around x: of one number, reflected with or without the edge, or of the edge; all begins, then all ends."""
+    """Pads x with a number, with its reflection (with or without the edge), or with its edge.
+
+    Pads are all begins, then all ends.
+    """
     x, pads, mode = c.value(), list(c.attr("paddings")), c.attr("mode")
     if mode == "symmetric":
         return _symmetric(c, x, pads)

@@ -11,7 +11,7 @@ from quantizer.lang.lowering.lower import Call, lowers
 
 
 def _filled(c: Call, i: int, shape: Sequence[int], number: float) -> Value:
-    """Return operand *i* in a shape, *number* in every place where it is absent."""
+    """Return operand *i* reshaped, or a tensor filled with *number* if the operand is absent."""
     kind = getattr(torch, c.value().dtype.name)
     if not c.has(i):
         return c.e.constant(torch.full(tuple(shape), number, dtype=kind))

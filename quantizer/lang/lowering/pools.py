@@ -16,7 +16,7 @@ def _lacking(c: Call, x: Value) -> list[int]:
     """Return how many more windows ceil_mode has at the end of each axis than ONNX has.
 
     TpuLang's document widens the padding at the end until the last step fits; ONNX leaves out windows that would begin
-    in it. These lie in the padding alone. Different pads at the two ends follow ONNX.
+    in it. These lie wholly in the padding. Different pads at the two ends follow ONNX.
     """
     kernel, strides, pads = (c.attr(name) for name in ("kernel_shape", "strides", "pads"))
     rank = x.rank - 2
@@ -29,7 +29,7 @@ def _lacking(c: Call, x: Value) -> list[int]:
 
 
 def _widened(c: Call, x: Value, y: Value, value: float) -> Value:
-    """Return y with *value* in the windows that have no place of x."""
+    """Return y with *value* for windows that lie wholly outside x."""
     ends = _lacking(c, x)
     if not any(ends):
         return y
@@ -60,7 +60,7 @@ def _window(c: Call, x: Value) -> dict[str, Any]:
 
 @lowers("MaxPool")
 def max_pool(c: Call) -> Value:
-    """Largest of each window; the smallest number if no place of x is in it.
+    """The largest element of each window; the smallest number if the window lies outside x.
 
     Codes with the same parameters are compared directly.
     """

@@ -18,7 +18,7 @@ from quantizer.numerics.qparams import QParams
 
 @lowers("Conv")
 def conv(c: Call) -> Value:
-    """Conv of floats; of codes the sum of centred products, which is the result or is requantized."""
+    """Conv on floats. On codes it is the sum of centred products, which is the result or is requantized."""
     bias = c.value(2) if c.has(2) else None
     rank = c.value().rank - 2
     sizes = {
@@ -38,7 +38,7 @@ def conv(c: Call) -> Value:
 
 @lowers("Deconv")
 def deconv(c: Call) -> Value:
-    """ConvTranspose of floats; of codes a convolution of the spread input with the reversed filter, which is exact."""
+    """ConvTranspose on floats. On codes it is an exact convolution of the spread input with the reversed filter."""
     rank = c.value().rank - 2
     group, strides, pads = c.attr("group"), c.attr("strides"), c.attr("pads")
     dilations, extra = c.attr("dilations") or (1,) * rank, c.attr("output_padding") or (0,) * rank
@@ -188,7 +188,7 @@ def matmul(c: Call) -> Value:
 
 
 def _is_dense(c: Call, a: Value, b: Value, bias: Value | None) -> bool:
-    """Return whether a matrix of floats meets constant weights and a row of biases, or none."""
+    """Return whether the operands are a float matrix, constant weights, and a row of biases or no bias."""
     rows = b.shape[-1 if c.attr("right_transpose") else 0]
     fits = a.rank == b.rank == 2 and a.shape[1] == rows and b.data is not None and not a.dtype.is_integer
     return fits and not c.attr("left_transpose") and (bias is None or bias.rank == 1)

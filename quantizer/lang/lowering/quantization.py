@@ -47,7 +47,7 @@ def requant_int(c: Call) -> Value:
 
 @lowers("DequantInt")
 def dequant_int(c: Call) -> Value:
-    """Codes less their zero point times multiplier, shifted right by -shift; TFLite's doubled high product between."""
+    """`(x - zero_point) * multiplier`, shifted right by -shift; one mode takes TFLite's doubled high product first."""
     multiplier, shift = (_channels(c, c.attr(name), 1) for name in ("multiplier", "shift"))
     y = c.e.op("Mul", c.centred(), multiplier)
     if c.attr("quant_mode") == "TFLite":

@@ -32,7 +32,10 @@ def sort(c: Call) -> list[Value]:
 
 @lowers("TopK")
 def topk(c: Call) -> list[Value]:
-    """The K largest along one axis in order, and where they were; equals by their place."""
+    """The K largest elements along one axis in order, and their indices.
+
+    Equal elements stay in the order of indices.
+    """
     return _ordered(c, c.value(), c.attr("axis"), c.attr("K"), largest=c.attr("largest"))
 
 

@@ -43,10 +43,9 @@ def upsample(c: Call) -> Value:
 
 @lowers("Interp")
 def interp(c: Call) -> Value:
-    """The last two axes at evenly spaced coordinates, by factors or to sizes.
+    """Resizes the last two axes by factors or to sizes.
 
-    align_corners puts the corners of both on each other, so that the sizes decide; the factors would only in whole
-    numbers.
+    align_corners aligns the corners of both images, so that the sizes decide.
     """
     spatial = c.value().shape[-2:]
     if c.has(1):

@@ -50,7 +50,7 @@ def interpolate_v2(
 ) -> Tensor:
     """Return the last two axes in another size: by two factors, or to two sizes in a coefficient of int32.
 
-    Of the arguments that ONNX's Resize also has, only the defaults are taken, as the original does.
+    Arguments that ONNX's Resize also has must have their defaults, as in the original.
     """
     fixed = {
         "roi": (roi, None),

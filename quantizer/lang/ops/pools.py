@@ -102,7 +102,7 @@ def maxpool2d_with_mask(
     out_name: str | None = None,
     mask_name: str | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Return the largest of each window of float32, and as int32 its place in its own image, rows first.
+    """Return the largest element of each float32 window, and as int32 its index in its own image, rows first.
 
     The mask is named mask_name, else as the result with `_mask` after it.
     """
@@ -127,7 +127,7 @@ def avgpool2d(
     round_mode: str = "half_away_from_zero",
     first_round_mode: str = "half_away_from_zero",
 ) -> Tensor:
-    """Return the mean of each window, over the places inside or with count_include_pad over the padding too."""
+    """Return the mean of each window over its elements inside the input; count_include_pad counts the padding, too."""
     attrs = _window(2, kernel, stride, pad, ceil_mode) | _mean(count_include_pad, round_mode, first_round_mode)
     return _pool("top.AvgPool", input, 2, attrs, scale, zero_point, out_name)
 

@@ -10,7 +10,7 @@ from quantizer.lang.graph import Result
 from quantizer.lang.tensor import Tensor
 
 PLACES = {3: 1, 4: 2, 5: 3}
-"""Rank of the input -> the axis of places; is_permute_optimize puts it at 1 in rank 4."""
+"""Rank of the input -> the axis of positions; for rank 4 is_permute_optimize makes it axis 1."""
 
 
 @operator("vision")
@@ -30,7 +30,7 @@ def rope(
     add_saturation: bool = True,
     out_name: str | None = None,
 ) -> Tensor:
-    """Turn each pair of neighbours of the last axis: (-x1, x0) * weight0 + (x0, x1) * weight1.
+    """Rotate each pair of neighbours along the last axis: (-x1, x0) * weight0 + (x0, x1) * weight1.
 
     weights: coefficients [places, last axis], sines and cosines. Codes are whole numbers without zero points: each
     product is times 2**mul_shift, rounded, saturated in twice the bits; the sum times 2**add_shift, in the result's

@@ -90,7 +90,10 @@ def index_select(
 
 @operator("tail")
 def scatter(input: Tensor, index: Tensor, updates: Tensor, axis: int = 0, out_name: str | None = None) -> Tensor:
-    """Return the input with each update in the place that its index names along one axis; the last of equals stays."""
+    """Return the input with each update at the position that its index names along one axis.
+
+    Of equal indices the last wins.
+    """
     a.tensor("input", input, (*a.MOVED, "int32"))
     a.tensor("updates", updates, (input.dtype,), len(input.shape))
     along = a.axis("axis", axis, len(input.shape))
@@ -109,7 +112,7 @@ def scatter(input: Tensor, index: Tensor, updates: Tensor, axis: int = 0, out_na
 
 @operator("tail")
 def scatterND(input: Tensor, indices: Tensor, updates: Tensor, out_name: str | None = None) -> Tensor:  # noqa: N802
-    """Return the input with each update, an element or a slice, in the place that the last axis of indices names."""
+    """Return the input with each update, an element or a slice, at the position that the last axis of indices names."""
     a.tensor("input", input, (*a.MOVED, "int32"))
     a.tensor("indices", indices, ("uint32", "int32"))
     a.tensor("updates", updates, (input.dtype,))

@@ -28,7 +28,7 @@ def squeeze(tensor_i: Tensor, axis: SizesOrOne, out_name: str | None = None) -> 
 
 @operator("shape")
 def reshape(tensor: Tensor, new_shape: Sizes | Tensor, out_name: str | None = None) -> Tensor:
-    """Return the same elements in another shape: 0 keeps the size at its place, one -1 is the rest.
+    """Reshape. 0 keeps the input's size at this position; a single -1 is the remaining size.
 
     new_shape may be a coefficient of int32.
     """

@@ -51,7 +51,7 @@ def bytes_swapped(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def offsets_rolled(original: Function) -> Function:
-    """Give each constant the place of the one before it."""
+    """Shift the offsets of constants: each gets the offset of the previous one."""
 
     def faulty(graph: Graph) -> tuple[str, bytes]:
         text, blob = original(graph)
@@ -78,7 +78,7 @@ def lines_swapped(first: str, second: str) -> Callable[[Function], Function]:
 
 
 def line_value(key: str, change: Callable[[str], str]) -> Callable[[Function], Function]:
-    """Read another value where a line has *key*."""
+    """Change the value of lines with *key*."""
 
     def wrap(original: Function) -> Function:
         def faulty(text: str, blob: bytes, name: str = "graph") -> Graph:

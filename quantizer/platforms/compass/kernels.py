@@ -52,13 +52,13 @@ def clip(x: Tensor, *, parameters: Parameters, low: float, high: float) -> Stage
 
 @operator("cosine", kind="quantized", platform="compass")
 def cosine(x: Tensor, *, parameters: Parameters) -> Tensor:
-    """Look the code up, or its place within the period."""
+    """Look up the code, or its position within the period."""
     return periods.quantized(x, parameters)
 
 
 @operator("div", kind="quantized", platform="compass")
 def div(a: Tensor, b: Tensor, *, parameters: Parameters) -> Staged:
-    """Multiply by the entry of the divisor's size, with its sign; by zero the product is 0."""
+    """Multiply by the table entry of the divisor's magnitude, with the divisor's sign. Division by zero gives 0."""
     top, bottom = centred(a, parameters.inputs["a"]), centred(b, parameters.inputs["b"])
     inverse = lookup(bottom.abs(), parameters.tables["inverse"])
     return Staged(
@@ -76,7 +76,7 @@ def group_norm(
     num_groups: int,
     epsilon: float,
 ) -> Staged:
-    """Normalise each group of channels as Compass does; no epsilon."""
+    """Normalise each group of channels as Compass does, without epsilon."""
     return normalize_by_table(
         x,
         _along(gamma),
@@ -92,7 +92,7 @@ def group_norm(
 def instance_norm(
     x: Tensor, gamma: Tensor | None = None, beta: Tensor | None = None, *, parameters: Parameters, epsilon: float
 ) -> Staged:
-    """Normalise the places of each channel as Compass does; no epsilon."""
+    """Normalise the elements of each channel as Compass does, without epsilon."""
     return normalize_by_table(
         x, _along(gamma), _along(beta), parameters, math.prod(x.shape[2:]), "normalization", channel_axis=1
     )
@@ -114,7 +114,7 @@ def layer_norm(
 
 @operator("leaky_relu", kind="quantized", platform="compass")
 def leaky_relu(x: Tensor, *, parameters: Parameters, slope: float) -> Staged:
-    """Multiply the negative side and round, then bring both sides to the output's scale and round.
+    """Multiply the negative side and round, then rescale both sides to the output and round.
 
     Source: the Compass Optimizer's LeakyRELU.
     """
@@ -126,7 +126,7 @@ def leaky_relu(x: Tensor, *, parameters: Parameters, slope: float) -> Staged:
 
 @operator("log_softmax", kind="quantized", platform="compass")
 def log_softmax(x: Tensor, *, parameters: Parameters, axis: int) -> Staged:
-    """Interpolate exponentials, add them in float32, bring distance and logarithm to the output's steps, round once."""
+    """Interpolate exponentials, add them in float32, convert distance minus logarithm to output steps, round once."""
     if "log" in parameters.tables:
         return logarithm_tables.looked_up(x, parameters, axis)
     inp, output, table = parameters.inputs["x"], parameters.outputs["y"], parameters.tables["exp"]
@@ -191,7 +191,7 @@ def rms_norm(
 
 @operator("sine", kind="quantized", platform="compass")
 def sine(x: Tensor, *, parameters: Parameters) -> Tensor:
-    """Look the code up, or its place within the period."""
+    """Look up the code, or its position within the period."""
     return periods.quantized(x, parameters)
 
 
@@ -223,7 +223,7 @@ def softmax(x: Tensor, *, parameters: Parameters, axis: int) -> Staged:
 
 
 def _chord(place: Tensor, table: Table) -> Tensor:
-    """Return float32 entries at *place*, between two of them on the chord; the last one repeats."""
+    """Return float32 entries at *place*, interpolated linearly. The last entry repeats."""
     entries = torch.cat([table.entries, table.entries[-1:]])
     index = place // table.step
     return entries[index] + (entries[index + 1] - entries[index]) * (place % table.step) / table.step

@@ -22,7 +22,7 @@ TYPES = {
 }
 """Format -> TensorType of the schema."""
 ABSENT = -1
-"""The place of an optional input that an operator is not given."""
+"""The index that stands for a missing optional input."""
 _SIZE = {"b": 1, "B": 1, "?": 1, "h": 2, "H": 2, "i": 4, "I": 4, "f": 4, "q": 8, "d": 8, "O": 4}
 _CODES = {
     "Int8": "b",

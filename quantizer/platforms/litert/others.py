@@ -39,7 +39,7 @@ INDEX_TYPE = 4
 
 
 def elementwise(call: Call, codes: Codes, parameters: Parameters | None, variant: str) -> Lowered:
-    """Return ADD, SUB or MUL with its fused activation, MAXIMUM or MINIMUM before one; of 16 bits under any scale."""
+    """Return ADD, SUB or MUL with its fused activation, or MAXIMUM or MINIMUM followed by one; 16 bits: any scale."""
     made, op = Graph(), call.spec.op
     inputs = _fed(made, codes, parameters)
     options: dict[str, Any] = {}
@@ -108,7 +108,7 @@ def pool(call: Call, codes: Codes, parameters: Parameters | None, variant: str) 
     return Lowered(made.job(made.apply(kind, "Pool2DOptions", options, [start], output), variant), channels_first)
 
 
-def global_mean(call: Call, codes: Codes, parameters: Parameters | None, variant: str) -> Lowered:  # noqa: ARG001 - the protocol has this argument
+def global_mean(call: Call, codes: Codes, parameters: Parameters | None, variant: str) -> Lowered:  # noqa: ARG001 - the protocol's
     """Return MEAN over rows and columns: importers convert a global average pooling to it."""
     made, image = Graph(), np.moveaxis(codes["x"].numpy(), 1, -1)
     start = made.feed("x", image, _input(parameters, "x"))
@@ -192,7 +192,7 @@ def gathering(call: Call, codes: Codes, parameters: Parameters | None, variant: 
 
 
 def quantization(call: Call, codes: Codes, parameters: Parameters | None, variant: str) -> Lowered:
-    """Return QUANTIZE of float32 numbers; refused in floats, where it has no effect."""
+    """Return a QUANTIZE of float32 numbers. A float run is refused: TensorFlow Lite has no operator for it."""
     if parameters is None:
         raise RefusedError("TensorFlow Lite has no operator that leaves float32 numbers as they are")
     return _plain("QUANTIZE", "QuantizeOptions", {}, call, codes, parameters, variant)
@@ -267,7 +267,7 @@ def _reduced(made: Graph, code: str, start: int, axes: Sequence[int], output: Te
 def _padded(
     made: Graph, start: int, shape: Sequence[int], around: Sequence[Sequence[int]], code: float, params: QParams | None
 ) -> int:
-    """Return the place of a tensor with codes around it."""
+    """Return the index of a tensor that is padded with codes."""
     numbers = made.add(TensorDef("around", (len(shape), 2), "int32", data=np.array(around, np.int32)))
     single = activation("value", (1,), params)
     value = TensorDef(
@@ -278,7 +278,7 @@ def _padded(
 
 
 def _is_same(size: int, kernel: int, stride: int, around: Sequence[int]) -> bool:
-    """Return whether padding SAME adds as much before and after an axis."""
+    """Return whether padding SAME adds exactly these elements before and after an axis."""
     total = max(0, (-(-size // stride) - 1) * stride + kernel - size)
     return tuple(around) == (total // 2, total - total // 2)
 

@@ -57,7 +57,7 @@ class Graph:
     def apply(
         self, code: str, options_type: str | None, options: Mapping[str, Any], inputs: Sequence[int], output: TensorDef
     ) -> int:
-        """Add an operator and return the place of its output."""
+        """Add an operator and return the index of its output."""
         place = self.add(output)
         self.ops.append(Op(code, options_type, options, tuple(inputs), (place,)))
         return place
@@ -69,7 +69,7 @@ class Graph:
 
 @dataclass(frozen=True)
 class Written(Job):
-    """A job, and what its model was written from."""
+    """A job, and the parts from which its model was written."""
 
     graph: Graph = field(default_factory=Graph)
     output: int = 0

@@ -228,7 +228,7 @@ def _output(parameters: Parameters | None) -> QParams | None:
 
 
 def _filters(weight: Array, parameters: Parameters | None, axis: int) -> TensorDef:
-    """Return the constant of weights whose channels lie along *axis*; one scale stays one."""
+    """Return the constant of weights whose channels lie along *axis*. A single scale stays a single scale."""
     if parameters is None:
         return TensorDef("weight", weight.shape, "float32", data=np.ascontiguousarray(weight, np.float32))
     params = parameters.constants["weight"].params
@@ -245,7 +245,7 @@ def _pairs(codes: Array) -> bytes:
 
 
 def _bias(made: Graph, codes: Mapping[str, Tensor], parameters: Parameters | None) -> list[int]:
-    """Return the place of the bias, if any. Its scale is the float32 product of the input's and the weights' scales."""
+    """Return the index of the bias, if any. Its scale is the float32 product of the input's and the weights' scales."""
     if "bias" not in codes:
         return []
     bias = codes["bias"].numpy()

@@ -55,7 +55,9 @@ def matmul(a: Tensor, b: Tensor, *, parameters: Parameters) -> Tensor:
 
 @operator("reduce_mean", kind="quantized", platform=PLATFORMS)
 def reduce_mean(x: Tensor, *, parameters: Parameters, axes: tuple[int, ...], keepdims: bool) -> Tensor:
-    """Divide the integer sum of the last axes; other axes: the float32 mean of dequantized values, quantized.
+    """Divide the integer sum over the last axes.
+
+    For other axes take the float32 mean of dequantized values and quantize it.
 
     For the last two of four axes QNNPACK has a kernel with its own multiplier.
     """
@@ -85,7 +87,7 @@ def softmax(x: Tensor, *, parameters: Parameters, axis: int) -> Staged:
 
 @operator("softmax", kind="quantized", platform="torch_qnnpack")
 def softmax_of_integers(x: Tensor, *, parameters: Parameters, axis: int) -> Staged:
-    """Look up integers, add, divide 256 times each of them plus half the sum by the sum."""
+    """Look up integers and add them. Each code is (256 * integer + sum / 2) / sum."""
     output = parameters.outputs["y"]
     exponentials = parameters.tables["exp"].entries[x.amax(dim=axis, keepdim=True) - x]
     total = exponentials.sum(dim=axis, keepdim=True)

@@ -20,7 +20,7 @@ SUMS = {"add": ts.Op.ADD, "sub": ts.Op.SUB}
 CHOICES = {"maximum": ts.Op.MAXIMUM, "minimum": ts.Op.MINIMUM}
 MANTISSA_BITS = 31
 SLOPE = 1 << 15
-"""Two neighbouring entries of a table of int16 differ by less."""
+"""Neighbouring entries of an int16 table must differ by less than this."""
 Codes = Mapping[str, Tensor]
 Built = tuple[TosaGraph, Value]
 
@@ -81,7 +81,7 @@ def product(codes: Codes, parameters: Parameters) -> Built:
 
 
 def elementwise_product(call: Call, codes: Codes, parameters: Parameters) -> Built:  # noqa: ARG001 - one shape for all
-    """Return the product, brought to codes of the output."""
+    """Return the product, requantized to the output."""
     graph, made = product(codes, parameters)
     return graph, graph.activate(rescaled(graph, [made], parameters)[0], parameters)
 
@@ -118,7 +118,7 @@ def rectified(call: Call, codes: Codes, parameters: Parameters) -> Built:
 
 
 def looked_up(call: Call, codes: Codes, parameters: Parameters) -> Built:  # noqa: ARG001 - one shape for all
-    """Return TABLE: of 256 codes, or of 513 with 7 bits between them that RESCALE takes off."""
+    """Return a TABLE of 256 codes, or of 513 entries with 7 fractional bits, which a RESCALE removes."""
     (table,) = parameters.tables.values()
     graph, output, entries = TosaGraph(), parameters.outputs["y"], table.entries.numpy()
     value, _ = operand(graph, codes, parameters, "x", codes["x"].dim())

@@ -32,7 +32,7 @@ ONE = (1 << 30, 30)
 """A multiplier and a shift that change nothing."""
 SHIFTS = range(2, 63)
 SIGNED = (False, False)
-"""Neither side of a RESCALE is unsigned."""
+"""Attributes of a RESCALE whose input and output are signed."""
 GLOBAL = (False,)
 """No convolution says that its sums are local."""
 MAX_RANK = 6
@@ -80,7 +80,7 @@ Record = Fed | Held | Applied
 
 @dataclass(frozen=True)
 class Written(Job):
-    """A job, and what its graph was written from."""
+    """A job, and the parts from which its graph was written."""
 
     records: tuple[Record, ...] = ()
     output: str = ""

@@ -175,7 +175,7 @@ def _spaced(weight: Array, dilation: Sequence[int]) -> Array:
 
 
 def rescaled(graph: TosaGraph, parts: Sequence[Value], parameters: Parameters) -> list[Value]:
-    """Bring sums to codes of the output; multipliers per channel are distributed over *parts* in turn."""
+    """Requantize sums to the output. Multipliers per channel are distributed over *parts* in turn."""
     ratio, output = parameters.rescale, parameters.outputs["y"]
     assert ratio is not None
     mantissa, shift = ratio.mantissa.reshape(-1).tolist(), ratio.shift.reshape(-1).tolist()

@@ -223,7 +223,7 @@ class PyTensor:
 
 
 Tensor = PyTensor
-"""The document's example calls it so; the original has `PyTensor` alone."""
+"""The example in the documentation uses this name; the original has only `PyTensor`."""
 
 
 def _flat(value: Any, kind: torch.dtype) -> TorchTensor | None:

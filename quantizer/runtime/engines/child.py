@@ -238,7 +238,7 @@ def _settled(pid: int, mark: str) -> int:
 
 
 def _left(pid: int, mark: str) -> list[psutil.Process]:
-    """Return the processes of a session, or with its mark, that are alive; not the first of them."""
+    """Return the living processes of a session, or with its mark, except its first process."""
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):

@@ -33,7 +33,7 @@ class Lowered:
     operands: Mapping[str, str] = field(default_factory=dict)
     """Fed tensor -> the operand that it holds, where the two have different names."""
     reshapes: bool = False
-    """Whether `join` reshapes results to what their readers are fed: these have other axes of one element."""
+    """Whether `join` reshapes results for their readers, which have other axes of size 1."""
 
 
 Wires = Mapping[tuple[int, str], int]

@@ -180,7 +180,7 @@ def _repeated(values: Tensor) -> Tensor:
 
 
 def _shared(values: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the first slice repeated by a stride of 0, in a buffer that is as large as if it were not."""
+    """Return the first slice, repeated by a stride of 0, in a buffer of the full size."""
     room = torch.full(values.shape, POISON).to(values.dtype)
     room[:1] = values[:1]
     return room[:1].expand(values.shape), room

@@ -120,9 +120,10 @@ def judged(
 
 
 def _declared(host: Host, functions: Sequence[Mapping[str, Any]]) -> list[Registration]:
-    """Return stand-ins for functions that @operator registered; PluginError for one that leaves out cases unsaid.
+    """Return stand-ins for functions that @operator registered; PluginError for one that silently leaves out cases.
 
-    A layer alone may run without fused activations. Everything else says so in `unsupported`, which is counted.
+    Only a layer may silently run without fused activations. Any other function must declare it in `unsupported`,
+    which is counted.
     """
     for told in functions:
         if not told["fuses"] or told["activates"]:

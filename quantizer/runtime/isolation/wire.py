@@ -155,7 +155,7 @@ class Reader:
     """Turns plain data and arrays back into values, in new memory.
 
     named: returns the spec, scheme or platform of a number; opaque: returns the object of a handle; checked: the fields
-    of records are checked, which are a plugin's. The judge's were checked where they were made.
+    of records are checked, which are a plugin's. The judge's records were checked when they were created.
     """
 
     def __init__(

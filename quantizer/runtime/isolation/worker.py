@@ -118,7 +118,10 @@ class Served:
         return Frame({"functions": self._new()})
 
     def _new(self) -> list[dict[str, Any]]:
-        """Return the functions of plugins that were registered since, as plain data; their place is their number."""
+        """Return the functions of plugins that were registered since, as plain data.
+
+        A function's number is its index in this list.
+        """
         known = {id(entry) for entry in self._functions}
         added = [entry for entry in REGISTRY.all() if entry.origin != BUILT_IN and id(entry) not in known]
         self._functions += added
