@@ -53,7 +53,7 @@ def exceptions(records: Iterable[Record], facts: Facts | None = None, as_of: str
 
 
 def excused_whole(records: Iterable[Record], facts: Facts) -> dict[str, list[str]]:
-    """Return `--op-xfails` entry -> items in which it leaves a check without a passing case."""
+    """Return `--op-xfails` entry -> the items in which it excuses every case of some check."""
     known = {(name, entry.id) for entry in facts.exceptions if entry.kind == "xfail" for name in entry.platforms}
     found: dict[str, list[str]] = {}
     for record in records:

@@ -40,7 +40,7 @@ def enclosed(trial: Trial, *, zero_point_first: bool = False, off_by: Array | fl
     if kind not in ENCLOSURES:
         return inconclusive(CHECK, f"error model {kind} has no enclosure")
     scale = float(trial.output.scale)
-    y = np.where(np.isinf(off_by), 0.0, trial.y_hat)  # whatever the value is, such an element may have every code
+    y = np.where(np.isinf(off_by), 0.0, trial.y_hat)  # such an element may have every code
     return rounded_once(
         trial,
         y / scale,

@@ -29,7 +29,7 @@ Array = NDArray[Any]
 DIRECTED = ("ties", "every_code", "near_ties")
 """Sets that follow from the codes that parameters give."""
 MANY = 4
-"""Codes per element. Above this number, every_code shows landmarks and leaves out more of the other codes."""
+"""The number of codes per element above which every_code keeps special codes and samples the others more thinly."""
 
 
 def materialise(target: Target, case: Case) -> dict[str, Tensor]:

@@ -15,8 +15,8 @@ from quantizer.runtime.engines.lowering import Wires
 def join(jobs: Sequence[Job], wires: Wires, outputs: Sequence[int]) -> Job:
     """Return the model of *jobs* with the results of *outputs*, in that order.
 
-    A fed tensor of a job that *wires* names is the result of an earlier job. RefusedError if the two have not the same
-    format, sizes and parameters.
+    *wires* names the inputs of jobs that are results of earlier jobs. RefusedError if input and result differ in
+    format, sizes or parameters.
     """
     whole, results = Graph(), [ABSENT] * len(jobs)
     for number, job in enumerate(jobs):

@@ -188,7 +188,7 @@ class _Work:
         )
 
     def _copied(self, name: str, codes: str) -> str:
-        """Return a copy of a tensor: quantized if the tensor is not, else not."""
+        """Add a copy of a tensor that is also read without its quantization; return the copy's name."""
         tensor = self.tensors[name]
         if not tensor.ranked:
             raise UnsupportedError(f"{name!r} is quantized and is read as it is too: its number of axes must be known.")
