@@ -71,7 +71,7 @@ def _divergence(share: Tensor, coarse: Tensor) -> float:
 
 
 def least_square(counts: Tensor, low: float, high: float, codes: Grid) -> tuple[float, float]:
-    """Return the ends under which the squared error of quantization, of all bins at their middles, is least.
+    """Return the ends with the smallest squared error of quantization, each bin counted at its middle.
 
     counts [bins] over [low, high]: counts of magnitudes for symmetric codes, else of values. The error is computed on
     the codes that the range would really give (PPQ models half of their step).

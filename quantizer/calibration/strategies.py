@@ -62,7 +62,8 @@ def parse_strategy(text: str) -> Strategy:
 def calibrated(strategy: Strategy, found: Statistics, *, bits: int, symmetric: bool) -> tuple[Tensor, Tensor]:
     """Return (smallest, largest) as float32, widened to contain 0: 0-d, or one pair for each slice.
 
-    bits: of the codes that the range is for; symmetric: whether their zero point is 0. `in_ir` takes the ends of
+    bits: the width of the codes that the range is for. symmetric: whether their zero point is 0. `in_ir` takes the
+    ends of
     *found*, into which the caller has put those of the file. Source: the Compass Optimizer's formulas, in its order of
     operations.
     """

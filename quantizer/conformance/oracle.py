@@ -81,7 +81,7 @@ class Asked:
     reduced: int | None
     """The axis along which the operator reduces, where its spec names one."""
     channels: int | None = None
-    """The axis of the output along which channels lie: 1 of images, else the one that the spec names, if any."""
+    """The channel axis of the output: 1 for images, else the one that the spec names, if any."""
     added: Callable[[], tuple[Array, Array] | None] = lambda: None
     """The data of `sums` and `terms`. It is computed when a function of the room needs it."""
 
@@ -94,7 +94,7 @@ class Asked:
 
     @property
     def sums(self) -> Array:
-        """The exact sum of each output element, int64: of products of centred codes with the bias, or of centred codes.
+        """The exact sum of each output element as int64: products of centred codes plus the bias, or centred codes.
 
         ValueError for an operator that adds no products and has no window.
         """

@@ -31,7 +31,10 @@ FixedZeroPoint = Annotated[
 ]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 NARROW_BITS = 8
-"""Bits of an activation up to which a system's usual arithmetic holds; above, its wide one, where it has one."""
+"""The largest width of activations for which a system's usual arithmetic holds.
+
+Wider ones use its wide arithmetic, if any.
+"""
 
 
 SIGNS = ("signed", "unsigned", "inputs")

@@ -31,9 +31,9 @@ class Bin(Model):
     """A named part of a domain that at least one case must reach."""
 
     min: Expr | None = None
-    """Smallest value of the bin; of a list or a shape, every entry is at least this."""
+    """Smallest value of the bin. For a list or a shape, every entry is at least this."""
     max: Expr | None = None
-    """Largest value of the bin; of a list or a shape, every entry is at most this."""
+    """Largest value of the bin. For a list or a shape, every entry is at most this."""
     value: Value | None = None
     """The only value of the bin. For a list, an integer means that all entries have this value."""
 
@@ -47,9 +47,9 @@ class Domain(Model):
     summary: str = ""
     """What it means, in one line."""
     min: Expr | None = None
-    """Smallest value; of a shape, the smallest size."""
+    """Smallest value; for a shape, the smallest size."""
     max: Expr | None = None
-    """Largest value; of a shape, the largest size."""
+    """Largest value; for a shape, the largest size."""
     multiple_of: Expr | None = None
     """Every value is a multiple of this."""
     length: Expr | None = None

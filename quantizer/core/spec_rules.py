@@ -99,7 +99,7 @@ def _expressions(spec: Spec) -> Iterator[tuple[Location, Expression]]:
 
 
 def _single(spec: Spec) -> Iterator[tuple[Location, Expression]]:
-    """Yield the expressions that are the value of one key: of outputs and of the error model."""
+    """Yield the expressions that are the value of a key, in outputs and in the error model."""
     for location, model, keys in (
         *((("outputs", name), output, ("channel_axis", "min", "max")) for name, output in spec.outputs.items()),
         *((("outputs", name, "pieces"), cut, ("axis", "sizes")) for name, cut in _cuts(spec)),

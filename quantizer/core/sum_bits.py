@@ -39,7 +39,7 @@ def leaving_terms(platform: Platform, scheme: Scheme) -> int:
 
 
 def is_narrow(platform: Platform, spec: Spec, scheme: Scheme) -> bool:
-    """Return whether sums of 4,096 products, or of a case, leave an accumulator that the platform wraps or cuts."""
+    """Return whether sums of 4,096 products, or the sums of a case, leave an accumulator that wraps or saturates."""
     if spec.error_model.kind != "bilinear" or platform.accumulator.overflow not in ("wrap", "saturate"):
         return False
     needed = bits_of_sum(platform, spec, scheme)

@@ -34,7 +34,7 @@ class _Pool(cf.ProcessPoolExecutor):
 
 @contextlib.contextmanager
 def _blocked() -> Iterator[None]:
-    """Hold SIGINT back, where the system can; a signal that came meanwhile is handled afterwards."""
+    """Delay SIGINT if the system can. A signal that arrives meanwhile is handled afterwards."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return

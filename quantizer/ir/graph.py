@@ -89,7 +89,7 @@ class Node:
     activation: str = "none"
     """The fused activation: none, relu, relu6, clip, leakyrelu or prelu."""
     activation_attrs: Mapping[str, object] = field(default_factory=dict)
-    """Its operand: `low` and `high` of a clip, the `slope` of a leakyrelu, or of a prelu as torch.Tensor."""
+    """Its operand: `low` and `high` of a clip, or the `slope` of a leakyrelu; a prelu has it as torch.Tensor."""
     transposed: tuple[str, ...] = ()
     """Inputs, by the spec's names, whose last two axes the operator reads swapped."""
     captures: tuple[str, ...] = ()

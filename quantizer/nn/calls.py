@@ -34,7 +34,7 @@ class Call:
     nearest_bias: bool
 
     def said(self, place: int, name: str, default: Any) -> Any:
-        """Return an argument by place or name; of a module its attribute of that name."""
+        """Return an argument by position or name; for a module, its attribute of that name."""
         if self.module is not None:
             return getattr(self.module, name, default)
         return self.args[place] if len(self.args) > place else self.kwargs.get(name, default)

@@ -92,7 +92,10 @@ def noisy(ratio: Tensor, seed: Tensor | None) -> Tensor:
 
 
 def _extrema(data: Tensor, config: FixConfig) -> tuple[Tensor, Tensor]:
-    """Return smallest and largest value, of each group; the original takes "channel" groups from a plain reshape."""
+    """Return the smallest and the largest value of each group.
+
+    The original makes "channel" groups by a plain reshape.
+    """
     if config.group is None or data.dim() != 4:
         return data.min(), data.max()
     rows = data.reshape(data.shape[0 if config.group == "batch" else 1], -1)

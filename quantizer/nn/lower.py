@@ -43,7 +43,7 @@ class Moved:
 
 @dataclass(frozen=True)
 class Waiting:
-    """An exact result that has no grid yet; *own*: the grid on which it lies anyway, where it does."""
+    """An exact result that has no grid yet. *own*: a grid on which it already lies, if there is one."""
 
     op: str
     label: str

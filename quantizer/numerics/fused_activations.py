@@ -26,7 +26,7 @@ RELAY_BITS = 8
 SLOPE_BITS, SLOPES = 12, DTYPES["int16"]
 """Binary places, and the format, of slopes that are a constant."""
 HELD = (1 << 47) - 1
-"""Largest number that a sum is held in between the two roundings."""
+"""The largest number that a sum may have between the two roundings."""
 INT32 = DTYPES["int32"]
 
 

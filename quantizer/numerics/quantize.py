@@ -50,7 +50,7 @@ def _ratio(x: Tensor, params: QParams, quantizer: Quantizer) -> Tensor:
 
 
 def dequantize(codes: Tensor, params: QParams) -> Tensor:
-    """Return `scale * (code - zero_point)`, of a float format scale times the value of the code, in float64."""
+    """Return `scale * (code - zero_point)` in float64; for a float format, the scale times the value of the code."""
     return centred(codes, params).double() * params.spread(params.step, codes.shape)
 
 

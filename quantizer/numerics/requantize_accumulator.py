@@ -31,8 +31,8 @@ def requantize_accumulator(
 ) -> Tensor:
     """Return the codes of an exact accumulator *acc* (int64).
 
-    *channel_axis*: the axis of per-channel multipliers, if it differs from the provided parameters'. Of weights in
-    blocks *acc* has an axis more, a sum for each block (`numerics.blocks`).
+    *channel_axis*: the axis of per-channel multipliers, if it differs from the provided parameters'. For weights in
+    blocks *acc* has one more axis, with a sum for each block (`numerics.blocks`).
     """
     platform, rescale = parameters.platform, _rescale(parameters)
     if rescale.mantissa.dim() > 1:

@@ -265,7 +265,7 @@ def fixed_params(fixed: FixedOutput, bits: int, *, signed: bool) -> QParams:
 
 
 def index_params(dtype: DType, *, mask: bool = False) -> QParams:
-    """Return the parameters of index codes: scale 1, zero point 0; of a *mask* the codes are 0 and 1."""
+    """Return the parameters of index codes: scale 1, zero point 0. The codes of a *mask* are 0 and 1."""
     low, high = (0, 1) if mask else (dtype.min, dtype.max)
     return QParams(dtype, torch.tensor(1.0, dtype=torch.float64), torch.tensor(0), low, high)
 

@@ -13,7 +13,7 @@ from torch.nn import functional
 from quantizer.numerics.pinned import pinned
 
 KERNEL, TILE, STEP = 3, 4, 2
-"""Places of a kernel row, of the input that two outputs read, and of the outputs."""
+"""The numbers of elements of a kernel row, of the input that two outputs read, and of the outputs."""
 INPUT = torch.tensor([[1.0, 0.0, -1.0, 0.0], [0.0, 1.0, 1.0, 0.0], [0.0, -1.0, 1.0, 0.0], [0.0, 1.0, 0.0, -1.0]])
 """B^T."""
 WEIGHT = torch.tensor([[1.0, 0.0, 0.0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0.0, 0.0, 1.0]])

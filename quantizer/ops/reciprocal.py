@@ -10,7 +10,7 @@ from quantizer.ops import operator
 
 @operator("reciprocal")
 def reference(x: Tensor) -> Tensor:
-    """Return 1 / x: inf at 0, of the sign of that zero."""
+    """Return 1 / x. At 0 it is inf with the sign of the zero."""
     return torch.reciprocal(x)
 
 

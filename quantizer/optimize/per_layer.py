@@ -26,7 +26,7 @@ class LayerKey:
 
 @dataclass(frozen=True)
 class PerLayer:
-    """A value for every layer: by number, else by type, else by name, else the general one."""
+    """A value for every layer: the one for its number, else for its type, else for its name, else the general one."""
 
     general: Value
     ranges: tuple[tuple[int, int, Value], ...] = ()

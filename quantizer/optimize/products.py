@@ -15,7 +15,7 @@ from quantizer.ir.graph import Graph, Node
 from quantizer.optimize.running import Runner
 
 WEIGHTED = ("fully_connected", "conv2d", "depthwise_conv2d")
-"""Operators that are products: of rows, or of windows of each group of channels."""
+"""Operators that are products of rows, or of windows of each group of channels."""
 
 
 def groups_of(node: Node, weights: Tensor) -> int:

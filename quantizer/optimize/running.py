@@ -60,7 +60,7 @@ class Runner:
     """Size of the first axis in the IR."""
 
     def forward(self, graph: Graph, feeds: Mapping[str, Tensor]) -> Iterator[tuple[str, Node | None, Tensor]]:
-        """Yield (tensor, its layer, its values) in order: of inputs, then of each layer's outputs.
+        """Yield (tensor, its layer, its values) for the inputs, then for each layer's outputs in order.
 
         A layer with parameters runs on codes (int64), any other in float32. GraphError for a feed of another shape.
         """

@@ -56,7 +56,7 @@ class Connection:
         return operands, {name: values[name] for name in self.spec.attrs if name in values}
 
     def result(self, node: PyNode) -> Tensor | tuple[Tensor, ...]:
-        """Return the first output's values in the operator's order; of a result in pieces each."""
+        """Return the first output's values in the operator's order, or each piece of a result in pieces."""
         output = next(iter(self.spec.outputs.values()))
         made = tuple(operator_order(tensor.betensor, output) for tensor in node.outputs)
         return made[0] if output.pieces is None else made

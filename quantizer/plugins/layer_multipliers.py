@@ -93,7 +93,7 @@ def _sum_rescale(node: PyNode, layer: Layer, numbers: Tensor, shifts: Tensor) ->
 
 
 def tables_of(node: PyNode, layer: Layer, request: Request, output: QParams) -> dict[str, Table]:
-    """Return the table `lut`: read by an input's codes; of softmax by the distance from the largest code."""
+    """Return the table `lut`. It is read by an input's codes, or for softmax by the distance from the largest code."""
     if LUT not in node.constants or len(layer.activations) != 1:
         return {}
     entries = node.constants[LUT].betensor.flatten()

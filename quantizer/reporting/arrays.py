@@ -62,7 +62,7 @@ class Pair:
     """Why the pair fails however similar it is: shapes, formats, NaN, or a step that is exceeded."""
     unequal: int = 0
     largest: float = 0.0
-    """The largest absolute difference; of integers, in codes."""
+    """The largest absolute difference; for integers it counts codes."""
     relative: float = 0.0
     """The largest difference over the reference's magnitude; infinite where that is 0."""
     worst: tuple[int, ...] = ()

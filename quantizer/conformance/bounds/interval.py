@@ -22,7 +22,7 @@ LARGEST = float(np.finfo(np.float64).max)
 ON_THE_WAY = 2.0**-960
 """Magnitude below which ulps are not trusted: f may overflow or underflow on its way to a value so small."""
 FUNCTION_ULPS = 8
-"""Units in the last place that a float64 elementary function is trusted to, one operation around it included."""
+"""The trusted error of a float64 elementary function in units in the last place, including one operation around it."""
 
 
 @dataclass(frozen=True)
@@ -135,8 +135,8 @@ def add_up(a: FloatArray, b: FloatArray) -> FloatArray:
 def outward(lo: FloatArray, hi: FloatArray, slack: npt.ArrayLike = 0.0) -> Interval:
     """Return [lo - slack, hi + slack] for ends that rounding may have moved by *slack*.
 
-    An end that is NaN (outside a domain) becomes unbounded; one that overflowed, the largest float64 number (the
-    neighbour of infinity).
+    An end that is NaN (outside a domain) becomes infinite. An end that overflowed becomes the largest float64
+    number, the neighbour of infinity.
     """
     by = np.asarray(slack, np.float64)
     low, high = np.nextafter(lo - by, -np.inf), np.nextafter(hi + by, np.inf)

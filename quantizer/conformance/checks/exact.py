@@ -42,7 +42,7 @@ def exact(trial: Trial) -> Verdict | None:
 
 
 def _in_blocks(trial: Trial, name: str) -> Array | None:
-    """Return the int64 sum over explicit windows of each block, then the constant, on an axis after the output's."""
+    """Return the int64 sum of each block over explicit windows, and the constant, along a last axis of their own."""
     *blocks, (constant, _) = columns_of(trial, name)
     found = [window_sums(one_block(trial, name, block)) for block in range(len(blocks))]
     sums = [part for part in found if part is not None]

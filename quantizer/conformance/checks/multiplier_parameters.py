@@ -232,7 +232,7 @@ FLOAT_PRODUCTS: Mapping[str, Callable[[list[Any], Any], float]] = {
     "f32_even_inverse": lambda scales, output: float(math.prod(scales[1:], start=scales[0]) * (np.float32(1) / output)),
     "f32_stages_bias": lambda scales, _: float(scales[1]),
 }
-"""Variant -> the float32 number that it multiplies by, of the operands' scales and the output's."""
+"""Variant -> the float32 number by which it multiplies, computed from the scales of operands and output."""
 
 
 def _one_multiplier(

@@ -147,7 +147,7 @@ def mean_counts(trial: Trial) -> Array | None:
 def mean_sums(trial: Trial) -> tuple[Array, Array] | None:
     """Return the sums of a mean's centred codes and the divisor of each; None if the divisor is not declared.
 
-    Of a family without a sum over windows, the reference times the number of terms: an integer.
+    For a family without sums over windows it is the reference times the number of terms, an integer.
     """
     sums, known = window_sums(trial), mean_counts(trial)
     if known is None:

@@ -1,4 +1,4 @@
-"""Faults of numbers that are not integers under one scale: of blocks and their scales, and of narrow floats."""
+"""Faults of operands that are not integers under a single scale: blocks and their scales, and narrow floats."""
 
 from __future__ import annotations
 

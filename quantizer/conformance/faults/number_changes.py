@@ -41,7 +41,7 @@ def double_rounding(original: Function) -> Function:
 
 
 def finer(p: Parameters, bits: int) -> Parameters:
-    """Return parameters with unclipped codes in units of 2**-bits of a step; of a step without a multiplier."""
+    """Return parameters that give unclipped codes in units of 2**-bits of a step; without a multiplier, of a step."""
     zero = torch.zeros_like(p.outputs["y"].zero_point)
     wide = replace(p.outputs["y"], dtype=WIDE, qmin=WIDE.min, qmax=WIDE.max, zero_point=zero)
     if p.rescale is None:

@@ -34,7 +34,7 @@ from quantizer.runtime.onnx.kernels import specs
 
 CHECK = "fusion"
 OF_ENGINES = ("engine", "arithmetic")
-"""Checks in which defects of engines show: of those with a platform of their own, and of the others."""
+"""Checks in which defects show, for engines with a platform of their own and for other engines."""
 WITH_BIAS = ("Conv", "ConvTranspose", "Gemm")
 """Operators of ONNX whose third operand is added to sums of products."""
 Codes = Mapping[str, Tensor]

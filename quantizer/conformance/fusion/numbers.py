@@ -50,7 +50,7 @@ def _tied(graph: Graph, platform: Platform) -> Graph:
 
 
 def _with_coded_operand(graph: Graph, node: Node) -> Graph:
-    """Return *graph* with codes, of the result's numbers, of an operand that another operator gives as real numbers."""
+    """Return *graph* in which a real operand, computed by another operator, becomes codes with the result's numbers."""
     name = str(node.inputs[0])
     maker, readers = graph.producers.get(name), graph.consumers.get(node.outputs[0], ())
     written = next((reader for reader in readers if reader.op == QUANTIZE), None)

@@ -58,7 +58,7 @@ outputs from fewer inputs than a vector has; and both whole vectors, in one grou
 one size for both.
 """
 KERNELS, OF_SIGNALS = (1, 3), (3, 65)
-"""Sizes of the kernel along each axis; of signals, also past a block of 64, as in networks for speech."""
+"""Sizes of the kernel along each axis. Kernels for signals also exceed a block of 64, as in networks for speech."""
 JOINED = (8, 16, 6)
 """Places of each operand of an operator that joins them along one axis, all alike: whole vectors; or a multiple of 4
 together and none alone. In the first case of a platform those operands are left out that may be.

@@ -236,7 +236,7 @@ def activation_of(target: Target, case: Case, name: str) -> QParams:
 
 
 def unit_of(target: Target, case: Case) -> float:
-    """Return the product of one step of each activation and of each weight, of its coarsest channel."""
+    """Return the product of one step of each activation and weight. Of a weight's channels the coarsest step counts."""
     unit = 1.0
     for name in case.shapes:
         item = target.spec.inputs[name]

@@ -70,7 +70,7 @@ def tiny(everything: Sequence[Target], target: Target) -> list[Case]:
 def one_sided(target: Target) -> list[Case]:
     """Return, for each activation, a case whose range begins at 0 and a case whose range ends at 0.
 
-    Nothing where its zero point is not the first or the last code then: of symmetric codes, or outside its domain.
+    A case is left out if its zero point is neither the first nor the last code, as with symmetric codes.
     """
     cases = []
     for name in target.spec.coded:

@@ -272,7 +272,7 @@ class _Lean:
             self._first[name] = next(like, name) if self._alike else name
 
     def integer(self, name: str, low: int, high: int) -> int:
-        """Return an integer in [low, high], of a size at most *spread* above the least."""
+        """Return an integer in [low, high]; a size is at most *spread* above the smallest."""
         if name in self._dims:
             name = self._first.get(name, name)
         elif self._alike:

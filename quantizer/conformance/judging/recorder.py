@@ -58,7 +58,7 @@ class Recorder:
     def add(self, trial: Trial, verdicts: Sequence[Verdict], *, figures: bool = True) -> None:
         """Add the verdicts and coverage of one case; with *figures*, also its SQNR and error.
 
-        Of a stack, the figures are those of its first part.
+        The figures of a stack are those of its first part.
 
         Cases at the ends of the possible parameters have no ratio: their worst would hide a regression of all others.
         """

@@ -40,7 +40,8 @@ WIDEST = 2**15 - 1
 def is_as_stated(defect: Defect, trial: Trial, check: str) -> bool:
     """Return whether the result that fails *check* is the one that *defect* states; True if it states none.
 
-    The result is that of the float operator for `float`, of the tiles for `tiled`, else of the whole. A float result
+    For `float` it is the result of the float operator, for `tiled` that of the tiles, else that of the whole run. A
+    float result
     lies no farther from the right one than stated. On an enclosing platform codes lie in the intervals of the changed
     operands, attributes, sums or errors; each run of `properties` lies in those of its own operands, or in the
     platform's. Else codes are those of the built-in functions under the stated arithmetic, or as near as stated. Of

@@ -178,7 +178,7 @@ def rule(*names: str) -> Callable[[Rule], Rule]:
 
 
 def rounded(values: Tensor, radius: Tensor) -> Pair:
-    """Add one rounding of float32, of the number that an engine has."""
+    """Add one float32 rounding of the number that an engine may have."""
     return values, radius + UNIT * (values.abs() + radius) + SMALLEST
 
 
@@ -260,7 +260,7 @@ def _einsum(equation: str, *operands: Any) -> Pair:
 
 
 def _sums(values: Tensor, largest: Tensor, magnitude: Tensor, terms: int) -> Pair:
-    """Return sums of products: of their operands' errors, and gamma_n of the magnitudes that an engine may have."""
+    """Return the error of sums of products: that of the operands, and gamma_n of an engine's magnitudes."""
     return values, largest - magnitude + lost(terms + 1) * largest + 2.0**-50 * magnitude + terms * SMALLEST
 
 
@@ -403,7 +403,7 @@ def _log_softmax(x: Any, dim: int, **_: Any) -> Pair:
 
 
 def log_softmax_loss(x: Tensor, axis: int, made: Tensor) -> Tensor:
-    """Return the error of a softmax's logarithm: of differences, their sum's logarithm, one subtraction."""
+    """Return the error of a log-softmax: that of differences, of the logarithm of the sum, and of one subtraction."""
     distance = (x - x.amax(axis, keepdim=True)).abs()
     spread, largest = distance.amax(axis, keepdim=True), x.abs().amax(axis, keepdim=True)
     sums = (2 * distance + spread + 2 * largest + 4 * TRANSCENDENTAL_ULPS + x.shape[axis]) * UNIT
@@ -411,7 +411,7 @@ def log_softmax_loss(x: Tensor, axis: int, made: Tensor) -> Tensor:
 
 
 def softmax_loss(x: Tensor, axis: int) -> Tensor:
-    """Return the relative error of a softmax: of differences, exponentials, their sum and the quotient."""
+    """Return the relative error of a softmax from differences, exponentials, their sum and the quotient."""
     distance = (x - x.amax(axis, keepdim=True)).abs()
     seen = distance.masked_fill(distance.isinf(), 0.0)
     largest = x.abs().masked_fill(x.isinf(), 0.0).amax(axis, keepdim=True)

@@ -29,7 +29,7 @@ INVERSES: Mapping[str, Callable[[float], float]] = {
     "tanh": math.atanh,
     "softmax": lambda y: math.log(y / (1.0 - y)),
 }
-"""Operator with a fixed output -> the real number at which it has a value; of a softmax a difference of two."""
+"""Operator with a fixed output -> its inverse: the operand of a value; for softmax a difference of operands."""
 
 
 @dataclass(frozen=True)

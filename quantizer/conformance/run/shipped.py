@@ -13,7 +13,7 @@ from quantizer.conformance.run.command_line import options
 
 KEY = "op_shipped"
 Collecting = Callable[[pytest.Session, Path, set[str] | None], pytest.Collector]
-"""Makes the collector of a spec file, of the items of some platforms or of all."""
+"""Makes the collector of a spec file. It collects the items of some platforms or of all."""
 
 
 def place(path: Path, root: Path) -> str:

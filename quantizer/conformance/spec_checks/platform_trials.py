@@ -26,7 +26,7 @@ from quantizer.core.wording import shown_path
 from quantizer.ops import REGISTRY
 
 FIRST = ("add", "conv2d", "mul", "sigmoid", "layer_norm", "pad")
-"""Operators that are tried for their families; of other families the first one by name."""
+"""Operators that are tried for their families. Other families are tried with their first operator by name."""
 CHECKS = ("parameters", "arithmetic", "accuracy")
 CASES = 3
 """The number of cases of an operator under the first of the platform's schemes, and as many under the last."""

@@ -36,7 +36,7 @@ PARAMS = "compass.params"
 SPELLED = "compass.spelled"
 """Node.extra of a native node: key -> the word that its layer uses. Compass ignores the case of letters."""
 AXIS = "axis"
-"""The key of an axis, or of several, which a layer may count from the end."""
+"""The key of one or several axes, which a layer may count from the end."""
 CONSTANT_ORDER = "compass.constant_order"
 """Node.extra of a native node: the keys of its layer's constants, in order."""
 

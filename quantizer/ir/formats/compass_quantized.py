@@ -229,7 +229,7 @@ def _unordered(node: Node, spec: Spec, provided: Parameters, multiplier_bits: in
 
 
 def _table_type(spec: Spec, output: DType) -> DType:
-    """Return the type of a table's entries: the output's, or of some families the next of 8, 16 or 32 bits."""
+    """Return the type of a table's entries: the output's, or for some families the next one of 8, 16 or 32 bits."""
     if spec.quantization.family not in WHOLE_TABLES:
         return output
     return integer(next(bits for bits in (8, 16, 32) if bits >= output.bits), signed=output.kind == "int")

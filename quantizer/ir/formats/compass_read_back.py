@@ -43,7 +43,7 @@ NAMES = {
 ADJUSTED = (0, 1, *range(LEAST_FRACTION, 16))
 """Numbers that adjust_q can be."""
 SLOPE_SHIFT = "negative_slope_shift"
-"""Binary places of slopes, where they are not as many as the output has bits."""
+"""Binary places of slopes, if their number is not the output's width."""
 OUTPUT_STEPS = "scale3"
 """Constant of a fully connected layer that multiplies by float32 numbers."""
 FAST_EXP = ("input_scale_value", "input_shift_value", "pow2_out_q", "adjust_q")

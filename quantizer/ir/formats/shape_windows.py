@@ -53,8 +53,8 @@ def conv(call: Call) -> list[Known]:
 def deconv(call: Call) -> list[Known]:
     """Return the shape of a transposed convolution of [n, ic, ...].
 
-    A constant filter is [oc / group, ic, ...], as in tpu-mlir's inference, or [oc, ic / group, ...], as a
-    convolution's; one that is computed is [ic, oc / group, ...].
+    A constant filter is [oc / group, ic, ...], as in tpu-mlir's inference, or [oc, ic / group, ...], as for a
+    convolution. A computed filter is [ic, oc / group, ...].
     """
     kernel, filter_ = call.attrs["kernel_shape"], call.shapes[1]
     rank, strides, pads = _window(call, kernel)

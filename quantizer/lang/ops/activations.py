@@ -19,7 +19,7 @@ Zeros = Sequence[int] | None
 
 
 class Scaled(Protocol):
-    """A function of floats, or of codes with the scales and zero points of input and output."""
+    """A function on floats, or on codes with the scales and zero points of input and output."""
 
     def __call__(
         self, input: Tensor, scale: Scales = None, zero_point: Zeros = None, out_name: str | None = None

@@ -19,7 +19,7 @@ def arg(
 ) -> tuple[Tensor, Tensor]:
     """Return the index of the extreme along one axis (the first if several are equal), and the extreme.
 
-    The place is a float32 for float32, else int32. The names end with _ind and _val.
+    The index is float32 for float32 values, else int32. The names end with _ind and _val.
     """
     a.tensor("input", input, ("float32", "float16", *a.CODES, "int32"))
     mode = {"max": "ArgMax", "min": "ArgMin"}[a.one_of("method", method, ("max", "min"))]

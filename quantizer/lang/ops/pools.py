@@ -104,7 +104,7 @@ def maxpool2d_with_mask(
 ) -> tuple[Tensor, Tensor]:
     """Return the largest element of each float32 window, and as int32 its index in its own image, rows first.
 
-    The mask is named mask_name, else as the result with `_mask` after it.
+    The mask is named mask_name, or by default like the result with `_mask` at its end.
     """
     a.tensor("input", input, ("float32",), 4)
     attrs = _window(2, kernel, stride, pad, ceil_mode)

@@ -21,7 +21,7 @@ PERIOD = torch.tensor(2 * math.pi, dtype=torch.float32).item()
 
 
 def quantize(request: Request, f: Callable[[Tensor], Tensor]) -> Parameters:
-    """Provide a table over the input's codes; of more than 8 bits one over [0, 2 pi], and the multiplier to its places.
+    """Provide a table over the input's codes; above 8 bits a table over [0, 2 pi] and the multiplier to its index.
 
     Source: the Compass Optimizer's Sine and Cosine. The table holds both ends of the period, so that its entries lie a
     little farther apart than the places that read them.

@@ -56,7 +56,10 @@ def mul_of_xnnpack(a: Tensor, b: Tensor, *, parameters: Parameters) -> Tensor:
 
 @operator("relu", kind="quantized", platform=PLATFORMS)
 def relu(x: Tensor, *, parameters: Parameters) -> Tensor:
-    """Bring to the output's scale, round, cut at its zero point: a shift that wraps shows in negative codes too."""
+    """Rescale to the output, round, and clip at its zero point.
+
+    So a shift that wraps is also seen for negative codes.
+    """
     codes = requantize_terms({"x": centred(x, parameters.inputs["x"])}, parameters)
     return codes.clamp(min=int(parameters.outputs["y"].zero_point))
 

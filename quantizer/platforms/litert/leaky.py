@@ -1,6 +1,6 @@
 """LiteRT's leaky rectifier: two multipliers, each side rounded once.
 
-Shown on LiteRT 2.3 with 100,000 codes of each population.
+Verified on LiteRT 2.3 with 100,000 codes of each population.
 """
 
 from __future__ import annotations

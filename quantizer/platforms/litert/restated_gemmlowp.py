@@ -13,7 +13,7 @@ from quantizer.conformance.oracle import Array
 
 
 class Numbers:
-    """Integers of one width; a number without integer bits has its one at the largest of them."""
+    """Integers of one width. Without integer bits, the largest of them stands for one."""
 
     def __init__(self, bits: int) -> None:
         self.bits, self.top = bits, 1 << (bits - 1)

@@ -40,7 +40,7 @@ def sigmoid(request: Request) -> Parameters:
 
 @operator("sigmoid", kind="quantize", platform="xnnpack")
 def sigmoid_of_xnnpack(request: Request) -> Parameters:
-    """Provide a table of float64 values rounded to float32 together with the zero point; of 16 bits LiteRT's own."""
+    """Provide a table of float64 values rounded to float32 together with the zero point; 16 bits have LiteRT's own."""
     if is_narrow(request):
         return tabulated_float32(request, centred_logistic, "half_even")
     return on_a_grid(request, tanh=False)
@@ -48,7 +48,7 @@ def sigmoid_of_xnnpack(request: Request) -> Parameters:
 
 @operator("softmax", kind="quantize", platform=PLATFORMS)
 def softmax(request: Request) -> Parameters:
-    """Provide exponentials of every distance: gemmlowp's, or float32; of 16 bits two tables on [-10, 0] and [0, 1]."""
+    """Provide exponentials of every distance (gemmlowp's, or float32); for 16 bits two tables: [-10, 0] and [0, 1]."""
     if request.scheme.activation.bits > NARROW_BITS:
         return softmax_tables.wide(request)
     fixed = request.platform.tables.exponential == "fixed_point"
@@ -65,7 +65,7 @@ def tanh(request: Request) -> Parameters:
 
 @operator("tanh", kind="quantize", platform="xnnpack")
 def tanh_of_xnnpack(request: Request) -> Parameters:
-    """Provide a float32 table whose ties go to even; of 16 bits LiteRT's own."""
+    """Provide a float32 table whose ties go to even; for 16 bits LiteRT's own table."""
     if is_narrow(request):
         return tabulated_float32(request, float32_tanh.tanh, "half_even")
     return on_a_grid(request, tanh=True)

@@ -63,7 +63,7 @@ def softmax(request: Request) -> Parameters:
 
 @operator("softmax", kind="quantize", platform="torch_qnnpack")
 def softmax_of_integers(request: Request) -> Parameters:
-    """Provide exponentials in units of 2**-23, or of fewer where as many as the axis has would leave 32 bits."""
+    """Provide exponentials in units of 2**-23, or in larger units if their sum along the axis could exceed 32 bits."""
     parameters = default_parameters(request)
     size = request.shapes["x"][int(request.attrs["axis"])]  # type: ignore[arg-type]
     unit = min((2**32 - 1) / size, 2.0**23 - 1)
@@ -74,7 +74,7 @@ def softmax_of_integers(request: Request) -> Parameters:
 
 @operator("tanh", kind="quantize", platform=PLATFORMS)
 def tanh(request: Request) -> Parameters:
-    """Provide the tables of whole vectors and of the rest of a row, of the float32 function rounded from float64.
+    """Provide a table for whole vectors and one for the rest of a row. The float32 function is rounded from float64.
 
     QNNPACK uses one table for both, the table of the rest.
     """

@@ -1,4 +1,4 @@
-"""The requested real engine: of a room, of the engines' entry points, or served by a user's command."""
+"""Finds the requested real engine: in a room, among the engines' entry points, or behind a user's command."""
 
 from __future__ import annotations
 

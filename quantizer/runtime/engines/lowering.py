@@ -39,7 +39,7 @@ class Lowered:
 Wires = Mapping[tuple[int, str], int]
 """(Number of a job, name of a feed) -> number of the earlier job whose result it is."""
 Join = Callable[[Sequence[Job], Wires, Sequence[int]], Job]
-"""Makes one model of the models of several operators; `join` of a lowering, where its form holds several operators.
+"""Joins the models of several operators to one. A lowering has it as `join` if its form can hold several operators.
 
 Its last operand are the jobs whose results are the outputs. RefusedError if two do not fit.
 """

@@ -234,7 +234,10 @@ class Host:
         return self._models[number]
 
     def _opaque(self, handle: tuple[int, int], name: str) -> Opaque:
-        """Return the proxy of a value that stays in the process, of a type of the same name; dropped with it."""
+        """Return a proxy, of a type of the same name, for a value that stays in the process.
+
+        The value is dropped with its proxy.
+        """
         kind: type[Opaque] = type(name, (Opaque,), {}) if isinstance(name, str) and name.isidentifier() else Opaque
         made = kind(handle)
         weakref.finalize(made, self._dropped.append, handle[1])

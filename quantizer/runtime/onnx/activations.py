@@ -78,7 +78,7 @@ def sliced_axis(x: Tensor, slope: Tensor) -> int | None:
 
 @mapped("PRelu")
 def prelu(x: Tensor, slope: Tensor) -> Ours | None:
-    """The registry's leaky_relu, where the slope is one number, and its prelu, where there is one for each slice."""
+    """The registry's leaky_relu if the slope is a single number, else its prelu with a slope for each slice."""
     if not _plain(x):
         return None
     if slope.numel() == 1 and slope.dim() <= x.dim() and float(slope) >= 0:

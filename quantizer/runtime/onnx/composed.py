@@ -161,7 +161,7 @@ def log_softmax(run: Run, x: Tensor, *, axis: int, since: int) -> Tensor | None:
 def gemm(
     run: Run, a: Tensor, b: Tensor, c: Tensor | None = None, *, alpha: float, beta: float, transA: int, transB: int
 ) -> Tensor | None:
-    """Rows times a bank of filters, whose factor goes into constants; a constant for each column, or any sum."""
+    """Multiplies rows by a matrix with a factor alpha, and adds a constant for each column, or any tensor."""
     if not floats(a, b):
         return None
     x = one(run, "transpose", a, perm=(1, 0)) if transA else a
@@ -257,7 +257,7 @@ def instance_norm(run: Run, x: Tensor, scale: Tensor, bias: Tensor, *, epsilon: 
 
 @composed("GlobalAveragePool")
 def global_avg_pool(run: Run, x: Tensor) -> Tensor | None:
-    """A mean over all spatial axes, where there are not two."""
+    """A mean over all spatial axes if their number is not two."""
     if x.dim() == 4 or x.dim() < 3 or not floats(x):
         return None
     return one(run, "reduce_mean", x, axes=tuple(range(2, x.dim())), keepdims=True)

@@ -174,7 +174,7 @@ def constant_of_shape(shape: Tensor, *, op: Node) -> Tensor:
 
 @kernel("Unique")
 def unique(x: Tensor, *, axis: int | None = None, sorted: int = 1, made: int) -> tuple[Tensor, ...]:
-    """Each element, or slice along one axis, once; where it was first, which one each was, and how often.
+    """The distinct elements, or slices along an axis, with the index of the first, inverse indices, and counts.
 
     In ascending order, or in that of first appearance.
     """
