@@ -276,7 +276,9 @@ def _engine_findings(defect: Defect, at: Location) -> Iterator[Finding]:
         yield Finding((*at, "computes"), text)
     for place, name in enumerate(defect.checks):
         if stated and name in CHECKS and name not in stated.checks:
-            text = f"{name}: codes that are as stated do not explain it. Remove it, or declare another defect."
+            text = (
+                f"{name}: the stated codes cannot explain why this check fails. Remove it, or declare another defect."
+            )
             yield Finding((*at, "checks", place), text)
     if stated and stated.off_by:
         try:

@@ -61,7 +61,7 @@ def _task(fn: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
 def _interrupted(*_: object) -> None:
     """End the current task and start no other. The pool passes this to the parent as a result.
 
-    Raised in a process that waits for a task, the same would print a traceback.
+    A KeyboardInterrupt in a process that waits for a task would print a traceback, so none is raised there.
     """
     _ending.set()
     if _at_work.is_set():
