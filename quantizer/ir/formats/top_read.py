@@ -23,7 +23,7 @@ class _Graph:
     module: Module
     load: Load
     names: dict[str, str | None] = field(default_factory=dict)
-    """Value of the text -> its tensor, None for `none`; without arguments."""
+    """Value of the text -> its tensor, or None for `none`. Arguments of the function are not in it."""
     tensors: dict[str, Tensor] = field(default_factory=dict)
     inputs: list[str] = field(default_factory=list)
     nodes: list[Node] = field(default_factory=list)
