@@ -1,7 +1,7 @@
 """float32_any_order: zero_point_inside_the_rounding
 
-OpenVINO folds DequantizeLinear and QuantizeLinear into a * x + b in float32 and rounds the sum: -24.49998 with the
-zero point 75 becomes code 50, where ONNX rounds first and adds the zero point then, code 51
+OpenVINO folds DequantizeLinear and QuantizeLinear into a * x + b in float32 and rounds the sum. ONNX rounds first and
+then adds the zero point: -24.49998 with the zero point 75 is code 51, and OpenVINO gives code 50
 Severity: design. Seen in openvino 2026.4.1.
 Case: concat(a: [2, 4, 3, 4], b: [2, 4, 3, 1]) axis=-1 channels_first, data random, found by generated cases of
 quantizer.

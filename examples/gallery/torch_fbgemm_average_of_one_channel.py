@@ -1,8 +1,8 @@
 """torch_fbgemm: average_of_one_channel
 
-global_avg_pool2d: of several channels the sum of raw codes times 1 / n is rounded, of one channel the centred sum
-times 1 / n plus the zero point. From 2.14 on one channel is rounded before its zero point is added, in avg_pool2d,
-too, and several are not.
+global_avg_pool2d treats one channel otherwise than several. With several channels it rounds (sum of codes) / n. With
+one channel it rounds (sum of codes minus zero points) / n + zero point. From 2.14 on it rounds one channel before it
+adds the zero point; avg_pool2d does so, too.
 Severity: off by one. Seen in torch fbgemm.
 Case: global_avg_pool2d(x: [2, 2, 6, 5]) channels_first tiles=c1, data corners, found by generated cases of quantizer.
 """

@@ -1,7 +1,7 @@
 """torch_fbgemm: product_beyond_int32
 
-whole vectors of a product convert a float32 number of output codes to int32 without saturation: from 2**31 on the
-processor gives the smallest integer, and a large positive product the smallest code
+whole vectors of a product convert a float32 number of output codes to int32 without saturation: the processor gives
+the smallest integer from 2**31 on, so a large positive product becomes the smallest code
 Severity: wrong. Seen in torch fbgemm 2.13.0, 2.14.1, 2.15.0.
 Case: mul(a: [64], b: [64]) channels_first, data random, found by generated cases of quantizer.
 """

@@ -1,7 +1,7 @@
 """torch_qnnpack: conversion_beyond_int32
 
-a float32 number of output codes is converted to int32 without saturation: from 2**31 on the processor gives the
-smallest integer, and a large positive sum the smallest code
+a float32 number of output codes is converted to int32 without saturation: the processor gives the smallest integer
+from 2**31 on, so a large positive sum becomes the smallest code
 Severity: wrong. Seen in torch qnnpack 2.13.0, 2.14.1, 2.15.0.
 Case: fully_connected(x: [1, 3], weight: [2, 3]) channels_first, data random, found by generated cases of quantizer.
 """

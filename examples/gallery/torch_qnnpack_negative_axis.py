@@ -1,4 +1,4 @@
-"""the axis is counted from the front without being brought into the range: it raises
+"""QNNPACK uses a negative axis as an index without adding the rank, and raises
 
 Severity: wrong. Seen in torch qnnpack 2.13.0, 2.14.1, 2.15.0.
 Cause: the axis is used as an index before it is wrapped.

@@ -1,7 +1,7 @@
 """torch_x86: conversion_beyond_int32
 
-a float32 number of output codes is converted to int32 without saturation: from 2**31 on the processor gives the
-smallest integer, and a large positive sum the smallest code
+a float32 number of output codes is converted to int32 without saturation: the processor gives the smallest integer
+from 2**31 on, so a large positive sum becomes the smallest code
 Severity: wrong. Seen in torch x86 2.13.0, 2.14.1, 2.15.0.
 Case: depthwise_conv2d(x: [1, 101, 1, 1], weight: [101, 1, 1, 1]) dilation=[1, 1] padding=[0, 0, 0, 0] stride=[1, 1]
 channels_first, data random, found by generated cases of quantizer.

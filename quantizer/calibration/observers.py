@@ -74,7 +74,7 @@ class MinMax(Observer):
 
     found: Ends | None = None
 
-    def observe(self, batch: Tensor, number: int = 0) -> None:  # noqa: ARG002 - there is one pass
+    def observe(self, batch: Tensor, number: int = 0) -> None:  # noqa: ARG002 - this estimator needs one pass
         """See one batch."""
         if not batch.numel():
             raise GraphError(
@@ -103,7 +103,7 @@ class ByStatistics(Observer):
     strategy: Strategy = EXTREMA
     found: Statistics | None = None
 
-    def observe(self, batch: Tensor, number: int = 0) -> None:  # noqa: ARG002 - there is one pass
+    def observe(self, batch: Tensor, number: int = 0) -> None:  # noqa: ARG002 - this estimator needs one pass
         """See one batch."""
         wanted = Wanted(moments=self.strategy.moments, bins=BINS if self.strategy.histogram else None)
         self.found = observe(self.found, batch, wanted, self.codes.axis)
@@ -123,7 +123,7 @@ class Percentile(Observer):
     lows: list[Tensor] = field(default_factory=list)
     highs: list[Tensor] = field(default_factory=list)
 
-    def observe(self, batch: Tensor, number: int = 0) -> None:  # noqa: ARG002 - there is one pass
+    def observe(self, batch: Tensor, number: int = 0) -> None:  # noqa: ARG002 - this estimator needs one pass
         """See one batch."""
         values = _flat(batch)
         place = math.ceil(PERCENTILE * values.numel())
@@ -182,7 +182,7 @@ class Isotone(Observer):
 
     pairs: list[Tensor] = field(default_factory=list)
 
-    def observe(self, batch: Tensor, number: int = 0) -> None:  # noqa: ARG002 - there is one pass
+    def observe(self, batch: Tensor, number: int = 0) -> None:  # noqa: ARG002 - this estimator needs one pass
         """See one batch."""
         if batch.dim() < 1 or batch.shape[-1] < 2:
             raise GraphError(

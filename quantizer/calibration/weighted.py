@@ -14,7 +14,7 @@ EPSILON = torch.finfo(torch.float32).eps
 
 
 def ranges(found: Statistics, bits: int, numbers: Sequence[float]) -> tuple[Tensor, Tensor]:
-    """Return (smallest, largest), of one tensor; slices keep their averaged ends, as in Compass.
+    """Return (smallest, largest) of one tensor. Slices keep their averaged ends, as in Compass.
 
     numbers a, b, c, d: the weight of the positive end's scale is a if that end is the wider one, else b if the
     deviation is above d, else c. UnsupportedError for a > 1, which selects a search of Compass that carries its state

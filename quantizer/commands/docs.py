@@ -50,7 +50,7 @@ and attributes by name, such as `(h + 2 * padding[0] - kernel[0]) // stride[0] +
 # Keys of schemes
 
 Written by `quantizer docs` from the schema. The examples are from `op_specs/schemes.yaml`. A scheme is a weight part
-times an activation part. An operator without weights has activation parts alone. A `schemes.yaml` in a folder of
+times an activation part. An operator without weights has only an activation part. A `schemes.yaml` in a folder of
 `--op-specs` adds to the shipped one.""",
     "platforms": """\
 # Keys of a platform

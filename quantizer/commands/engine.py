@@ -49,7 +49,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     probe.add_parser(verbs)
     agreement = verbs.add_parser(
-        "agreement", help="compare codes element by element on random and tie-heavy cases; 1 where a pairing differs"
+        "agreement",
+        help="compare codes element by element on random and tied cases; exit 1 if an engine and its platform differ",
     )
     agreement.add_argument("--engine", action="append", default=[], help="only this engine (repeatable)")
     agreement.add_argument("--op", action="append", default=[], help="only this operator (repeatable)")

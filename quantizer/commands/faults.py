@@ -40,8 +40,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         const=20_000,
         default=0,
         metavar="N",
-        help="decide about pairs that change nothing in the gate's cases, listed or not, on N generated cases of each "
-        "operator (where N is left out: 20000, minutes an operator)",
+        help="try pairs that change nothing in the gate's cases, listed or not, on N generated cases of each operator "
+        "(without a number: 20000, which takes minutes for each operator)",
     )
     faults.add_argument("--peers", action="store_true", help="also judge the faults by other tools' tolerances")
     faults.add_argument(

@@ -92,7 +92,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     check.add_argument(
         "--bias", action=argparse.BooleanOptionalAction, default=True, help="quantize constant biases to 32 bits"
     )
-    check.add_argument("-o", "--output", type=Path, metavar="FOLDER", help="write the page, the findings and the cuts")
+    check.add_argument("-o", "--output", type=Path, metavar="FOLDER", help="write page, findings and cut-out parts")
     check.add_argument("--json", action="store_true", help="one JSON object instead of the table")
 
 

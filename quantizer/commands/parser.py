@@ -14,7 +14,7 @@ _KINDS = {"int": "a whole number", "float": "a number"}
 
 
 class Parser(argparse.ArgumentParser):
-    """An argparse parser, also of its subcommands, whose errors are one line: where, value, rule, remedy.
+    """An argparse parser whose errors, and those of its subcommands, are one line: place, value, rule, remedy.
 
     argparse itself prints the usage of the command first, names an unknown option last, lets only the top command
     report it, and suggests nothing.

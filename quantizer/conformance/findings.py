@@ -14,9 +14,9 @@ class Findings:
     problems: list[str] = field(default_factory=list)
     """Findings, each with the next step."""
     passed: int = 0
-    """Comparisons that passed."""
+    """The number of comparisons that passed."""
     elements: int = 0
-    """Codes and numbers that were compared."""
+    """The number of codes and numbers that were compared."""
     refused: list[str] = field(default_factory=list)
     """One reason for each comparison that could not be made."""
 

@@ -1,10 +1,10 @@
-"""Places of real numbers between codes, and values of codes, on any grid.
+"""Converts real numbers to positions between codes, and codes to values, on any grid.
 
 The judge's own implementation of the formats.
 
 On an integer grid, the place of a number is the number in steps of the scale. On the grid of a narrow float, the
-place of a value is its code. A number between two values lies in proportion between their codes. So half way is a tie
-there too, and an interval of places is an interval of codes.
+place of a value is its code. A number between two values lies in proportion between their codes. So the middle
+between two codes is a tie on every grid, and an interval of positions is an interval of codes.
 """
 
 from __future__ import annotations

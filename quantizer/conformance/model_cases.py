@@ -34,7 +34,7 @@ def given_of(params: QParams, shape: tuple[int, ...], codes: Tensor | None) -> G
 
 
 def params_of(given: Given, shape: tuple[int, ...] | None = None) -> QParams:
-    """Return the parameters of a tensor; if it is cut to *shape*, those of the remaining slices."""
+    """Return the parameters of a tensor; if it is cut to *shape*, only the remaining slices have parameters."""
     scale, zero = torch.tensor(given.scale, dtype=torch.float64), torch.tensor(given.zero_point)
     if given.axis is None:
         scale, zero = scale.reshape(()), zero.reshape(())

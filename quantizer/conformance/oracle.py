@@ -94,7 +94,7 @@ class Asked:
 
     @property
     def sums(self) -> Array:
-        """The exact sum of each output element, int64: of products of centred codes with the bias, or of centred codes.
+        """The exact sum of each output element as int64: products of centred codes plus the bias, or centred codes.
 
         ValueError for an operator that adds no products and has no window.
         """
@@ -134,7 +134,7 @@ def high_multiplied(
     A multiplier of 1 or more shifts to the left first, in 32 bits, which wrap if the kernel's do.
     """
     left, right = max(31 - shift, 0), max(shift - 31, 0)
-    held = np.asarray(values, object)  # a product of objects without axes comes as an int
+    held = np.asarray(values, object)  # numpy returns a Python int for a product of 0-d object arrays
     if left and wraps:
         held = ((held << left % 32) + 2**31) % 2**32 - 2**31
     elif left:

@@ -77,7 +77,7 @@ class DataRecipe:
     stack: Stack | None = None
     """The data sets of a stack; None for a single data set."""
     given: Mapping[str, Given] = field(default_factory=dict)
-    """Operands and result of a case that was cut out of a model: their codes and grids; the set is then `given`."""
+    """Codes and grids of operands and result, for a case that was cut out of a model. The data set is then `given`."""
 
     @property
     def sets(self) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ MAX_LIST = 8
 MAX_TEXT = 200
 MAX_CODE = 1 << 32
 MAX_GIVEN = 1 << 18
-"""Codes of a stored tensor."""
+"""The largest number of codes of a stored tensor."""
 MAX_PARTS = 1 << 12
 """Data sets of a stack."""
 FIRST = "1.0.0rc1"
@@ -135,7 +135,7 @@ class CaseModel(Model):
     tiles: dict[str, Annotated[int, Field(ge=1)]]
     """Dimension -> size of a tile."""
     data: DataModel
-    """Where the values of the operands come from."""
+    """How the operands are filled."""
 
     def to_case(self) -> Case:
         """Return the case as the dataclass that the rest of the package uses."""

@@ -55,8 +55,10 @@ class Computes(Model):
     ratio: dict[str, RatioArithmetic] = {}
     """Operator family -> the arithmetic in which the engine forms the ratio of scales."""
     multiples: dict[str, Annotated[int, Field(ge=2)]] = {}
-    """Operand -> number. The engine replaces each code by the nearest multiple of this number. Ties go to the even
-    multiple."""
+    """Operand -> number.
+
+    The engine rounds each code to the nearest multiple of this number, and ties to an even multiple.
+    """
     saturating_pairs: dict[str, int] = {}
     """Operand -> axis along which its terms are summed. The engine shifts its signed codes to unsigned ones, adds the
     products of every two neighbouring terms with saturation at 16 bits, and subtracts afterwards what the shift
@@ -275,7 +277,9 @@ def _engine_findings(defect: Defect, at: Location) -> Iterator[Finding]:
         yield Finding((*at, "computes"), text)
     for place, name in enumerate(defect.checks):
         if stated and name in CHECKS and name not in stated.checks:
-            text = f"{name}: codes that are as stated do not explain it. Remove it, or declare another defect."
+            text = (
+                f"{name}: the stated codes cannot explain why this check fails. Remove it, or declare another defect."
+            )
             yield Finding((*at, "checks", place), text)
     if stated and stated.off_by:
         try:

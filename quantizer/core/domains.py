@@ -18,7 +18,7 @@ from quantizer.core.yaml_source import Location
 
 Number = int | float
 MAX_LENGTH = 8
-"""Numbers in an attribute that is a list."""
+"""The largest number of numbers in an attribute that is a list."""
 ENTRY = "i"
 """The index of a list entry, in the expressions for its bounds."""
 

@@ -52,7 +52,7 @@ class Draft:
             self._release()
 
     def close(self) -> None:
-        """Remove the draft where it did not take its place, and release the lock."""
+        """Remove the draft if it did not replace its target, and release the lock."""
         self.path.unlink(missing_ok=True)
         self._release()
 

@@ -161,7 +161,7 @@ _ALLOWED = (
 
 
 def _compared_texts(node: ast.AST) -> Iterator[ast.expr]:
-    """Yield the operands of a comparison that may be texts: its sides, and the entries of lists on its sides."""
+    """Yield the parts of a comparison that may be texts: both sides, and the entries of lists on either side."""
     if isinstance(node, ast.Compare):
         for side in (node.left, *node.comparators):
             yield from side.elts if isinstance(side, ast.Tuple | ast.List) else [side]

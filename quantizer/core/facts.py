@@ -78,7 +78,7 @@ class TreeFacts(Model):
     tree: str
     """Git's hash of the files of the commit."""
     date: str
-    """Day of the commit, YYYY-MM-DD: ages are counted up to it."""
+    """The day of the commit as YYYY-MM-DD. Ages are computed at this day."""
     clean: bool
     """Whether all files equal the commit."""
 

@@ -17,7 +17,7 @@ from quantizer.core.wording import shown_path
 
 
 class WriteError(QuantizerError):
-    """Files could not be written; none of them was."""
+    """Raised if files could not be written. None of them was."""
 
 
 def resolved(path: Path | str) -> Path:
@@ -80,7 +80,8 @@ def replace_files(contents: Mapping[Path, Content], error: type[QuantizerError] 
     """Write each file in one step, replacing the old one; on *error* all files are as before.
 
     The last of several files completes the set: it is removed first and written last. A killed process leaves the old
-    set, the new set, or a set without its last file, which every reader refuses. It never leaves files of both.
+    set, the new set, or a set without its last file, which every reader refuses. It never leaves a mixture of old
+    and new files.
     Permissions stay; a new file gets the default permissions of the umask. Everything is on the disk before this
     returns. If a path is a link, its target is written. Devices, pipes and the standard output are written after the
     files, in place.

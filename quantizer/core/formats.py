@@ -1,4 +1,4 @@
-"""Formats: the values that a number can have, in rising order; a code is the place of a value in that order.
+"""Formats list the values of a number in rising order. A code is the position of a value in this list.
 
 `code` counts from the value 0. For integers a code is its value. For signed floats it is the sign and the magnitude
 bits of the stored number. In every format the next code is the next value. So an interval of codes means

@@ -20,15 +20,15 @@ class LayerFormat(Model):
     inputs: dict[Identifier, str] = {}
     """Constant operands: our name -> theirs."""
     attrs: dict[Identifier, OneOrMoreKeys] = {}
-    """Attribute -> their key, or one key for each entry of a list."""
+    """Attribute -> the system's key, or one key for each entry of a list."""
     trailing_axes: dict[Identifier, str] = {}
-    """Attribute, an axis of the first input -> their key, which lists that axis and all after it."""
+    """Attribute that names an axis of the first input -> the system's key, which lists that axis and all later ones."""
     sized: dict[Identifier, list[Identifier]] = {}
     """Attributes that no key stores -> the output axes whose sizes they equal."""
     derived: dict[str, Expr] = {}
     """Keys that follow from shapes and attributes."""
     fixed: dict[str, str] = {}
-    """Keys with one value; a layer with another value is not this operator."""
+    """Keys whose values identify the operator: a layer with other values is another operator."""
     absent: dict[str, str] = {}
     """Values that the system assumes for keys that the layer leaves out."""
     layouts: dict[Identifier, list[str]] = {}
@@ -46,6 +46,6 @@ class LayerFormat(Model):
     transposed: dict[Identifier, str] = {}
     """Input -> key that says whether the last two axes of the tensor are swapped."""
     unfused: str = "NONE"
-    """The value of that key without a fused activation."""
+    """The value of that key if no activation is fused."""
     fuses: list[Activation | StagedActivation] = []
     """Activations that only this layer fuses. RELU6 is the layer of relu, clamped at 6."""

@@ -39,7 +39,9 @@ def highest() -> str:
 
 
 def asked(level: str, option: str = "--op-isa") -> tuple[str, ...]:
-    """Return the levels that *level* names, in their order; empty: the default, or `host` on a processor without it.
+    """Return the levels that *level* names, in order.
+
+    An empty *level* means the default, or `host` if the processor lacks it.
 
     UnsupportedError, which names *option*, for a name that is not a level and for a level that this processor lacks.
     """

@@ -29,7 +29,10 @@ from quantizer.core.wording import meant, shown_path, suggestion
 from quantizer.core.yaml_source import Location, Positions, load_yaml
 
 MAX_LINES = 2000
-"""Lines of one file. A platform's file is long because it lists the known defects of each of its engines."""
+"""The largest number of lines of one file.
+
+A platform's file is long because it lists the known defects of each of its engines.
+"""
 MOST_FILES = 16384
 """The size of the cache of parsed files: a run of up to that many specs reads each file once."""
 SCHEMES_FILE = "schemes.yaml"
@@ -135,7 +138,7 @@ def read_spec(path: Path) -> tuple[Spec, Positions]:
 
 
 def _once(read: Callable[[Path], tuple[M, Positions]]) -> Callable[[Path], tuple[M, Positions]]:
-    """Return *read* with a cache that all libraries share; a file is read again after its time or size changed."""
+    """Return *read* with a cache that all libraries share. A file is read again if its time or size changed."""
 
     @functools.lru_cache(maxsize=MOST_FILES)
     def unchanged(path: Path, _modified: int, _size: int) -> tuple[M, Positions]:

@@ -40,11 +40,11 @@ class PartFinding:
     arrived_equal: bool
     """Whether both engines had the same operands in the run of the whole model."""
     differ: int
-    """Elements of the edge that differ between the engines in the run of the whole model."""
+    """The number of elements of the edge that differ between the engines in the run of the whole model."""
     apart: float
     """The largest of these differences."""
     alone: int
-    """Elements that differ where both engines get the same operands."""
+    """The number of elements that differ where both engines get the same operands."""
     locals: tuple[Local, ...] = ()
     reason: str = ""
     """The reason if there is no enclosure."""

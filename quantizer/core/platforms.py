@@ -148,7 +148,7 @@ class TableRule(Model):
     power_of_two: whole exponents, the logarithm of their sum truncated; power_of_two_halves: rounded to halves;
     power_of_two_table: exponents with fraction_bits, both from tables. float24: in floating point of 24 bits."""
     exponential_bits: Annotated[int, Field(ge=0, le=30)] = 20
-    """Bits of an entry of an integer table of exponentials; 0: what the axis leaves of 32 bits, but at least 16."""
+    """Bits of an entry in an integer table of exponentials; 0: as many as the axis leaves of 32 bits, at least 16."""
     fraction_bits: Annotated[int, Field(ge=8, le=15)] = 8
     """Fractional bits of an exponent under power_of_two_table."""
     fast: dict[str, Literal["power_of_two", "power_of_two_halves"]] = {}
@@ -188,7 +188,7 @@ class FirstRounding(Model):
     fraction_bits: Annotated[int, Field(ge=1, le=24)]
     """Binary places that are left. A product that is shifted by at most this many places is not rounded here."""
     rounding: RoundingMode = "half_up"
-    """How the sum is rounded to those places."""
+    """How the sum is rounded to these binary places."""
 
 
 class AnyOrder(Model):
@@ -257,7 +257,8 @@ class Enclosing(Model):
 class Release(Model):
     """Settings that changed in a release of the system, while the platform kept its name.
 
-    A run of the real engine is judged by those of its version. Everything else is judged by the platform's own
+    A run of the real engine is judged by the settings of the engine's version. Everything else is judged by the
+    platform's own
     settings, which are those of the oldest supported version.
     """
 
@@ -272,7 +273,7 @@ class Release(Model):
 
 
 class Platform(Model):
-    """The arithmetic and the parameter rules of one system."""
+    """How one system computes, and how it chooses parameters."""
 
     platform: str = Field(pattern=IDENTIFIER, max_length=40)
     """Its name: the name of the file."""

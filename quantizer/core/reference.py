@@ -139,7 +139,7 @@ def _default(schema: Json) -> str:
 
 
 def _type(schema: Json) -> tuple[str, list[str]]:
-    """Return the type in words, and the words of an enumeration that is too long for them."""
+    """Return the type in words, and the list of an enumeration's words if it is too long for the type column."""
     if "$ref" in schema:
         name = schema["$ref"].removeprefix(_REF)
         return f"[{name}](#{name.lower()})", []

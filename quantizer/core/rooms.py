@@ -62,7 +62,7 @@ class Pins:
 
 
 NONE = Pins(())
-"""The pins of an engine without switches."""
+"""The pins of an engine that has no switches for instruction sets."""
 
 
 @dataclass(frozen=True)

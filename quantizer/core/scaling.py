@@ -16,7 +16,7 @@ class Blocks:
     axis: int
     """The axis of the blocks, counted from the front."""
     size: int
-    """Elements of a block along the axis."""
+    """The number of elements of a block along the axis."""
     start: int = 0
     """The number of elements along the axis before this tensor, if it was cut from a larger one. Its first block may
     begin in there."""

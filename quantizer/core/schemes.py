@@ -27,7 +27,7 @@ class WeightPart(Model):
     """How weights and biases become codes."""
 
     bits: int = Field(ge=2, le=16)
-    """Bits of a weight code."""
+    """The number of bits of a weight code."""
     granularity: Granularity = "channel"
     """One scale for the tensor, one for each slice along the channel axis, or one for each block in each slice."""
     block: int | None = Field(default=None, ge=2, le=65536)
@@ -39,14 +39,14 @@ class WeightPart(Model):
     rule: Rule = "linear"
     """Linear: any scale; power_of_two: the next power of two above it."""
     bias_bits: int = Field(default=32, ge=8, le=64)
-    """Bits of a bias code."""
+    """The number of bits of a bias code."""
 
 
 class ActivationPart(Model):
     """How activations become codes."""
 
     bits: int = Field(ge=2, le=16)
-    """Bits of an activation code."""
+    """The number of bits of an activation code."""
     format: Literal["integer"] | FloatFormat = "integer"
     """The values of codes before scaling: integers, or the values of a narrow float. A narrow float is
     symmetric and has no zero point. A number beyond the largest value becomes that value."""
@@ -57,7 +57,7 @@ class ActivationPart(Model):
     rule: Rule = "linear"
     """Linear: any scale; power_of_two: the next power of two above it."""
     accumulator_bits: int = Field(default=32, ge=16, le=64)
-    """Bits of the accumulator, unless the platform declares its own."""
+    """The number of bits of the accumulator, unless the platform declares its own."""
     lut_bits: int = Field(default=8, ge=2, le=16)
     """A lookup table has 2**lut_bits entries, if the platform uses tables of fixed size."""
     fast: bool = False

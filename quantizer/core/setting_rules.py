@@ -146,7 +146,10 @@ def _shifts(platform: Platform, specs: Sequence[Spec]) -> Iterator[tuple[Locatio
 
 
 def _absorbed(platform: Platform, specs: Sequence[Spec]) -> Iterator[tuple[Location, str]]:
-    """A bias holds a zero point's share of a sum of products, in float32; other operators have no such share."""
+    """A float32 bias can absorb a zero point's contribution to a sum of products.
+
+    Other operators have no such contribution.
+    """
     for spec in specs:
         family = spec.quantization.family
         biased = any(item.role == "bias" for item in spec.inputs.values())

@@ -35,7 +35,7 @@ class Bin(Model):
     max: Expr | None = None
     """Largest value of the bin; every entry of a list or a shape is at most this."""
     value: Value | None = None
-    """The one value of the bin; for a list, one integer means that all entries have it."""
+    """The only value of the bin. For a list, an integer means that all entries have this value."""
 
 
 class Domain(Model):
@@ -59,9 +59,9 @@ class Domain(Model):
     rank: list[int] | None = Field(default=None, min_length=2, max_length=2)
     """Smallest and largest rank of a shape."""
     product: Expr | None = None
-    """A shape with this number of elements."""
+    """The shape must have this many elements."""
     sum: Expr | None = None
-    """Sizes of parts that add up to this number."""
+    """The sizes of parts must add up to this number."""
     broadcasts_to: str | None = None
     """A shape that broadcasts to the shape of that name."""
     like: str | None = None

@@ -20,7 +20,7 @@ class Shown:
         return self._encoded(obeyed_by_none(text))
 
     def writelines(self, lines: Iterable[str]) -> None:
-        """Write each of *lines*, made harmless."""
+        """Write each of *lines*, escaped so that no terminal or runner obeys it."""
         for line in lines:
             self.write(line)
 

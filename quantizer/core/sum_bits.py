@@ -7,7 +7,7 @@ from quantizer.core.schemes import Scheme
 from quantizer.core.spec import Spec
 
 SUM_BITS = 12
-"""Bits that a sum needs beyond one of its products: room for 4,096 terms, or for 4,096 terms of half the size and a
+"""How many bits wider than a product a sum must be: room for 4,096 terms, or for 4,096 terms of half the size and a
 bias."""
 
 LONGEST = 40_000

@@ -94,7 +94,7 @@ class TableFile(Model):
     first: int
     """The code or distance to which the first entry belongs."""
     step: int
-    """Codes from one entry to the next."""
+    """The number of codes from one entry to the next."""
     unit: float
     """Real value of one entry unit."""
 

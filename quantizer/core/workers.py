@@ -59,7 +59,7 @@ def _task(fn: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
 
 
 def _interrupted(*_: object) -> None:
-    """End the current task and begin no other; the pool passes this to the parent as a result.
+    """End the current task and start no other. The pool passes this to the parent as a result.
 
     An exception in a process that waits for a task would print a traceback.
     """

@@ -127,7 +127,7 @@ def _real(codes: Any, known: Made | None) -> Any:
     return (codes.astype(jnp.int64) - zero).astype(jnp.float32) * scale
 
 
-def load(model: bytes, options: dict[str, Any]) -> Any:  # noqa: ARG001 - the protocol's
+def load(model: bytes, options: dict[str, Any]) -> Any:  # noqa: ARG001 - the protocol has this argument
     """Return the compiled function of a case."""
     made = json.loads(model)
     y, real = made["output"], made["output"]["type"] == "float32"

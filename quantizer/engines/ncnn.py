@@ -172,7 +172,7 @@ def _ran(net: Any, sample: Mapping[str, Array]) -> Array:
             raise NotImplementedError("ncnn has at most four axes")
         if not values.size:
             raise NotImplementedError("ncnn has no blob without elements")
-        held = np.ascontiguousarray(values, np.float32)  # with at least one axis; a Mat points into it
+        held = np.ascontiguousarray(values, np.float32)  # a Mat needs at least one axis, and points into this array
         extractor.input(name, ncnn.Mat(held).clone())
     status, y = extractor.extract("y")
     if status:

@@ -1,4 +1,4 @@
-"""Stand-alone scripts on the own APIs of the engines that belong to no room: each does what its worker does."""
+"""Writes stand-alone scripts for engines without a room. Each script uses the engine's own API as its worker does."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def ncnn(job: Job, known: Mapping[str, Array]) -> Source:
     rows.append(f"{kind} one {len(names)} 1 {' '.join(names)} y {numbers}".rstrip())
     fed = []
     for name in names:
-        shape = (1,) * (rank - known[name].ndim) + known[name].shape or (1,)  # a Mat has an axis
+        shape = (1,) * (rank - known[name].ndim) + known[name].shape or (1,)  # a Mat needs at least one axis
         fed += [
             f"{name}_real = np.float32(s_{name}) * ({name}.astype(np.int64) - z_{name}).astype(np.float32)",
             f'extractor.input("{name}", ncnn.Mat({name}_real.reshape({list(shape)})).clone())',

@@ -35,7 +35,7 @@ LATER = (
     "log_level",
     "embed_debug_info",
 )
-"""Arguments of TpuLang for later steps of its compiler. They are accepted and have no effect here."""
+"""Arguments that TpuLang passes to later steps of its compiler. They are accepted and have no effect here."""
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,7 @@ class Graph:
     def __exit__(self, *_: object) -> None:
         CURRENT.set(CURRENT.get()[:-1])
 
-    # -- what operator functions do ----------------------------------------------------------------------------------
+    # -- used by operator functions ----------------------------------------------------------------------------------
 
     @contextmanager
     def calling(self, function: str) -> Iterator[None]:
@@ -219,7 +219,7 @@ class Graph:
             for tensor, name in zip(tensors, names, strict=True)
         ]
 
-    # -- what a finished graph is ------------------------------------------------------------------------------------
+    # -- results of a finished graph -----------------------------------------------------------------------------------
 
     def to_ir(self, inputs: Sequence[Tensor] | None = None, outputs: Sequence[Tensor] | None = None) -> IrGraph:
         """Return the graph of Top operators, its quantization parameters propagated.

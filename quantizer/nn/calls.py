@@ -103,7 +103,7 @@ def convolved(call: Call) -> Value:
 
 
 def fully_connected(call: Call) -> Value:
-    """A fully connected layer on rows."""
+    """A fully connected layer; its input must have two axes."""
     module: Any = call.module
     x = call.builder.coded(call.args[0])
     if len(x.shape) != 2:
@@ -148,7 +148,7 @@ def joined(call: Call) -> Value:
 
 
 def reshaped(call: Call) -> Value:
-    """The same elements in another shape."""
+    """A reshape."""
     return call.builder.moved(call.args[0], Moved("reshape", {"shape": call.shape}, call.shape, call.label))
 
 

@@ -89,7 +89,10 @@ def noisy(ratio: Tensor, seed: Tensor | None) -> Tensor:
 
 
 def _extrema(data: Tensor, config: FixConfig) -> tuple[Tensor, Tensor]:
-    """Return smallest and largest value, of each group; the original takes "channel" groups from a plain reshape."""
+    """Return the smallest and the largest value of each group.
+
+    The original makes "channel" groups by a plain reshape.
+    """
     if config.group is None or data.dim() != 4:
         return data.min(), data.max()
     rows = data.reshape(data.shape[0 if config.group == "batch" else 1], -1)
@@ -97,7 +100,7 @@ def _extrema(data: Tensor, config: FixConfig) -> tuple[Tensor, Tensor]:
 
 
 def _largest(data: Tensor, config: FixConfig) -> Tensor:
-    """Return the largest magnitude; with zero_point the largest value, as the original does."""
+    """Return the largest magnitude, or with zero_point the largest value, as the original does."""
     low, high = _extrema(data, config)
     if config.zero_point:
         return high

@@ -1,4 +1,4 @@
-"""A convolution with the batch normalisation that follows it folded in, quantized as one."""
+"""A convolution into which the following batch normalisation is folded, quantized as one layer."""
 
 from __future__ import annotations
 

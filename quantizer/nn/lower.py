@@ -24,7 +24,7 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Coded:
-    """Codes: a tensor of the graph; its shape has the channel at axis 1, whatever the order of the graph."""
+    """A tensor of codes of the graph. Its shape has channels at axis 1, whatever the axis order of the graph."""
 
     name: str
     shape: Shape
@@ -219,7 +219,7 @@ def _last_axis(axis: int, rank: int) -> int:
 
 
 def _spread(shape: Shape) -> bool:
-    """Return whether the order of axes matters: more than one channel and more than one place."""
+    """Return whether the order of axes matters, that is if there is more than one channel and more than one pixel."""
     places = 1
     for size in shape[2:]:
         places *= size

@@ -8,14 +8,14 @@ from typing import Literal
 Group = Literal["batch", "channel"]
 """The slices with separate scales: those along axis 0 (the filters of a weight), or along axis 1."""
 Compat = Literal["nics_fix"]
-"""Whose grid is reproduced: that of nics_fix_pt 0.4.0, which holds 2**bits + 1 values."""
+"""The project whose grid is reproduced: nics_fix_pt 0.4.0, whose grid holds 2**bits + 1 values."""
 
 
 class QuantizeMethod(enum.IntEnum):
     """Whether a datum is quantized, and whether its range is chosen anew in each forward."""
 
     NONE = 0
-    """Left as it is."""
+    """The datum is not quantized."""
     AUTO = 1
     """The range follows the data, and is kept as the scale."""
     FIXED = 2

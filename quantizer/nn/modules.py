@@ -117,7 +117,7 @@ def register_fix_module(cls: type[nn.Module], register_name: str | None = None) 
 
 
 class Activation_fix(Fixed):
-    """Its input on a grid; the key of the configuration is `activation`."""
+    """Puts its input on a grid. The configuration has the key `activation`."""
 
     fix_data_names = ("activation",)
 

@@ -9,7 +9,7 @@ from quantizer.numerics.fused import multiply_add
 
 LOG2_E = 1.4426950408889634  # 1 / ln 2
 LN2_HIGH, LN2_LOW = 0.693145751953125, 1.428606765330187045e-06
-"""ln 2 in two float32 numbers; products of the first with whole numbers below 2**9 are exact."""
+"""ln 2 as the sum of two float32 numbers. Products of the first with integers below 2**9 are exact."""
 POLYNOMIAL = (
     0.00139304355252534151077271,
     0.00833336077630519866943359,

@@ -38,7 +38,7 @@ def along(values: Tensor, rank: int, axis: int) -> Tensor:
 def activate_staged(values: Tensor, name: str, attrs: Mapping[str, object], axis: int) -> Tensor:
     """Return real *values* after activation *name*: `low` and `high`, or `slope`.
 
-    Scalars or one per slice of *axis*.
+    Scalars, or one number for each slice along *axis*.
     """
     if name == "clip":
         return values.clamp(attrs["low"], attrs["high"])  # type: ignore[call-overload, no-any-return]

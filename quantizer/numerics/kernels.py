@@ -55,7 +55,8 @@ _LARGEST = {torch.bool: 1, torch.int8: 128, torch.uint8: 255, torch.int16: 32768
 def pin_float32() -> None:
     """Turn off shortcuts that run float32 products in bfloat16, TF32 or Winograd form, which are not sums of products.
 
-    Called on import of this module. NNPACK takes convolutions of 16 images and more where torch's mkldnn is off.
+    It is called when this module is imported. NNPACK takes convolutions of 16 images and more where torch's mkldnn
+    is off.
     """
     torch.backends.nnpack.set_flags(False)
     torch.set_float32_matmul_precision("highest")
@@ -158,7 +159,7 @@ def conv_transpose(
     bound, _, _ = _bound(x, w.reshape(groups, -1, *w.shape[1:]), w.numel() // (w.shape[1] * groups), [0, 2], 0)
     kernel = choose(bound)
     if kernel == "int64":
-        # a transposed convolution is a convolution of x, zeros between its elements, with flipped weights
+        # a transposed convolution equals a convolution with flipped weights, after zeros are put between elements of x
         around = [(d * (k - 1),) * 2 for d, k in zip(dilation, w.shape[2:], strict=True)]
         whole = int64_conv(spread(x, stride), flip_weights(w, groups), [1] * rank, around, dilation, groups)
     else:
@@ -230,7 +231,7 @@ def limit(acc: Tensor, bits: int, overflow: Overflow) -> Tensor:
     if overflow == "unbounded" or bits >= 64:
         return acc
     low, high = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
-    if overflow == "wrap":  # modulo 2**bits, moved so that the result begins at the smallest number
+    if overflow == "wrap":  # modulo 2**bits, shifted so that the results start at the smallest signed number
         return ((acc - low) & ((1 << bits) - 1)) + low
     if overflow == "saturate":
         return acc.clamp(low, high)
@@ -260,7 +261,7 @@ def _run_float(
     if kernel == "float64":
         return run(x.to(torch.float64), w.to(torch.float64)).to(torch.int64)
     if kernel == "float32":
-        # by way of int32, which torch converts faster than int64; the sums fit
+        # int32 in between, because torch converts it faster than int64; the sums fit
         return run(x.to(torch.float32), w.to(torch.float32)).to(torch.int32).to(torch.int64)
     parts = []
     for start in range(0, x.shape[axes[0]], length):

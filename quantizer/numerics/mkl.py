@@ -2,7 +2,8 @@
 
 torch's x86 builds compute exp, erf, log, sqrt, tanh, tan, their inverses and matrix products by MKL. By default MKL
 chooses kernels by processor, and their last bits differ. Its conditional numerical reproducibility has one branch
-for all of them, COMPATIBLE. Source: oneMKL Developer Reference, "Conditional Numerical Reproducibility Functions".
+that every processor supports: COMPATIBLE. Source: oneMKL Developer Reference, "Conditional Numerical Reproducibility
+Functions".
 """
 
 from __future__ import annotations

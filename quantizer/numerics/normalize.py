@@ -22,9 +22,9 @@ from quantizer.numerics.rules import activation_params, effective_bits
 ROOT_PLACES = 15
 """Binary places of the inverse root."""
 NORMAL_PLACES = 8
-"""The right shift, in bits, of the product of deviation and inverse root."""
+"""The product of deviation and inverse root is shifted right by this many bits."""
 SQUARES_ROOM = 6
-"""Spare bits for a sum of squares of 8 bits."""
+"""Bits that a sum of 8-bit squares leaves unused."""
 FACTOR_MOST = (1 << 16) - 1
 """The largest product of an inverse root and the multiplier of normalised codes."""
 
@@ -71,7 +71,7 @@ def decided_by_table(request: Request, count: int, *, mean: bool = True) -> Para
 
 
 def _first_without_zero(request: Request, count: int, groups: list[int | None]) -> tuple[Parameters, QParams, Rescale]:
-    """Return the parameters for the first of *groups* in which no multiplier is 0, else for the last one."""
+    """Return the parameters for the first entry of *groups* that gives no multiplier of 0, else for the last entry."""
     parameters, normal = decided(request, count, groups[0])
     ratio = _ratio(request, parameters, normal)
     if len(groups) == 1 or bool((ratio.mantissa > 0).all()):

@@ -16,7 +16,7 @@ from quantizer.numerics.fused import multiply_add
 def matmul(a: Tensor, b: Tensor) -> Tensor:
     """Return the product of a [..., m, k] and b [..., k, n]: each product is rounded, then added in order along k.
 
-    The result of torch for a batch of small float32 matrices.
+    Multiply a batch of small float32 matrices as torch does.
     """
     leading = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])  # torch's own imports sympy: a second
     found = a.new_zeros((*leading, a.shape[-2], b.shape[-1]))

@@ -38,7 +38,7 @@ class QParams:
     axis: int | None = None
     """The axis of the slices, for parameters per slice."""
     steps: Tensor | None = None
-    """float32 codes per unit, where a platform's arithmetic multiplies by that number instead of dividing by scale."""
+    """Codes per unit as float32, if the platform multiplies by this number instead of dividing by the scale."""
     blocks: Blocks | None = None
     """For parameters per block: the layout of the blocks. `axis` is then counted from the front."""
 
@@ -176,7 +176,7 @@ class Rescale:
     axis: int | None = None
     """The axis of the sum along which numbers per channel lie."""
     operands: Variant | None = None
-    """How each `factor * term` is rounded before terms are added; None: not at all, or as `variant` states."""
+    """How each `factor * term` is rounded before the terms are added. None: not at all, or as `variant` states."""
     pairs: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """Input -> the multiplier and shift behind its factor, if each input has its own."""
 
@@ -200,7 +200,7 @@ class Table:
     unit: float
     """Real value of one entry unit."""
     bits: int
-    """Bits of an entry."""
+    """The number of bits of an entry."""
     interpolation: Literal["down", "half_up"] = "down"
     """How a value between two entries is rounded."""
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from quantizer.core.platforms import RoundingMode
 from quantizer.numerics.rounding import round_scalar, round_tensor
 
-TIE_BAND = 2.0**-40  # far above the error of a float64 quotient, far below the chance of many exact decisions
+TIE_BAND = 2.0**-40  # far above the error of a float64 quotient; few elements are so near a tie
 
 
 def divide(numerator: Tensor, denominator: Tensor, step: float, rounding: RoundingMode) -> Tensor:

@@ -27,7 +27,7 @@ from quantizer.numerics.rounding import round_tensor
 _BLOCK = 1 << 18
 """Tensors of more elements are processed in blocks that fit the cache."""
 EIGHT = 8
-"""Channels of a vector."""
+"""The number of channels of a vector."""
 MANTISSA_BITS = 31
 FURTHEST = 20
 """Right shift of a 15-bit multiplier that makes every 16-bit code 0."""
@@ -145,7 +145,7 @@ def _real_sum(
 
 
 def _fixed_point_sum(parts: list[tuple[Tensor, float]], signs: list[int], rescale: Rescale, places: int) -> Tensor:
-    """Return int64 numbers of output codes, the zero point not yet added.
+    """Return output codes as int64, before the zero point is added.
 
     With `rescale.operands`, each factor is a 31-bit multiplier that rounds its term, and the sum is rounded once more.
     Without it, q31_single has one operand, whose factor leads directly to the output. q21_half_up: whole factors, one

@@ -23,7 +23,7 @@ from quantizer.numerics.requantize import requantize, requantize_sum, round_fixe
 from quantizer.numerics.rounding import round_tensor
 
 AREA_BITS = 8
-"""Bits of the multiplier of 1 / area."""
+"""The number of bits of the multiplier of 1 / area."""
 
 
 def requantize_accumulator(

@@ -1,4 +1,4 @@
-"""Square roots and inverse square roots of integers: correctly floored ones, and a table."""
+"""Square roots and inverse square roots of integers, correctly floored or from a table."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def _float32_ratios(
     shapes: Mapping[str, tuple[int, ...]],
     count: int,
 ) -> Rescale:
-    """Return each input's scale over the output's as a float32 factor, in the order in which kernels add."""
+    """Return input scale / output scale for each input as float32, in the order in which kernels add the inputs."""
     order = _kernel_order(shapes, list(inputs)) if variant == "f32_even_zpin" else list(inputs)
     divisor = output.scale.float() * count
     return _unscaled(variant, factors={name: float(inputs[name].scale.float() / divisor) for name in order})

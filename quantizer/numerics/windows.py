@@ -184,6 +184,6 @@ def spread(x: Tensor, stride: Sequence[int]) -> Tensor:
 
 
 def flip_weights(w: Tensor, groups: int) -> Tensor:
-    """Convert (C, O/g, kernel...) weights of a transposed convolution to those of an equivalent convolution."""
+    """Convert (C, O/g, kernel...) weights of a transposed convolution to the weights of an equivalent convolution."""
     per_group = w.reshape(groups, w.shape[0] // groups, *w.shape[1:]).transpose(1, 2)
     return per_group.reshape(groups * w.shape[1], w.shape[0] // groups, *w.shape[2:]).flip(*range(2, w.dim()))

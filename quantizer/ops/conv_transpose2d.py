@@ -52,7 +52,7 @@ def accumulate(
     dilation: Pair,
     groups: int,
 ) -> Tensor:
-    """Sum integer products of centred codes exactly. Output padding adds places that hold only the bias."""
+    """Sum integer products of centred codes exactly. Output padding adds elements that hold only the bias."""
     top, left, bottom, right = padding
     acc = conv_transpose(
         centred(x, parameters.inputs["x"]),

@@ -24,7 +24,7 @@ def reference(x: Tensor, *, axis: int, exclusive: bool, reverse: bool) -> Tensor
 
 @operator("cumsum")
 def accumulate(x: Tensor, *, parameters: Parameters, axis: int, exclusive: bool, reverse: bool) -> Tensor:
-    """Add up centred codes along the axis exactly; an exclusive sum is the whole one less the element itself."""
+    """Add up centred codes along the axis exactly. An exclusive sum does not include the element itself."""
     codes = centred(x, parameters.inputs["x"])
     ordered = codes.flip(axis) if reverse else codes
     total = ordered.cumsum(dim=axis) - ordered * int(exclusive)

@@ -1,4 +1,4 @@
-"""Blocks of channels laid out as blocks of places."""
+"""Moves blocks of channels into blocks of pixels."""
 
 from __future__ import annotations
 

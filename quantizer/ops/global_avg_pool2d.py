@@ -26,5 +26,5 @@ def accumulate(x: Tensor, *, parameters: Parameters) -> Tensor:
 
 @operator("global_avg_pool2d")
 def quantized(x: Tensor, *, parameters: Parameters) -> Tensor:
-    """Divide the exact sum by the places, round once."""
+    """Divide the exact sum by the number of pixels and round once."""
     return requantize_mean(accumulate(x, parameters=parameters), x.shape[2] * x.shape[3], parameters)

@@ -16,6 +16,6 @@ def reference(x: Tensor, *, alpha: float, beta: float, low: float, high: float) 
 
 @operator("hard_sigmoid")
 def function(x: Tensor, *, alpha: float, beta: float, low: float, high: float) -> Tensor:
-    """Return the real values of table entries: the line is cut at high first, then at low."""
+    """Return the real values of table entries. The line is clipped at the high bound first, then at the low one."""
     least, most = (torch.tensor(end, dtype=x.dtype) for end in (low, high))
     return torch.maximum(least, torch.minimum(alpha * x + beta, most))

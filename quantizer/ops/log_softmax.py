@@ -33,7 +33,10 @@ def quantize(request: Request) -> Parameters:
 
 @operator("log_softmax")
 def quantized(x: Tensor, *, parameters: Parameters, axis: int) -> Staged:
-    """Look exponentials up, add them exactly; distance less logarithm in float64, rounded once."""
+    """Look up exponentials and add them exactly.
+
+    Subtract the logarithm from the distance in float64, and round once.
+    """
     inp, output, table = parameters.inputs["x"], parameters.outputs["y"], parameters.tables["exp"]
     largest = x.amax(dim=axis, keepdim=True)
     exponentials = table.entries[largest - x]

@@ -1,4 +1,4 @@
-"""Real numbers as codes: where a graph of floats becomes one of integers."""
+"""Converts real numbers to codes, where the float part of a graph ends."""
 
 from __future__ import annotations
 

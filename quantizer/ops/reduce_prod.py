@@ -24,7 +24,7 @@ def reference(x: Tensor, *, axes: tuple[int, ...], keepdims: bool) -> Tensor:
 
 @operator("reduce_prod")
 def quantized(x: Tensor, *, parameters: Parameters, axes: tuple[int, ...], keepdims: bool) -> Tensor:
-    """Multiply centred codes in integers of any width, bring the product to the output's scale, round once."""
+    """Multiply centred codes in integers of any width, rescale the product to the output, and round once."""
     own, out, mode = parameters.inputs["x"], parameters.outputs["y"], parameters.platform.rounding
     kept = [axis for axis in range(x.dim()) if axis not in axes]
     rows = centred(x, own).permute(*kept, *axes).flatten(len(kept)) if axes else centred(x, own).unsqueeze(-1)

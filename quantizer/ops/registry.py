@@ -36,8 +36,10 @@ BUILT_IN = "built-in"
 OVERRIDE = "override"
 Function = Callable[..., Any]
 Place = str | tuple[str, ...] | None
-"""The platform of a requested function: its name, or its names (`Platform.places`) with its own first; None: no
-platform."""
+"""The platform of a requested function: a name, or several names (`Platform.places`), its own first;
+
+None: no platform.
+"""
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ class Registration:
     fuses: bool = True
     """Whether it can run with a fused activation."""
     activates: bool = False
-    """Whether it applies a fused activation itself. A reference then gets it as `activation`."""
+    """Whether the function applies a fused activation itself. A reference then gets it as `activation`."""
     unsupported: Mapping[str, str] = field(default_factory=dict, compare=False)
     """Predicate over a case's structure, not its values -> why the function does not support the case. Such cases are
     inconclusive."""
@@ -243,7 +245,7 @@ class Registry:
         origin: str = OVERRIDE,
         like: Registration | None = None,
     ) -> Iterator[None]:
-        """Run a block with *function* in place of the registered one (how faults are applied).
+        """Run a block with *function* instead of the registered one. Faults are planted this way.
 
         It counts as a plugin's function, as a function from *origin*, or with *like* as the one that it replaces.
         """

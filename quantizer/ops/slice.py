@@ -1,4 +1,4 @@
-"""A part of a tensor: along each axis every stride-th element between two indices."""
+"""Takes every stride-th element between two indices along each axis."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Blocks of places laid out as blocks of channels."""
+"""Moves blocks of pixels into blocks of channels."""
 
 from __future__ import annotations
 

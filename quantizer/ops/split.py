@@ -1,4 +1,4 @@
-"""One tensor cut along one axis into several."""
+"""Cuts a tensor along one axis into several."""
 
 from __future__ import annotations
 

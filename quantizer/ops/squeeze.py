@@ -1,4 +1,4 @@
-"""The same elements without axes of size 1."""
+"""Removes axes of size 1."""
 
 from __future__ import annotations
 

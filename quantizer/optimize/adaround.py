@@ -24,7 +24,7 @@ class Schedule:
     beta: tuple[float, float]
     """Power of the regularizer, at its start and at its end."""
     warm_start: float
-    """Share of the steps before the regularizer sets in."""
+    """The share of the steps without the regularizer, at the start."""
 
     def power(self, step: int, count: int) -> float | None:
         """Return the regularizer's power at a step of *count*, along half a cosine; None before it sets in."""

@@ -29,7 +29,10 @@ class Search:
     batches: int
     threshold: float
     at_most: bool
-    """L: the drop must not be above the threshold; G: not below it, for metrics where smaller is better."""
+    """L: the drop must not exceed the threshold.
+
+    G, for metrics where smaller is better: it must not be below the threshold.
+    """
 
     def satisfied(self, drop: float) -> bool:
         """Return whether a drop is within the requested limit."""

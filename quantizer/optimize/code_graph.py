@@ -30,7 +30,7 @@ BY_WINOGRAD: Mapping[str, AttrValue] = {
     "stride_x": 2,
     "stride_y": 1,
 }
-"""The lines of a layer that uses Winograd's algorithm: two outputs at a time, from four places of a row."""
+"""The lines of a layer that uses Winograd's algorithm, which computes two outputs from four elements of a row."""
 
 
 def quantized_graph(graph: Graph, layers: Layers, decided: Decided, floats: Mapping[str, DType]) -> Graph:

@@ -50,7 +50,7 @@ COLUMNS = (
     "codes",
 )
 STAMPED = re.compile(r"((?:De)?Quantize_(?:tensor_)?\d+)_\d{9,11}_\d+_\d+_\d+_")
-"""Name of an inserted layer or tensor with the time and the random number that the original puts in it."""
+"""The name of an inserted layer or tensor. The original puts the time and a random number into it."""
 SAMPLES = (("calibration_data", 0, 0), ("calibration_data", 1, 1), ("val.npy", 2, 2))
 """The source of each sample b<n> of ref.npz: (a field or a file beside the cfg, the index in it, n)."""
 Lines = dict[str, dict[str, str]]

@@ -26,7 +26,7 @@ FILES = Readable("a list of files", LONGEST_LIST, FormatError)
 
 
 class NumpyDataset:
-    """One array of samples for a graph of one input, one array of labels."""
+    """One array of samples, for a graph with one input, and one array of labels."""
 
     def __init__(self, data_file: str, label_file: str | None = None) -> None:
         self.data = read_array(Path(data_file))
@@ -111,7 +111,7 @@ class NumpyZippedDataset(NumpyMultiInputDataset):
 
 
 class OpTestNumpyZippedDataset(NumpyZippedDataset):
-    """The data set of Compass's operator tests: as NumpyZippedDataset."""
+    """The data set of Compass's operator tests. It reads files as NumpyZippedDataset does."""
 
 
 class RandomDataset:

@@ -21,7 +21,7 @@ from quantizer.optimize.running import Runner
 
 LONGEST_NAME = 200
 OF_NUMPY = (torch.float16, torch.float32, torch.float64)
-"""Floating-point types of .npy files; values of other types are written in float32, which represents them exactly."""
+"""Floating-point types that .npy files have. Values of other types are written as float32, which holds them exactly."""
 
 
 def dump_tensors(options: Options, runner: Runner, graph: Graph, quantized: Graph, feeds: Mapping[str, Tensor]) -> None:

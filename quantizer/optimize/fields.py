@@ -1,4 +1,4 @@
-"""Every field of a cfg file: default, legal values, meaning, and whether this flow acts on it."""
+"""The table of all fields of a cfg file, with default, legal values, meaning, and whether this flow uses the field."""
 
 from __future__ import annotations
 

@@ -64,7 +64,10 @@ ZERO = ("auto_tune", "insert_norm")
 ALPHA = 1
 """The index of mvn_correction's alpha. If it is left out, it is 1 from mode 1 on."""
 RATES = 3
-"""Numbers of adaquant_zy before its rates. Give all rates or none: the original raises an error for some of them."""
+"""How many numbers of adaquant_zy come before its rates.
+
+All rates or none must be given: the original fails for some.
+"""
 LARGEST = 10**6
 """The limit for every number of a method."""
 LEGAL = (

@@ -14,7 +14,7 @@ from quantizer.optimize.per_layer import LayerKey
 
 def without_idle_layers(
     graph: Graph,
-    specs: Mapping[str, Spec],  # noqa: ARG001 - as every pass
+    specs: Mapping[str, Spec],  # noqa: ARG001 - required by the common signature
     options: Options,  # noqa: ARG001
     keys: Mapping[str, LayerKey],  # noqa: ARG001
 ) -> Graph:

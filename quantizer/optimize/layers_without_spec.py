@@ -1,4 +1,4 @@
-"""Layers without a spec (of plugins, or moving codes) in the Compass flow: found, quantized, inserted."""
+"""Finds, quantizes and inserts layers without a spec in the Compass flow: those of plugins, and moving ones."""
 
 from __future__ import annotations
 

@@ -106,7 +106,10 @@ class Loader:
 
 
 def collate(samples: Sequence[Any]) -> Any:
-    """Return samples joined along a new first axis: lists and dicts by their parts, numbers and arrays as tensors."""
+    """Return samples joined along a new first axis.
+
+    Lists and dicts are joined part by part; numbers and arrays become tensors.
+    """
     first = samples[0]
     if isinstance(first, dict):
         return {key: collate([sample[key] for sample in samples]) for key in first}

@@ -71,7 +71,7 @@ class MovingLayer(LoneLayer):
 
     @property
     def outputs(self) -> list[QParams]:
-        """The parameters of each output: those of the first input."""
+        """Each output has the parameters of the first input."""
         return [full_range(self.inputs[0]) if self.kind in WHOLE else self.inputs[0]] * self.count
 
     def constants(self) -> dict[str, GraphTensor]:

@@ -34,7 +34,7 @@ PROTOCOL_2_BYTES = ("_codecs", "encode")
 
 
 class RefusedError(ValueError):
-    """The pickle contains something else than arrays."""
+    """The pickle contains something other than arrays."""
 
 
 @dataclass

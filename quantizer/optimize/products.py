@@ -1,4 +1,4 @@
-"""Layers with weights as products of matrices: rows of weights times columns of inputs."""
+"""Treats layers with weights as matrix products: rows of weights times columns of inputs."""
 
 from __future__ import annotations
 

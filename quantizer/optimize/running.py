@@ -46,7 +46,7 @@ Before = Callable[[Node, Sequence[Tensor | None]], Node]
 """A function that may change a layer before it runs on its operands."""
 
 
-def as_it_is(node: Node, operands: Sequence[Tensor | None]) -> Node:  # noqa: ARG001 - as every Before
+def as_it_is(node: Node, operands: Sequence[Tensor | None]) -> Node:  # noqa: ARG001 - required by the common signature
     """Return the layer unchanged."""
     return node
 
@@ -208,8 +208,7 @@ class Runner:
 def _by_winograd(node: Node, operands: Sequence[Tensor | None], shape: tuple[int, ...]) -> Tensor:
     """Return a convolution by Winograd's algorithm: sums in float32, the bias added in float64, as Compass does.
 
-    Zero points are subtracted first, so that padding is zero. Compass pads with the zero point of the other
-    sign.
+    Zero points are subtracted first, so that padding is zero. Compass pads with the negated zero point.
     """
     x, weights, bias = (*operands, None)[:3]
     assert x is not None

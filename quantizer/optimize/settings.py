@@ -163,7 +163,7 @@ class Settings:
         return int(cast("tuple[tuple[float, ...], ...]", self["enable_pass_tune_op_softmax"])[0][0]) == FAST_EXP
 
     def platform(self, base: Platform, family: str = "") -> Platform:
-        """Return platform `compass` as this layer, of an operator family, is configured."""
+        """Return the platform `compass` as configured for this layer of an operator family."""
         return _platform(
             base.platform,
             _Arithmetic(base),

@@ -281,7 +281,7 @@ AFTER_RANGES = STEPS[5:-2]
 
 
 def optimize(options: Options, library: Library, say: Say = lambda text: None) -> Work:  # noqa: ARG005 - quiet
-    """Run the steps of a cfg; with skip_optimization only reading and measuring of the given graph."""
+    """Run the steps of a cfg. With skip_optimization the graph is only read and measured."""
     work = Work(options, library, say)
     if options["skip_optimization"]:
         return _measured_alone(read_graph(work))

@@ -207,7 +207,7 @@ class TableLayer(OneInputLayer):
         return {LUT: _stored(LUT, self.table.entries, filed(self.y))}
 
     def params(self) -> dict[str, Any]:
-        """Return the layer's parameters, without those that its table holds."""
+        """Return the layer's parameters without those that are already part of its table."""
         gone = self.what.takes if self.quantized and self.what.consumed else ()
         return {key: value for key, value in self.attrs.items() if key not in gone}
 
@@ -219,7 +219,7 @@ class RectifiedLayer(OneInputLayer):
     ratio: Rescale | None = None
     slopes: Slope | None = None
     rank: int = 0
-    """Axes of its input."""
+    """The number of axes of its input."""
 
     @property
     def _sign(self) -> Sign:

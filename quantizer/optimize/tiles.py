@@ -17,7 +17,7 @@ Span = tuple[int, int]
 
 
 def spans(size: int, count: int) -> tuple[Span, ...]:
-    """Return *count* equal parts, the last with the remainder; fewer if there are not that many elements."""
+    """Return *count* equal parts, the last with the remainder; fewer parts if there are fewer elements."""
     count = min(count, size)
     step = size // count
     return tuple((i * step, size if i == count - 1 else (i + 1) * step) for i in range(count))

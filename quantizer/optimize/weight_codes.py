@@ -181,9 +181,9 @@ class Grid:
 
 
 def as_it_calibrates(trained: Trained) -> Graph:
-    """Return the float graph as the original runs it between its statistics and its quantization.
+    """Return the float graph that the original runs after it collects statistics and before it quantizes.
 
-    It takes the weights of fully connected layers for codes there, and brings them to real values.
+    At this point the original treats the weights of fully connected layers as codes and dequantizes them.
     """
     graph = trained.graph
     changed = []

@@ -86,7 +86,7 @@ def ir_batches(work: Work, loader: Batches) -> Iterator[dict[str, Tensor]]:
 
 
 def calibration_batches(work: Work) -> Iterator[dict[str, Tensor]]:
-    """Yield the calibration set, or zeros if there is none."""
+    """Yield the calibration set, or batches of zeros if there is none."""
     if work.calibration is None:
         yield zeros(work, work.float_graph)
         return

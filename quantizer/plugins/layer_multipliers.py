@@ -27,7 +27,7 @@ TABULATED = ("monotone", "piecewise_monotone", "set_valued", "poles", "softmax")
 
 
 def numbers_of(node: PyNode, name: str) -> Tensor | None:
-    """Return `<name>_value` of the parameters, or constant *name*, as flat float64; None if there is neither."""
+    """Return the parameter `<name>_value`, or else the constant *name*, as flat float64; None if neither exists."""
     if f"{name}_value" in node.params:
         return torch.as_tensor(node.params[f"{name}_value"]).double().reshape(-1)
     return node.constants[name].betensor.double().reshape(-1) if name in node.constants else None

@@ -43,7 +43,7 @@ class Likeness:
 
     word: Word
     order: int | None = None
-    """CLOSE: the largest n with rtol 10**-n."""
+    """CLOSE: the arrays are equal within rtol 10**-n; this is the largest such n."""
     cosine: float | None = None
     euclid: float | None = None
     sqnr: float | None = None
@@ -62,7 +62,7 @@ class Pair:
     """Why the pair fails however similar it is: shapes, formats, NaN, or a step that is exceeded."""
     unequal: int = 0
     largest: float = 0.0
-    """The largest absolute difference; of integers, in codes."""
+    """The largest absolute difference; for integers it counts codes."""
     relative: float = 0.0
     """The largest difference over the reference's magnitude; infinite where that is 0."""
     worst: tuple[int, ...] = ()
@@ -71,7 +71,7 @@ class Pair:
     in_steps: float | None = None
     """The largest difference in steps, where a step is known: a correctly rounded value has 1/2 at most."""
     outside: int = 0
-    """Elements outside of the enclosure reference +- step / 2."""
+    """The number of elements outside of the enclosure reference +- step / 2."""
 
     @property
     def passed(self) -> bool:

@@ -82,7 +82,7 @@ class RatioChange(Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True)
 class CoverageChange:
-    """Something that one run checked and the other did not, or less."""
+    """Something that one run checked and the other did not check, or checked less."""
 
     id: str
     what: Literal["outcome", "cases", "data sets", "check", "verdicts", "inconclusive", "sharpness", "reached", "gap"]
@@ -133,6 +133,12 @@ class Diff:
         """Return whether nothing changed. An item that fails in both runs is not a change."""
         counts = ("base_items", "run_items", "still_failing", "engines")
         return not any(getattr(self, field.name) for field in fields(self) if field.name not in counts)
+
+    @functools.cached_property
+    def grown_otherwise(self) -> tuple[RatioChange, ...]:
+        """The grown errors without the checks that a new failure lists already."""
+        listed = {(change.id, name) for change in self.new_failures for name, _ in change.checks}
+        return tuple(change for change in self.grown if (change.id, change.check) not in listed)
 
 
 def compare(base: Iterable[Record], run: Iterable[Record], *, filtered: bool = False, elsewhere: bool = False) -> Diff:
@@ -251,8 +257,8 @@ def _in_order(names: tuple[str, ...]) -> tuple[str, ...]:
 def _by_size(pairs: Iterable[tuple[Record, Record]], *, elsewhere: bool) -> tuple[tuple[RatioChange, ...], ...]:
     """Return the ratios that grew and those that shrank, by factor, then error, then ratio, the largest first.
 
-    Equal entries stay in the order of ids and checks in which they were found. Sorted as arrays: two large runs have a
-    million of them.
+    Equal entries stay in the order of ids and checks in which they were found. They are sorted as arrays, because
+    two large runs have a million of them.
     """
     found = [change for old, new in pairs for change in _ratios(old, new, elsewhere=elsewhere)]
     if not found:

@@ -39,7 +39,7 @@ def ratio_texts(*ratios: float) -> tuple[str, ...]:
 
 
 def factor_text(factor: float) -> str:
-    """Write by how many times something grew; a growth too small for three digits reads `x1+`."""
+    """Write the factor of a growth. A growth too small for three digits reads `x1+`."""
     if not math.isfinite(factor):
         return "x inf"
     text = f"x{factor:.3g}"

@@ -21,7 +21,7 @@ APPLICATION = 0x716E7472
 """The application id that marks an SQLite file as a history."""
 VERSION = 1
 WAIT = 120.0
-"""Seconds for which a job waits for other writers."""
+"""How many seconds a job waits for other writers."""
 
 HISTORY = Readable("a history", 1 << 40, CaseError, "It was left as it is; name another.")
 """No size limit, because SQLite reads the file page by page."""
@@ -39,7 +39,7 @@ class Figures:
     seconds: float | None
     cases: int
     failed: int
-    """Items that failed."""
+    """The number of items that failed."""
     gaps: int
     killed: int | None
     """The number of faults found, out of `planted` faults with an effect."""
@@ -102,7 +102,7 @@ def append(file: Path, name: str, figures: Mapping[str, Figures]) -> None:
 
 
 def merge(file: Path, others: Sequence[Path]) -> None:
-    """Append the runs of *others*, in order; shards of one name become one run. All or nothing."""
+    """Append the runs of *others*, in order, all or none. Shards of one name become one run."""
     read = [(other, runs(other)) for other in others]
     with _writing(file) as database:
         for other, names in read:

@@ -17,7 +17,7 @@ LEGEND = (
 )
 """What the columns mean."""
 SHOWN = 12
-"""Rows of the terminal's table."""
+"""The number of rows of the terminal's table."""
 
 
 def model_lines(findings: ModelFindings) -> list[str]:

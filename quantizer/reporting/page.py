@@ -58,7 +58,7 @@ LONGEST = 4_000
 FIRST = 10
 """The number of failing items that the first screen names."""
 WORST = 50
-"""Rows of the table of worst items; the operators' own tables hold all."""
+"""The number of rows of the table of worst items; the operators' own tables hold all."""
 
 
 @dataclass(frozen=True)
@@ -222,7 +222,7 @@ def _urgent(records: Iterable[Record], diff: Diff | None) -> set[str]:
     if diff is not None:
         found += [change.id for change in (*diff.new_failures, *diff.fixed)]
         found += [change.id for change in diff.lost]
-        found += [change.id for change in diff.added] + [change.id for change in diff.grown[:MOST]]
+        found += [change.id for change in diff.added] + [change.id for change in diff.grown_otherwise[:MOST]]
     found += [record.id for record in everything if standing(record) != "passed"]
     return set([*dict.fromkeys(found)][:WHOLE])
 

@@ -43,7 +43,7 @@ class CheckStatement(Model):
     inconclusive: int = 0
     elements: int = 0
     vacuous: int = 0
-    """Elements whose interval covers the whole range of codes, so that they prove nothing."""
+    """The number of elements whose interval covers the whole range of codes, so that they prove nothing."""
 
 
 class TargetStatement(Model):
@@ -54,7 +54,7 @@ class TargetStatement(Model):
     result: Standing
     cases: int
     elements: int
-    """Outputs judged, over all checks."""
+    """The number of outputs judged, over all checks."""
     checks: list[str]
     """Verdicts with pass or fail."""
     worst_ratio: float | Literal["inf"]

@@ -112,7 +112,7 @@ class Row:
     ratio: float
     mistrusted: int
     vacuous: float
-    """Share of vacuous elements, of the check that has most."""
+    """The largest share of vacuous elements in any check."""
     gaps: int
     """Distinct gaps: reasons per check, and coverage that was not reached."""
     failed: int
@@ -168,7 +168,7 @@ def coverage_gaps(records: Iterable[Record]) -> tuple[Gap, ...]:
 
 @dataclass(frozen=True)
 class Totals:
-    """The sums over a run: of value items, and of other kinds by status."""
+    """The sums over a run, for value items and, by status, for other kinds."""
 
     items: Mapping[Standing, int]
     cases: int
@@ -195,7 +195,7 @@ class _Sum:
 
     @property
     def verdicts(self) -> int:
-        """Cases in which the check ran."""
+        """The number of cases in which the check ran."""
         return self.passed + self.failed + self.mistrusted + self.overflow + self.defects + self.inconclusive
 
 

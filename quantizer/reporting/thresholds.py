@@ -64,7 +64,7 @@ def _stated(folder: Path) -> dict[str, Mapping[str, object] | None]:
             if table is not None and not isinstance(table, dict):
                 raise SpecError(f"{pyproject}: {TABLE}: must be a table, got {shown_value(table)}.")
             stated[f"{pyproject}: [{TABLE}]"] = table
-    except (configparser.Error, ValueError, RecursionError) as err:  # a number may have more digits than Python reads
+    except (configparser.Error, ValueError, RecursionError) as err:  # Python refuses numbers with too many digits
         raise SpecError(f"{file}: thresholds cannot be read: {one_line(err)}.") from None
     return stated
 

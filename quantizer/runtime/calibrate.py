@@ -97,7 +97,7 @@ class _Scales:
         self.config, self.passes = config, 1
         self.errors = torch.zeros(len(SCALES), dtype=torch.float64)
 
-    def observe(self, batch: Tensor, number: int = 0) -> None:  # noqa: ARG002 - there is one pass
+    def observe(self, batch: Tensor, number: int = 0) -> None:  # noqa: ARG002 - this estimator needs one pass
         """Add up the error of every scale."""
         if self.config.observer_algorithm == CONSTANT:
             return

@@ -77,17 +77,17 @@ Stamp = tuple[int, int, int, int, int]
 
 @dataclass(frozen=True)
 class Step:
-    """What quantizes in float32 alone: a scale, shaped for one rank, and the ends of codes less their zero point."""
+    """What float32 quantization needs: a scale shaped for one rank, and code limits less the zero point."""
 
     stamp: Stamp
     made_of: tuple[Tensor | None, Tensor | None]
     """Kept so that no other tensor can have the place in memory that the stamp names."""
     scale: Tensor
     low: float
-    """A number and no tensor: torch clamps ten times as fast between numbers."""
+    """A Python number, not a tensor, because torch clamps ten times as fast between numbers."""
     high: float
     nothing: float
-    """The result for NaN: code 0 minus the zero point."""
+    """What NaN becomes: code 0 minus the zero point."""
 
     def quantize(self, values: Tensor) -> Tensor:
         """Return the values of the codes of float32 *values*."""

@@ -24,7 +24,7 @@ from quantizer_conformance import DISTRIBUTION
 ROOT = Path(__file__).parents[2]
 VENDOR = "examples/third_party_plugin"
 OF_THE_REPOSITORY = [
-    "README.md",
+    "docs/install.md",
     "docs/tutorials/model_engineer.md",
     "docs/use.md",
     "examples/digits/README.md",
@@ -108,8 +108,8 @@ def repository(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def wheel(repository):
-    """Build the wheel by the line of README."""
-    repository.succeed(next(line for line in lines("README.md") if "pip wheel" in line))
+    """Build the wheel by the line of the page of installation."""
+    repository.succeed(next(line for line in lines("docs/install.md") if "pip wheel" in line))
     (found,) = (repository.root / "dist").glob("*.whl")
     return found
 
@@ -152,12 +152,13 @@ def test_the_name_is_one_everywhere():
     assert project["name"] == DISTRIBUTION
     vendor = tomllib.loads((ROOT / VENDOR / "pyproject.toml").read_text("utf-8"))["project"]
     assert DISTRIBUTION in vendor["dependencies"]
-    named = re.findall(r"`(\w+)`", re.search(r"add what an extra needs \((.*?)\)", (ROOT / "README.md").read_text())[1])
+    page = (ROOT / "docs/install.md").read_text("utf-8")
+    named = re.findall(r"`(\w+)`", re.search(r"add what an extra needs \((.*?)\)", page)[1])
     assert set(named) == set(project["optional-dependencies"])
 
 
 def test_the_line_that_installs_torch_takes_the_versions_that_the_package_takes():
-    (named,) = re.findall(r"pip install '(torch\S+)' --index-url", (ROOT / "README.md").read_text("utf-8"))
+    (named,) = re.findall(r"pip install '(torch\S+)' --index-url", (ROOT / "docs/install.md").read_text("utf-8"))
     required = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["dependencies"]
     assert Requirement(named) in [Requirement(text) for text in required]
 

@@ -8,14 +8,29 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 from warmed import Warmed
 
+from quantizer.core.library import load_library
+
 ROOT = Path(__file__).parents[2]
 PROGRAMS = ("quantizer", "pytest", "cc", "./")
 LEFT_OUT = ("CI", "PYTEST_ADDOPTS", "PYTEST_XDIST_WORKER", "AIPUPLUGIN_PATH")
+COVERAGE = """
+import runpy, sys
+
+words = sys.argv[1:]
+assert words.pop(0) == "run"
+while words[0].startswith("--"):
+    words.pop(0)
+assert words.pop(0) == "-m", "coverage knows no options of Python"
+open("measured", "w").close()
+sys.argv = words
+runpy.run_module(words[0], run_name="__main__", alter_sys=True)
+"""
 COMPILER = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
 with_compiler = pytest.mark.skipif(COMPILER is None or os.name == "nt", reason="no compiler of C")
 
@@ -39,6 +54,7 @@ def run(command: str, folder: Path, warmed: Warmed | None = None, status: int = 
     env = {name: value for name, value in os.environ.items() if name not in LEFT_OUT}
     env["PYTHONPATH"] = os.pathsep.join(map(str, (folder, ROOT)))
     env["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{env['PATH']}"
+    env |= dict(variables or {})
     program, *words = shlex.split(command)
     quiet = ("-q", "-p", "no:cacheprovider", "-p", "no:xdist") if program == "pytest" else ()
     if program in ("pytest", "quantizer") and warmed is not None:
@@ -129,6 +145,72 @@ def test_the_functions_that_the_page_of_plugins_shows_are_registered(
     assert f"{op}-" in said
 
 
+@pytest.mark.nightly  # starts two processes, each of which imports torch anew
+def test_coverage_is_measured_in_the_process_of_plugins(tmp_path: Path, warmed: Warmed) -> None:
+    """A stand-in takes the words of `coverage run`: coverage itself is no dependency of these tests."""
+    text = section("plugins.md", "Where your functions run")
+    script = tmp_path / "cover.sh"
+    script.write_text(re.findall(r"^```sh\n(.*?)^```", text, re.DOTALL | re.MULTILINE)[0])
+    script.chmod(0o755)
+    (tmp_path / "coverage").mkdir()
+    (tmp_path / "coverage" / "__main__.py").write_text(COVERAGE)
+    run("quantizer spec new log_sigmoid", tmp_path, warmed)
+    (judging,) = re.findall(r"^\$ (pytest .*)$", text, re.MULTILINE)
+    assert "1 passed" in run(f"{judging} -k log_sigmoid-a8-ideal", tmp_path, warmed)
+    assert (tmp_path / "measured").exists()
+
+
+@pytest.mark.nightly  # starts pytest twice, each with a process of plugins
+def test_a_package_of_operators_needs_no_options_and_its_baseline_holds(tmp_path: Path) -> None:
+    package = section("plugins.md", "3. A package")
+    entry, settings = re.findall(
+        r"^(\[.*?)(?:\n\n|\Z)", package.split("```toml\n")[1].split("\n```")[0], re.DOTALL | re.MULTILINE
+    )
+    run("quantizer spec new log_sigmoid", tmp_path)
+    source = tmp_path / "src" / "vendor_ops"
+    (source / "specs").mkdir(parents=True)
+    shutil.move(tmp_path / "op_plugins" / "log_sigmoid.py", source)
+    shutil.move(tmp_path / "op_specs" / "log_sigmoid.yaml", source / "specs")
+    (source / "__init__.py").write_text(
+        "from importlib.resources import files\n\nfrom vendor_ops import log_sigmoid\n\n"
+        + re.findall(r"SPECS = [^\n]*", package)[0]
+        + "\n"
+    )
+    (tmp_path / "pyproject.toml").write_text(settings)
+    installed(tmp_path, tmp_path / "src", "vendor-ops", entry)
+    env = {"PYTHONPATH": os.pathsep.join((str(tmp_path / "src"), str(ROOT)))}
+    (judging,) = re.findall(r"^\$ (pytest) -n 2$", package, re.MULTILINE)
+    few = f"{judging} -k log_sigmoid-a8-ideal"
+    assert "1 passed" in run(few, tmp_path, variables=env)
+    _, copying, _ = re.findall(r"^\$ (.*)$", section("plugins.md", "7. The gate"), re.MULTILINE)
+    shutil.copy(*(tmp_path / word for word in copying.split()[1:]))
+    (compared,) = re.findall(r"--op-baseline=\S+", section("plugins.md", "7. The gate"))
+    assert "1 passed" in run(f"{few} {compared}", tmp_path, variables=env)
+
+
+def installed(folder: Path, site: Path, name: str, entry: str) -> None:
+    """Write what `pip install .` writes: the metadata of a distribution, with the entry point of pyproject.toml."""
+    group, line = re.findall(r'^\[project\.entry-points\."(.*)"\]\n(\w+ = ".*")', entry, re.MULTILINE)[0]
+    metadata = site / f"{name.replace('-', '_')}-0.1.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 0.1\n")
+    key, value = line.split(" = ")
+    (metadata / "entry_points.txt").write_text(f"[{group}]\n{key} = {value.strip(chr(34))}\n")
+
+
+def test_a_copy_of_a_platform_is_linted_and_judged(tmp_path: Path, warmed: Warmed) -> None:
+    text = section("platforms.md", "3. The platform").split("### A copy of a platform")[1]
+    (place,) = re.findall(r"`(platforms/\w+\.yaml)` in a folder", text)
+    name = Path(place).stem
+    copy = tmp_path / "own" / place
+    copy.parent.mkdir(parents=True)
+    shipped = load_library().platform_paths["tpulang"].read_text(encoding="utf-8")
+    copy.write_text(re.sub(r"^platform: .*", f"platform: {name}", shipped, flags=re.MULTILINE))
+    (linting,) = re.findall(r"^ {4}(quantizer .*)$", text, re.MULTILINE)
+    assert run(linting.replace("FOLDER", "own"), tmp_path, warmed) == "1 platform ok\n"
+    assert "2 passed" in run(f"pytest --op-shipped=add --op-specs=own --op-platform={name}", tmp_path, warmed)
+
+
 def test_the_smallest_platform_in_a_wheel_is_green(tmp_path: Path) -> None:
     text = section("platforms.md", "A platform in five minutes")
     project, room, platform = re.findall(r"^```(?:toml|python|yaml)\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
@@ -138,13 +220,7 @@ def test_the_smallest_platform_in_a_wheel_is_green(tmp_path: Path) -> None:
     (package / "__init__.py").touch()
     (package / "room.py").write_text(room)
     (package / "my_npu.yaml").write_text(platform)
-    # Stands for `pip install .`: the metadata of the distribution, with the entry point of pyproject.toml.
-    entry = re.search(r'^(\[project\.entry-points\."(.*)"\]\n)(\w+ = )"(.*)"', project, re.MULTILINE)
-    assert entry is not None
-    metadata = tmp_path / "my_npu-0.1.dist-info"
-    metadata.mkdir()
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: my-npu\nVersion: 0.1\n")
-    (metadata / "entry_points.txt").write_text(f"[{entry[2]}]\n{entry[3]}{entry[4]}\n")
+    installed(tmp_path, tmp_path, "my-npu", project)
     _, judging = commands("platforms.md", "A platform in five minutes")
     said = run(judging.replace("--op-shipped=conv2d ", ""), tmp_path)
     assert "1 passed" in said, said

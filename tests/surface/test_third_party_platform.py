@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -117,6 +118,17 @@ def test_the_simulator_is_an_engine_and_is_judged(customer, tmp_path):
     assert "tiny_chip" in customer.run(tmp_path, "quantizer", "engine", "list").stdout
     done = customer.judged(tmp_path, "--op-engine=tiny_chip", operators=("relu",))
     assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout
+
+
+@pytest.mark.nightly  # two runs with a process of plugins; the tests above judge the same operators
+def test_the_lines_of_the_page_are_green_and_its_wrong_kernel_is_red(customer, tmp_path):
+    page = (ROOT / "docs/platforms.md").read_text(encoding="utf-8").split("## 7. Run")[1].split("\n## ")[0]
+    (line,) = re.findall(r"^ {4}pytest (.*)$", page, re.MULTILINE)
+    (wrong,) = re.findall(r"`(--op-plugins=\w+)`", page)
+    shutil.copytree(EXAMPLE / "faulty", tmp_path / "faulty")
+    for options, said in (((), " passed"), ((wrong, "-k", "relu"), "1 failed")):
+        done = customer.run(tmp_path, "pytest", "-p", "no:cacheprovider", "-q", *line.split(), *options)
+        assert said in done.stdout and (options or done.returncode == 0), done.stdout
 
 
 def test_linting_finds_the_room(customer, tmp_path):

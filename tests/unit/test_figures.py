@@ -10,14 +10,14 @@ from quantizer.core.library import load_library
 from quantizer.core.rooms import engines
 
 ROOT = Path(__file__).parents[2]
-FIGURES = (ROOT / "README.md").read_text(encoding="utf-8").split("## Figures")[1].split("\n## ")[0]
+FIGURES = (ROOT / "docs" / "figures.md").read_text(encoding="utf-8")
 NUMBER = r"[\d,]+"
 
 
 def stated(sentence: str) -> list[int]:
-    """Return the numbers of the one row of README's table that matches *sentence*, where N stands for a number."""
+    """Return the numbers of the one row of the table that matches *sentence*, where N stands for a number."""
     found = re.findall(re.sub(r"\bN\b", lambda _: f"({NUMBER})", re.escape(sentence)), FIGURES)
-    assert len(found) == 1, f"README has no row like: {sentence}"
+    assert len(found) == 1, f"figures.md has no row like: {sentence}"
     return [int(number.replace(",", "")) for number in (found[0] if isinstance(found[0], tuple) else found)]
 
 
@@ -28,7 +28,7 @@ def numbers(page: str, expression: str) -> list[int]:
     return [int(number) for number in found.groups()]
 
 
-def test_readme_counts_operators_and_platforms_as_the_library_does() -> None:
+def test_figures_count_operators_and_platforms_as_the_library_does() -> None:
     library = load_library()
     assert stated("N operators on N platforms") == [len(library.specs), len(library.platforms)]
     own = {platform for engine in engines().values() if not engine.guest for platform in engine.variant_of_platform}
@@ -41,7 +41,7 @@ def test_the_page_of_tasks_lists_every_platform() -> None:
     assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} == set(load_library().platforms)
 
 
-def test_readme_counts_faults_as_their_page_does() -> None:
+def test_figures_count_faults_as_their_page_does() -> None:
     faults, pairs, found, _, without = numbers(
         "faults.md", r"(\d+) faults in \d+ operators: (\d+) pairs, (\d+) found, (\d+) survivors, (\d+) without effect"
     )

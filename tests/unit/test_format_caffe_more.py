@@ -162,7 +162,7 @@ REFUSED = {
     "behind": (layer("Reshape", "reshape_param { shape { dim: 2 dim: 2 } axis: 1 num_axes: 4 }"), {}, FormatError, "must name some"),
     "offsets": (layer("Crop", "crop_param { offset: 1 offset: 2 offset: 3 }", "x x"), {}, FormatError, "3 offsets for 2 axes"),
     "bottoms": (layer("Crop"), {}, GraphError, "1 bottoms: must be 2"),
-    "slopes": (layer("PReLU", "prelu_param { channel_shared: true }"), {"l": [SLOPES]}, FormatError, "channel_shared has one"),
+    "slopes": (layer("PReLU", "prelu_param { channel_shared: true }"), {"l": [SLOPES]}, FormatError, "must be one slope"),
     "rows": (layer("Embed", "embed_param { num_output: 3 input_dim: 9 bias_term: false }"), {"l": [W]}, FormatError, "weights of shape"),
 }  # fmt: skip
 

@@ -172,7 +172,7 @@ def tensor(name="w", dims=(2,), **fields):
         (tensor(raw_data=b"abc"), "needs 8 bytes, the file holds 3"),
         (tensor(float_data=[1.0]), "needs 2 values, the file holds 1"),
         (tensor(dims=(2**31, 4), raw_data=b"abcd"), "more than"),
-        (tensor(dims=(2**62, 0), raw_data=b""), "leave 63 bits"),
+        (tensor(dims=(2**62, 0), raw_data=b""), "more elements than 63 bits can count"),
         (tensor(dims=(-2,), raw_data=b"abcd"), "negative"),
     ],
 )

@@ -39,6 +39,13 @@ def test_an_unknown_name_is_an_import_error():
         from quantizer.runtime import TorchExecuter  # noqa: F401
 
 
+def test_the_import_line_of_the_page_runs():
+    (line,) = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+    found: dict[str, object] = {}
+    exec(line, found)  # the page is ours
+    assert {"RuntimeHook", "TorchExecutor", "register_operation_handler"} <= found.keys()
+
+
 def test_core_and_reporting_need_no_torch_and_users_of_ppq_find_what_they_know():
     text = (
         "import sys; from quantizer.core import Record, Spec, load_spec; from quantizer.reporting import read_run;"

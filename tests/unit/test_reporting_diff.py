@@ -251,7 +251,7 @@ def sample() -> Diff:
 
 
 TERMINAL = """\
-4 items before, 4 now: 1 new failure, 1 fixed, 2 errors grown, 1 error shrunk, 1 loss of coverage,
+4 items before, 4 now: 1 new failure, 1 fixed, 1 error grown, 1 error shrunk, 1 loss of coverage,
   1 item added, 1 item removed.
 
 new failures
@@ -272,7 +272,6 @@ coverage lost
 errors grown
   item         check     before   now  factor
   -----------  --------  ------  ----  ------
-  add-a8       accuracy     0.5     2      x4
   conv2d-w8a8  accuracy     0.5  0.75    x1.5
 
 fixed
@@ -296,11 +295,21 @@ def test_a_small_diff_reads_like_this_on_a_terminal() -> None:
     assert render(sample(), "terminal") == TERMINAL
 
 
+def test_the_check_of_a_new_failure_is_no_error_grown_except_in_json() -> None:
+    worse = item("add-a8", "failed", accuracy=BAD)
+    diff = change(item("add-a8"), worse)
+    assert render(diff, "terminal").count("add-a8") == 1
+    assert [grown["check"] for grown in json.loads(as_json(diff))["grown"]] == ["accuracy"]
+    tiled = replace(OK, passed=9, failed=1, ratio=3.0)
+    further = change(worse, replace(worse, checks={"accuracy": replace(BAD, ratio=4.0), "tiled": tiled}))
+    assert [grown.check for grown in further.grown_otherwise] == ["accuracy"]
+
+
 def test_markdown_holds_the_same_rows() -> None:
     text = as_markdown(sample())
     assert text.startswith("## Compared with the baseline\n\n4 items before, 4 now: 1 new failure, 1 fixed, ")
     assert "| `add-a8` | `passed` | `failed` | `accuracy 2.00` | `1 of 100 outside; case 4f2a` |\n" in text
-    assert "### Errors grown (2)\n" in text
+    assert "### Errors grown (1)\n" in text
     assert "Still failing" not in text
 
 

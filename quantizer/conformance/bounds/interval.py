@@ -48,7 +48,7 @@ class Interval:
 
     @staticmethod
     def exactly(value: npt.ArrayLike) -> Interval:
-        """Return the interval that holds *value* alone."""
+        """Return the interval [value, value]."""
         x = np.asarray(value, np.float64)
         return Interval(x, x)
 
@@ -135,8 +135,8 @@ def add_up(a: FloatArray, b: FloatArray) -> FloatArray:
 def outward(lo: FloatArray, hi: FloatArray, slack: npt.ArrayLike = 0.0) -> Interval:
     """Return [lo - slack, hi + slack] for ends that rounding may have moved by *slack*.
 
-    An end that is NaN (outside a domain) becomes unbounded; one that overflowed, the largest float64 number (the
-    neighbour of infinity).
+    An end that is NaN (outside a domain) becomes infinite. An end that overflowed becomes the largest float64
+    number, the neighbour of infinity.
     """
     by = np.asarray(slack, np.float64)
     low, high = np.nextafter(lo - by, -np.inf), np.nextafter(hi + by, np.inf)

@@ -9,7 +9,7 @@ import numpy as np
 from quantizer.conformance.bounds.interval import TINY, FloatArray, Interval, gamma, outward
 
 Operand = tuple[FloatArray, FloatArray]
-"""A value and the radius around it."""
+"""A value and the radius of the interval around it."""
 EXTRA_OPERATIONS = 16
 """The number of roundings besides the additions: a product, a division, a bias, the radius itself."""
 

@@ -113,7 +113,7 @@ def _apart(m: _Moments, dx: FloatArray, eps: float) -> Interval:
     """Return the range of (1-1/n) z / sqrt((1-1/n)^2 z^2/(n-1) + s^2 + eps), where z and s are independent.
 
     z = x_i minus the mean of the others, s^2 = their sum of squares about that mean, over n: var = s^2 + (n-1)/n^2 z^2.
-    The value rises in z, and its size falls in s.
+    The value rises with z, and its magnitude falls with s.
     """
     n = m.deviation.shape[-1]
     squares = m.deviation * m.deviation
@@ -152,7 +152,8 @@ def _range(
 ) -> Interval:
     """Return part/sqrt((weight*part)^2 + r^2 + eps) for part in [low, high] and r between the two of *rest*.
 
-    It rises in part, its size falls in r; 0 where part is 0. The result is widened by the roundings of this code.
+    It rises with part, and its magnitude falls with r; it is 0 where part is 0. The result is widened by the
+    roundings of this code.
     """
     narrow, wide = rest
 

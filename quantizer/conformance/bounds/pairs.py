@@ -23,7 +23,7 @@ SPLITTER = 2.0**27 + 1
 LARGEST, SMALLEST = 2.0**500, 2.0**-400
 """Between these in magnitude products have no overflow, and their errors are float64."""
 WHOLE = 2.0**51
-"""Rationals decide about larger numbers, because float64 leaves no bit for a tie."""
+"""Larger numbers are decided in rationals, because float64 has no bit left for one half."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def product(first: npt.ArrayLike, second: npt.ArrayLike, exponents: npt.ArrayLik
     nearest, left = _product(values, factor)
     scaled = np.ldexp(nearest, np.asarray(exponents, np.int64))
     known = _is_safe(values, factor, nearest, scaled) | ((values == 0) & np.isfinite(factor))
-    if np.asarray(first).dtype.kind != "f":  # an integer that float64 does not hold is another number there
+    if np.asarray(first).dtype.kind != "f":  # float64 would round an integer that it does not hold
         known = known & (np.abs(values) < WHOLE)
     return Pair(np.where(known, scaled, np.nan), np.where(known, left, 0.0), rational)
 

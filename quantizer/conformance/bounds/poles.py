@@ -45,7 +45,7 @@ def log(x: Interval) -> Interval:
 
 @np.errstate(all="ignore")
 def divide(a: Interval, b: Interval) -> Interval:
-    """Return a/b: the four corners; unbounded where b may be zero."""
+    """Return the hull of a/b at the four corners; it is unbounded where b may be zero."""
     return _unbounded(_corners([p / q for p in (a.lo, a.hi) for q in (b.lo, b.hi)], 1), _has_zero(b))
 
 
@@ -67,7 +67,7 @@ def power(base: Interval, exponent: Interval) -> Interval:
 
 @np.errstate(all="ignore")
 def between_poles(f: ArrayFunction, x: Interval, poles: Sequence[FloatArray]) -> Interval:
-    """Return the hull of f at both ends, for f that rises or falls between its poles; unbounded where one lies inside.
+    """Return the hull of f at both ends, unbounded where a pole lies inside; f is monotone between its poles.
 
     *poles*: for every element, one pole of each kind inside x; NaN if there is none (`critical_points_between`).
     """

@@ -53,12 +53,12 @@ def code_interval(
     inner = z if zero_point_first else np.zeros_like(z)
     t = RESOLUTION * np.maximum(np.maximum(1.0, size + np.abs(inner)), e)
     spread = e + t + 0.5 if rounding.startswith("half") else e + t
-    w = v + inner  # the number that the mode rounds: with the zero point inside, parity and sign are those of the code
+    w = v + inner  # the mode rounds this number, which may include the zero point
     low = _saturated(_lowest(w - spread, rounding), z - inner, qmin, qmax, -UNREACHABLE)
     high = _saturated(_highest(w + spread, rounding), z - inner, qmin, qmax, UNREACHABLE)
     if exact is not None:
         open_choice = (low != high) & (e == 0)
-        if rounding == "stochastic":  # two codes are right, unless a whole number is within t
+        if rounding == "stochastic":  # both neighbouring codes are right unless an integer lies within t
             open_choice &= np.ceil(w - t) <= np.floor(w + t)
         if open_choice.any():
             _decide(low, high, open_choice, exact, (inner, z), rounding, qmin, qmax)

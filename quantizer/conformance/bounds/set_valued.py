@@ -69,7 +69,7 @@ def where(condition: Truth, a: Interval, b: Interval) -> Interval:
 def one_hot(index: Interval, depth: int, *, axis: int = -1, on: float = 1.0, off: float = 0.0) -> Interval:
     """Return *on* at the index along a new axis and *off* elsewhere; [off, on] wherever the index may be.
 
-    Indices are whole numbers; one outside [0, depth) leaves all off.
+    Indices are integers. An index outside [0, depth) gives only the off value.
     """
     shape = [1] * (len(index.shape) + 1)
     shape[axis] = depth

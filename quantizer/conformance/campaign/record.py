@@ -27,7 +27,7 @@ class Failure:
 
     @property
     def is_shrunk(self) -> bool:
-        """True if the smallest case is that of the earliest failure, or there is no case."""
+        """True if the smallest case was shrunk from the earliest failure, or if there is no case."""
         return self.shrunk_unit == self.unit or not self.case
 
 

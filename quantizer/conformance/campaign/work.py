@@ -140,5 +140,5 @@ def _opened(plan: str) -> tuple[Session, dict[str, Target]]:
     session = open_session(options, tuple(folder for plugin in plugins for folder in plugin.specs))
     targets = [target for spec in session.library.specs.values() for target in session.all_targets(spec)]
     gc.collect()
-    gc.freeze()  # all of this lives as long as the worker: later collections need not walk it
+    gc.freeze()  # these objects live as long as the worker, so the garbage collector need not visit them
     return session, {target.id: target for target in targets}

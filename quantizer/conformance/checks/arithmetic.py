@@ -155,7 +155,7 @@ def _movement(trial: Trial) -> Verdict:
 
 
 def _index(trial: Trial) -> Verdict:
-    """Judge indices: equal to those of the reference operator on the codes."""
+    """Judge indices: they must equal the indices that the reference operator gives for the codes."""
     wanted = trial.reference({name: values.double() for name, values in trial.codes.items()}).astype(np.int64)
     return judge_equal(CHECK, trial, trial.got, wanted, "the reference's index on the codes, ties by the declared rule")
 

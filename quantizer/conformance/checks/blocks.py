@@ -59,7 +59,7 @@ def columns_of(trial: Trial, name: str) -> list[tuple[Array, Array]]:
 
 
 def judge_blocks(trial: Trial, name: str, rescale: Rescale) -> Verdict:
-    """Judge codes against the exact sum over blocks of multiplier times sum, and of the constant, rounded once."""
+    """Judge codes by the exact number, rounded once: the blocks' sums times their multipliers, plus the constant."""
     exactly = columns_of(trial, name)
     if rescale.mantissa.dim() != 2 or rescale.mantissa.shape[1] != len(exactly):
         return inconclusive(

@@ -25,8 +25,9 @@ def steps_in_float32(x: Array, scale: Array, steps: Array | None, zero: Array, q
     These are the steps of float32 *x*, computed in float32 and stored in float64.
 
     *scale*, *steps* (1 / scale as the platform's rule rounds it; None: the float32 inverse of the scale) and *zero*
-    broadcast against *x*. With `zero_point: before` the sum is rounded to float32 as well; with the inverse of a scale,
-    product and sum together. The operations are those of `core.platforms.Quantizer`, except `exact`.
+    broadcast against *x*. With `zero_point: before` the sum is rounded to float32 as well. If the inverse of a
+    scale is used, product and sum are rounded together. The operations are those of `core.platforms.Quantizer`,
+    except `exact`.
     """
     first, inverse = quantizer.zero_point == "before", np.asarray(F32(1) / scale.astype(F32))
     if quantizer.operation == "divide_float32":

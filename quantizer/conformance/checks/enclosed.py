@@ -39,11 +39,11 @@ _WITHOUT_COEFFICIENTS = ("bilinear", "linear", "movement", "selection")
 _LIMITS = ("none", "relu", "relu6")
 """Fused activations whose results are operands, 0 or 6."""
 FOLDED = 6
-"""The six roundings: a quotient, a product and a difference for `b`; a product; a sum; and `a * z_x`."""
+"""The number of roundings: three for `b` (quotient, product, difference), a product, a sum, and `a * z_x`."""
 
 
 def enclosed(trial: Trial, *, zero_point_first: bool = False, off_by: Array | float = 0.0) -> Verdict:
-    """Judge codes by the interval of every order of float32 operations on the values of the operands' codes.
+    """Judge codes by an interval that holds for every order of the float32 operations on the dequantized operands.
 
     zero_point_first: the output's zero point is added in float32, and the sum is rounded. Dequantizing may be folded
     into it: `a * x + b` with `a = s_x / s_y`, `b = z_y - a * z_x`. That is six operations on numbers that are no larger
@@ -92,7 +92,7 @@ def computed_error(trial: Trial) -> Array:
             float_radius(near),
             float(trial.output.scale),
         )
-        with np.errstate(invalid="ignore"):  # the difference of two infinities
+        with np.errstate(invalid="ignore"):  # infinity minus infinity is NaN
             away = np.maximum(np.maximum(inner.hi - near.y, near.y - inner.lo), 0.0) + radius
             moved = away * (1 + lost(2)) + lost(2) * np.abs(near.y)
         moved = np.where(exact_in_any_order(trial), 0.0, moved)

@@ -123,7 +123,7 @@ def _piecewise(trial: Trial) -> Interval:
 
 
 def turning_points(trial: Trial, low: Array, high: Array) -> list[Array | float]:
-    """Return the extrema of the function; of a periodic one, the first of each kind inside every interval."""
+    """Return the extrema of the function; for a periodic function, the first of each kind inside every interval."""
     model = trial.spec.error_model
     if model.period is None:
         return list(model.critical_points)

@@ -1,4 +1,4 @@
-"""engine: a real engine and our functions of the same platform agree bit for bit."""
+"""The check `engine`: a real engine and our functions of the same platform must agree bit for bit."""
 
 from __future__ import annotations
 

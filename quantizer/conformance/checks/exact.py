@@ -1,4 +1,7 @@
-"""exact: accumulators equal a plain int64 sum over explicit windows, one function per operator family."""
+"""The check `exact`: accumulators must equal a plain int64 sum over explicit windows.
+
+Each operator family has a function.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,7 @@ def exact(trial: Trial) -> Verdict | None:
 
 
 def _in_blocks(trial: Trial, name: str) -> Array | None:
-    """Return the int64 sum over explicit windows of each block, then the constant, on an axis after the output's."""
+    """Return the int64 sum of each block over explicit windows, and the constant, along a last axis of their own."""
     *blocks, (constant, _) = columns_of(trial, name)
     found = [window_sums(one_block(trial, name, block)) for block in range(len(blocks))]
     sums = [part for part in found if part is not None]
@@ -47,7 +50,7 @@ def _in_blocks(trial: Trial, name: str) -> Array | None:
 
 
 def _wrapped(sums: Array, bits: int) -> Array:
-    """Return sums wrapped to the accumulator's bits; an int64 holds no more than 64 of them."""
+    """Return sums wrapped to the accumulator's bits. Wider accumulators than 64 bits count as 64."""
     if bits >= INT64_BITS:
         return sums
     limit = 1 << (bits - 1)

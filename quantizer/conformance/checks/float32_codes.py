@@ -71,9 +71,9 @@ def ended(trial: Trial, steps: Array) -> tuple[Array, Array]:
 
 
 def quantized(trial: Trial, values: Array, made_of: str) -> Verdict:
-    """Judge codes of float32 values: times 1 / s_y plus z_y, rounded once to float32, then to a code.
+    """Judge codes of float32 values: `value * (1 / s_y) + z_y` is rounded once to float32, then to a code.
 
-    Where the platform adds z_y after rounding, the product alone is rounded, to float32 and to a code.
+    If the platform adds z_y after rounding, the product is rounded to float32 and to a code before z_y is added.
     """
     inverse, zero = numbers(trial)
     if adds_after(trial):

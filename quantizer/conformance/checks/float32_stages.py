@@ -147,7 +147,10 @@ def _products(trial: Trial, _: Rescale) -> Verdict:
 
 
 def _dequantized(trial: Trial, rescale: Rescale) -> dict[str, Array]:
-    """Return float32 `(code - z) * s` for each operand's part of the output; zeros where an operand has no part."""
+    """Return each operand's float32 values `(code - z) * s` in the shape of the output.
+
+    They are zero where the output does not come from that operand.
+    """
     zeros = {name: values * 0 for name, values in trial.centred.items()}
     return {
         name: trial.reference({**zeros, name: values}).astype(F32) * F32(rescale.factors[name])

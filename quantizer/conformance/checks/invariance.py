@@ -94,7 +94,7 @@ def _brings_sums_to_codes_itself(trial: Trial) -> bool:
     sums = trial.accumulate(trial.call, trial.codes, trial.parameters)
     if sums is None:
         return False
-    own = BuiltinEngine().run(trial.call, trial.codes, trial.parameters).codes  # a real engine chooses no judge
+    own = BuiltinEngine().run(trial.call, trial.codes, trial.parameters).codes  # whatever engine is tested
     return not torch.equal(_finished(trial, sums, trial.parameters), own)
 
 
@@ -298,7 +298,7 @@ def _first_slices(trial: Trial) -> Iterator[tuple[str, Tile]]:
 
 
 def _ends(trial: Trial, axis: str, size: int) -> list[Tile]:
-    """Return slices of one along an axis: the first and the last, or all that a registered tiling function makes."""
+    """Return slices of size one along an axis: the first and the last, or all that a tiling function makes."""
     if REGISTRY.find(trial.spec.op, "tile", trial.target.platform.places) is not None:
         return planned(trial, TilePlan({axis: 1}))
     shapes, attrs = trial.case.shapes, trial.case.attrs

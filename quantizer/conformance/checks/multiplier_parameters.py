@@ -46,7 +46,7 @@ def multiplier_findings(trial: Trial, factors: list[Expected], output: Expected)
     rescale = trial.parameters.rescale
     if rescale is None:
         return
-    if unheld := _unheld(rescale):  # exact ratios need a number
+    if unheld := _unheld(rescale):  # an exact ratio can be given only as a number
         yield unheld
         return
     if weight_in_blocks(trial) is None:
@@ -66,7 +66,7 @@ def _unheld(rescale: Rescale) -> Finding | None:
 
 
 def _one_ratio(trial: Trial, rescale: Rescale, factors: list[Expected], output: Expected) -> Iterator[Finding]:
-    """Yield the findings about a multiplier that brings the whole sum, or a channel's sum, to codes."""
+    """Yield the findings about a multiplier that requantizes the whole sum, or the sum of a channel."""
     declared = trial.variant
     if declared == "area_multiplier" and rescale.variant == "multiplier_shift" and is_replaced(trial):
         yield from integer_ratios(trial, rescale)
@@ -149,7 +149,7 @@ def _attribute_findings(trial: Trial) -> Iterator[Finding]:
 
 
 def _inverse_multiplier(trial: Trial, rescale: Rescale, factors: list[Expected], output: Expected) -> Finding:
-    """The multiplier of a * inverse is that of s_a / (s_b * s_y) in units of the table, in float32."""
+    """The multiplier of `a * inverse` must equal s_a / (s_b * s_y) in float32, in units of the table."""
     a, b, y = (np.float32(part.steps) for part in (*factors, output))
     units = np.float32(1 / trial.parameters.tables["inverse"].unit)
     wanted = expected_multipliers.float32_multiplier(

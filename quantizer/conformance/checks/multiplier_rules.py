@@ -16,7 +16,7 @@ FLOAT32_CODES = 2.0**-22
 
 
 AREA_BITS = 8
-"""Bits of the multiplier for 1 / area."""
+"""The number of bits of the multiplier for 1 / area."""
 
 
 DIVIDES = (

@@ -19,11 +19,11 @@ Array = NDArray[Any]
 ROOT_PLACES = 15
 """The number of binary places of the inverse root, whose largest value is 1."""
 NORMAL_PLACES = 8
-"""The right shift, in bits, of the product of inverse root and deviation."""
+"""The product of inverse root and deviation is shifted right by this many bits."""
 FLOATS = 1 + 2.0**-40
 """Error of float64 in the interval ends that are computed here."""
 NEAR_TIE = 2.0**-30
-"""Distance from a tie within which a product may round either way: above float64's error on a code of 16 bits."""
+"""Within this distance of a tie a product may round either way. It exceeds the float64 error of a 16-bit code."""
 
 
 def table_error(entries: int, bits: int) -> float:
@@ -58,7 +58,7 @@ def is_integer(trial: Trial) -> bool:
     """Return whether the platform reads inverse roots from a table and shifts.
 
     Otherwise its arithmetic is exact except for the root. The multiplier `multiplier_shift` alone does not show it. The
-    platform's own rule must provide a table. An operator without a rule is taken at its word.
+    platform's own rule must provide a table. If the operator has no rule, its declaration is trusted.
     """
     platform, rule = trial.target.platform, trial.built_in
     shifts = platform.requantize.get(trial.spec.quantization.family, platform.requantize["default"])

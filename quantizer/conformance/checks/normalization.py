@@ -38,7 +38,7 @@ CODE_LIMIT = 1 << 62
 def normalization_arithmetic(trial: Trial) -> Verdict:
     """Judge each shown stage from the codes before it, then the output.
 
-    Without stages, by all stage errors together.
+    Without stages it is judged by the sum of all stage errors.
     """
     stages = {name: values.numpy() for name, values in trial.outcome.stages.items()}
     if not is_integer(trial) and {"root", "exponent", "normalized"} <= stages.keys():
@@ -189,7 +189,7 @@ class _ByTable:
         )
 
     def variance(self) -> Verdict:
-        """Squares of deviations from the provided mean: their sum shifted (8 bits), their mean (16 bits), floored."""
+        """Squares of deviations from the provided mean: 8 bits shift their sum, 16 bits floor their mean."""
         deviation = self.codes - self.centre
         squares = (deviation * deviation).sum(axis=1, keepdims=True)
         shift = self.numbers[0]

@@ -1,4 +1,4 @@
-"""parameters: scales, zero points, codes of constants, multipliers and tables of the quantize rule."""
+"""The check `parameters`: it judges the scales, zero points, codes, multipliers and tables from the quantize rule."""
 
 from __future__ import annotations
 

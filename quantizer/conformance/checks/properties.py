@@ -58,7 +58,7 @@ def _is_unjudged(trial: Trial) -> bool:
 
 @dataclass(frozen=True)
 class Related:
-    """A run on changed operands whose codes follow from those of the first run."""
+    """A second run on changed operands. Its codes can be computed from the codes of the first run."""
 
     codes: Mapping[str, Tensor]
     parameters: Parameters

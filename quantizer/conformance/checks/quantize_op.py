@@ -1,4 +1,4 @@
-"""arithmetic of operators with real-valued inputs (`quantize`): the declared quantizer, replayed in its float type."""
+"""The check `arithmetic` for `quantize`: it replays the declared quantizer in its float type."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ CHECK = "arithmetic"
 
 
 def quotient(trial: Trial) -> Verdict:
-    """Judge the quotient of the values of the codes, rounded once; where a table of inverses is provided, its product.
+    """Judge the quotient of the dequantized operands, rounded once, or the product with a provided table of inverses.
 
     The table is read at whole codes, so its entry is known even if the forward does not show it.
     """

@@ -20,7 +20,7 @@ ROOT_PLACES = 64
 
 
 def product_arithmetic(trial: Trial) -> Verdict:
-    """Judge a product of dequantized elements; integers of any width decide where float64 cannot."""
+    """Judge a product of dequantized elements; exact integers decide where float64 is not precise enough."""
     rows, scale = _rows(trial), _scale(trial)
     ratio: Fraction = scale ** rows.shape[-1] / Fraction(float(trial.output.scale))
 

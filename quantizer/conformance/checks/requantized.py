@@ -1,4 +1,4 @@
-"""Rounding of an exact number to a code, as each requantization variant declares it; shared by the judges of sums."""
+"""Rounds an exact number to a code as each requantization variant declares it. All judges of sums use it."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ DECLARED: Mapping[Variant, Declared] = {
 
 
 def last_roundings(trial: Trial) -> set[RoundingMode]:
-    """Return the modes by which the platform may round to an output code: those of platform, variant and quantizer."""
+    """Return the modes in which the platform may round to a code: its own, its variant's and its quantizer's."""
     platform, rescale = trial.target.platform, trial.parameters.rescale
     if trial.spec.error_model.kind == "movement":
         return {platform.rounding, platform.quantizer.rounding, platform.runtime_quantizer.rounding}
@@ -181,7 +181,10 @@ def first_unit(first: FirstRounding) -> float:
 
 
 def _rounded_first(value: Array, exact: Exact, first: FirstRounding) -> tuple[Array, Exact]:
-    """Return the numbers after the first rounding, each from its rationals: float64 alone would not decide a tie."""
+    """Return the numbers after the first rounding.
+
+    They are computed in rationals, because float64 cannot decide a tie.
+    """
     held = np.asarray(value, np.float64).copy()
     for index in np.ndindex(*held.shape):
         held[index] = (

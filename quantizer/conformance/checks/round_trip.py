@@ -23,7 +23,8 @@ CHECK = "round_trip"
 def round_trip(trial: Trial) -> Verdict | None:
     """Write the float graph to each format that holds it and read it back: it is the same, bit for bit.
 
-    Then the same codes follow, since every part of a run is a function of them. Inconclusive where no format can hold
+    Then the codes are equal, too, because every part of a run is a function of these. Inconclusive where no format
+    can hold
     the case.
     """
     files = layer_files(trial.spec)

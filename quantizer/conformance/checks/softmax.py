@@ -1,4 +1,7 @@
-"""arithmetic of softmax: exponentials, reciprocal or quotient, output. Each is judged from the codes before it."""
+"""The check `arithmetic` for softmax: exponentials, then a reciprocal or a quotient, then the output.
+
+Each is judged from the codes before it.
+"""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def unrounded(trial: Trial, operands: Mapping[str, Interval], *, rounded: bool) 
 def computes_reference(trial: Trial) -> str | None:
     """Return the place where the stages without roundings differ from the reference on float operands, or None.
 
-    float64 leaves 2**-40 of the largest number open that the reference, or the output's format, has.
+    Differences up to 2**-40 of the largest number in the reference, or of the output's format, are float64's error.
     """
     exact = unrounded(trial, {n: Interval.exactly(v.numpy()) for n, v in trial.doubles.items()}, rounded=False)
     output, y = trial.output, trial.y
@@ -202,8 +202,8 @@ def _codes(
 ) -> tuple[Array, Array]:
     """Return the smallest and the largest code that the rounding of a number in *value* may give.
 
-    A value exactly between two codes is held to the mode. If float64 cannot tell whether a value lies above or below
-    such a tie, both codes pass: the scales of stages are float64 numbers.
+    A value exactly between two codes is held to the mode. If float64 cannot decide on which side of such a tie a
+    value lies, both codes pass, because the stages' scales are float64 numbers.
     """
     low, high = (
         code_interval(end / scale, zero_point=zero, qmin=ends[0], qmax=ends[1], rounding=mode)[place]

@@ -19,9 +19,10 @@ def step_codes(trial: Trial, places: Array, beside: Array | float, folded: float
     """Return the possible entries at each place: the code of f there, of f just below, and of f just above.
 
     A whole number is exact in float32, so that the declared quantizer gives it one code (and a plugin may multiply
-    exactly). Only the operand's float32 error is free: at a jump it leads to either side, never to a code between them.
-    *beside*: the allowed error of a place, in codes; *folded*: the product of scale and zero point, whose rounding
-    the operand shows. None for any other f, or if the platform declares no float32 quantizer for its tables.
+    exactly). Only the operand's float32 error is allowed. At a jump of f it allows the codes of both sides, but
+    none between them.
+    *beside*: the allowed error of a position, in codes. *folded*: scale times zero point, if the kernel rounds this
+    product. None for any other f, or if the platform declares no float32 quantizer for its tables.
     """
     platform, output, zero = trial.target.platform, trial.output, int(trial.output.zero_point)
     if platform.tables.alignment != "linspace" or platform.quantizer.rounding != platform.rounding:

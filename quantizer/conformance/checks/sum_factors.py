@@ -41,7 +41,7 @@ def sum_multiplier(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
         for name, (
             multiplier,
             shift,
-        ) in rescale.pairs.items():  # written into files; the kernel reads other numbers
+        ) in rescale.pairs.items():  # it is written into files, but the kernel reads other numbers
             got = Fraction(multiplier) / Fraction(2) ** shift
             yield equal(f"multiplier and shift[{name}]", Fraction(rescale.factors.get(name, 0.0)), got, "the factor")
         meet = len(params) > 1 and trial.spec.quantization.family != "concatenation"
@@ -206,7 +206,7 @@ def _copied(trial: Trial) -> bool:
 
 
 def _restated_factors(trial: Trial, names: list[str], got: tuple[float, ...], bits: int) -> Iterator[Finding]:
-    """Multiplier, shift and factors of two operands equal those of the platform's rule."""
+    """Multiplier, shift and the two operands' factors must equal the numbers that the platform's rule gives."""
     first, second = (trial.parameters.inputs[name] for name in names)
     step_a, step_b, step_y = (_codes_per_unit(params) for params in (first, second, trial.output))
     equal_zero = int(first.zero_point) == int(second.zero_point)

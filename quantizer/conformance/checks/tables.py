@@ -26,7 +26,7 @@ Array = NDArray[Any]
 FLOAT32_ENTRIES = 2.0**-21
 FLOAT32_TINY = 2.0**-149
 OF_UNITS = ("exp", "inverse_root", "inverse")
-"""Tables of real numbers in a separate unit; all others contain the output's codes."""
+"""Names of tables that hold real numbers in a unit of their own. All other tables hold output codes."""
 BESIDE = 2.0**-20
 """The distance, in codes, of two places at which f is compared."""
 POINT = 2.0**-22
@@ -116,7 +116,7 @@ def _directed(trial: Trial, name: str, entries: Array, wanted: Array, budget: Ar
 
 
 def _surely_whole(trial: Trial, places: Array, wanted: Array) -> Array:
-    """Return a mask of the places where f is a whole code, which a direction of rounding does not move.
+    """Return a mask of the positions where f is exactly a code, so that directed rounding does not move it.
 
     Only if the platform's own arithmetic is exact (`_is_exact`), and only where f changes within a fraction of a code:
     where f is flat, the float64 value may be a limit that f only approaches.
@@ -221,7 +221,7 @@ def holds_spread_entries(trial: Trial, name: str, table: Table) -> bool:
     """Return whether entries are f at points spread evenly over the codes, ends included (alignment `linspace`).
 
     Each is within half a unit plus the float32 error of f. The points are float32 too: all but the two ends may be
-    slightly off, and f moves with them. Where f jumps (floor, ceil, round), the code of either side is allowed.
+    slightly off, and f moves with them. Where f jumps (floor, ceil, round), the codes of both sides are allowed.
     """
     count, operand = table.entries.numel(), trial.parameters.inputs[trial.spec.activations[0]]
     entries = table.entries.numpy()

@@ -148,7 +148,7 @@ def _ratio(trial: Trial) -> Fraction:
 def _leaky(trial: Trial, shown: Tensor | None, slope: int, shift: int) -> Verdict:
     """Judge the negative side first: slope * min(c, 0) * 2**-shift, rounded; then both sides times the multiplier.
 
-    A forward that does not show the negative side is judged by the side that the platform declares.
+    If the forward does not show the negative side, the side that the platform declares is used.
     """
     c = next(iter(trial.centred.values())).numpy().astype(np.int64)
     below, ratio = np.minimum(c, 0) * slope, Fraction(1, 2**shift)
@@ -163,7 +163,10 @@ def _leaky(trial: Trial, shown: Tensor | None, slope: int, shift: int) -> Verdic
 
 
 def _clamped(trial: Trial, shown: Tensor | None) -> Verdict:
-    """Judge the clamped code of relay_bits more bits, then its rounding; if not shown, as the platform declares."""
+    """Judge the clamped code, which has relay_bits more bits, then its rounding.
+
+    A code that is not shown is computed as the platform declares.
+    """
     numbers = trial.parameters.numbers
     bits = numbers["relay_bits"]
     c = next(iter(trial.centred.values())).numpy().astype(np.int64)

@@ -89,7 +89,7 @@ def _severity(defect: Defect | GraphDefect) -> list[str]:
 
 
 def levels_of(defect: Defect) -> tuple[str, ...]:
-    """Return the levels of `--op-isa` at which *defect* shows, if its engine can be restricted to levels; else none."""
+    """Return the levels of `--op-isa` that show *defect*; empty if its engine cannot be restricted to levels."""
     backend = (defect.engine or "").partition(":")[0]
     if not pins_of(backend).pins:
         return ()

@@ -216,7 +216,7 @@ def _row(group: Sequence[Entry], outcomes: Mapping[str, Mapping[str, str]]) -> s
     links = first.upstream
     upstream = f" Upstream: {', '.join(f'[{_short(a)}]({a})' for a in links)}." if links else ""
     names = dict.fromkeys(_engine_and_versions(entry) for entry in group)
-    # words instead of the file's name: a long name is not wrapped and makes the table wider than its page
+    # words instead of the file name, because a long name does not wrap and makes the table too wide
     scripts = ", ".join(f"[{_words(e.name)}](../{SCRIPTS}/{e.name})" for e in group)
     told = next((entry.defect for entry in group if entry.defect.cause), first.defect)
     seen = _also_seen(told, [entry.defect for entry in group])

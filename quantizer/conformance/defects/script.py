@@ -188,7 +188,7 @@ def expected_codes(trial: Trial, told: Told) -> Expected:
 
 
 def _of_another_run(trial: Trial, own: Array, lines: Sequence[str] | None, rounded: Mapping[str, Array]) -> Expected:
-    """Return the kernel's result when it computes in parts; of an uncut case, the declared rounding."""
+    """Return the kernel's result for a case in parts; for a case without parts, the declared rounding."""
     if trial.case.tiles.sizes:
         codes = stitched(trial, planned(trial, trial.case.tiles))
         if (codes != own).any():

@@ -90,7 +90,7 @@ def engine_of(platform: Platform, defect: Defect) -> Engine:
 
 
 def of_root(library: Library, defect: Defect) -> tuple[str, tuple[str, ...]]:
-    """Return cause and upstream addresses of *defect*: its own, or those of the first entry with the same root."""
+    """Return the cause and upstream addresses of *defect*, or of the first defect with its root if it has none."""
     alike = [d for p in library.platforms.values() for d in p.defects if d.root and d.root == defect.root]
     said = next((d for d in (defect, *alike) if d.cause), defect).cause
     links = next((d for d in (defect, *alike) if d.upstream), defect).upstream

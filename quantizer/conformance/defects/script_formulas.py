@@ -129,7 +129,7 @@ def _less_zero(trial: Trial, rank: int) -> str:
 
 def _transposed(trial: Trial, attrs: Mapping[str, Any]) -> list[str] | None:
     if trial.qparams("weight").zero_point.dim() and trial.qparams("weight").zero_point.any():
-        return None  # one a channel of two axes
+        return None  # one for each channel, along two axes
     n, _, *sizes = trial.codes["x"].shape
     out, _, *kernel = trial.codes["weight"].shape
     steps, spread, extra, groups = attrs["stride"], attrs["dilation"], attrs["output_padding"], attrs["groups"]

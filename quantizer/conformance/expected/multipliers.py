@@ -133,7 +133,7 @@ def crossed_sum(
 
 
 def area_of_one(bits: int) -> tuple[float, int]:
-    """Return the multiplier and shift of a window of one place among larger windows: no shortcut for 1."""
+    """Return multiplier and shift of a window with one element among larger ones; there is no shortcut for 1."""
     return _plain(F32(1.0), bits)
 
 

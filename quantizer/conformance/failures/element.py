@@ -36,7 +36,7 @@ def element_lines(trial: Trial, index: Sequence[int]) -> list[str]:
 
 
 def _operand(trial: Trial, name: str, box: Box) -> Iterator[str]:
-    """Yield the window of an operand: where, its parameters, then a line of codes and one of real values."""
+    """Yield the lines of an operand's window: its place and parameters, then its codes, then its real values."""
     window = slices(box)
     reals = trial.tensors[name][window].reshape(-1)
     place = ",".join(f"{start}" if stop == start + 1 else f"{start}:{stop}" for start, stop in box)
@@ -76,7 +76,7 @@ def _sizes(trial: Trial, shown: Tensor) -> Iterator[tuple[int, int]]:
 def grid(params: QParams, box: Box = ()) -> str:
     """Return dtype, scale and zero point.
 
-    Of parameters per slice, take the slice of *box* if there is only one, else the largest.
+    If parameters are per slice, take the slice of *box*; the largest number if *box* covers several.
     """
     dtype: DType = params.dtype
     scale, zero, place = params.scale.reshape(-1), params.zero_point.reshape(-1), ""

@@ -47,7 +47,7 @@ def recoded(spec: Spec) -> bool:
 
 
 def summed(spec: Spec) -> bool:
-    """It brings sums to codes by a multiplier."""
+    """It requantizes sums by a multiplier."""
     return calibrated(spec) and spec.error_model.kind in _SUMS
 
 
@@ -152,7 +152,7 @@ def two_operands(spec: Spec) -> bool:
 
 
 def factored(spec: Spec) -> bool:
-    """It brings activations of different scales to the output's by a factor each."""
+    """It rescales activations of different scales to the output's scale, each by its own factor."""
     return paired(spec) and spec.error_model.kind in ("linear", "selection")
 
 

@@ -55,8 +55,8 @@ def rolled(axis: int) -> Callable[[Tensor, Parameters], Tensor]:
     return lambda codes, p: codes.roll(1, axis)  # noqa: ARG005
 
 
-def flipped_kernel(codes: Tensor, p: Parameters) -> Tensor:  # noqa: ARG001 - called like the others
-    """Turn filters by half a turn."""
+def flipped_kernel(codes: Tensor, p: Parameters) -> Tensor:  # noqa: ARG001 - required by the common signature
+    """Rotate filters by 180 degrees."""
     return codes.flip(*range(2, codes.dim()))
 
 
@@ -176,7 +176,10 @@ def float32_accumulator(p: Parameters) -> Parameters:
 
 
 def folded(fold: Callable[..., Tensor], dtype: torch.dtype) -> Wrap:
-    """Compute *fold* in a given type: in float on dequantized values, in wrapping integers on centred codes."""
+    """Compute *fold* in a given type.
+
+    A float type gets dequantized values; an integer type gets centred codes and wraps.
+    """
 
     def wrap(original: Function) -> Function:  # noqa: ARG001 - a fault of the whole forward
         def faulty(*, x: Tensor, parameters: Parameters, axes: Sequence[int], keepdims: bool) -> Tensor:
@@ -195,12 +198,12 @@ def folded(fold: Callable[..., Tensor], dtype: torch.dtype) -> Wrap:
     return wrap
 
 
-def root_of_squares(x: Tensor, axes: Sequence[int], keepdims: bool) -> Tensor:  # noqa: FBT001 - torch's order
+def root_of_squares(x: Tensor, axes: Sequence[int], keepdims: bool) -> Tensor:  # noqa: FBT001 - as in torch
     """Return the root of the sum of squares along *axes*."""
     return (x * x).sum(dim=tuple(axes), keepdim=keepdims).sqrt()
 
 
-def product(x: Tensor, axes: Sequence[int], keepdims: bool) -> Tensor:  # noqa: FBT001 - torch's order
+def product(x: Tensor, axes: Sequence[int], keepdims: bool) -> Tensor:  # noqa: FBT001 - as in torch
     """Return the product along *axes*, in the type of x."""
     for axis in sorted(axes, reverse=True):
         x = x.prod(dim=axis, keepdim=keepdims, dtype=x.dtype)

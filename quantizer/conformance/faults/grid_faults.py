@@ -1,4 +1,4 @@
-"""Faults of numbers that are not integers under one scale: of blocks and their scales, and of narrow floats."""
+"""Faults of operands that are not integers under a single scale: blocks and their scales, and narrow floats."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ Codes = Callable[[Tensor, QParams], Tensor]
 
 
 def _block_numbers(change: Callable[[Tensor], Tensor]) -> Callable[[Parameters], Parameters]:
-    """Change the multipliers of blocks, [channels, blocks and the constant]; no change without blocks."""
+    """Change the multipliers of blocks, an array [channels, blocks and the constant].
+
+    Without blocks nothing changes.
+    """
 
     def changed(p: Parameters) -> Parameters:
         ratio = p.rescale

@@ -15,7 +15,7 @@ from quantizer.ops.registry import Function
 
 
 class OnJoinedOutputs:
-    """A function that returns pieces, changed as if it returned the one tensor that they make up.
+    """Changes a function that returns pieces as if it returned the joined tensor.
 
     Pieces whose shapes differ from those requested, because of a changed attribute, are refused as the executor refuses
     them.

@@ -101,7 +101,7 @@ class Subject:
         self._schedules: dict[str, Schedule] = {}
         self._scheduled: list[tuple[str, ...]] = []
         self.trials: list[Trial] = []
-        """The trials in which some fault was planted so far."""
+        """The trials in which at least one fault was planted so far."""
         self._cases = iter(cases)
         self.alarms: dict[int, tuple[str, ...]] = {}
         """Judged case -> checks that fail on the unchanged operator. Such a check finds no fault in that case."""

@@ -51,7 +51,7 @@ class Row:
     op: str
     outcome: str
     cases: int
-    """Cases of the gate."""
+    """The number of cases of the gate."""
     kills: tuple[Kill, ...] = ()
     reason: str = ""
     """The reason why a listed pair has no effect, or the case of the corpus in which it has one."""

@@ -119,7 +119,7 @@ def forwards(original: Function) -> Function:
 
 
 def other_mode(mode: str) -> str:
-    """Take the place in a block from the other part of the channel."""
+    """Exchange the orders DCR and CRD of a depth-to-space operator."""
     return "CRD" if mode == "DCR" else "DCR"
 
 
@@ -194,7 +194,7 @@ def other_end(original: Function) -> Function:
 
 
 def first_left_out(original: Function) -> Function:
-    """Pick among all elements but the first along the last of the axes."""
+    """Ignore the first element along the last axis when picking."""
 
     def faulty(*, x: Tensor, **named: Any) -> Tensor:
         axis = max(named["axes"]) if "axes" in named else named["axis"]

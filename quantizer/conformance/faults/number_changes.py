@@ -181,7 +181,7 @@ def last_channel_stale(p: Parameters) -> Parameters:
 
 
 def multiplied_along_last(original: Function) -> Function:
-    """Take multipliers along the last axis where it has as many elements as there are channels."""
+    """Apply the multipliers along the last axis if its size equals the number of channels."""
 
     def faulty(*operands: Tensor, parameters: Parameters, **named: Any) -> Tensor | Staged:
         result: Tensor | Staged = original(*operands, parameters=parameters, **named)

@@ -63,7 +63,7 @@ def mean_of_batches(name: str, pair: Range, request: Request) -> Range:
     return min(float(rows.amin(1).mean()), 0.0), max(float(rows.amax(1).mean()), 0.0)
 
 
-def of_magnitude(name: str, pair: Range, request: Request) -> Range:  # noqa: ARG001 - called like the others
+def of_magnitude(name: str, pair: Range, request: Request) -> Range:  # noqa: ARG001 - required by the common signature
     """Make a range symmetric."""
     largest = max(abs(pair[0]), abs(pair[1]))
     return -largest, largest

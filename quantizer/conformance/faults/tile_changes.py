@@ -39,7 +39,7 @@ def _put(box: Box, axis: int, ends: tuple[int, int]) -> Box:
 
 
 def _moved_seams(found: list[Tile], shapes: dict[str, tuple[int, ...]], by: tuple[int, int]) -> list[Tile]:
-    """Move both ends of the input windows where the tensor goes on; other tiles stay as they are."""
+    """Move both ends of each input window, unless the window touches the end of the tensor."""
     moved = []
     for tile in found:
         axis = _first_seam(tile, shapes["x"]) if "x" in tile.inputs else None

@@ -33,7 +33,7 @@ MIDDLE = 128
 OPSET = 18
 IR_VERSION = 9
 NARROW = Setting(reduce_range=True)
-"""Weights of 7 bits: those of 8 saturate in pairs on processors without VNNI, which is a separate defect."""
+"""Weights have 7 bits. Pairs of 8-bit products saturate on processors without VNNI, which is a separate defect."""
 DATA = ("random", "random", "corners")
 OWN = "own"
 ONE_SCALE = "one scale"
@@ -131,7 +131,7 @@ def _size(name: str, domain: Domain, chooser: HashChoices, bound: Mapping[str, A
 def build(spec: GraphSpec, case: GraphCase) -> Built:
     """Return the quantized graph of a case; scales are calibrated on its own inputs, which are then moved to codes.
 
-    Executors may round a real input between two codes each in its own way, so none lies there.
+    Executors may round a real input between two codes differently, so all real inputs lie on codes.
     """
     source = from_model(_model(spec, case))
     feeds = {name: torch.from_numpy(_filled(case, name, source.tensor(name).shape)) for name in source.inputs}

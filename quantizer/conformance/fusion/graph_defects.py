@@ -75,7 +75,7 @@ def _before(graph: Graph, name: str | None) -> str:
 
 
 def _after(graph: Graph, name: str) -> str:
-    """Return the only operator that reads a tensor, behind its quantization; empty where it is not one."""
+    """Return the only operator that reads a tensor after its quantization; empty if several or none read it."""
     readers = graph.consumers.get(name, ())
     if len(readers) != 1:
         return ""

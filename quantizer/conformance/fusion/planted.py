@@ -8,7 +8,7 @@ from quantizer.conformance.fusion import wrong_rewrites as wrong
 from quantizer.conformance.fusion.rewrites import Rewrite
 
 WIDE = 2.0**20
-"""More than any value of a case."""
+"""A number larger than any value of a case."""
 
 
 @dataclass(frozen=True)
@@ -226,7 +226,7 @@ PLANTS = (
     Plant("a difference and its factor are rounded once", "mean_centred", wrong.unrounded("centred", "scaled")),
     Plant("the mean is not rounded", "mean_centred", wrong.unrounded("mean", "centred")),
     Plant(
-        "a concatenation copies an operand of its scale",
+        "a concatenation copies an operand of equal scale but another zero point",
         "concat_scales",
         wrong.where(wrong.equal("scale", "z", "join"), wrong.zero_of("z", "join")),
     ),

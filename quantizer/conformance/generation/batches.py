@@ -54,6 +54,6 @@ class _Member:
         """Return one of *options*."""
         return self._of(name).option(name, options)
 
-    def bin(self, factor: str) -> str | None:  # noqa: ARG002 - the protocol's
+    def bin(self, factor: str) -> str | None:  # noqa: ARG002 - the protocol has this argument
         """Return None: no row requests a bin."""
         return None

@@ -95,7 +95,7 @@ def _by_kind(target: Target) -> list[list[Unit]]:
 
 
 def _in_turns(of: Sequence[Unit]) -> list[Unit]:
-    """Return the units with large, medium and small ones in turn, so that a few of them cover every magnitude."""
+    """Return the units so that large, medium and small ones alternate, and a few of them cover every magnitude."""
     ends = (LARGE, MIDDLING, -math.inf)
     parts = [[u for u in of if low <= u.value < high] for low, high in zip(ends, (math.inf, *ends), strict=False)]
     return [unit for turn in itertools.zip_longest(*parts) for unit in turn if unit is not None]

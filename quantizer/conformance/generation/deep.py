@@ -98,7 +98,7 @@ def cancelling_and_wide(target: Target) -> list[Case]:
 
 
 def _left(target: Target, depth: str) -> list[Case]:
-    """Return the first case with a sum that leaves the accumulator, and the first one with a sum that returns to it.
+    """Return the first case with a sum that leaves the accumulator, and the first with a sum that returns into it.
 
     Several attempts are needed: a window may lie wholly in padding, or a zero point at an end of the codes.
     """
@@ -211,7 +211,7 @@ def _times(case: Case, names: Iterable[str], factor: float) -> dict[str, Range]:
 
 
 def _of_units(target: Target, case: Case) -> dict[str, Range]:
-    """Return a range of the output in which a code is the product of one step of each operand."""
+    """Return an output range whose step is the product of the operands' steps."""
     half = unit_of(target, case) * 2 ** (target.scheme.activation.bits - 1)
     return dict.fromkeys(target.spec.outputs, (-half, half))
 

@@ -61,7 +61,7 @@ def site_of(target: Target, case: Case, name: str) -> Site:
 
 
 def random(site: Site) -> Array:
-    """Uniform over the range; one element in sixteen at an end."""
+    """Values are uniform over the range; one element in sixteen is at an end."""
     drawn, ends = bits_of(site.seed, (site.salt, site.salt + "/end"), site.shape)
     u, at_end = as_uniform(drawn), ends % np.uint64(16) == 0
     return np.where(at_end, np.where(u < 0.5, site.low, site.high), site.low + u * (site.high - site.low))
@@ -237,7 +237,7 @@ LAST_ALONE = PATTERNS.index(_last_alone)
 
 
 def patterns(site: Site) -> Array:
-    """One of PATTERNS, by the seed; the next one in a second activation; constants are random."""
+    """The seed chooses one of PATTERNS; a second activation has the next one. Constants are random."""
     if site.role != "activation":
         return random(site)
     assert isinstance(site.seed, int)
@@ -262,7 +262,7 @@ def small_integers(site: Site) -> Array:
 
 
 def indices(site: Site) -> Array:
-    """Integers anywhere in the domain for every data set; one in four is at an end of the domain."""
+    """Every data set has integers anywhere in the domain; one in four is at an end."""
     least, most = math.ceil(site.low), math.floor(site.high)
     anywhere = integers(site.seed, site.salt, site.shape, least, most)
     draw = bits(site.seed, site.salt + "/end", site.shape) % np.uint64(8)

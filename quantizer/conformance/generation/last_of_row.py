@@ -33,7 +33,7 @@ SELECTIONS = ("index", "movement")
 
 
 def last_of_row(target: Target) -> list[Case]:
-    """Return a case of a target whose operator selects an element of a row, or its place, or has softmax over it."""
+    """Return a case of a target whose operator selects an element of a row, or its index, or is softmax."""
     spec = target.spec
     values = [name for name in spec.activations if spec.inputs[name].kind == "value"]
     if spec.error_model.kind not in (*SELECTIONS, "softmax") or list(spec.inputs) != values or not is_ours(spec):
@@ -88,7 +88,7 @@ def row_of(target: Target, case: Case) -> int:
 
 
 def decides(target: Target, case: Case, sign: float) -> bool:
-    """Return whether the last element decides where it alone differs from 0, and so does the first one."""
+    """Return whether both the last and the first element decide the result if all others are 0."""
     ((name, shape),) = case.shapes.items()
     made = []
     for place in (-1, 0):

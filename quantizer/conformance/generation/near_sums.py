@@ -95,7 +95,7 @@ def _as_bias(parameters: Parameters, case: Case, name: str, codes: Array) -> Arr
 
 
 def near_sums(parameters: Parameters, channels: int) -> Array:
-    """Return [channels, n] whole sums that the provided multipliers bring next to half a code."""
+    """Return [channels, n] integer sums that the provided multipliers put next to half a code."""
     out = parameters.outputs["y"]
     step = max((out.qmax - out.qmin) // MOST_TIES, 1)
     halves = np.arange(out.qmin, out.qmax, step) - int(out.zero_point) + 0.5
@@ -211,7 +211,7 @@ def _multipliers(parameters: Parameters, channels: int) -> Array:
 
 
 def ratios(parameters: Parameters, channels: int) -> Array:
-    """Return the factor of each channel's sums, from the scales alone."""
+    """Return the factor of each channel's sums; only the scales decide it."""
     scales = [float(params.scale) for params in parameters.inputs.values()]
     bias = parameters.constants.get("bias")
     unit = np.asarray(scales[0] if bias is None else bias.params.scale.numpy())

@@ -71,7 +71,7 @@ def _with_rest(target: Target, rest: str) -> Case | None:
 
 
 def is_past_blocks(spec: Spec, shapes: Mapping[str, Shape], out: Shape) -> bool:
-    """Return whether all sizes of a product are larger than a block; of a convolution the channels and the places."""
+    """Return whether all sizes of a product exceed a block; for a convolution, channels and output positions."""
     first, second = [shapes[name] for name, item in spec.inputs.items() if item.role != "bias"][:2]
     if _windows(spec):
         places = math.prod(out[2:])

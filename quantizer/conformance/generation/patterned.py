@@ -63,7 +63,7 @@ def _long(target: Target, number: int) -> Case | None:
 
 
 def _is_past_vector(unit: Unit, target: Target) -> bool:
-    """Return whether the unit is the size of a dimension, or of an axis of a shape, and larger than a vector."""
+    """Return whether the unit is the size of a dimension or of a shape's axis, and exceeds a vector."""
     domain = target.spec.dims.get(unit.name)
     is_size = domain is not None and (domain.type == "int" or unit.place is not None)
     return is_size and not unit.is_full and unit.value > VECTOR

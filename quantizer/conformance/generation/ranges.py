@@ -103,7 +103,7 @@ def _odd_share(target: Target) -> float:
 
 
 def _places_of_first_rounding(target: Target) -> tuple[int, ...]:
-    """Return binary places between an accumulator unit and a code at which the first of two roundings has ties."""
+    """Return how many binary places an accumulator unit lies below a code if the first of two roundings has ties."""
     first = target.platform.first_rounding
     return () if first is None else (first.fraction_bits, first.fraction_bits, first.fraction_bits + 1)
 
@@ -223,7 +223,7 @@ def _near_middle(target: Target, chooser: ChoiceSource) -> int:
 
 
 def _float(value: float) -> float:
-    """Return *value* as the float32 number that a calibration run would report; beyond all of them, infinity."""
+    """Return *value* as the float32 number that a calibration run would report; infinity if it exceeds float32."""
     with np.errstate(over="ignore"):
         return float(np.float32(value))
 
@@ -237,7 +237,7 @@ def activation_of(target: Target, case: Case, name: str) -> QParams:
 
 
 def unit_of(target: Target, case: Case) -> float:
-    """Return the product of one step of each activation and of each weight, of its coarsest channel."""
+    """Return the product of one step of each activation and weight. Of a weight's channels the coarsest step counts."""
     unit = 1.0
     for name in case.shapes:
         item = target.spec.inputs[name]

@@ -69,7 +69,7 @@ class Biased:
 
     @property
     def picked(self) -> Array:
-        """The sum of each channel at its place."""
+        """The sum of each channel at its picked element."""
         return self._at_places(self.sums)
 
     def beside_steps(self, multipliers: Array) -> Array:

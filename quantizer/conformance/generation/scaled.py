@@ -57,7 +57,10 @@ def scaled(target: Target) -> list[Case]:
 
 
 def tiny(everything: Sequence[Target], target: Target) -> list[Case]:
-    """Return the case of TINY that one of a platform's targets has, if the operator is a function with free scales."""
+    """Return the case with ranges scaled by TINY.
+
+    One target of a platform has it, if the operator is a function and its scales are free.
+    """
     spec = target.spec
     is_function = spec.error_model.kind in FUNCTIONS and len(spec.inputs) == 1
     if not is_function or spec.op in target.platform.fixed_outputs:

@@ -25,7 +25,7 @@ ALONE = ("every_code", "near_ties")
 SAME = ("zeros", "accumulator_limit")
 """Sets that give the same activations under every seed."""
 BESIDE = ("corners", "one_hot", "zeros")
-"""The other data sets in a stack, besides more of the case's own."""
+"""The names of the data sets that a stack gets in addition to further seeds of the case's own data set."""
 SEED_BITS = 32
 
 

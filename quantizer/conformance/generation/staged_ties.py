@@ -25,11 +25,11 @@ Array = NDArray[Any]
 SAMPLED = 1 << 14
 """The number of combinations of the operands' codes that are searched for ties."""
 COMPARED = 64
-"""Sample size. The common unit of this many results is taken as the unit of all results."""
+"""Sample size. The unit of all results is computed from this many results."""
 SHORT = 24
 """The largest number of bits of a scale whose products are exact in float64."""
 LARGEST_FACTOR = 1 << 16
-"""The largest factor that makes a scale short; more bits would not fit a float32 range."""
+"""The largest factor that may shorten a scale's mantissa. More bits would not fit a float32 range."""
 ZEROS = 64
 """The number of zero points that are tried for the smallest factor."""
 FOLDS = frozenset({"sum", "mean", "greatest"})
@@ -39,7 +39,8 @@ def tied_ranges(target: Target, case: Case, chooser: ChoiceSource) -> dict[str, 
     """Return ranges with short scales, so that the last rounding has ties; no ranges if that is impossible.
 
     A short scale is a binary fraction of few bits. A stage whose scale is `gate_high / 32767` gets one if the numerator
-    cancels all factors of 32767. The end code of gate supplies some of them, its step the others as an integer factor.
+    cancels all factors of 32767. Of the needed factors, the end code of the gate gives some, and its step gives the
+    rest as an integer.
     Among several zero points, the one with the smallest such factor is chosen.
     """
     if not _is_searched(target, case):
@@ -111,7 +112,7 @@ def _scales(target: Target, case: Case) -> list[float]:
 
 
 def _factor(scales: list[float]) -> int | None:
-    """Return the factor of the operand steps that makes all scales short; None if that factor is large."""
+    """Return the factor of the operand steps after which all scales have few significant bits; None if it is large."""
     factor = 1
     for scale in scales:
         mantissa = Fraction(math.frexp(scale)[0])

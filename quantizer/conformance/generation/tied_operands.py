@@ -22,7 +22,7 @@ Array = NDArray[Any]
 MOST_DIVISORS = 1 << 12
 """The number of divisors that are searched for numbers without an exact reciprocal."""
 FLOAT32_BITS = 24
-"""Bits of the mantissa of float32."""
+"""The number of bits of the mantissa of float32."""
 
 
 def is_quotient(target: Target) -> bool:

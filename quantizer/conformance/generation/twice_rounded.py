@@ -25,7 +25,7 @@ CASES = 3
 SEARCHED = 160
 """The number of drawn cases that are searched. At 8 fractional bits, a single rounding changes one sum in 512."""
 KINDS = ("linear", "selection", "mean", "bilinear")
-"""Error models whose sums a multiplier brings to codes."""
+"""Error models of operators that requantize a sum by a multiplier."""
 RIVALS: tuple[RoundingMode, ...] = ("half_even", "half_up", "half_down", "half_away", "half_toward_zero")
 """Modes of the first rounding that differ only on its ties."""
 TIED = 160
@@ -66,7 +66,7 @@ def _drawn(target: Target, data: str, count: int) -> Iterator[Case]:
 
 
 def _at_ties(target: Target, case: Case, number: int) -> Case:
-    """Return the case with steps under which one of its sums ties at the first rounding, beside a tie of the second.
+    """Return the case with steps for which one of its sums ties at the first rounding, next to a tie of the second.
 
     A sum of S units, S odd, times `m / 2**(n + 1)` ties at n places; m is solved for S, since a power of two leaves
     most sums far from the second tie. No change where a bias is solved, or the output has no scale of its own.

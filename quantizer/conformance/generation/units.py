@@ -23,11 +23,11 @@ BATCH = 2
 BLOCKS = (4, 8, 16, 32, 64, 256)
 """Sizes that kernels process at once: lanes of a vector, rows and columns of a block, codes of a byte."""
 SIZES = tuple(sorted({1, *(size for v in BLOCKS for size in (v - 1, v, v + 1, v + v // 2, 2 * v + 1))}))
-"""Sizes around a block: one less, equal, one more, one and a half blocks (another tail), two blocks and one."""
+"""Sizes around a block: one less, equal, one more, one and a half blocks, two blocks plus one."""
 FEW = tuple(size for size in SIZES if 4 <= size <= 17)
-"""Window sizes. Kernels are not made for large ones."""
+"""Window sizes. No kernel has code for large values of these."""
 LISTED, COUNTED = (4, 5, 7), (4, 5, 8, 16)
-"""Values of an attribute that is a list (strides, paddings), and of one that is a number (groups)."""
+"""Values that are tried for attributes that are lists (strides, paddings), and for numbers (groups)."""
 RANKS = (5, 6)
 SUM_BITS = (15, 16, 23, 24, 31, 32)
 """Bits of sums at which an accumulator, or float32, ends."""
@@ -272,7 +272,7 @@ class _Lean:
             self._first[name] = next(like, name) if self._alike else name
 
     def integer(self, name: str, low: int, high: int) -> int:
-        """Return an integer in [low, high], of a size at most *spread* above the least."""
+        """Return an integer in [low, high]; a size is at most *spread* above the smallest."""
         if name in self._dims:
             name = self._first.get(name, name)
         elif self._alike:

@@ -92,7 +92,7 @@ def _case(target: Target, row: int, mode: Mapping[str, str]) -> Case | None:
 
 
 def _long(target: Target) -> Case | None:
-    """Return the case of a long last axis; one place along the others."""
+    """Return the case with a long last axis and size 1 along the others."""
     spec, number = target.spec, key(0, target.id, "long_sizes")
     chooser, modes = HashChoices(number, {"data": "random", "tiles": "untiled"}), combinations(spec)
     size, ratio = LONG[number % len(LONG)], WIDER[number // 2 % len(WIDER)]

@@ -41,13 +41,13 @@ DILATED = (
     (5, 1, 4, 4, 2),
     (3, 2, 1, 1, 3),
 )
-"""Kernel, stride, padding before and after, and dilation, the same along all axes.
+"""Kernel, stride, padding before, padding after and dilation. All axes have the same.
 
 An even image with an odd kernel and a stride needs an odd total padding, with the extra place after or before the
 image. DILATED is for operators that have a dilation.
 """
 CHANNELS = ((3,), (1, 4))
-"""Channels: of a colour picture; of gray or sound; of colours filled up to a vector. A case for each."""
+"""Numbers of channels: a colour image, a gray image or sound, and colours padded to four. A case for each."""
 WHOLE = len(CHANNELS)
 """Row of a further case of a target: the window is the whole image and gives one element."""
 VECTORS = (8, 16, 24, 32)
@@ -60,7 +60,7 @@ OF_VECTORS = WHOLE + 1
 POINT = (1, 1, 0, 0, 1)
 """The kernel of size 1, as in WINDOWS."""
 PATCHES = ((4, 4, 0, 0, 1), (8, 8, 0, 0, 1), (14, 14, 0, 0, 1))
-"""Windows side by side, as networks cut a picture into patches. The targets of a platform share these cases."""
+"""Windows without overlap, as networks cut an image into patches. The targets of a platform share these cases."""
 OF_PATCHES = OF_VECTORS + 1
 """Row of these cases."""
 FIRST_LAYER = (3, 2, 1, 1, 1)
@@ -74,7 +74,9 @@ step. The targets of a platform share them. Without a rest, the axes have one ou
 axis has a further window that extends beyond the image."""
 CEIL = "ceil_mode"
 PLACES = (4, 5)
-"""Added to the smallest size, so that outputs have several places, and an odd or an even number of rows. It is at least
+"""These are added to the smallest size, so that the output has several elements and an odd or an even number of rows.
+
+It is at least
 one more than the stride."""
 DILATION = "dilation"
 

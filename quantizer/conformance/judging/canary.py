@@ -35,12 +35,12 @@ CODES = ("arithmetic", "accuracy", "engine")
 
 @dataclass(frozen=True)
 class Witness:
-    """A case that passed, and the checks that passed it without anything that excuses a fault."""
+    """A case that passed, and the checks in which nothing would excuse a fault."""
 
     case: Case
     checks: tuple[str, ...]
     step: int
-    """Codes by which a planted fault moves results; no interval of the case is wider."""
+    """The number of codes by which a planted fault moves results; no interval of the case is wider."""
 
 
 def witness(trial: Trial, verdicts: Sequence[Verdict]) -> Witness | None:
@@ -50,7 +50,7 @@ def witness(trial: Trial, verdicts: Sequence[Verdict]) -> Witness | None:
     names = [name for name in names if known_defect(trial, name) is None]
     if "float" in names and not np.isfinite(trial.y).all():
         names.remove("float")
-    clamped = trial.case.activation != "none"  # after the function, its result may be clipped back to the old value
+    clamped = trial.case.activation != "none"  # a clip after the function may undo the change
     if not names or clamped or trial.refusal is not None:
         return None
     sharp = "arithmetic" in names and sound["arithmetic"].width <= 1 and trial.spec.outputs["y"].kind == "value"
@@ -66,7 +66,7 @@ class Planted:
     checks: tuple[str, ...]
     """At least one of these must fail."""
     block: Callable[[], AbstractContextManager[None]]
-    """A context in which the fault is active."""
+    """Context manager: while it is open, the fault is active."""
     engine: Callable[[Engine], Engine]
     """Replaces a real engine in the canary's run."""
 
@@ -96,7 +96,7 @@ def _in_registry(
     def block() -> AbstractContextManager[None]:
         same = (
             entry if kind == "quantized" else None
-        )  # shown stages stay shown and hidden ones hidden; a changed rule is never the judge's own rule
+        )  # stages stay shown or hidden as they were; the judge never uses a changed rule
         return REGISTRY.overridden(op, kind, changed, platform, like=same)
 
     return Planted(f"{op}.{kind} on {platform}", checks, block, lambda own: own)

@@ -154,7 +154,7 @@ def _shares_hold(trial: Trial, verdicts: Sequence[Verdict]) -> bool:
 def _holds_of_parts(verdict: Verdict) -> bool:
     """Return whether a stack's verdict holds for each part: a pass, or a check that does not apply.
 
-    `arithmetic` may be inconclusive for the data of one part alone, such as a sum that may overflow the accumulator.
+    `arithmetic` may be inconclusive only for the data of one part, such as a sum that may overflow the accumulator.
     """
     return verdict.status == "pass" or (verdict.status == "inconclusive" and verdict.check not in OF_DATA)
 

@@ -60,7 +60,7 @@ class Judged:
     """The relation of a result to its enclosure."""
 
     outside: int
-    """Elements outside."""
+    """The number of elements outside."""
     error: float
     """The largest distance, in steps of a quantized result, or absolute for a real one."""
     ratio: float

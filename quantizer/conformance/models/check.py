@@ -122,7 +122,7 @@ def _equal(name: str, ran: Ran) -> bool:
 def _difference(a: Tensor, b: Tensor, enclosure: Enclosure | None) -> tuple[int, float]:
     """Return how many elements differ and by how much.
 
-    With an enclosure, real numbers are measured in steps of the codes.
+    If there is an enclosure, real numbers are measured in steps of the codes.
     """
     one, other = a.double(), b.double()
     if enclosure is not None and enclosure.quantized is not None:

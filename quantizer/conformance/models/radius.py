@@ -191,7 +191,7 @@ def _window(node: Node) -> int:
 
 
 def _of_function(node: Node, operands: Sequence[Tensor | None], made: Tensor, graph: Graph) -> Tensor:
-    """The library's ulps, those of the largest term that may cancel, and the effect of the operand's last bit."""
+    """Return the library's error, plus ulps of the largest term that may cancel, plus the effect of the last bit."""
     ulps = lost(2 * TRANSCENDENTAL_ULPS)
     moved = torch.zeros_like(made)
     for step in (1 + 2 * UNIT, 1 - 2 * UNIT):

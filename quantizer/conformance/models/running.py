@@ -36,7 +36,7 @@ def run_bounded(node: Node, operands: Sequence[Tensor | None], graph: Graph, *, 
 
 
 def _result(found: Tensor, op: str) -> Bounded:
-    """Return one result of a definition. NoAnalysisError if a function without a rule made it from integers."""
+    """Return one result of a definition. NoAnalysisError if a function without a rule computed it from integers."""
     if isinstance(found, Bounded):
         return found
     if found.is_floating_point() and op not in OF_INTEGERS:

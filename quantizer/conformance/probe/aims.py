@@ -23,7 +23,7 @@ ENDS = (0.0, 1.0, 0.5, 0.4961)
 FLOAT32 = 1 << 24
 """Whole numbers below this are float32 numbers."""
 OFTEN = 0.6
-"""Share of zero points with one of these values."""
+"""The share of zero points that get one of these values."""
 INVERSES: Mapping[str, Callable[[float], float]] = {
     "sigmoid": lambda y: math.log(y / (1.0 - y)),
     "tanh": math.atanh,
@@ -52,7 +52,7 @@ class Wanted:
 
     aim: str
     reach: int
-    """Bits of the largest sum, its sign not counted."""
+    """The number of bits of the largest sum, its sign not counted."""
     items: int
     past: int | None = None
     """Bits of the accumulator that the sums should exceed; None: any sums."""
@@ -130,7 +130,7 @@ def solved_input(
 
 
 def twice_tied(draws: Draws, tie: Any, ratio: Any) -> Any:
-    """Return ties; half of them are moved to ties of the first rounding of a 31-bit multiplier."""
+    """Return sums at ties. Half of them are moved to where the first rounding of a 31-bit multiplier ties."""
     dropped = np.floor(-np.log2(np.maximum(ratio, 2.0**-60)))
     moved = tie - np.sign(tie) * 2.0 ** -(dropped + 1.0)
     chosen = np.where(draws.shares(np.size(tie)) < 0.5, moved, tie)

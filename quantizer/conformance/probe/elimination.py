@@ -84,7 +84,10 @@ class Found:
     answers: list[tuple[Question, Array]] = field(default_factory=list, repr=False)
     """A question and the engine's codes for it."""
     far: bool = False
-    """Whether no hypothesis explains results far beyond the codes. Then the class explains only the other results."""
+    """Whether no hypothesis explains the results that are far outside the codes.
+
+    Then the class explains only the other results.
+    """
     before: list[Hypothesis] = field(default_factory=list)
     """The hypotheses that explain all sums within 15 bits, if none explains larger ones."""
 

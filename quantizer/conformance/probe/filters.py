@@ -16,7 +16,7 @@ from quantizer.core.dtypes import integer
 from quantizer.numerics.qparams import Constant, QParams
 
 CODE_BITS, FAR_BITS = 7, 24
-"""Bits of a code, its sign not counted; bits of a result beyond which converting a float to an integer overflows."""
+"""Bits of a code without its sign, and bits of a result beyond which a conversion from float to integer overflows."""
 MANY = 64
 """The number of terms of sums that exceed 32 bits by far."""
 LARGEST_BIAS = (1 << 31) - 1
@@ -33,7 +33,7 @@ class _Filters:
     x: QParams
     y: QParams
     weights: Array
-    """Scales of the weights: one for each item, or one."""
+    """Scales of the weights: one for each item, or a single one."""
     first: Array
     """Codes of x without the zero point: one per item for a depthwise convolution, else one."""
     taken: Array

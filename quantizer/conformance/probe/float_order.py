@@ -117,7 +117,7 @@ def tree_of(meets: Array, leaves: Sequence[int]) -> Tree:
 
 
 def worded(tree: Tree) -> str:
-    """Return the tree in words: one after the other, in lanes, in halves; else its brackets."""
+    """Return the tree in words (sequential, in lanes, in halves), or with brackets if no word fits."""
     if isinstance(tree, int):
         return "of one term"
     if _chain(tree, list(range(TERMS))):

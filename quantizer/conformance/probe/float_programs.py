@@ -100,7 +100,7 @@ SUMS: Mapping[str, Callable[[Values], Any]] = {
     "mul": lambda v: v["a"] * v["b"],
     "relu": lambda v: np.maximum(v["x"], 0),
 }
-"""Operator -> the sum of centred codes that one ratio brings to the output's scale."""
+"""Operator -> its sum of centred codes, which a single ratio rescales to the output."""
 
 
 def programs(spec: Spec) -> Iterator[Hypothesis]:

@@ -53,7 +53,7 @@ OF_RATIOS = (
 WIDENED = range(25)
 """Bits by which operands of a sum are shifted to the left."""
 OPERAND_SHIFT = 20
-"""Bits by which a platform widens operands of sums; needed if an operand has its own multiplier to the output."""
+"""How many bits a platform shifts the operands of sums; needed if an operand has its own multiplier to the output."""
 ACCUMULATORS = (16, 20, 24, 32)
 """Bits of an accumulator that the sums of a question can leave."""
 WRAP, SATURATE = "wrap", "saturate"

@@ -38,9 +38,9 @@ class Question:
     """The values of all operands including constants; real numbers if the operator reads them."""
     constants: Mapping[str, Constant]
     aim: str
-    """The targets for which its items were solved."""
+    """Which accumulators and remainders its items were solved for, in words."""
     shown: Mapping[str, Array]
-    """Operand -> its part in each item."""
+    """Operand -> the elements of it that each item reads, one row an item."""
 
     @property
     def call(self) -> Call:

@@ -1,4 +1,4 @@
-"""Makes a fault from a report: its change, only under its condition; its twin changes the other cases."""
+"""Makes a fault from a report. It changes results only under the report's condition; its twin changes nothing."""
 
 from __future__ import annotations
 

@@ -184,7 +184,7 @@ def _between(low: int, high: int) -> Wrap:
 
 
 def _stale_tail(axis: int, block: int) -> Wrap:
-    """Leave the previous run's codes in the tail; the first run finds zeros there."""
+    """Leave the codes of the previous run in the tail; in the first run the tail is zero."""
 
     def wrap(original: Function) -> Function:
         kept: dict[tuple[int, ...], Tensor] = {}

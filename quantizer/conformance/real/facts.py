@@ -48,7 +48,7 @@ NAMES = (
     "bias_at_limit",
     "f32",
 )
-"""Names in addition to dimensions and attributes, which take precedence: `low` of a clip is its attribute.
+"""Names besides dimensions and attributes. An attribute of the same name takes precedence, such as `low` of a clip.
 
 zero, first, last, low, high: zero point, end codes and ends of the range of the first operand; y_*: of the output. out,
 elements: the output's shape and size; rows: its size without the last axis; terms: their number in one sum. ratio_*:

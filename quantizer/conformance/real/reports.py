@@ -38,7 +38,7 @@ Does = str | tuple[str | int, ...]
 
 @dataclass(frozen=True)
 class Report:
-    """One thread: what went wrong in which system, and how the bug is planted or why it is not."""
+    """One thread of a tracker: what went wrong in which system, and how the bug is planted or why it is not."""
 
     ref: str
     """owner/name#number on GitHub."""
@@ -50,7 +50,7 @@ class Report:
     """The condition under which it was seen, over `facts.py`."""
     does: Does = ""
     unreached: str = ""
-    """Why no case can express it; empty where it is planted."""
+    """The reason why no case can express the bug; empty if it is planted."""
     sample: str = ""
     """The day on which its sample was drawn, from the file's name; empty where the gate's cases have seen it."""
 

@@ -78,7 +78,7 @@ class _CanaryRunner(Runner):
 def _missed(
     passed: pytest.Item, state: State, runner: Runner, found: Witness, fault: Planted, stash: pytest.StashKey[State]
 ) -> str:
-    """Return why the item does not fail with its fault, in pytest, its record and a check; empty if it does."""
+    """Return why the planted fault does not fail the item in pytest, its record and a check; empty if it does."""
     mine = replace(state)
     session = replace(runner.session, engine=fault.engine(runner.session.engine))
     mine.__dict__["runner"] = _CanaryRunner(mine, session, found.case)

@@ -93,7 +93,7 @@ class State:
 
     @property
     def left_out(self) -> str | None:
-        """Why the item does not run, by the engine or a declaration; never by a function under test."""
+        """The reason why the engine or a declaration leaves the item out. A function under test cannot do so."""
         return self.runner.left_out if "runner" in self.__dict__ else None
 
     def ended(self, record: Record) -> tuple[str, str] | None:

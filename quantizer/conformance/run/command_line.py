@@ -247,5 +247,5 @@ def opened(config: pytest.Config) -> Session:
             problem = str(err)
         if problem is not None:
             pytest.fail(problem, pytrace=False)
-        gc.freeze()  # nor what the library holds
+        gc.freeze()  # nor the objects of the library
     return config.stash[SESSION]

@@ -98,7 +98,7 @@ class Inputs:
     def read_no_caches(self, config: pytest.Config) -> None:
         """Compile each module from its source until the end: a plugin can write compiled files before an import.
 
-        The place at which Python looks for them does not exist, and nobody can guess it.
+        Python looks for them in a folder that does not exist and whose name nobody can guess.
         """
         before = sys.dont_write_bytecode
         config.add_cleanup(lambda: _set_caches(self._prefix, unwritten=before))
@@ -130,7 +130,7 @@ class Inputs:
         return folder in self._seen or any(_is_written_since(place, self._since) for place in (path, folder))
 
     def _cache_folders(self) -> set[str]:
-        """Return the folders in which Python looks for compiled forms: of this package, and of imported modules."""
+        """Return the folders in which Python looks for compiled forms of this package and of imported modules."""
         files = [path for path in _modules() if path.endswith(".py")] + _below(self._ours, ".py")
         sources = {os.path.split(path)[0]: path for path in files}
         with self._usual_caches():

@@ -95,7 +95,10 @@ class Runner:
 
     @property
     def _alone(self) -> bool:
-        """Whether each data set is a case: a real engine's batch is part of its structure, to which defects refer."""
+        """Whether each data set is a separate case.
+
+        A real engine's batch is part of the structure to which defects refer.
+        """
         return self._state.options.real is not None
 
     def seeded(self, count: int) -> None:
@@ -196,7 +199,7 @@ class Runner:
             self.witness = witness(trial, verdicts)
 
     def _by_every_check(self, case: Case, trial: Trial, verdicts: list[Verdict]) -> tuple[Trial, list[Verdict]]:
-        """Return the verdicts of all checks on a failed case; the verdicts from before if it no longer fails."""
+        """Return the verdicts of all checks on a failed case, or the earlier verdicts if it no longer fails."""
         anew = Trial(self._target, case, self.session.engine)
         found = judge(anew, self._state.options.checks)
         return (anew, found) if any(verdict.failing for verdict in found) else (trial, verdicts)
@@ -238,7 +241,7 @@ class Runner:
         return text
 
     def _own_spec(self) -> str:
-        """Return the option that tells a command the operator's spec file, if no other option already does."""
+        """Return the option that names the operator's spec file for a command; empty if another option already does."""
         options, path = self._state.options, self.session.library.paths[self._spec.op]
         return f" --op-specs={options.shown(path)}" if named_by_path_alone(path, options) else ""
 

@@ -89,7 +89,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Read known failures once every spec is known: an entry that names no item, or that has expired, ends the run."""
     if sys.exc_info()[0] is not None:
-        return  # pytest comes here from a `finally`: collection was interrupted, and torch, half imported, must stay so
+        return  # an interrupted collection ends here too; torch may be half imported, and must not be imported again
     asked = options(session.config)
     extra: list[Path] = session.config.stash[EXTRA]
     if asked.xfails is not None:

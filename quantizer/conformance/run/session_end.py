@@ -96,10 +96,10 @@ def _finish(config: pytest.Config, run: Run, status: int) -> int:
 
 
 def _finish_without_items(config: pytest.Config, run: Run, folder: RunFolder, status: int) -> int:
-    """Restore what the folder held before, unless the session was stopped or was to run items; return the status."""
+    """Restore the folder's former content, unless the session was stopped or meant to run items; return the status."""
     from quantizer.core.errors import QuantizerError
 
-    if status != pytest.ExitCode.INTERRUPTED:  # while torch was imported, perhaps: no second import
+    if status != pytest.ExitCode.INTERRUPTED:  # torch may be half imported: no second import
         _account(config, run)
     try:
         if status in ENDED and not named(config):
@@ -231,7 +231,7 @@ def _show_functions(terminalreporter: Any, run: Run) -> None:
 
 
 def _without_enclosure(run: Run) -> list[str]:
-    """Return a line for each operator whose accuracy nothing judges: a custom error model without stages."""
+    """Return a line for each operator whose accuracy is not judged: it has a custom error model without stages."""
     from quantizer.core.record import read_records
     from quantizer.core.verdict import UNJUDGED
 

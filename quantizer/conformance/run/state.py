@@ -49,7 +49,7 @@ class Run:
         self.crashed: dict[str, str] = {}
         """Item that ended its worker -> the message of xdist."""
         self.left = 0
-        """Processes that plugins or an engine started and did not end."""
+        """The number of processes that plugins or an engine started and did not end."""
         self._unkept = False
         """Whether a record could not be written when its item ended."""
         self._judging: set[str] = set()

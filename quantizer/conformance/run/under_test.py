@@ -47,7 +47,7 @@ def launch_early(config: pytest.Config) -> None:
 
 
 def load(config: pytest.Config) -> None:
-    """Load plugins, or register their stand-ins; a usage error for the first broken one.
+    """Load plugins, or register stand-ins for their functions. The first broken plugin is a usage error.
 
     The modules that judge a plugin in this process are imported before it, so that it cannot change their names.
     """
@@ -99,7 +99,7 @@ def _loaded(config: pytest.Config) -> list[Plugin]:
     found = plugins.load(host)
     config.add_cleanup(host.close)
     distributes = not hasattr(config, "workerinput") and getattr(config.option, "dist", "no") != "no"
-    if distributes and not found.layers:  # layers are asked for their functions at the end (`connect_layers`)
+    if distributes and not found.layers:  # the functions of layers are registered at the end (`connect_layers`)
         host.close()  # the workers of xdist call functions, each in its own process
     return found.plugins
 

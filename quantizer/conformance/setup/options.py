@@ -203,7 +203,7 @@ class Options:
         return "".join(parts)
 
     def naming(self, platform: str) -> str:
-        """The option, after a space, without which the engine of the run is not judged on *platform*; else nothing."""
+        """The option, after a space, that the engine needs to be judged on *platform*; empty if none."""
         if not platform or self.real is None or self.real.computes(platform, named=False):
             return ""
         return f" --op-platform={platform}"

@@ -55,7 +55,7 @@ class Change:
 
 
 def change_of(trial: Trial, before: Sequence[int], reason: str) -> Change:
-    """Return the differences between the codes *before* and those of *trial*."""
+    """Return the differences between the codes *before* and the codes of *trial*."""
     now = trial.got.ravel()
     if len(before) != now.size:
         return Change(reason)

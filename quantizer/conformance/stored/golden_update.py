@@ -63,7 +63,9 @@ def refreshed(target: Target, engine: Engine, case: Case, reason: str, before: G
 def update_goldens(
     stores: Stores, targets: Sequence[Target], everything: Sequence[Target], engine: Engine, reason: str
 ) -> list[str]:
-    """Write the goldens of *targets* again, all or none. Goldens of other targets are kept if they still apply.
+    """Write the goldens of *targets* again: all of them, or none if one fails.
+
+    Goldens of other targets are kept if they still apply.
 
     CaseError for an engine of a later release of a platform's system.
 

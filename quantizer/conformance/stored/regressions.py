@@ -22,7 +22,7 @@ def has_regressions(options: Options, library: Library, op: str) -> bool:
 
     Which defects these are is known only when the function is loaded.
 
-    A stored case belongs to an operator. If a defect is declared for every operator, the case names its operator.
+    Every stored case belongs to one operator. If a defect is declared for every operator, the case names its operator.
     """
     stores = Stores(options, op, library.paths[op])
     for path in stores.regressions():

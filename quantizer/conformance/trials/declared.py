@@ -113,8 +113,8 @@ def _known_numbers(trial: Trial) -> Parameters:
 def _kinds(trial: Trial) -> tuple[Kind, ...]:
     """Return the kinds of numbers that the platform's arithmetic takes.
 
-    A new operator is judged by its spec: by numbers of the default rule or, for a function of one input, by a table
-    that the platform's method builds.
+    A new operator is judged by its spec, that is by the numbers of the default rule. A function of one input is
+    judged by a table that the platform's method builds.
     """
     own = kind_of(trial.declared)
     reference = REGISTRY.built_in(trial.spec.op, "reference")

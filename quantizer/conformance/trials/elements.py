@@ -34,8 +34,8 @@ def judge_codes(
 ) -> Verdict:
     """Return the verdict on codes that must lie in [low, high].
 
-    value: the exact real number in steps (without zero point), for the ratio; allowance: half a code plus what further
-    stages add. An element outside has a ratio above 1, one inside at most 1.
+    value: the exact real number in steps, without zero point; the ratio needs it. allowance: half a code plus the
+    error of other stages. An element outside has a ratio above 1, one inside at most 1.
     """
     codes = trial.got if got is None else got
     if codes.shape != low.shape:

@@ -53,7 +53,7 @@ def _is_asked(trial: Trial) -> bool:
     """Return whether the trial's case goes to the engine."""
     try:
         return trial.declined is None and bool(trial.codes)
-    except Exception:  # noqa: BLE001 - the trial alone fails by what its quantize rule raises
+    except Exception:  # noqa: BLE001 - the rule raises again when the trial runs alone, and fails it
         return False
 
 
@@ -97,7 +97,7 @@ def _run(trials: Sequence[Trial]) -> str | None:
             return None
         several = [{name: codes.clone() for name, codes in trial.codes.items()} for trial in trials]
         parameters = [trial.parameters for trial in trials]
-    except Exception:  # noqa: BLE001 - each trial alone fails by what its quantize rule raises
+    except Exception:  # noqa: BLE001 - the rule raises again when a trial runs alone, and fails it
         return None
     try:
         with trials[0].placing():
@@ -144,7 +144,10 @@ def in_a_batch(trial: Trial) -> Verdict | None:
 
 
 def _reversed(trial: Trial) -> Mapping[str, Tensor]:
-    """Return the codes of the activations in reverse; constants and indices as they are, which parameters belong to."""
+    """Return the activations' codes in reverse order.
+
+    Constants and indices stay as they are: parameters belong to them.
+    """
     inputs = trial.spec.inputs
     return {
         name: values.flip(tuple(range(values.dim()))).contiguous()

@@ -203,7 +203,7 @@ class Trial:
 
     @cached_property
     def values(self) -> dict[str, Tensor]:
-        """x^, w^, b^: the real values of the codes, and reals themselves."""
+        """The real value of each operand (x^, w^, b^): codes are dequantized, real operands stay as they are."""
         return {
             name: codes.double() if codes.is_floating_point() else self._real(codes, self.qparams(name))
             for name, codes in self.codes.items()
@@ -270,7 +270,7 @@ class Trial:
 
     @cached_property
     def sum_magnitudes(self) -> Array:
-        """The sum of |terms| behind each accumulator."""
+        """The sum of the magnitudes of the terms of each accumulator."""
         return self.magnitude(self.centred)
 
     def run(self, call: Call, codes: Mapping[str, Tensor], parameters: Parameters) -> Staged:
@@ -311,7 +311,7 @@ class Trial:
         return other
 
     def _codes_in(self, name: str, values: Tensor, place: str) -> Tensor:
-        """Return codes that the place can hold: an activation's slices must be equal where they share memory."""
+        """Return codes that fit the place: slices of an activation that share memory must be equal."""
         if place != SHARED or name in self.parameters.constants or not values.numel() or not values.dim():
             return values
         return values[:1].expand(values.shape).contiguous()
@@ -443,7 +443,7 @@ class Trial:
         piece = part_at(self.spec, self.case, place)
         other = Trial(self.target, piece.case, self.engine)
         other.parameters, other._provided = self.parameters, self._provided
-        if "_left_reach" in self.__dict__:  # of the ranges and the constants, which all parts share
+        if "_left_reach" in self.__dict__:  # the parameters depend on ranges and constants, which all parts share
             other._left_reach = self._left_reach
         other.tensors = {name: values[slices(piece.inputs[name])] for name, values in self.tensors.items()}
         other.codes = {name: values[slices(piece.inputs[name])] for name, values in self.codes.items()}
@@ -457,7 +457,7 @@ class Trial:
 
     @property
     def parts(self) -> Iterator[Trial]:
-        """Every part of a stack; else the trial itself."""
+        """The parts of a stack as trials; the trial itself if it is no stack."""
         return (
             self.part(place) for place in range(1 if self.data_sets == 1 else len(sizes_of_parts(self.spec, self.case)))
         )

@@ -1,4 +1,4 @@
-"""index.txt: the manifest as words and numbers between spaces, a line for each thing, for readers without JSON.
+"""index.txt: the manifest as lines of words and numbers, for readers without JSON.
 
 `quantizer-vectors 1 CASES`, then for each case its lines from `case` to `end`. docs/vectors.md names the words of each
 line.

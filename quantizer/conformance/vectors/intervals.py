@@ -36,8 +36,8 @@ class Intervals:
 def intervals(trial: Trial) -> Intervals | str:
     """Return the interval that check `arithmetic` allows for each output element, or the reason why there is none.
 
-    The package's own codes are judged with hidden stages, like a function that returns only codes. A
-    bundle says what is right before anything runs. So an interval that depends on the judged codes does not count,
+    The package's own codes are judged with hidden stages, like a function that returns only codes. A bundle states
+    the right codes before any kernel runs. So an interval that depends on the judged codes does not count,
     for example if a hidden number is inferred from them. A case whose own codes do not pass has no interval
     either.
     """

@@ -59,11 +59,11 @@ def elu(writer: Writer, layer: Any, _: list[Array]) -> None:
 
 @layer_type("PReLU")
 def prelu(writer: Writer, layer: Any, blobs: list[Array]) -> None:
-    """A slope below 0 for each channel, or one for all."""
+    """PReLU, with a slope for each channel or one for all."""
     (x,) = writer.read(layer)
     (slope,) = blobs_of(blobs, 1)
     if layer.prelu_param.channel_shared and slope.size != 1:
-        raise FormatError(f"slopes of shape {list(slope.shape)}: channel_shared has one.")
+        raise FormatError(f"slopes of shape {list(slope.shape)}: must be one slope, because channel_shared is set.")
     shape = [-1, *[1] * (writer.ranks[x] - 2)]
     writer.make(layer, "PRelu", [x, writer.constant(layer, "slope", slope.reshape(shape))], writer.ranks[x])
 

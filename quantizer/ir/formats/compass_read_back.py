@@ -25,9 +25,9 @@ from quantizer.numerics.roots import inverse_root_table
 ACCUMULATOR_BITS = 48
 """The width of the sums in bits. The platform declares what happens on overflow."""
 FLOAT32_BITS = 24
-"""Bits of a float32 entry."""
+"""The number of bits of a float32 entry."""
 INVERSE_UNITS = 65535
-"""The number for 1 in a table of inverses."""
+"""The entry that stands for 1 in a table of inverses."""
 NAMES = {
     "shift_value": "shift",
     "scale_value": "multiplier",

@@ -11,9 +11,9 @@ from quantizer.numerics.tables import linspace
 LEAST_FRACTION = 8
 """With this many fractional bits or more, powers and logarithms are read from tables of 256 entries."""
 FRACTION_BITS = 15
-"""Bits after the point of an entry in [1, 2)."""
+"""The number of bits after the point of an entry in [1, 2)."""
 SEGMENTS = 512
-"""Segments of the floating-point table of powers."""
+"""The number of segments of the floating-point table of powers."""
 LARGEST = 1 << 20
 """The largest exponential of a LogSoftmax: the sum of 2**12 of them fits 32 bits."""
 

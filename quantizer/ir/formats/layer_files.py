@@ -24,7 +24,7 @@ class LayerFile(Protocol):
     """A module that turns graphs into the layers of a file format, and back."""
 
     ORDER: AxisOrder
-    """The order of axes of its spatial tensors."""
+    """The axis order of spatial tensors in the format."""
 
     def foreign(self, graph: Graph, specs: Mapping[str, Spec]) -> Graph:
         """Return *graph* in the vocabulary of the format; UnsupportedError for nodes that it cannot express."""

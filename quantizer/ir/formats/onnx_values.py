@@ -75,7 +75,7 @@ def read_tensor(place: str, proto: Any, folder: Path | None, name: str | None = 
         raise UnsupportedError(f"{place}: holds a segment of a tensor: write the tensor whole, in one initialiser.")
     count = math.prod(shape)
     if math.prod(size or 1 for size in shape) * dtype.bits >= 1 << 63:
-        raise FormatError(f"{place}: shape {list(shape)} of {dtype}: the places of its elements leave 63 bits.")
+        raise FormatError(f"{place}: shape {list(shape)} of {dtype}: more elements than 63 bits can count.")
     if count * dtype.bits > 8 * LARGEST:
         raise FormatError(
             f"{place}: shape {list(shape)} of {dtype}: more than {LARGEST} bytes, which no tensor may have."

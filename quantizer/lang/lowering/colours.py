@@ -1,4 +1,7 @@
-"""Colours of video in operators of ONNX: products in float64, as in the original's simulator, then float32."""
+"""Converts video colours with operators of ONNX.
+
+Products are in float64, as in the original's simulator, then float32.
+"""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def hard_sigmoid(c: Call, x: Value) -> Value:
 
 @_function("Sigmoid")
 def sigmoid(c: Call, x: Value) -> Value:
-    """The sigmoid times scale plus bias; with log, minus the softplus of -x, which is the logarithm."""
+    """The sigmoid times scale, plus bias; with log the logarithm of the sigmoid, which is -softplus(-x)."""
     if c.attr("log"):
         return c.e.op("Neg", c.e.op("Softplus", c.e.op("Neg", x)))
     y = c.e.op("Sigmoid", x)
@@ -111,7 +111,7 @@ def swish(c: Call, x: Value) -> Value:
 
 @_function("GELU")
 def gelu(c: Call, x: Value) -> Value:
-    """X times the normal distribution's integral, by erf, tanh or a sigmoid of 1.702 x."""
+    """Multiplies x by the normal distribution function, by erf, by tanh, or by sigmoid(1.702 x)."""
     if c.attr("approx_mode") == "sigm":
         return c.e.op("Mul", x, c.e.op("Sigmoid", c.e.op("Mul", x, 1.702)))
     return c.e.op("Gelu", x, approximate="tanh" if c.attr("approx_mode") == "tanh" else "none")

@@ -159,7 +159,7 @@ def shape(c: Call) -> Value:
 
 @lowers("Gather")
 def gather(c: Call) -> Value:
-    """Slices along one axis by indices."""
+    """Picks slices along one axis by indices."""
     index = c.e.cast(c.value(1), "int64")
     picked = c.e.op("Gather", c.value(), index, axis=c.attr("axis"))
     if c.attr("keepdims") or index.rank != 1 or index.shape[0] != 1:

@@ -91,7 +91,7 @@ def _padded(c: Call, x: Value) -> Value:
 def avg_pool(c: Call) -> Value:
     """Mean of each window over its elements inside x, 0 if there are none.
 
-    With count_include_pad over the whole padding too.
+    With count_include_pad the whole padding counts, too.
     """
     x = c.real()
     if not c.attr("kernel_shape"):

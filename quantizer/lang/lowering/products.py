@@ -1,4 +1,4 @@
-"""Convolutions and matrix products: of floats as in ONNX, of codes by exact integer sums."""
+"""Convolutions and matrix products. Floats are computed as in ONNX, codes by exact integer sums."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ INT32 = (-(1 << 31), (1 << 31) - 1)
 
 @lowers("Cast")
 def cast(c: Call) -> Value:
-    """Real numbers in another format: codes through their parameters, plain integers exactly, saturated."""
+    """Convert to another format. Codes are requantized; plain integers are converted exactly and saturated."""
     target, source = c.outputs[0], c.value().dtype
     if source.is_integer and target.dtype.is_integer and c.params() is None and target.qparams is None:
         return saturated(c.e, c.e.cast(c.value(), "int64"), target.dtype)
@@ -36,7 +36,7 @@ def _zero_of(c: Call) -> torch.Tensor:
 
 @lowers("RequantInt")
 def requant_int(c: Call) -> Value:
-    """Integers less their zero point times 2**-rshift * multiplier, as codes of the result."""
+    """`(x - zero_point) * multiplier * 2**-rshift` as codes of the result."""
     axis = c.attr("rq_axis")
     multiplier = _channels(c, c.attr("multiplier"), axis)
     shift = -_channels(c, c.attr("rshift"), axis)

@@ -8,7 +8,7 @@ from quantizer.lang.lowering.lower import Call, lowers
 
 @lowers("Reduce")
 def reduce(c: Call) -> Value:
-    """Minimum, maximum, mean, sum, product or norm over axes."""
+    """Reduces axes by minimum, maximum, mean, sum, product or norm."""
     keep = int(c.attr("keepdims"))
     return c.made(c.e.op(c.attr("mode"), c.real(), list(c.attr("axes")), keepdims=keep, noop_with_empty_axes=0))
 

@@ -1,4 +1,4 @@
-"""Rotary positions in operators of ONNX."""
+"""Rotary position embeddings with operators of ONNX."""
 
 from __future__ import annotations
 

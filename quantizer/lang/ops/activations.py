@@ -19,7 +19,7 @@ Zeros = Sequence[int] | None
 
 
 class Scaled(Protocol):
-    """A function of floats, or of codes with the scales and zero points of input and output."""
+    """A function on floats, or on codes with the scales and zero points of input and output."""
 
     def __call__(
         self, input: Tensor, scale: Scales = None, zero_point: Zeros = None, out_name: str | None = None
@@ -105,10 +105,10 @@ floor = _scaled("floor", "Floor", "Return the greatest whole number that is not 
 sin = _scaled("sin", "Sin", "Return the sine of x in radians.")
 cos = _scaled("cos", "Cos", "Return the cosine of x in radians.")
 exp = _scaled("exp", "Exp", "Return e to the power x.")
-ln = _scaled("ln", "Log", "Return the natural logarithm; 0 for a code whose real value has none.")
+ln = _scaled("ln", "Log", "Return the natural logarithm. For a negative real value, the result has code 0.")
 elu = _scaled("elu", "Elu", "Return exp(x) - 1 below 0, x from there on.", alpha=1.0)
-sqrt = _scaled("sqrt", "Sqrt", "Return the square root; 0 for a code whose real value has none.")
-rsqrt = _scaled("rsqrt", "Rsqrt", "Return 1 / sqrt(x); 0 for a code whose value has no root.")
+sqrt = _scaled("sqrt", "Sqrt", "Return the square root. For a negative real value, the result has code 0.")
+rsqrt = _scaled("rsqrt", "Rsqrt", "Return 1 / sqrt(x). For a negative real value, the result has code 0.")
 silu = _scaled("silu", "SiLU", "Return x * sigmoid(x).")
 erf = _scaled("erf", "Erf", "Return the error function of x.")
 log_sigmoid = _scaled("log_sigmoid", "Sigmoid", "Return log(sigmoid(x)).", log=True)

@@ -1,4 +1,4 @@
-"""Operators that move or reduce elements, and the order of elements."""
+"""Operators that move or reduce elements, and operators that reorder them."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def reduce(
 
 @operator(GROUP)
 def unsqueeze(input: Tensor, axes: SizesOrOne = (1, 2), out_name: str | None = None) -> Tensor:
-    """Return the tensor with axes of size 1 at these places of the result."""
+    """Return the tensor with axes of size 1 inserted at these positions of the result."""
     a.tensor("input", input)
     count = 1 if isinstance(axes, int) else len(axes)
     return same_type("top.Unsqueeze", input, {"axes": a.axes("axes", axes, len(input.shape) + count)}, out_name)

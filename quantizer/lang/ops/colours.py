@@ -1,4 +1,4 @@
-"""Colours of video as red, green and blue."""
+"""Conversion of video colours to red, green and blue."""
 
 from __future__ import annotations
 

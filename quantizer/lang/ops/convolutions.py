@@ -1,4 +1,4 @@
-"""Convolutions and transposed ones: of floats, of codes in exact sums, of codes requantized."""
+"""Convolutions and transposed convolutions: on floats, on codes with exact sums, on codes with requantization."""
 
 from __future__ import annotations
 
@@ -245,7 +245,10 @@ def conv_int(
     out_dtype: str | None = None,
     out_name: str | None = None,
 ) -> Tensor:
-    """Sum codes less their zero points times the weight's exactly, plus an int32 bias; padding is the zero point."""
+    """Convolve codes minus zero points with weights minus zero points, exactly, and add an int32 bias.
+
+    Padding is the zero point.
+    """
     windows, zeros = (stride, dilation, pad, group), (input_zp, weight_zp)
     return _conv_int(2, input, weight, bias, windows, zeros, out_dtype, out_name)
 

@@ -130,7 +130,7 @@ def mul(
     out_dtype: str | None = None,
     out_name: str | None = None,
 ) -> Tensor:
-    """Multiply with numpy's broadcasting; a number stays a number, its scale is not read.
+    """Multiply with numpy's broadcasting. A number is used as it is, without its scale.
 
     The product of two tensors of codes with scales is requantized in the same way as the sums of conv_quant.
     """

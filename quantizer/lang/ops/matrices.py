@@ -1,4 +1,4 @@
-"""Matrix products: of floats, of codes in exact sums, of codes requantized."""
+"""Matrix products: on floats, on codes with exact sums, on codes with requantization."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def matmul_int(
     out_dtype: str | None = None,
     out_name: str | None = None,
 ) -> Tensor:
-    """Multiply matrices of codes less their zero points in exact int32 sums."""
+    """Multiply matrices of codes minus their zero points, with exact int32 sums."""
     graph, kind = (
         _matmul_codes(input, right, bias, input_zp, right_zp),
         a.one_of("out_dtype", out_dtype or "int32", SUMS),

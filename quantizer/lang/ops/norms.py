@@ -16,7 +16,7 @@ GROUP = "norm"
 
 
 def _vector(argument: str, value: Tensor | None, x: Tensor, count: int) -> None:
-    """Require one number of x's type for each of *count* places."""
+    """Require *count* numbers of x's type."""
     if a.optional(argument, value, (x.dtype,)) is not None and value is not None and math.prod(value.shape) != count:
         raise LangError(f"{argument} has shape {list(value.shape)}: must hold {count} numbers.")
 

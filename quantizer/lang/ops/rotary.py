@@ -30,7 +30,7 @@ def rope(
     add_saturation: bool = True,
     out_name: str | None = None,
 ) -> Tensor:
-    """Turn each pair of neighbours of the last axis: (-x1, x0) * weight0 + (x0, x1) * weight1.
+    """Rotate each pair of neighbours along the last axis: (-x1, x0) * weight0 + (x0, x1) * weight1.
 
     weights: coefficients [places, last axis], sines and cosines. Codes are whole numbers without zero points: each
     product is times 2**mul_shift, rounded, saturated in twice the bits; the sum times 2**add_shift, in the result's

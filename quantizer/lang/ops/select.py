@@ -1,4 +1,4 @@
-"""Choosing elements: by tables, conditions and indices."""
+"""Operators that choose elements by tables, conditions and indices."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def scatter(input: Tensor, index: Tensor, updates: Tensor, axis: int = 0, out_na
 
 @operator("tail")
 def scatterND(input: Tensor, indices: Tensor, updates: Tensor, out_name: str | None = None) -> Tensor:  # noqa: N802
-    """Return the input with each update, an element or a slice, in the place that the last axis of indices names."""
+    """Return the input with each update, an element or a slice, at the position that the last axis of indices names."""
     a.tensor("input", input, (*a.MOVED, "int32"))
     a.tensor("indices", indices, ("uint32", "int32"))
     a.tensor("updates", updates, (input.dtype,))

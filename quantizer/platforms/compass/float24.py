@@ -23,7 +23,7 @@ def softmax(x: Tensor, parameters: Parameters, axis: int) -> Staged:
     inp, output = parameters.inputs["x"], parameters.outputs["y"]
     if inp.steps is None or output.steps is None:
         raise ValueError("the parameters must carry steps")
-    codes = x.float().contiguous()  # torch adds in another order where memory has another one
+    codes = x.float().contiguous()  # torch adds in an order that depends on the memory layout
     factor = cut(-1 / (LN2 * inp.steps))
     powers = _powers(cut((codes.amax(dim=axis, keepdim=True) - codes) * factor), parameters.tables["powers"])
     inverse = cut(1 / cut(powers.sum(dim=axis, keepdim=True)))

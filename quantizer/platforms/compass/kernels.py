@@ -52,7 +52,7 @@ def clip(x: Tensor, *, parameters: Parameters, low: float, high: float) -> Stage
 
 @operator("cosine", kind="quantized", platform="compass")
 def cosine(x: Tensor, *, parameters: Parameters) -> Tensor:
-    """Look the code up, or its place within the period."""
+    """Look up the code, or its position within the period."""
     return periods.quantized(x, parameters)
 
 
@@ -76,7 +76,7 @@ def group_norm(
     num_groups: int,
     epsilon: float,
 ) -> Staged:
-    """Normalise each group of channels as Compass does; no epsilon."""
+    """Normalise each group of channels as Compass does, without epsilon."""
     return normalize_by_table(
         x,
         along_channels(gamma),
@@ -92,7 +92,7 @@ def group_norm(
 def instance_norm(
     x: Tensor, gamma: Tensor | None = None, beta: Tensor | None = None, *, parameters: Parameters, epsilon: float
 ) -> Staged:
-    """Normalise the places of each channel as Compass does; no epsilon."""
+    """Normalise the elements of each channel as Compass does, without epsilon."""
     return normalize_by_table(
         x,
         along_channels(gamma),
@@ -138,7 +138,7 @@ def log_softmax(x: Tensor, *, parameters: Parameters, axis: int) -> Staged:
     inp, output, table = parameters.inputs["x"], parameters.outputs["y"], parameters.tables["exp"]
     if inp.steps is None or output.steps is None:
         raise ValueError("compass parameters carry steps")
-    x = x.contiguous()  # torch adds in another order where memory has another one
+    x = x.contiguous()  # torch adds in an order that depends on the memory layout
     distance = x - x.amax(dim=axis, keepdim=True)
     exponentials = _chord(distance - table.first, table)
     with pinned():
@@ -197,7 +197,7 @@ def rms_norm(
 
 @operator("sine", kind="quantized", platform="compass")
 def sine(x: Tensor, *, parameters: Parameters) -> Tensor:
-    """Look the code up, or its place within the period."""
+    """Look up the code, or its position within the period."""
     return periods.quantized(x, parameters)
 
 

@@ -1,4 +1,4 @@
-"""LogSoftmax by two tables in float32 arithmetic: exponentials, a share, its logarithm."""
+"""LogSoftmax by two tables in float32: exponentials, their share of the sum, and its logarithm."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SHORT_AXIS, ROWS, PLACES = 8, 128, 11
 def provided(request: Request) -> Parameters:
     """Return parameters with both tables, the multiplier to the steps of the shares, and the output of the logarithms.
 
-    GraphError if the softmax outputs have more codes than the table of logarithms, which has as many as the input.
+    GraphError if softmax has more output codes than the table of logarithms has entries, one for each input code.
     """
     part, rules = request.scheme.activation, request.platform.parameters
     parameters = default_parameters(request)

@@ -19,7 +19,7 @@ BY_TABLES = "power_of_two_table"
 """Exponents have fractional bits; the platform's table rule gives their number."""
 LOG2_E = 1.442695
 BITS = 13
-"""Bits of the multiplier from codes to exponents, under every scheme."""
+"""The number of bits of the multiplier from codes to exponents, under every scheme."""
 LARGEST = (1 << 31) - 1
 ROOT_HALF = 1518500250
 """The square root of two in units of 2**-30: above it 1/2 is added to a mantissa's logarithm (not nearest)."""

@@ -97,7 +97,7 @@ def instance_norm(request: Request) -> Parameters:
 
 @operator("layer_norm", kind="quantize", platform="compass")
 def layer_norm(request: Request) -> Parameters:
-    """Provide the parameters of Compass; the elements of the axes from *axis* on are one line."""
+    """Provide the parameters of Compass. The elements of the axes from *axis* on are normalised together."""
     return decided_by_table(request, _elements(request))
 
 
@@ -149,13 +149,13 @@ def resize_bilinear(request: Request) -> Parameters:
 
 @operator("resize_nearest", kind="quantize", platform="compass")
 def resize_nearest(request: Request) -> Parameters:
-    """Provide 0 bits of weights: nearest resizing has none."""
+    """Provide weights of 0 bits, because nearest resizing has no weights."""
     return replace(default_parameters(request), numbers={"weight_bits": 0})
 
 
 @operator("rms_norm", kind="quantize", platform="compass")
 def rms_norm(request: Request) -> Parameters:
-    """Provide the parameters of Compass; the elements of the axes from *axis* on are one line."""
+    """Provide the parameters of Compass. The elements of the axes from *axis* on are normalised together."""
     return decided_by_table(request, _elements(request), mean=False)
 
 

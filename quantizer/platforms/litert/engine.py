@@ -1,4 +1,4 @@
-"""LiteRT: a case as a model of one operator, with an extra padding before it or crop after it if necessary."""
+"""LiteRT: lowers a case to a model of one operator, if necessary with a padding before it or a crop after it."""
 
 from __future__ import annotations
 

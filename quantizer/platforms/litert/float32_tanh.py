@@ -46,7 +46,7 @@ def expm1(x: Tensor) -> Tensor:
     near = e
     e = rest * (e - carry) - carry
     e = e - square
-    # one expression for each range of k, as in fdlibm: which terms may be added first without cancelling
+    # as in fdlibm, each range of k has the order of additions that avoids cancellation
     cases = (
         (k == 0, rest - (rest * near - square)),
         (k == -1, 0.5 * (rest - e) - 0.5),

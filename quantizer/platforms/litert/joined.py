@@ -1,4 +1,4 @@
-"""LiteRT: the models of several operators as one, so that a delegate sees their neighbours."""
+"""LiteRT: joins the models of several operators, so that a delegate sees neighbouring operators."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def join(jobs: Sequence[Job], wires: Wires, outputs: Sequence[int]) -> Job:
 
 
 def _placed(whole: Graph, number: int, tensor: TensorDef, place: int) -> int:
-    """Return the place of the result that feeds *tensor*."""
+    """Return the index of the result that feeds *tensor*."""
     given = replace(whole.tensors[place], name=tensor.name)
     if given != tensor:
         raise RefusedError(f"operator {number} reads {tensor.name!r} in another form than its maker writes")
@@ -42,7 +42,7 @@ def _placed(whole: Graph, number: int, tensor: TensorDef, place: int) -> int:
 
 
 def _added(whole: Graph, number: int, job: Written, tensor: TensorDef) -> int:
-    """Return the place of a tensor of one job, under a name of its own."""
+    """Return the index of a tensor of one job in the joined model, under a new name."""
     name = f"{number}/{tensor.name}"
     if tensor.name in job.feeds:
         whole.feeds[name] = job.feeds[tensor.name]

@@ -1,6 +1,6 @@
 """LiteRT's tables of functions of one input: 8-bit tables from float32, 16-bit tables of a logistic function on a grid.
 
-Shown on LiteRT 2.3 with 5 million codes of 8 bits, and all codes of 16 bits under 200 scales.
+Verified on LiteRT 2.3 with 5 million codes of 8 bits, and all codes of 16 bits under 200 scales.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ GRID = 4096 * 3
 """Steps of the grid per unit of the input: 512 between two entries for sigmoid, 256 for tanh."""
 LARGEST_MULTIPLIER = 32767.0
 NEAR_POWER = 1e-3
-"""Distance of log2 of a scale from a whole number within which LiteRT treats it as a power of two."""
+"""LiteRT treats a scale as a power of two if its log2 is this close to an integer."""
 INTEGER_BITS = 3
 """Integer bits of the fixed-point inputs of gemmlowp's functions: 16-bit codes are in units of 2**-12."""
 
@@ -117,7 +117,7 @@ def read_from_grid(x: Tensor, parameters: Parameters, *, tanh: bool) -> Tensor:
 
 
 def read(x: Tensor, parameters: Parameters, *, tanh: bool) -> Tensor:
-    """Return the codes of whichever table was provided."""
+    """Return the codes by whichever of the two tables was provided."""
     if "lut" in parameters.tables:
         return lookup(x, parameters.tables["lut"])
     return read_from_grid(x, parameters, tanh=tanh)

@@ -104,7 +104,7 @@ def model(ops: Sequence[Op], tensors: Sequence[TensorDef], outputs: Sequence[int
 
 
 _Field = tuple[int, str, Any]
-"""Slot, format (O: an offset to what follows), value."""
+"""The slot of a field, its format (O: an offset to the value), and its value."""
 
 
 @dataclass(frozen=True)

@@ -195,7 +195,7 @@ def gathering(call: Call, codes: Codes, parameters: Parameters | None, variant: 
 
 
 def quantization(call: Call, codes: Codes, parameters: Parameters | None, variant: str) -> Lowered:
-    """Return QUANTIZE of float32 numbers; refused in floats, where it has no effect."""
+    """Return a QUANTIZE of float32 numbers. A float run is refused: TensorFlow Lite has no operator for it."""
     if parameters is None:
         raise RefusedError("TensorFlow Lite has no operator that leaves float32 numbers as they are")
     return _plain("QUANTIZE", "QuantizeOptions", {}, call, codes, parameters, variant)
@@ -273,6 +273,6 @@ def _padded(
 
 
 def _is_same(size: int, kernel: int, stride: int, around: Sequence[int]) -> bool:
-    """Return whether padding SAME adds as much before and after an axis."""
+    """Return whether padding SAME adds exactly these elements before and after an axis."""
     total = max(0, (-(-size // stride) - 1) * stride + kernel - size)
     return tuple(around) == (total // 2, total - total // 2)

@@ -250,7 +250,7 @@ def _bias(made: Graph, codes: Mapping[str, Tensor], parameters: Parameters | Non
 
 
 def _check_bias_scale(made: Graph, places: Sequence[int], parameters: Parameters | None) -> None:
-    """Refuse what FULLY_CONNECTED refuses: for a fine output, a float32 bias scale too far from the products' scale."""
+    """Refuse a float32 bias scale that FULLY_CONNECTED refuses, for small output steps: too far from the products'."""
     if parameters is None or ABSENT in places or len(scales := made.tensors[places[1]].scales) > 1:
         return
     product = float(parameters.inputs["x"].scale) * made.tensors[places[0]].scales[0]

@@ -20,7 +20,10 @@ GROUPS = ("both", "scalar", "both", "other", "both")
 
 
 def addition(asked: Asked) -> Array | None:
-    """Return the codes of an 8-bit sum, by the place of each element; None for operators without vectors."""
+    """Return the codes of an 8-bit sum, which depend on an element's position in the row.
+
+    None for operators without vectors.
+    """
     bits = asked.scheme.activation.bits
     if bits > NARROW_BITS or asked.variant != "q31_double":
         return None

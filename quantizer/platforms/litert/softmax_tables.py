@@ -1,6 +1,6 @@
 """LiteRT's three softmax kernels: fixed point of gemmlowp, float32, and 16 bits with tables.
 
-Shown on LiteRT 2.3 with 1.7 million codes of 8 bits and 380,000 of 16.
+Verified on LiteRT 2.3 with 1.7 million codes of 8 bits and 380,000 of 16.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def of_gemmlowp(x: Tensor, parameters: Parameters, axis: int) -> Staged:
     codes = divide_by_power(WORD.times(exponentials, reciprocal), places.expand(x.shape)) + output.qmin
     codes = torch.where(
         exponentials == 0, output.qmin, codes
-    )  # beyond gemmlowp's radius: the smallest code, no product
+    )  # beyond gemmlowp's radius the result is the smallest code, without a product
     return Staged(codes.clamp(output.qmin, output.qmax), {"exp": exponentials})
 
 

@@ -73,7 +73,7 @@ def supports(spec: Spec, scheme: Scheme, platform: Platform, variant: str) -> st
 
 
 def lower(call: Call, codes: Mapping[str, Tensor], parameters: Parameters, variant: str) -> Lowered:
-    """Return the model of the quantized node; its pools take the order of axes that the case asks for."""
+    """Return the model of the quantized node. Pools have the axis order of the case."""
     op = call.spec.op
     if call.activation != "none":
         raise RefusedError(f"no QLinear node fuses {call.activation}")
@@ -90,7 +90,7 @@ def lower(call: Call, codes: Mapping[str, Tensor], parameters: Parameters, varia
 
 
 def lower_float(call: Call, operands: Mapping[str, Tensor], variant: str) -> Lowered:
-    """Return the model of the float node, on float32; the node of averages counts no places beyond the padding."""
+    """Return the model of the float32 node. The node of averages counts no elements beyond the padding."""
     op, feeds = call.spec.op, _fed(call, operands, REALS)
     refuse_inexpressible(call.spec, call.attrs, {name: values.shape for name, values in feeds.items()})
     constants = attribute_inputs(op, call.attrs)

@@ -48,7 +48,7 @@ def supports(spec: Spec, scheme: Scheme, platform: Platform, variant: str) -> st
 
 
 def lower(call: Call, codes: Mapping[str, Tensor], parameters: Parameters, variant: str) -> Lowered:
-    """Return the description of the operator, its constants after it; the bias is the float32 value of its codes.
+    """Return the description of the operator, followed by its constants. The bias is dequantized to float32.
 
     Images are stored in the case's axis order, except for averages.
     """

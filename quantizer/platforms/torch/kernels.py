@@ -55,7 +55,9 @@ def matmul(a: Tensor, b: Tensor, *, parameters: Parameters) -> Tensor:
 
 @operator("reduce_mean", kind="quantized", platform=PLATFORMS)
 def reduce_mean(x: Tensor, *, parameters: Parameters, axes: tuple[int, ...], keepdims: bool) -> Tensor:
-    """Divide the integer sum of the last axes; other axes: the float32 mean of dequantized values, quantized.
+    """Divide the integer sum over the last axes.
+
+    For other axes take the float32 mean of dequantized values and quantize it.
 
     For the last two of four axes QNNPACK has a kernel with its own multiplier.
     """

@@ -111,7 +111,7 @@ def weights(made: Made, constants: Mapping[str, Tensor]) -> Tensor:
 
 
 def convolution(made: Made, constants: Mapping[str, Tensor]) -> Callable[[dict[str, Tensor]], Tensor]:
-    """Pack the weights; where padding differs from side to side, pad the input first."""
+    """Pack the weights. If padding differs between the sides, pad the input first."""
     rank = len(made["stride"])
     packed = getattr(Q, f"conv{rank}d_prepack")(
         weights(made, constants),

@@ -1,4 +1,4 @@
-"""TOSA: a case as a graph of TOSA operators, as TensorFlow Lite's converter legalises quantized ones."""
+"""TOSA: lowers a case to TOSA operators as TensorFlow Lite's converter legalises quantized operators."""
 
 from __future__ import annotations
 

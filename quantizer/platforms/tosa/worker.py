@@ -1,4 +1,4 @@
-"""Runs graphs on the TOSA reference model, with the model's status of each run."""
+"""Runs graphs on the TOSA reference model and returns the status that the model reports for each run."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import numpy as np
 import tosa_reference_model
 from numpy.typing import NDArray
 
-os.environ["PATH"] = os.devnull  # the model would attach a debugger when it refuses a graph
+os.environ["PATH"] = os.devnull  # the model looks for a debugger on PATH when it refuses a graph, and would start it
 
 
-def load(model: bytes, options: Mapping[str, str | int]) -> bytes:  # noqa: ARG001 - one variant
+def load(model: bytes, options: Mapping[str, str | int]) -> bytes:  # noqa: ARG001 - the worker has one variant
     """Return the serialized graph, which the model reads anew in every run."""
     return model
 

@@ -106,7 +106,7 @@ def get_linear_quant_params_from_tensor(
     x: PyTensor,
     quant_mode: str,
     bits: int,
-    is_signed: bool,  # noqa: FBT001 - Compass's own form
+    is_signed: bool,  # noqa: FBT001 - as in Compass
 ) -> tuple[Tensor, Tensor, int, int, Dtype]:
     """Return (scale, zerop, qmin, qmax, dtype) for the calibrated range of *x*, in float32.
 

@@ -192,7 +192,7 @@ def bits2range(bits: int, is_signed: bool) -> tuple[int, int]:  # noqa: FBT001
 
 
 def dtype2range(dtype: Dtype) -> tuple[float, float]:
-    """Return the smallest and the largest value of *dtype*; of a float format by its bits, as in Compass."""
+    """Return the smallest and the largest value of *dtype*. For a float format its bits decide, as in Compass."""
     return bits2range(dtype2bits(dtype), is_signed(dtype))
 
 

@@ -40,7 +40,7 @@ class PyGraph:
 class PyNode:
     """One layer: input and output tensors, constants, IR parameters, attributes of this run, and private tensors."""
 
-    def __init__(self, name: str, type: OpTypeValue) -> None:  # noqa: A002 - Compass's own name
+    def __init__(self, name: str, type: OpTypeValue) -> None:  # noqa: A002 - as in Compass
         self.name = name
         self.type = type
         self.inputs: list[PyTensor] = []

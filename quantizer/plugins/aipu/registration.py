@@ -103,7 +103,7 @@ def approx_register(optypes: Any, version: Any = "1.0", *_: Any) -> Callable[[F]
     return lambda function: function
 
 
-def register_plugin(type: PluginType, version: Any = "1.0") -> Callable[[C], C]:  # noqa: A002 - Compass's own form
+def register_plugin(type: PluginType, version: Any = "1.0") -> Callable[[C], C]:  # noqa: A002 - as in Compass
     """Register the decorated class: a dataset with __len__ and __getitem__, or a metric made from OptBaseMetric."""
 
     def register(cls: C) -> C:

@@ -158,7 +158,7 @@ class PyTensor:
         """Smallest calibrated value, never above 0; float64, flat."""
         return self._min
 
-    @min.setter  # noqa: A003 - Compass's own name
+    @min.setter  # noqa: A003 - as in Compass
     def min(self, value: Any) -> None:
         self._min = _flat(value, torch.float64)
 

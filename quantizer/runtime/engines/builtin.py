@@ -41,7 +41,7 @@ class BuiltinEngine:
     instructions: frozenset[str] = frozenset()
     threads: tuple[int, ...] = ()
 
-    def identity(self, platform: str) -> str:  # noqa: ARG002 - the protocol's
+    def identity(self, platform: str) -> str:  # noqa: ARG002 - the protocol has this argument
         """Return `own` for every platform."""
         return self.name
 

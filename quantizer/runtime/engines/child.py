@@ -33,7 +33,7 @@ FAMILY = 10
 HELD = 1 << 16
 """The number of bytes of a process's output that are kept, from its end."""
 SAID = 300
-"""Characters of a line that a message repeats."""
+"""The number of characters of a line that a message repeats."""
 SET_DUMPABLE = 4
 """The number of PR_SET_DUMPABLE in Linux's prctl."""
 MARK = "QUANTIZER_CHILD"
@@ -53,11 +53,11 @@ class Limits:
     """Limits of time and memory of a process that runs foreign code."""
 
     patience: float = 60.0
-    """Seconds for one answer."""
+    """The time limit of one answer, in seconds."""
     starting: float = 300.0
     """Seconds for its imports, enough for a busy machine."""
     memory: int = 8 << 30
-    """Bytes that it and its children may hold in memory."""
+    """The memory limit of it and its children, in bytes."""
 
 
 class Printed:

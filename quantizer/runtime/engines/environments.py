@@ -14,7 +14,7 @@ from quantizer.core.errors import UnsupportedError
 VARIABLE = "QUANTIZER_ENGINES"
 """Environment variable that names another folder for the environments."""
 PATIENCE = 1800.0
-"""Seconds for a download."""
+"""The time limit of a download, in seconds."""
 
 
 def folder() -> Path:

@@ -74,7 +74,7 @@ class ExternalEngine:
         return self._chosen.identity(platform)
 
     def supports(self, spec: Spec, scheme: Scheme, platform: Platform) -> str | None:
-        """Return why an operator does not run: not installed, of another platform, or without such a kernel."""
+        """Return why an operator does not run: no engine, an engine of another platform, or no such kernel."""
         if (missing := self._chosen.missing) is not None:
             return missing
         if scheme.grid != "uniform":

@@ -18,7 +18,7 @@ from quantizer.runtime.engines.frames import Array, Job, Reply, question, replie
 from quantizer.runtime.engines.greeting import Greeting, greeting_of
 
 PATIENCE = 60.0
-"""Seconds after which a job counts as hung."""
+"""The number of seconds after which a job counts as hung."""
 REMEMBERED = 256
 MOST_BYTES = 1 << 26
 """The largest number of bytes of models and inputs in one message of several jobs."""

@@ -14,7 +14,7 @@ import numpy as np
 from quantizer.runtime.engines.frames import Array, Job
 
 WIDTH = 118
-"""Columns of a script."""
+"""The number of columns of a script."""
 MOST_WRITTEN = 400
 """Up to this number of elements are written as numbers; longer arrays are compressed."""
 

@@ -80,7 +80,7 @@ def _give_up_rights() -> None:
 
         system = ctypes.CDLL(None, use_errno=True)
         head = (ctypes.c_uint32 * 2)(CAPABILITIES, 0)
-        sets = (ctypes.c_uint32 * 6)()  # effective, permitted, inheritable of 32 rights, then of the next 32
+        sets = (ctypes.c_uint32 * 6)()  # effective, permitted, inheritable: capabilities 0 to 31, then the rest
         if system.capget(head, sets) == 0:
             for right in READING:
                 for place in range(3):
@@ -104,7 +104,7 @@ def main(worker: str) -> None:
 
 def _loaded(worker: str) -> Any:
     """Return the module called *worker*: a file, or a name that its interpreter finds; no folder is added for it."""
-    neighbours = str(Path(__file__).parent)  # have names that a worker may import
+    neighbours = str(Path(__file__).parent)  # a worker may import modules of these names
     sys.path[:] = [place for place in sys.path if place != neighbours]
     if not worker.endswith(".py"):
         return importlib.import_module(worker)

@@ -21,7 +21,7 @@ PARTS = 32
 TICK = 0.1
 """Seconds between two checks whether a wait is over."""
 GRACE = 2.0
-"""Seconds to wait for the end of a pipe after its process ended or its time is up."""
+"""The number of seconds to wait for the end of a pipe after its process ended or its time is up."""
 
 
 class Answers:

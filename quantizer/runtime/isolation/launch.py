@@ -12,9 +12,9 @@ from quantizer.runtime.engines.child import Child, Limits
 from quantizer.runtime.engines.process import environment
 
 PATIENCE = 60.0
-"""Seconds for one call."""
+"""The time limit of one call, in seconds."""
 MEMORY = 4.0
-"""Gigabytes of memory for the process and its children."""
+"""The memory limit of the process and its children, in gigabytes."""
 
 
 def limits(patience: float = PATIENCE, gigabytes: float = MEMORY) -> Limits:

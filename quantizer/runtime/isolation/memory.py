@@ -29,7 +29,7 @@ POISON, MARGIN = 85, 5
 LARGEST = 1 << 16
 """The largest number of elements of the operands of a repeated call."""
 SETTLED = 0.25
-"""Seconds for which operands and results of a call are watched."""
+"""The number of seconds for which operands and results of a call are watched."""
 HELD = 1 << 25
 """The largest number of bytes that are watched."""
 THREADS = (3, 2, 4)
@@ -167,7 +167,7 @@ def _require_same_of_one(call: Call, _: Sequence[Tensor], operands: Mapping[str,
     one: dict[str, Tensor] = {}
     for names in (names for names in alike.values() if len(names) > 1 and operands[names[0]].numel()):
         low, high = max(operands[n].min() for n in names), min(operands[n].max() for n in names)
-        if low <= high:  # codes that each of them may have
+        if low <= high:  # the codes that each element may have
             one |= dict.fromkeys(names, operands[names[0]].clamp(low, high))
     if one:
         _require_as_apart(call, {**operands, **one}, "where two operands are one tensor. Read each by itself.")

@@ -38,7 +38,7 @@ WHOLE_MODELS = "onnx-qdq"
 """The form whose workers run any ONNX file."""
 BYTE = 8
 PATIENCE = 600.0
-"""Seconds for a whole model."""
+"""The time limit of a whole model, in seconds."""
 Values = dict[str, torch.Tensor]
 
 
@@ -59,7 +59,7 @@ class ModelEngine(ABC):
         """Return why a part was not computed in the way that the engine's name promises; empty if it was."""
         return ""
 
-    def integers(self, part: Part) -> IntegerExecutor | None:  # noqa: ARG002 - most engines are no platform
+    def integers(self, part: Part) -> IntegerExecutor | None:  # noqa: ARG002 - most engines belong to no platform
         """Return the integer graph whose platform judges a part; None if the float32 enclosure judges it."""
         return None
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from onnx.reference import ReferenceEvaluator
 
 
-def load(model: bytes, options: Mapping[str, str | int]) -> ReferenceEvaluator:  # noqa: ARG001 - one variant
+def load(model: bytes, options: Mapping[str, str | int]) -> ReferenceEvaluator:  # noqa: ARG001 - the worker has one variant
     """Return an evaluator of the model."""
     return ReferenceEvaluator(onnx.load_model_from_string(model))
 

@@ -191,7 +191,7 @@ def gelu(x: Tensor, *, approximate: str) -> Ours | None:
 
 @kernel("Gelu")
 def gelu_any(x: Tensor, *, approximate: str) -> Tensor:
-    """x times the normal distribution's integral, by erf or by its approximation with tanh."""
+    """x times the normal distribution function, by erf or by an approximation with tanh."""
     one_of("Gelu", "approximate", approximate, ("none", "tanh"))
     return torch.where(x > torch.finfo(x.dtype).max / 4, x, F.gelu(x, approximate=approximate))
 

@@ -1,4 +1,4 @@
-"""Scaled dot-product attention, of one or several queries for each key."""
+"""Scaled dot-product attention. Several query heads may share a key head."""
 
 from __future__ import annotations
 

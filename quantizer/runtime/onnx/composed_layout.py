@@ -1,4 +1,4 @@
-"""ONNX's layout operators as several operators of the registry, or none; see `composed`."""
+"""Replaces ONNX's layout operators by operators of the registry, see `composed`."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def squeeze(_: Run, x: Tensor, given: Tensor | None = None, *, axes: Sequence[in
 
 @composed("Concat")
 def concat(run: Run, *operands: Tensor, axis: int) -> Tensor | None:
-    """Any number of operands, four at a time."""
+    """Concatenates any number of operands, four at a time."""
     parts = [v for v in operands if v.numel()]
     if not parts or not floats(*parts):
         return None
@@ -93,7 +93,7 @@ def _slice(run: Run, x: Tensor, axis: int, begin: int, end: int, stride: int) ->
 
 @composed("Gather")
 def gather(run: Run, x: Tensor, indices: Tensor, *, axis: int) -> Tensor | None:
-    """A slice, where the indices are evenly spaced."""
+    """Becomes a slice if the indices are evenly spaced."""
     along = axis_of("Gather", axis, x.dim())
     size, found = x.shape[along], whole(indices)
     if not floats(x) or indices.dim() > 1 or not found or any(not -size <= i < size for i in found):
@@ -116,7 +116,7 @@ def slice_(_: Run, x: Tensor, *operands: Tensor | None, **attrs: Any) -> Tensor 
 
 @composed("Expand")
 def expand(run: Run, x: Tensor, shape: Tensor) -> Tensor | None:
-    """Axes of size 1 in front, then repeats along axes of size 1."""
+    """Inserts axes of size 1 in front, then repeats axes of size 1."""
     if not floats(x):
         return None
     wanted = torch.broadcast_shapes(x.shape, tuple(whole(shape)))

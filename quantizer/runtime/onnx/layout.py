@@ -72,7 +72,7 @@ def reshape(x: Tensor, shape: Tensor, *, allowzero: int = 0) -> Ours | None:
 
 @kernel("Reshape")
 def reshape_any(x: Tensor, shape: Tensor, *, allowzero: int = 0) -> Tensor:
-    """The same elements in another shape."""
+    """Reshapes x."""
     return x.reshape(reshaped(x, whole(shape), allow_zero=bool(allowzero)))
 
 
@@ -91,7 +91,7 @@ def flatten(x: Tensor, *, axis: int) -> Ours | None:
 
 @kernel("Flatten")
 def flatten_any(x: Tensor, *, axis: int) -> Tensor:
-    """A matrix: the axes before *axis*, and those from it on."""
+    """Flattens x to a matrix: axes before *axis* are its rows, the others its columns."""
     return x.reshape(_flat(x, axis))
 
 

@@ -51,11 +51,11 @@ def _reduction(name: str, function: Reduce, alone: Callable[[Tensor], Tensor], o
         return function(x, over, bool(keepdims)) if over else alone(x)
 
 
-def _sum(x: Tensor, axes: tuple[int, ...], keep: bool) -> Tensor:  # noqa: FBT001 - torch's order
+def _sum(x: Tensor, axes: tuple[int, ...], keep: bool) -> Tensor:  # noqa: FBT001 - as in torch
     return x.sum(dim=axes, keepdim=keep, dtype=x.dtype)
 
 
-def _mean(x: Tensor, axes: tuple[int, ...], keep: bool) -> Tensor:  # noqa: FBT001 - torch's order
+def _mean(x: Tensor, axes: tuple[int, ...], keep: bool) -> Tensor:  # noqa: FBT001 - as in torch
     if x.is_floating_point():
         return x.mean(dim=axes, keepdim=keep)
     count = math.prod(x.shape[axis] for axis in axes)
@@ -64,14 +64,14 @@ def _mean(x: Tensor, axes: tuple[int, ...], keep: bool) -> Tensor:  # noqa: FBT0
     return torch.div(_sum(x.long(), axes, keep), count, rounding_mode="trunc").to(x.dtype)
 
 
-def _product(x: Tensor, axes: tuple[int, ...], keep: bool) -> Tensor:  # noqa: FBT001 - torch's order
+def _product(x: Tensor, axes: tuple[int, ...], keep: bool) -> Tensor:  # noqa: FBT001 - as in torch
     for axis in reversed(axes):
         x = x.prod(dim=axis, keepdim=keep, dtype=x.dtype)
     return x
 
 
 def _extreme(largest: bool) -> Reduce:  # noqa: FBT001 - one of two
-    def reduce(x: Tensor, axes: tuple[int, ...], keep: bool) -> Tensor:  # noqa: FBT001 - torch's order
+    def reduce(x: Tensor, axes: tuple[int, ...], keep: bool) -> Tensor:  # noqa: FBT001 - as in torch
         if all(x.shape[axis] for axis in axes):
             if x.dtype == torch.bool:
                 return reduce(x.to(torch.uint8), axes, keep).bool()
@@ -93,19 +93,19 @@ def _in_float(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     return function(x) if x.is_floating_point() else function(x.double()).to(x.dtype)
 
 
-def _squares(x: Tensor, axes: tuple[int, ...], keep: bool) -> Tensor:  # noqa: FBT001 - torch's order
+def _squares(x: Tensor, axes: tuple[int, ...], keep: bool) -> Tensor:  # noqa: FBT001 - as in torch
     """Return the sum of squares. Squares of float16 numbers exceed its range, so they stay in float32."""
     wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
     return _sum(wide * wide, axes, keep)
 
 
-def _length(x: Tensor, axes: tuple[int, ...], keep: bool) -> Tensor:  # noqa: FBT001 - torch's order
+def _length(x: Tensor, axes: tuple[int, ...], keep: bool) -> Tensor:  # noqa: FBT001 - as in torch
     """Return the root of the sum of squares. Squares of integers exceed their range, so they are added in float64."""
     wide = x if x.is_floating_point() else x.double()
     return torch.sqrt(_squares(wide, axes, keep)).to(x.dtype)
 
 
-def _log_sum_exp(x: Tensor, axes: tuple[int, ...], keep: bool) -> Tensor:  # noqa: FBT001 - torch's order
+def _log_sum_exp(x: Tensor, axes: tuple[int, ...], keep: bool) -> Tensor:  # noqa: FBT001 - as in torch
     return _in_float(lambda v: torch.logsumexp(v, dim=axes, keepdim=keep), x)
 
 

@@ -85,7 +85,7 @@ def tensor_scatter(
 
 @kernel("ReverseSequence")
 def reverse_sequence(x: Tensor, lengths: Tensor, *, batch_axis: int, time_axis: int) -> Tensor:
-    """The first elements of each example along time in reverse order, as many as its length."""
+    """Reverses the first `length` time steps of each example."""
     batch, time = (axis_of("ReverseSequence", axis, x.dim()) for axis in (batch_axis, time_axis))
     known = lengths.long().reshape(-1, 1)
     if (

@@ -52,7 +52,7 @@ def dft(
 
 
 COSINES = {"HannWindow": (0.5, -0.5), "HammingWindow": (25 / 46, -21 / 46), "BlackmanWindow": (0.42, -0.5, 0.08)}
-"""Window -> the factors of cosines of 0, 1 and 2 turns."""
+"""Window -> the coefficients of its cosines of 0, 1 and 2 periods."""
 
 
 @kernel(*COSINES)

@@ -60,7 +60,7 @@ def lower(call: Call, codes: Mapping[str, Tensor], parameters: Parameters, varia
     return Lowered(Job(json.dumps(case, sort_keys=True).encode(), feeds, {}, [(kind, shape)]))
 
 
-def lower_float(call: Call, operands: Mapping[str, Tensor], variant: str) -> Lowered:  # noqa: ARG001 - the protocol's
+def lower_float(call: Call, operands: Mapping[str, Tensor], variant: str) -> Lowered:  # noqa: ARG001 - the protocol has this argument
     """Return the operator on float32 operands: a case without parameters."""
     shapes = {name: tuple(values.shape) for name, values in operands.items()}
     shape = infer_shapes(call.spec, shapes, call.attrs)["y"]
@@ -80,7 +80,7 @@ def lower_float(call: Call, operands: Mapping[str, Tensor], variant: str) -> Low
 
 
 def lower_sums(
-    call: Call,  # noqa: ARG001 - the protocol's
+    call: Call,  # noqa: ARG001 - the protocol has this argument
     codes: Mapping[str, Tensor],  # noqa: ARG001
     parameters: Parameters,  # noqa: ARG001
     variant: str,  # noqa: ARG001

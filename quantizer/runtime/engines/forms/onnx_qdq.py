@@ -140,7 +140,7 @@ def lower_float(call: Call, operands: Mapping[str, Tensor], variant: str) -> Low
 
 
 def lower_sums(
-    call: Call,  # noqa: ARG001 - the protocol's
+    call: Call,  # noqa: ARG001 - the protocol has this argument
     codes: Mapping[str, Tensor],  # noqa: ARG001
     parameters: Parameters,  # noqa: ARG001
     variant: str,  # noqa: ARG001

@@ -1,4 +1,4 @@
-"""tflite_ref: micro_abort_of_fine_outputs
+"""tflite_ref: micro_abort_on_large_scale_ratio
 
 TensorFlow Lite Micro ends the process in the same cases as LiteRT: in ADD and SUB, an input's scale must be less than
 2**14 times that of a 16-bit output (2**19 times for 8 bits)

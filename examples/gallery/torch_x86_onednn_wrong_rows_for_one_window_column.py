@@ -1,4 +1,4 @@
-"""torch_x86: onednn_single_column_of_windows
+"""torch_x86: onednn_wrong_rows_for_one_window_column
 
 oneDNN loses its place where several filters see each of four channels or more, there is one column of windows, and
 the stride is larger along the columns: rows after the first are wrong
