@@ -230,8 +230,8 @@ def test_two_packages_of_one_import_name_are_one_error(tmp_path, wheel, other, o
 
 
 def lines_of_remedy() -> tuple[str, str]:
-    """Return the two lines of README that repair the environment."""
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    """Return the two lines of the page of installation that repair the environment."""
+    text = (ROOT / "docs/install.md").read_text(encoding="utf-8")
     (found,) = re.findall(r"```sh\n(pip uninstall -y quantizer)\n(pip install .*)\n```", text)
     return found
 

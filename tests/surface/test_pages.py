@@ -49,7 +49,13 @@ def commands(page: str, heading: str) -> list[str]:
     return [line for line in lines if line.startswith(PROGRAMS)]
 
 
-def run(command: str, folder: Path, warmed: Warmed | None = None, status: int = 0) -> str:
+def run(
+    command: str,
+    folder: Path,
+    warmed: Warmed | None = None,
+    status: int = 0,
+    variables: Mapping[str, str] | None = None,
+) -> str:
     """Run a command, which must end with *status*, and return its output; ours runs in a child of a warmed process."""
     env = {name: value for name, value in os.environ.items() if name not in LEFT_OUT}
     env["PYTHONPATH"] = os.pathsep.join(map(str, (folder, ROOT)))
