@@ -105,8 +105,8 @@ def channels_first(outputs: tuple[Array, ...]) -> Array:
 
 
 def input_of(parameters: Parameters | None, name: str) -> QParams | None:
-    """Return the parameters of an operand; None in float32."""
-    return None if parameters is None else parameters.inputs[name]
+    """Return the parameters of an operand; None in float32, and for one that is real numbers or an index."""
+    return None if parameters is None else parameters.inputs.get(name)
 
 
 def output_of(parameters: Parameters | None) -> QParams | None:
