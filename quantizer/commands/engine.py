@@ -13,14 +13,17 @@ from typing import TYPE_CHECKING, Any
 from tabulate import tabulate
 
 from quantizer.commands import probe
-from quantizer.core.errors import UnsupportedError
+from quantizer.core.errors import CaseError, UnsupportedError
 from quantizer.core.files import replace_files
+from quantizer.core.reading import Readable
 from quantizer.core.wording import suggestion
 
 if TYPE_CHECKING:
     from quantizer.conformance.setup.session import Session
 
 AGREE, DIFFER = 0, 1
+AGREEMENT = Readable("a table of agreement", 1 << 24, CaseError)
+"""The document that `agreement -o` has written, whose parts for other engines are kept."""
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -157,7 +160,7 @@ def _agreement(args: argparse.Namespace) -> int:
     if not found:
         raise UnsupportedError("no installed engine computes a requested platform. See `quantizer engine list`.")
     if args.output:
-        before = args.output.read_text("utf-8") if args.output.is_file() else ""
+        before = AGREEMENT.text_of(args.output) if args.output.is_file() else ""
         replace_files({args.output: document(found, before)})
     sys.stdout.write(summary(found) + os.linesep)
     unexplained: list[Pairing] = [pairing for pairing in found if pairing.differs and not pairing.explained]
