@@ -251,7 +251,7 @@ def _checked(database: sqlite3.Connection, file: Path) -> bool:
     if made == {(kind, name, sql.replace("gaps", "holes")) for kind, name, sql in _MADE}:
         text = "has the column `holes`, now `gaps`: a build before the first release wrote it"
         raise CaseError(f"{file}: {text}. It was left as it is; name a new file, and add runs to it.")
-    if made != _MADE:  # a view, a trigger or another table may return anything or run for ever
+    if made != _MADE:  # reading a view, or a trigger on a table, may give any rows or never end
         raise CaseError(f"{file}: its tables are not those of a history. It was left as it is; name another.")
     (said,) = database.execute("PRAGMA quick_check(1)").fetchone()
     if said != "ok":

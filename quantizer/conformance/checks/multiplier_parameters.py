@@ -235,7 +235,7 @@ FLOAT_PRODUCTS: Mapping[str, Callable[[list[Any], Any], float]] = {
 
 @dataclass(frozen=True)
 class _Provided:
-    """A provided multiplier, and the scales that its ratio is made of."""
+    """A provided multiplier, with the scales whose ratio it stands for."""
 
     name: str
     mantissa: float

@@ -11,14 +11,12 @@ from collections.abc import Sequence
 from quantizer.conformance.generation.builder import complete
 from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.hashing import key
-from quantizer.conformance.generation.units import Unit, bound_with, is_ours, is_window
+from quantizer.conformance.generation.units import ROOM, Unit, bound_with, is_ours, is_window
 from quantizer.conformance.target import Target
 from quantizer.core.case import Case
 from quantizer.core.spec import Spec
 
 SIZE = 513
-MOST = (1 << 14, 1 << 19)
-"""Elements of all operands and the output, and terms of all sums, of a case."""
 TRIES = 16
 """Choices that may be too large."""
 
@@ -45,7 +43,7 @@ def _case(target: Target, name: str) -> Case | None:
     for step in range(TRIES):
         number = key(step, target.id, "long_sizes", name)
         chooser = HashChoices(number, {"data": data, "tiles": "untiled"})
-        bound = bound_with(target.spec, {name: Unit(name, SIZE)}, chooser, MOST)
+        bound = bound_with(target.spec, {name: Unit(name, SIZE)}, chooser, ROOM)
         if bound is not None:
             return complete(target, bound, list(target.spec.inputs), data, number % (1 << 32), chooser)
     return None

@@ -14,7 +14,7 @@ from quantizer.conformance.generation.builder import complete
 from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.domains import draw
 from quantizer.conformance.generation.hashing import key
-from quantizer.conformance.generation.units import ILLEGAL, is_cheap, is_ours, is_window
+from quantizer.conformance.generation.units import ILLEGAL, ROOM, is_cheap, is_ours, is_window
 from quantizer.conformance.target import Target
 from quantizer.core.case import Case
 from quantizer.core.domains import draw_order
@@ -26,8 +26,6 @@ WINDOW = (1, 2, 3, 4, 5)
 """Sizes of a kernel along an axis."""
 LONG, SEVERAL = 8, 2
 """A case has at least so many sizes of LONG or more."""
-MOST = (1 << 14, 1 << 19)
-"""Elements of all operands and the output, and terms of all sums, of a case."""
 RANKS = (2, 5)
 """Axes of a shape that may have them. One axis has no other beside it."""
 ENOUGH, NIGHTLY = 20, 16
@@ -69,7 +67,7 @@ def _bound(spec: Spec, chooser: HashChoices) -> dict[str, Any] | None:
         return None
     bound |= _repeated(spec, bound, chooser)
     sizes = [size for name in spec.dims for size in _flat(bound[name])]
-    return bound if sum(size >= LONG for size in sizes) >= SEVERAL and is_cheap(spec, bound, MOST) else None
+    return bound if sum(size >= LONG for size in sizes) >= SEVERAL and is_cheap(spec, bound, ROOM) else None
 
 
 def _repeated(spec: Spec, bound: Mapping[str, Any], chooser: HashChoices) -> dict[str, tuple[int, ...]]:

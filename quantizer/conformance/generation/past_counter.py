@@ -1,4 +1,4 @@
-"""A case of each operator and platform with an axis of more places than 16 bits count.
+"""One case for each operator and platform, with an axis longer than 16 bits can count.
 
 Kernels for small processors keep sizes and offsets in 16 bits, and kernels for large ones take another path for large
 tensors. All other cases are too small for either.
@@ -23,7 +23,7 @@ from quantizer.core.shapes import evaluate, infer_shapes, variables
 from quantizer.core.spec import Input, Spec
 
 COUNTED = 1 << 16
-"""Numbers that 16 bits hold."""
+"""The number of values that 16 bits hold."""
 SIZES = (COUNTED + 65, COUNTED + 96, COUNTED + 127)
 """Enough places beyond that some code differs; vectors of 32 have a rest of one, of none, of all but one."""
 TRIES = 16
@@ -48,7 +48,7 @@ def past_counter(everything: Sequence[Target], target: Target) -> list[Case]:
 def _units(spec: Spec) -> list[Unit]:
     """Return the axes that may be long: sizes of a shape, or dimensions that no weight has.
 
-    The batch only where there is no other. So many channels would only repeat the parameters of one.
+    The batch is taken only if there is no other. Channels of weights are left out: all have the same arithmetic.
     """
     shapes = [
         Unit(name, 0, place) for name, domain in spec.dims.items() if domain.type == "shape" for place in (0, 1, 2)

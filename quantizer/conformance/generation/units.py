@@ -38,6 +38,8 @@ MOST_FACTORS = 9
 """The largest number of factors in a product: with more, it leaves every format."""
 MOST_ELEMENTS, MOST_WORK = 1 << 13, 1 << 17
 """The largest numbers of elements (of all operands and the output) and of terms (of all sums) in a case."""
+ROOM = (1 << 14, 1 << 19)
+"""The same for cases with several long sizes, or one past every block."""
 ILLEGAL = (QuantizerError, ArithmeticError, IndexError, TypeError, ValueError)
 """Errors of expressions for a value that the operator does not accept, or for a missing axis."""
 SPREADS = (2, 1, 0)

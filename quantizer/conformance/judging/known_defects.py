@@ -92,7 +92,7 @@ def _scales(trial: Trial) -> list[float]:
 
 
 def _spread(scales: Sequence[float]) -> float:
-    """Return the ratio of the largest to the smallest of *scales*; 1 if there are none."""
+    """Return the largest of *scales* divided by the smallest; 1 if *scales* is empty."""
     return max(scales) / min(scales) if scales else 1.0
 
 

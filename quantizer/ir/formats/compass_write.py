@@ -124,7 +124,7 @@ def _constant_keys(graph: Graph, node: Node) -> tuple[str, ...]:
 
 
 def _top_lines(where: str, node: Node, tops: Sequence[Tensor], layout: Layout) -> dict[str, str]:
-    """Return layer_top_range, _scale and _zp from the parameters, or as the file gave them if there are none."""
+    """Return layer_top_range, _scale and _zp from the parameters; without parameters, those of the file."""
     params = [top.qparams if top.dtype.is_integer else None for top in tops]
     found: dict[str, str] = {}
     bounds = [(p.qmin, p.qmax) for p in params if p is not None]
