@@ -1,9 +1,10 @@
 """Runs everything that could depend on the processor under settings that choose other kernels, one variable at a time.
 
-Four things run under each setting: the gate of our own functions, the recorded references, the float functions under
-`pinned`, and torch's gate on the operators that the variable concerns. A setting is green where nothing fails, and
-where the records, the references and the bits of float functions are those of the run without it. Defects of torch that
-only the setting shows are named: each is declared, or its item fails. Exit status 1 where a setting is red.
+Five things run under each setting: the gate of our own functions, the recorded references, the float functions under
+`pinned`, the tests of our exact kernels (they use oneDNN, which the gate turns off), and torch's gate on the operators
+that the variable concerns. A setting is green where nothing fails, and where the records, the references and the bits of
+float functions are those of the run without it. Defects of torch that only the setting shows are named: each is
+declared, or its item fails. Exit status 1 where a setting is red.
 
 `--under COMMAND` adds a run under a program that emulates another processor, without torch's gate: its engines need
 AVX2. The command ends with an interpreter if that has another instruction set:
@@ -97,6 +98,7 @@ EVERYWHERE = ("SSSE3", "SSE41", "POPCNT", "SSE42")
 NUMPYS = " ".join(name for name in __cpu_dispatch__ if __cpu_features__[name] and name not in EVERYWHERE)
 """The other instruction sets by which numpy chooses kernels here: they change the last bits of its exp and log."""
 DIGESTS = "tests/unit/workers/pinned_digests.py"
+EXACT = "tests/unit/test_numerics_kernels.py"
 INTEL = "GenuineIntel"
 NOTHING = Setting()
 SETTINGS = (
@@ -141,6 +143,10 @@ def run(setting: Setting, folder: Path, *, engine: bool, references: bool) -> Fo
     found.digests = dict(line.rsplit(" ", 1) for line in done.stdout.splitlines())
     if done.returncode:
         found.failed.append(f"float functions: {_last(done)}")
+    if not setting.under:  # an emulated processor takes minutes for it
+        done = _process(["-m", "pytest", EXACT, "-q", "-p", "no:cacheprovider"], setting)
+        if done.returncode:
+            found.failed.append(f"exact kernels: {_last(done)}")
     if references:
         command = ["-m", "quantizer", "optimize", "--compare", "cases/reference", "--quiet"]
         done = _process(command, setting)
