@@ -242,14 +242,14 @@ def limit(acc: Tensor, bits: int, overflow: Overflow) -> Tensor:
 
 
 def int_mm_is_exact() -> bool:
-    """Return whether this processor's int8 matrix product is exact, with oneDNN on or off as it is now."""
+    """Return whether this processor's int8 matrix product is exact, with torch's mkldnn on or off as it is now."""
     return _is_exact_on_pairs(bool(torch._C._get_mkldnn_enabled()))
 
 
 @functools.cache
-def _is_exact_on_pairs(onednn: bool) -> bool:  # noqa: FBT001, ARG001 - the key: each of the two has kernels of its own
+def _is_exact_on_pairs(mkldnn: bool) -> bool:  # noqa: FBT001, ARG001 - the key: each of the two has kernels of its own
     """Return whether int8 products are exact where neighbours of one row meet neighbours of one column, all extreme."""
-    # Without VNNI, oneDNN adds 128 to one operand and the products of two neighbours in 16 bits, which saturate.
+    # Without VNNI, mkldnn adds 128 to one operand and the products of two neighbours in 16 bits, which saturate.
     # Rows and columns of 16 show every choice of extremes for four neighbours of either operand.
     choice = torch.arange(16)[:, None] >> (torch.arange(320) % 4) & 1
     a = torch.where(choice.bool(), 127, -128).to(torch.int8)
