@@ -16,6 +16,8 @@ from quantizer.core.schemes import Scheme, WeightPart
 from quantizer.core.spec import Spec
 from quantizer.numerics.activations import activate
 from quantizer.numerics.parameters import Request
+from quantizer.numerics.qparams import Parameters
+from quantizer.numerics.quantize import quantize
 from quantizer.numerics.rules import weight_part
 from quantizer.numerics.split_outputs import concatenate_outputs
 from quantizer.ops import REGISTRY
@@ -69,6 +71,26 @@ class Target:
             activation=case.activation,
             samples=samples or {},
         )
+
+    def request_on(self, case: Case, tensors: Mapping[str, Tensor]) -> Request:
+        """Return the request for *case* with all its operands: constants, and activations as samples."""
+        samples = {name: values for name, values in tensors.items() if self.spec.inputs[name].role == "activation"}
+        constants = {name: values for name, values in tensors.items() if name not in samples}
+        return self.request(case, constants, samples)
+
+    def codes(self, tensors: Mapping[str, Tensor], parameters: Parameters) -> dict[str, Tensor]:
+        """Return all operands: activations quantized by *parameters*, constants as provided there, reals as they are.
+
+        These are the operands of the integer forward.
+        """
+        found, quantizer = {}, self.platform.quantizer
+        for name, values in tensors.items():
+            constant = parameters.constants.get(name)
+            if self.spec.inputs[name].kind == "real":
+                found[name] = values
+                continue
+            found[name] = constant.codes if constant else quantize(values, parameters.inputs[name], quantizer)
+        return found
 
     @property
     def weight(self) -> WeightPart | None:

@@ -38,6 +38,10 @@ UNJUDGED = "error model custom says nothing of the enclosure of a result; declar
 """Why accuracy cannot judge an operator whose error model is custom and which declares no stages."""
 
 
+SHARP_WIDTH = 2.0
+"""Widest interval, in codes, that still distinguishes neighbouring codes; a wider one is inconclusive."""
+
+
 @dataclass(frozen=True)
 class Worst:
     """The worst element: the one with the largest ratio of error to allowed error."""

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from quantizer.core.errors import CaseError
 from quantizer.core.record import CheckRecord, Record
+from quantizer.core.verdict import SHARP_WIDTH
 from quantizer.reporting.machine import FIGURES
 from quantizer.reporting.tally import (
     ERROR,
@@ -24,9 +25,6 @@ from quantizer.reporting.tally import (
     standing,
     worst_ratio,
 )
-
-SHARP = 2.0
-"""Widest interval, in codes, that still distinguishes neighbouring codes; a wider one is inconclusive."""
 
 OWN = "builtin"
 """The name of the built-in engine."""
@@ -358,7 +356,7 @@ def _check_losses(
         yield CoverageChange(item, "inconclusive", name, was.inconclusive, now.inconclusive)
     if decided(was) - decided(now) > fewer + max(moved, 0) + max(more_inconclusive, 0):
         yield CoverageChange(item, "verdicts", name, decided(was), decided(now))
-    if was.width <= SHARP < now.width and decided(was):
+    if was.width <= SHARP_WIDTH < now.width and decided(was):
         yield CoverageChange(item, "sharpness", name, was.width, now.width)
 
 

@@ -15,10 +15,11 @@ from quantizer.conformance.generation.datasets import materialise
 from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.generation.stacks import row_case, stacked
 from quantizer.conformance.judging.dataset_assertions import missed_targets
-from quantizer.conformance.judging.judge import judge, judged
+from quantizer.conformance.judging.judge import is_constant, judge, judged
 from quantizer.conformance.setup.options import Options
 from quantizer.conformance.setup.session import open_session
 from quantizer.conformance.stored.fitting import check_case
+from quantizer.conformance.trials.parts import part_of
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.case import Case, Stack
 from quantizer.core.errors import CaseError
@@ -64,7 +65,7 @@ def test_each_part_has_the_parameters_the_codes_and_the_output_that_it_has_alone
     for target, case in found:
         whole = Trial(target, case, SESSION.engine)
         for place, piece in enumerate(parts(target.spec, case)):
-            part, alone = whole.part(place), Trial(target, piece.case, SESSION.engine)
+            part, alone = part_of(whole, place), Trial(target, piece.case, SESSION.engine)
             assert part.tensors.keys() == alone.tensors.keys()
             for name, values in alone.tensors.items():
                 assert torch.equal(values, part.tensors[name]), (target.id, place, name)
@@ -209,7 +210,7 @@ def test_a_constant_part_alone_is_judged_again():
             return Staged(codes, staged.stages)
 
     trial = Trial(target, case, Flat())
-    assert not trial.is_constant_output and trial.part(0).is_constant_output
+    assert not is_constant(trial) and is_constant(part_of(trial, 0))
     assert case.data.sets[0] == "random"
 
 

@@ -9,6 +9,7 @@ import torch
 from quantizer.conformance.generation.stacks import row_case
 from quantizer.conformance.setup.options import Options
 from quantizer.conformance.setup.session import open_session
+from quantizer.conformance.trials.parts import parts_of
 from quantizer.conformance.trials.provided import provided_tensors
 from quantizer.conformance.trials.trial import Trial
 from quantizer.numerics.bitwise import bitwise_equal
@@ -72,7 +73,7 @@ def test_parts_of_a_stack_are_refused_as_the_whole_is():
     case = next(case for case in (row_case(TARGET, i, {}) for i in range(9)) if case.data.stack is not None)
     whole = Trial(TARGET, case, SESSION.engine)
     assert whole.refusal is None
-    for place, part in enumerate(whole.parts):
+    for place, part in enumerate(parts_of(whole)):
         alone = Trial(TARGET, part.case, SESSION.engine)
         assert part.refusal == alone.refusal, place
         assert "built_in" not in part.__dict__

@@ -46,6 +46,7 @@ def test_a_kernel_that_rounds_once_fails(op: str):
     for case in cases:
         assert not arithmetic(Trial(target, case, SESSION.engine)).failing
     with REGISTRY.overridden(op, "quantized", once, None):
+        assert twice_rounded(target) == cases
         verdicts = [arithmetic(Trial(target, case, SESSION.engine)) for case in cases]
     assert any(verdict.failing for verdict in verdicts)
 

@@ -13,6 +13,7 @@ from quantizer.conformance.checks.float32 import UNIT, lost
 from quantizer.conformance.checks.norm_interval import norm_float_radius
 from quantizer.conformance.checks.window_sums import mean_counts
 from quantizer.conformance.trials.elements import judge_reals
+from quantizer.conformance.trials.provided import copies
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.verdict import Verdict, failure
 from quantizer.numerics.bitwise import bitwise_equal
@@ -28,7 +29,7 @@ def float_forward(trial: Trial, *, off_by: Array | float = 0.0) -> Verdict:
 
     off_by: what a declared defect adds to the error of each element; where that is infinity, NaN is allowed, too.
     """
-    operands = {name: values.clone() for name, values in trial.tensors.items()}
+    operands = copies(trial.tensors)
     known = trial.float_result
     if isinstance(known, Exception):
         raise known

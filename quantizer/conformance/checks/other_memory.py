@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
+from torch import Tensor
 
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.errors import UnsupportedError
 from quantizer.core.verdict import Verdict, failure
 from quantizer.runtime.isolation.memory import PLACES, SHARED, is_due
+from quantizer.runtime.isolation.placement import placed
 
 
 def in_other_memory(trial: Trial, usual: Verdict, judge: Callable[[Trial], Verdict]) -> Verdict:
@@ -29,7 +31,7 @@ def in_other_memory(trial: Trial, usual: Verdict, judge: Callable[[Trial], Verdi
 def _problem(trial: Trial, place: str, judge: Callable[[Trial], Verdict]) -> str | None:
     """Return what is wrong with the codes in *place*; None if nothing is, or the function refuses such operands."""
     try:
-        other = trial.elsewhere(place)
+        other = elsewhere(trial, place)
     except UnsupportedError:
         return None
     found = judge(other)
@@ -40,3 +42,21 @@ def _problem(trial: Trial, place: str, judge: Callable[[Trial], Verdict]) -> str
     if found.status == "inconclusive" and place != SHARED and not torch.equal(other.outcome.codes, trial.outcome.codes):
         return "other codes, and nothing says which are right"
     return None
+
+
+def elsewhere(trial: Trial, place: str) -> Trial:
+    """Return the trial of the same codes with operands that lie in *place* (`runtime/isolation/memory.py`)."""
+    other = Trial(trial.target, trial.case, trial.engine)
+    other.provide(trial.parameters)
+    other.codes = {name: _codes_in(trial, name, place) for name in trial.codes}
+    with placed(place):
+        other.outcome = other.run(trial.call, other.codes, trial.parameters)
+    return other
+
+
+def _codes_in(trial: Trial, name: str, place: str) -> Tensor:
+    """Return an operand's codes that fit the place: slices of an activation that share memory must be equal."""
+    values = trial.codes[name]
+    if place != SHARED or name in trial.parameters.constants or not values.numel() or not values.dim():
+        return values
+    return values[:1].expand(values.shape).contiguous()

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from quantizer.conformance.checks.blocks import columns_of, weight_in_blocks
 from quantizer.conformance.checks.multiplier_rules import OF_AREAS
+from quantizer.conformance.trials.provided import copies
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.dtypes import DType
 from quantizer.numerics.qparams import QParams
@@ -193,7 +194,7 @@ def _terms(trial: Trial, index: tuple[int, ...]) -> tuple[list[tuple[float, str]
     operand. This is exact on centred codes and needs no list of windows for each operator. The bias is a
     separate term.
     """
-    spec, operands = trial.spec, {name: values.clone() for name, values in trial.centred.items()}
+    spec, operands = trial.spec, copies(trial.centred)
     biases = [name for name in operands if spec.inputs[name].role == "bias"]
     added = [name for name in operands if spec.inputs[name].kind == "value" and name not in biases]
     bilinear = spec.error_model.kind == "bilinear"

@@ -10,6 +10,7 @@ import numpy as np
 from quantizer.conformance.generation.near_sums import is_near_sum, rivals
 from quantizer.conformance.generation.room_sums import has_own_rule
 from quantizer.conformance.grids import exact_position, listed, positions
+from quantizer.conformance.trials.parts import part_of
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.shapes import channel_axis, variables
 
@@ -21,7 +22,7 @@ NEAR = 2.0**-12
 def hits_target(trial: Trial) -> bool | None:
     """Return whether the data (of a stack: its first part) have their set's property; None without a property."""
     aim = AIMS.get(trial.case.data.sets[0])
-    return aim(trial.part(0)) if aim else None
+    return aim(part_of(trial, 0)) if aim else None
 
 
 def missed_targets(trial: Trial, names: Container[str]) -> set[str]:
@@ -29,7 +30,7 @@ def missed_targets(trial: Trial, names: Container[str]) -> set[str]:
     found: dict[str, bool] = {}
     for place, name in enumerate(trial.case.data.sets):
         if name in names and not found.get(name):
-            found[name] = hits_target(trial.part(place)) is not False
+            found[name] = hits_target(part_of(trial, place)) is not False
     return {name for name, reached in found.items() if not reached}
 
 

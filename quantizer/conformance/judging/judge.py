@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from quantizer.conformance.checks.accuracy import accuracy
 from quantizer.conformance.checks.arithmetic import arithmetic
 from quantizer.conformance.checks.engine import engine
@@ -18,6 +20,7 @@ from quantizer.conformance.checks.round_trip import round_trip
 from quantizer.conformance.judging.known_defects import known_defect, unstable_defect
 from quantizer.conformance.model_cases import OF_RULES
 from quantizer.conformance.trials.other_data import with_other_data
+from quantizer.conformance.trials.parts import parts_of
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.errors import QuantizerError, RefusedError
 from quantizer.core.verdict import CHECKS, EVERY, Verdict, failure, inconclusive
@@ -26,7 +29,6 @@ from quantizer.runtime.raised import failed, raised
 from quantizer.tiling.stacks import parts
 
 VACUOUS_SHARE = 0.05
-SHARP_WIDTH = 2.0
 CODES = ("arithmetic", "accuracy")
 """Checks that compare codes with the required codes."""
 OF_DATA = ("engine", "arithmetic")
@@ -135,7 +137,7 @@ def _by_parts(trial: Trial, verdicts: Sequence[Verdict], checks: Sequence[str]) 
     for a part that was run alone.
     """
     if _shares_hold(trial, verdicts):
-        found = [(part, judge(part, checks)) for part in trial.parts]
+        found = [(part, judge(part, checks)) for part in parts_of(trial)]
         if not any(verdict.failing for _, several in found for verdict in several):
             return found
     alone = [Trial(trial.target, piece.case, trial.engine) for piece in parts(trial.spec, trial.case)]
@@ -224,10 +226,20 @@ def _discounted(verdict: Verdict, trial: Trial, verdicts: Sequence[Verdict]) -> 
     if verdict.check == "accuracy" and verdict.status == "pass" and not _is_sharp(verdicts):
         if verdict.elements and verdict.vacuous * trial.data_sets > VACUOUS_SHARE * verdict.elements:
             return replace(verdict, status="mistrusted", reason="more than 5 % of the elements are vacuous")
-        if any(part.case.data.sets == ("random",) and part.is_constant_output for part in trial.parts):
+        if any(part.case.data.sets == ("random",) and is_constant(part) for part in parts_of(trial)):
             return replace(verdict, status="mistrusted", reason="the output is almost constant or clipped")
     return verdict
 
 
 def _is_sharp(verdicts: Sequence[Verdict]) -> bool:
     return any(v.check == "arithmetic" and v.status == "pass" and 0 < v.width <= 1 for v in verdicts)
+
+
+def is_constant(trial: Trial) -> bool:
+    """Return whether more than nine outputs in ten share one code, or sit at an end of the codes."""
+    codes = trial.got.ravel()
+    if codes.size < 2:
+        return False
+    _, counts = np.unique(codes, return_counts=True)
+    ends = np.count_nonzero((codes <= trial.output.qmin) | (codes >= trial.output.qmax))
+    return bool(max(int(counts.max()), int(ends)) > 0.9 * codes.size)

@@ -11,6 +11,7 @@ import torch
 from quantizer.conformance.checks.window_sums import mean_sums
 from quantizer.conformance.judging.matches_builtin import matches_builtin
 from quantizer.conformance.judging.stated_results import is_as_stated
+from quantizer.conformance.trials.ratios import ratios
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.defects import CASE_NAMES, Defect
 from quantizer.core.expressions import parse
@@ -117,7 +118,7 @@ def _largest_ratio(trial: Trial) -> float:
     Without products, the largest scale's.
     """
     if trial.spec.error_model.kind != "bilinear":
-        return max(trial.ratios.values(), default=0.0) if trial.parameters.outputs else 0.0
+        return max(ratios(trial.parameters).values(), default=0.0) if trial.parameters.outputs else 0.0
     factors = [trial.qparams(name).scale for name in trial.tensors if trial.spec.inputs[name].role != "bias"]
     return float(math.prod(float(scale.max()) for scale in factors)) / float(trial.output.scale)
 

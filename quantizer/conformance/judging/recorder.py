@@ -13,10 +13,10 @@ from quantizer.conformance.findings import Findings
 from quantizer.conformance.generation.builder import coverage
 from quantizer.conformance.grids import decoded, positions
 from quantizer.conformance.judging.dataset_assertions import missed_targets
-from quantizer.conformance.judging.judge import SHARP_WIDTH
+from quantizer.conformance.trials.parts import part_of
 from quantizer.conformance.trials.trial import Array, Trial
 from quantizer.core.record import CheckRecord, Record
-from quantizer.core.verdict import Verdict
+from quantizer.core.verdict import SHARP_WIDTH, Verdict
 from quantizer.reporting.tally import ERROR
 
 _COUNTED = {
@@ -82,9 +82,9 @@ class Recorder:
         if nothing or not figures:
             return
         if ran and trial.case.data.sets[0] == "random":
-            self._sqnr = min(self._sqnr, sqnr(trial.part(0)))
+            self._sqnr = min(self._sqnr, sqnr(part_of(trial, 0)))
         if any(verdict.check == "accuracy" and verdict.status == "pass" for verdict in verdicts):
-            self._error = max(self._error or 0.0, error_lsb(trial.part(0)))
+            self._error = max(self._error or 0.0, error_lsb(part_of(trial, 0)))
 
     def compared(self, name: str, found: Findings) -> None:
         """Count the comparisons of an item without generated cases, as a check called *name*."""

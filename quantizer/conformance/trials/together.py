@@ -10,6 +10,7 @@ from torch import Tensor
 
 from quantizer.conformance.generation.hashing import key, sample_number
 from quantizer.conformance.trials.elements import judge_codes
+from quantizer.conformance.trials.provided import copies
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.errors import GraphError
 from quantizer.core.verdict import Verdict, failure
@@ -95,7 +96,7 @@ def _run(trials: Sequence[Trial]) -> str | None:
     try:
         if any(trial.unsupported is not None for trial in trials):
             return None
-        several = [{name: codes.clone() for name, codes in trial.codes.items()} for trial in trials]
+        several = [copies(trial.codes) for trial in trials]
         parameters = [trial.parameters for trial in trials]
     except Exception:  # noqa: BLE001 - the rule raises again when a trial runs alone, and fails it
         return None
@@ -131,9 +132,9 @@ def in_a_batch(trial: Trial) -> Verdict | None:
     turns = [(trial.codes, trial.parameters), (_reversed(trial), _moved(trial))]
     alone = [trial.outcome.codes, trial.run(trial.call, *turns[1]).codes]
     given = [turns[place % 2] for place in range(count)]
-    copies = [{name: values.clone() for name, values in codes.items()} for codes, _ in given]
+    operands = [copies(codes) for codes, _ in given]
     with trial.placing():
-        made = _codes(engine.run_together(trial.call, copies, [parameters for _, parameters in given]))
+        made = _codes(engine.run_together(trial.call, operands, [parameters for _, parameters in given]))
     for place, staged in enumerate(made):
         wanted = alone[place % 2].numpy()
         text = f"the codes of trial {place} alone, which is one of a batch of {count}"

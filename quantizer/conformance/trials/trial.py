@@ -9,49 +9,44 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from quantizer.conformance.generation.datasets import materialise
 from quantizer.conformance.grids import decoded, listed
+from quantizer.conformance.own_functions import own_parameters
 from quantizer.conformance.target import Target
 from quantizer.conformance.trials.once import once
 from quantizer.conformance.trials.provided import as_torch, copies, lacking, provided_tensors
+from quantizer.conformance.trials.ratios import product_ratio, ratios
 from quantizer.conformance.trials.reach import has_limited_reach, reach_of
+from quantizer.conformance.trials.real_case import RealCase
 from quantizer.core.case import Case
-from quantizer.core.errors import GraphError, RefusedError, SpecError
+from quantizer.core.errors import GraphError, RefusedError
 from quantizer.core.platforms import CHOICE_NAMES, Platform
-from quantizer.core.shapes import channel_axis, infer_shapes, variables
+from quantizer.core.shapes import channel_axis
 from quantizer.core.variants import Variant
-from quantizer.numerics.activations import LIMITS, activate
+from quantizer.numerics.activations import LIMITS
 from quantizer.numerics.parameters import Request, default_parameters
 from quantizer.numerics.qparams import Constant, Parameters, QParams, Staged
-from quantizer.numerics.quantize import dequantize, quantize
+from quantizer.numerics.quantize import dequantize
 from quantizer.ops import REGISTRY
 from quantizer.ops.registry import BUILT_IN
 from quantizer.runtime.engines.builtin import BuiltinEngine, target_values
 from quantizer.runtime.engines.external import ExternalEngine
 from quantizer.runtime.engines.protocol import Asked, Call, Engine
-from quantizer.runtime.isolation.memory import SHARED
 from quantizer.runtime.isolation.placement import ANYHOW, asked_place, placed
-from quantizer.tiling.stacks import cut_along, part_at, sizes_of_parts
-from quantizer.tiling.windows import slices
 
 Array = NDArray[Any]
 TILED = "codes of the tiles"
 """The key of the joined results of a case's tiles in the cache that checks share."""
 
 
-class Trial:
+class Trial(RealCase):
     """A case with its data, the provided parameters, and the engine's results; every part is computed on demand."""
 
     def __init__(self, target: Target, case: Case, engine: Engine) -> None:
-        self.target = target
-        self.spec = target.spec
-        self.case = case.but(shapes={name: case.shapes[name] for name in target.spec.inputs if name in case.shapes})
-        """The case, with its operands in the order of the spec; a stored case has them in the order of their names."""
+        super().__init__(target, case)
         self.engine = engine
         self.shared: dict[str, Array] = {}
         """Results of one check that another check uses, by the name of the first check."""
@@ -63,27 +58,6 @@ class Trial:
         """What a real engine's float forward gave or raised, where it was asked for together with other cases."""
         self.radii: Mapping[str, Array] = {}
         """The distance of operands from their values, if it differs from the rounding of their codes."""
-        self.call = Call(target.spec, case.attrs, case.order, case.activation, target.platform.places)
-
-    @cached_property
-    def bound(self) -> dict[str, Any]:
-        """Attributes and dimensions by name."""
-        return variables(self.spec, self.case.shapes, self.case.attrs)
-
-    @cached_property
-    def output_shape(self) -> tuple[int, ...]:
-        """Shape of the output in the operator's order."""
-        return infer_shapes(self.spec, self.case.shapes, self.case.attrs)["y"]
-
-    @cached_property
-    def tensors(self) -> dict[str, Tensor]:
-        """Float32 operands."""
-        return materialise(self.target, self.case)
-
-    @cached_property
-    def doubles(self) -> dict[str, Tensor]:
-        """The same operands in float64."""
-        return {name: values.double() for name, values in self.tensors.items()}
 
     @once
     def parameters(self) -> Parameters:
@@ -106,6 +80,12 @@ class Trial:
         self._ran_built_in = False
         self._provided = copies(provided_tensors(parameters))
 
+    def share(self, whole: Trial) -> None:
+        """Use the parameters of *whole*, the stack that this trial is a part of."""
+        self.parameters, self._provided = whole.parameters, whole._provided
+        if "_left_reach" in whole.__dict__:  # the parameters depend on ranges and constants, which all parts share
+            self._left_reach = whole._left_reach
+
     @cached_property
     def built_in(self) -> Parameters | None:
         """The parameters from the built-in rule, or from the spec without a rule; None if the only rule is a plugin's.
@@ -114,11 +94,7 @@ class Trial:
         """
         if self._ran_built_in and "parameters" in self.__dict__ and "outcome" not in self.__dict__:
             return self.parameters.copied()
-        rule = REGISTRY.built_in(self.spec.op, "quantize", self.target.platform.places)
-        if rule is not None and rule.origin != BUILT_IN:
-            return None
-        found: Parameters = rule.function(self._request()) if rule else default_parameters(self._request())
-        return found
+        return own_parameters(self._request())
 
     @cached_property
     def declared(self) -> Parameters:
@@ -129,9 +105,7 @@ class Trial:
         return self.built_in or default_parameters(self._request())
 
     def _request(self) -> Request:
-        constants = {n: t for n, t in self.tensors.items() if self.spec.inputs[n].role != "activation"}
-        samples = {n: t for n, t in self.tensors.items() if n not in constants}
-        return self.target.request(self.case, copies(constants), copies(samples))
+        return self.target.request_on(self.case, copies(self.tensors))
 
     def damaged(self) -> str | None:
         """Return the provided tensor that a forward wrote into, or None."""
@@ -140,16 +114,8 @@ class Trial:
 
     @cached_property
     def codes(self) -> dict[str, Tensor]:
-        """Codes of all operands: activations quantized by provided parameters, constants as provided, reals as is."""
-        quantizer = self.target.platform.quantizer
-        found = {}
-        for name, values in self.tensors.items():
-            constant = self.parameters.constants.get(name)
-            if self.spec.inputs[name].kind == "real":
-                found[name] = values
-                continue
-            found[name] = constant.codes if constant else quantize(values, self.parameters.inputs[name], quantizer)
-        return found
+        """Codes of all operands."""
+        return self.target.codes(self.tensors, self.parameters)
 
     @once
     def outcome(self) -> Staged:
@@ -191,17 +157,6 @@ class Trial:
         return reach_of(self.target, self.built_in.rescale)
 
     @cached_property
-    def centre(self) -> Array:
-        """f(x, w, b) in float64, before any fused activation."""
-        return self.reference(self.doubles)
-
-    @cached_property
-    def y(self) -> Array:
-        """f(x, w, b) in float64, the fused activation included."""
-        result: Array = activate(as_torch(self.centre), self.case.activation).numpy()
-        return result
-
-    @cached_property
     def values(self) -> dict[str, Tensor]:
         """The real value of each operand (x^, w^, b^): codes are dequantized, real operands stay as they are."""
         return {
@@ -233,23 +188,10 @@ class Trial:
             0 if scheme.weight is None else scheme.weight.bits,
             tuple(self.case.shapes),
             tuple(int(params.zero_point) for params in self.parameters.inputs.values()),
-            tuple(self.ratios.values()),
-            self._product_ratio(),
+            tuple(ratios(self.parameters).values()),
+            product_ratio(self.parameters),
         )
         return {**self.bound, **dict(zip(CHOICE_NAMES, values, strict=True))}
-
-    @cached_property
-    def ratios(self) -> dict[str, float]:
-        """The float32 ratio of each activation's scale to the output's."""
-        scale = np.float32(float(self.output.scale))
-        return {name: float(np.float32(float(params.scale)) / scale) for name, params in self.parameters.inputs.items()}
-
-    def _product_ratio(self) -> float:
-        """Return the float32 ratio of the product of the activations' scales to the output's."""
-        product: Any = np.float32(1.0)
-        for params in self.parameters.inputs.values():
-            product = product * np.float32(float(params.scale))
-        return float(product / np.float32(float(self.output.scale)))
 
     @cached_property
     def centred(self) -> dict[str, Tensor]:
@@ -301,21 +243,6 @@ class Trial:
         """Return the context that places a plugin's operands in memory, unless another one is active."""
         return placed(ANYHOW) if self.any_order and not asked_place() else nullcontext()
 
-    def elsewhere(self, place: str) -> Trial:
-        """Return the trial of the same codes with operands that lie in *place* (`runtime/isolation/memory.py`)."""
-        other = Trial(self.target, self.case, self.engine)
-        other.provide(self.parameters)
-        other.codes = {n: self._codes_in(n, values, place) for n, values in self.codes.items()}
-        with placed(place):
-            other.outcome = other.run(self.call, other.codes, self.parameters)
-        return other
-
-    def _codes_in(self, name: str, values: Tensor, place: str) -> Tensor:
-        """Return codes that fit the place: slices of an activation that share memory must be equal."""
-        if place != SHARED or name in self.parameters.constants or not values.numel() or not values.dim():
-            return values
-        return values[:1].expand(values.shape).contiguous()
-
     def run_float(self, call: Call, tensors: Mapping[str, Tensor]) -> Tensor:
         """Run the engine's float forward on copies."""
         return self.engine.run_float(call, copies(tensors))
@@ -337,20 +264,6 @@ class Trial:
     def accumulate(self, call: Call, codes: Mapping[str, Tensor], parameters: Parameters) -> Tensor | None:
         """Return the engine's accumulators of copies, or None if it shows none."""
         return self.engine.accumulate(call, copies(codes), parameters)
-
-    @property
-    def axis(self) -> int:
-        """The axis along which the operator reduces, from its error model."""
-        expression = self.spec.error_model.axis
-        if expression is None:
-            raise SpecError(f"{self.spec.op}: error_model.axis is missing. Name the axis that is reduced.")
-        return int(expression(self.bound))
-
-    @cached_property
-    def terms(self) -> int:
-        """How many elements contribute to one output element, according to the spec; 1 if it does not say."""
-        expression = self.spec.error_model.terms
-        return 1 if expression is None else int(expression(self.bound))
 
     @property
     def output(self) -> QParams:
@@ -375,34 +288,11 @@ class Trial:
         constant: Constant | None = self.parameters.constants.get(name)
         return constant.params if constant else self.parameters.inputs[name]
 
-    def real(self, operands: Mapping[str, Tensor]) -> Array:
-        """Return the built-in's reference on *operands*, then the fused activation."""
-        result: Array = self.target.real(operands, self.case).numpy()
-        return result
-
     @property
     def limits(self) -> tuple[float, float]:
         """Smallest and largest real value that the fused activation lets through, as the platform computes it."""
         name = self.case.activation
         return LIMITS[name if name == "none" else self.target.platform.activations[name]]  # type: ignore[index]
-
-    def reference(self, operands: Mapping[str, Tensor]) -> Array:
-        """Return the built-in's reference on *operands*, before any fused activation."""
-        result: Array = self.target.reference(operands, self.case).numpy()
-        return result
-
-    def magnitude(self, operands: Mapping[str, Tensor]) -> Array:
-        """Return the sum of |terms| of a linear or bilinear operator: the reference on absolute values.
-
-        For a sum of operands, each operand's part is counted separately, so that `a - b` counts |a| + |b|.
-        """
-        pointing = {name for name, item in self.spec.inputs.items() if item.kind == "index"}
-        absolute = {name: values if name in pointing else values.abs() for name, values in operands.items()}
-        if self.spec.error_model.kind not in ("linear", "mean"):
-            return self.reference(absolute)
-        zeros = {name: values * 0 for name, values in absolute.items()}
-        parts = [np.abs(self.reference({**zeros, name: values})) for name, values in absolute.items()]
-        return np.asarray(np.sum(parts, axis=0))
 
     def per_channel(self, values: Tensor) -> Array:
         """Return per-channel *values* shaped to broadcast against the output."""
@@ -417,61 +307,3 @@ class Trial:
         params = self.qparams(name)
         found: Array = params.spread(values, self.case.shapes[name]).numpy()
         return found
-
-    @cached_property
-    def is_constant_output(self) -> bool:
-        """True when more than nine outputs in ten share one code, or sit at an end of the codes."""
-        codes = self.got.ravel()
-        if codes.size < 2:
-            return False
-        _, counts = np.unique(codes, return_counts=True)
-        ends = np.count_nonzero((codes <= self.output.qmin) | (codes >= self.output.qmax))
-        return bool(max(int(counts.max()), int(ends)) > 0.9 * codes.size)
-
-    @cached_property
-    def data_sets(self) -> int:
-        """How many data sets the case holds: the parts of a stack, else one."""
-        return len(self.case.data.sets)
-
-    def part(self, place: int) -> Trial:
-        """Return a part of a stack with its share of all provided and computed values.
-
-        Without a stack, return the trial itself.
-        """
-        if self.data_sets == 1:
-            return self
-        piece = part_at(self.spec, self.case, place)
-        other = Trial(self.target, piece.case, self.engine)
-        other.parameters, other._provided = self.parameters, self._provided
-        if "_left_reach" in self.__dict__:  # the parameters depend on ranges and constants, which all parts share
-            other._left_reach = self._left_reach
-        other.tensors = {name: values[slices(piece.inputs[name])] for name, values in self.tensors.items()}
-        other.codes = {name: values[slices(piece.inputs[name])] for name, values in self.codes.items()}
-        box = slices(piece.output)
-        other.outcome = Staged(self.outcome.codes[box], {})
-        other.y = self.y[box]
-        other.matches = {check: True for check, same in self.matches.items() if same}
-        if TILED in self.shared:
-            other.shared[TILED] = self.shared[TILED][box]
-        return other
-
-    @property
-    def parts(self) -> Iterator[Trial]:
-        """The parts of a stack as trials; the trial itself if it is no stack."""
-        return (
-            self.part(place) for place in range(1 if self.data_sets == 1 else len(sizes_of_parts(self.spec, self.case)))
-        )
-
-    def most_read(self, name: str) -> int:
-        """Return the number of operand *name*'s elements per data set; no output element reads more of them."""
-        values, stack = self.tensors[name], self.case.data.stack
-        if stack is None or name not in self._cut:
-            return values.numel()
-        size = values.shape[self._cut[name]]
-        return values.numel() // size * -(-size // self.data_sets) if size else 0
-
-    @cached_property
-    def _cut(self) -> dict[str, int]:
-        """The axis of a stack in each operand that it cuts."""
-        stack = self.case.data.stack
-        return {} if stack is None else cut_along(self.spec, self.case.shapes, self.case.attrs, stack.axis)
