@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import torch
 
-from quantizer.conformance.trials.elements import judge_codes
+from quantizer.conformance.trials.elements import Allowed, judge_codes
 from quantizer.core.dtypes import dtype
 from quantizer.numerics.qparams import QParams
 
@@ -15,5 +15,5 @@ def test_an_infinity_for_which_every_code_is_right_hides_no_wrong_code():
     trial = SimpleNamespace(shared={}, output=output, got=np.array([3, 7]))
     low, high = np.array([-128, 5]), np.array([127, 5])
     value, allowance = np.array([np.inf, 5.0]), np.array([np.inf, 0.5])
-    found = judge_codes("arithmetic", trial, low, high, value=value, allowance=allowance)
+    found = judge_codes("arithmetic", trial, Allowed(low, high, value=value, allowance=allowance))
     assert (found.status, found.ratio, found.worst.index) == ("fail", 4.0, (1,))

@@ -148,24 +148,24 @@ def test_a_case_without_intervals_says_why_and_is_never_a_pass(tmp_path, capsys)
 
 
 def test_an_interval_that_follows_from_the_codes_themselves_does_not_count(monkeypatch, relu):
-    from quantizer.conformance.trials.elements import judge_codes
+    from quantizer.conformance.trials.elements import Allowed, judge_codes
     from quantizer.conformance.vectors import intervals as module
 
     with opened(relu) as bundle:
         trial = trial_of(bundle.manifest.cases[0])
     assert not isinstance(intervals(trial), str)
-    monkeypatch.setattr(module, "arithmetic", lambda t: judge_codes("arithmetic", t, t.got, t.got + 0))
+    monkeypatch.setattr(module, "arithmetic", lambda t: judge_codes("arithmetic", t, Allowed(t.got, t.got + 0)))
     assert intervals(trial) == "the interval depends on the codes that are judged"
 
 
 def test_every_code_allowed_is_not_an_interval(monkeypatch, relu):
-    from quantizer.conformance.trials.elements import judge_codes
+    from quantizer.conformance.trials.elements import Allowed, judge_codes
     from quantizer.conformance.vectors import intervals as module
 
     with opened(relu) as bundle:
         trial = trial_of(bundle.manifest.cases[0])
     ends = [np.full(trial.output_shape, end) for end in (-128, 127)]
-    monkeypatch.setattr(module, "arithmetic", lambda t: judge_codes("arithmetic", t, *ends))
+    monkeypatch.setattr(module, "arithmetic", lambda t: judge_codes("arithmetic", t, Allowed(*ends)))
     assert intervals(trial) == "every code is allowed for every element"
 
 

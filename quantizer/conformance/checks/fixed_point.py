@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from quantizer.conformance.bounds.rounding import rational_codes
 from quantizer.conformance.checks.multiplier_rules import equal, fixed_point_bits
 from quantizer.conformance.expected import multipliers as expected_multipliers
-from quantizer.conformance.trials.elements import judge_codes
+from quantizer.conformance.trials.elements import judge_equal
 from quantizer.conformance.trials.finding import Finding
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.families import OWN_MULTIPLIERS
@@ -60,7 +60,7 @@ def judge_rounded(trial: Trial, numbers: Array, made_of: str, detail: Detail | N
         six = Fraction(6) / Fraction(float(output.scale))
         high = min(high, rational_codes(six, trial.target.platform.rounding)[0] + zero)
     wanted = np.asarray(np.clip(numbers + zero, low, high), np.int64)  # without axes, clip gives an int
-    return judge_codes(CHECK, trial, wanted, wanted, made_of=made_of, detail=detail)
+    return judge_equal(CHECK, trial, trial.got, wanted, made_of, detail=detail)
 
 
 def judge_widened(trial: Trial, rescale: Rescale, parts: Mapping[str, Array]) -> Verdict:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantizer.conformance.bounds.rounding import code_interval
-from quantizer.conformance.trials.elements import judge_codes
+from quantizer.conformance.trials.elements import Allowed, judge_codes
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.verdict import Verdict
 
@@ -38,9 +38,7 @@ def one_code(trial: Trial, rounded: Array, real: Array, made_of: str) -> Verdict
     output, zero = trial.output, int(trial.output.zero_point)
     least = max(output.qmin, zero) if trial.case.activation != "none" else output.qmin
     wanted = np.clip(np.nan_to_num(rounded, nan=0.0), least, output.qmax).astype(np.int64)
-    return judge_codes(
-        CHECK,
-        trial,
+    allowed = Allowed(
         wanted,
         wanted,
         value=np.clip(real, least - zero, output.qmax - zero),
@@ -49,6 +47,7 @@ def one_code(trial: Trial, rounded: Array, real: Array, made_of: str) -> Verdict
         made_of=made_of,
         detail=lambda i: {"exact": f"{float(real[i]):.9g} + {zero}"},
     )
+    return judge_codes(CHECK, trial, allowed)
 
 
 def numbers(trial: Trial) -> tuple[F32, F32]:
@@ -103,9 +102,7 @@ def bounded(trial: Trial, real: Array, magnitude: Array, operations: int) -> Ver
         rounding="half_even",
         zero_point_first=not adds_after(trial),
     )
-    return judge_codes(
-        CHECK,
-        trial,
+    allowed = Allowed(
         low,
         high,
         value=value,
@@ -113,3 +110,4 @@ def bounded(trial: Trial, real: Array, magnitude: Array, operations: int) -> Ver
         zero=zero,
         made_of=f"half_even, and {operations} roundings of float32 before",
     )
+    return judge_codes(CHECK, trial, allowed)

@@ -25,7 +25,7 @@ from quantizer.conformance.checks.float32_codes import (
     short,
 )
 from quantizer.conformance.checks.float32_means import replayed_mean
-from quantizer.conformance.trials.elements import judge_codes
+from quantizer.conformance.trials.elements import judge_equal
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.shapes import channel_axis
 from quantizer.core.variants import Variant
@@ -75,14 +75,7 @@ def lane_tables(trial: Trial) -> Verdict:
     codes = trial.codes["x"].numpy() - vector.first
     within = in_vectors([codes.shape], trial.target.platform.vector_lanes)
     wanted = np.where(within, vector.entries.numpy()[codes], rest.entries.numpy()[codes])
-    return judge_codes(
-        CHECK,
-        trial,
-        wanted,
-        wanted,
-        zero=int(trial.output.zero_point),
-        made_of="the provided table of the element's place",
-    )
+    return judge_equal(CHECK, trial, trial.got, wanted, "the provided table of the element's place")
 
 
 def _parts(trial: Trial) -> tuple[Array, Array | None, Array]:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from quantizer.conformance.checks.enclosed import enclosed
 from quantizer.conformance.checks.float_forward import float_radius, left_open
-from quantizer.conformance.trials.elements import ALLOWED, judge_codes, judge_reals
+from quantizer.conformance.trials.elements import ALLOWED, Allowed, judge_codes, judge_equal, judge_reals
 from quantizer.conformance.trials.provided import copies
 from quantizer.conformance.trials.together import in_a_batch
 from quantizer.conformance.trials.trial import TILED, Trial
@@ -64,7 +64,7 @@ def tiled(trial: Trial) -> Verdict | None:
     except UnfitError as err:
         return failure("tiled", str(err))
     low, high = owed(trial)
-    verdict = judge_codes("tiled", trial, low, high, got=codes, made_of="the untiled codes")
+    verdict = judge_codes("tiled", trial, Allowed(low, high, made_of="the untiled codes"), got=codes)
     if verdict.failing:
         return _with_tile(verdict, plan)
     floats = tiled_float(trial, plan)
@@ -243,7 +243,7 @@ def repeat(trial: Trial) -> Verdict:
         part = next(results).numpy()
         low, high = (codes[slices(tile.output)] for codes in owed(trial))
         made_of = f"the first slice along {axis} of the whole run"
-        verdict = judge_codes("repeat", trial, low, high, got=part, made_of=made_of)
+        verdict = judge_codes("repeat", trial, Allowed(low, high, made_of=made_of), got=part)
         if verdict.failing:
             return verdict
     try:
@@ -261,7 +261,7 @@ def repeat(trial: Trial) -> Verdict:
         return failure("repeat", f"the engine wrote into {written}")
     if (mixed := in_a_batch(trial)) is not None:
         return mixed
-    verdict = judge_codes("repeat", trial, before, before, got=again, made_of="the codes of the first run")
+    verdict = judge_equal("repeat", trial, again, before, "the codes of the first run")
     return verdict if verdict.failing else _on_threads(trial) or verdict
 
 
@@ -271,7 +271,7 @@ def _on_threads(trial: Trial) -> Verdict | None:
     asked = [Asked(trial.call, copies(trial.codes), trial.parameters, threads=count) for count in counts]
     for count, codes in zip(counts, trial.results(asked) if asked else (), strict=True):
         made_of = f"the codes of one thread; got on {count}"
-        verdict = judge_codes("repeat", trial, trial.got, trial.got, got=codes.numpy(), made_of=made_of)
+        verdict = judge_equal("repeat", trial, codes.numpy(), trial.got, made_of)
         if verdict.failing:
             return verdict
     return None

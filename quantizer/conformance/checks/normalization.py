@@ -22,7 +22,7 @@ from quantizer.conformance.checks.norm_interval import (
 )
 from quantizer.conformance.checks.norm_rows import neighbours_of, row_codes
 from quantizer.conformance.checks.softmax import Exact, final_codes
-from quantizer.conformance.trials.elements import judge_codes, place_of_largest
+from quantizer.conformance.trials.elements import Allowed, judge_codes, place_of_largest
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.verdict import Verdict, Worst, inconclusive
 
@@ -64,7 +64,7 @@ def _moments(trial: Trial) -> tuple[Array, Array, int]:
 
 
 def _stage(trial: Trial, name: str, got: Array, low: Array, high: Array, made_of: str) -> Verdict:
-    return judge_codes(CHECK, trial, low, high, got=got, tensor=name, made_of=made_of)
+    return judge_codes(CHECK, trial, Allowed(low, high, made_of=made_of), got=got, tensor=name)
 
 
 def _rounded_stage(

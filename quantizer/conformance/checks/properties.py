@@ -13,7 +13,7 @@ from torch import Tensor
 
 from quantizer.conformance.checks.invariance import owed, own_per_channel
 from quantizer.conformance.checks.requantized import DECLARED
-from quantizer.conformance.trials.elements import judge_codes
+from quantizer.conformance.trials.elements import Allowed, judge_codes
 from quantizer.conformance.trials.provided import copies
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.shapes import channel_axis, named_axes
@@ -36,9 +36,8 @@ def properties(trial: Trial) -> Verdict | None:
     results = trial.results(Asked(trial.call, copies(run.codes), run.parameters) for run in runs)
     found: list[Verdict] = []
     for related, codes in zip(runs, results, strict=True):
-        verdict = judge_codes(
-            "properties", trial, related.low, related.high, got=codes.numpy(), made_of=related.made_of
-        )
+        allowed = Allowed(related.low, related.high, made_of=related.made_of)
+        verdict = judge_codes("properties", trial, allowed, got=codes.numpy())
         if verdict.failing:
             return verdict
         found.append(verdict)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from quantizer.conformance.bounds.rounding import code_interval
 from quantizer.conformance.checks.unary import read_at
-from quantizer.conformance.trials.elements import judge_codes
+from quantizer.conformance.trials.elements import Allowed, exact_value, judge_codes, judge_equal
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.verdict import Verdict
 
@@ -30,7 +30,7 @@ def quotient(trial: Trial) -> Verdict:
     inverse = read_at(table, np.abs(bottom))
     if "inverse" in trial.outcome.stages:
         got = np.broadcast_to(trial.outcome.stages["inverse"].numpy(), inverse.shape)
-        stage = judge_codes(CHECK, trial, inverse, inverse, got=got, tensor="inverse", made_of="the entry of |b|")
+        stage = judge_equal(CHECK, trial, got, inverse, "the entry of |b|", tensor="inverse")
         if stage.failing:
             return stage
     whole = np.where(bottom < 0, -top, top) * inverse
@@ -64,13 +64,12 @@ def _rounded(trial: Trial, value: Array, exact: Any, what: str) -> Verdict:
     )
     beyond = np.where(np.isnan(value), 0.0, np.nan_to_num(value)).clip(output.qmin, output.qmax).astype(np.int64)
     low, high = (np.where(finite, end, beyond) for end in (low, high))
-    return judge_codes(
-        CHECK,
-        trial,
+    allowed = Allowed(
         low,
         high,
         value=np.where(finite, value, beyond - zero),
         zero=zero,
         made_of=f"{mode} of {what}",
-        detail=lambda i: {"exact": f"{value[i]:.9g} + {zero}"},
+        detail=exact_value(value, zero),
     )
+    return judge_codes(CHECK, trial, allowed)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from quantizer.conformance.checks.window_sums import SUMS, counts
 from quantizer.conformance.expected import parameters as expected_parameters
 from quantizer.conformance.oracle import high_multiplied
-from quantizer.conformance.trials.elements import judge_codes
+from quantizer.conformance.trials.elements import judge_equal
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.verdict import Verdict
 from quantizer.numerics.qparams import Rescale
@@ -37,7 +37,7 @@ def judged(trial: Trial, codes: Array, made_of: str) -> Verdict:
         int(output.zero_point),
     )
     wanted = np.clip(codes.astype(np.int64), low, high)
-    return judge_codes(CHECK, trial, wanted, wanted, made_of=made_of)
+    return judge_equal(CHECK, trial, trial.got, wanted, made_of)
 
 
 def sum_codes(trial: Trial, parts: Mapping[str, Array], rescale: Rescale) -> Array:

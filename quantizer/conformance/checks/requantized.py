@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
@@ -16,7 +16,7 @@ from quantizer.conformance.bounds.rounding import code_interval, rational_codes
 from quantizer.conformance.checks.float32_stages import REPLAYS
 from quantizer.conformance.expected import parameters as expected_parameters
 from quantizer.conformance.grids import exact_position, listed, positions
-from quantizer.conformance.trials.elements import judge_codes
+from quantizer.conformance.trials.elements import Allowed, Detail, judge_codes
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.platforms import FirstRounding, RoundingMode
 from quantizer.core.variants import Variant
@@ -96,7 +96,7 @@ def rounded_once(
     declared: Declared,
     extra: Array | float,
     exact: Exact,
-    detail: Callable[[tuple[int, ...]], Mapping[str, str]],
+    detail: Detail,
     what: str = "the provided sum",
     magnitude: Array | float = 0.0,
     top: tuple[Array, Exact] | None = None,
@@ -119,9 +119,7 @@ def rounded_once(
     further = f" + {float(np.max(extra)):.3g} for earlier roundings" if np.any(extra) else ""
     if trial.case.activation != "none":
         further += f", then {trial.target.platform.activations[trial.case.activation]}"  # type: ignore[index]
-    verdict = judge_codes(
-        CHECK,
-        trial,
+    allowed = Allowed(
         low,
         high,
         value=value,
@@ -130,6 +128,7 @@ def rounded_once(
         made_of=f"{mode} of {what}{further}",
         detail=lambda i: {**detail(i), "exact": f"{value[i]:.9g} + {zero}"},
     )
+    verdict = judge_codes(CHECK, trial, allowed)
     return verdict if top is None else replace(verdict, vacuous=int(np.count_nonzero(high - low >= CONCLUSIVE)))
 
 

@@ -15,7 +15,7 @@ from quantizer.conformance.bounds import Interval
 from quantizer.conformance.bounds.rounding import code_interval
 from quantizer.conformance.checks.multiplier_rules import is_replaced
 from quantizer.conformance.checks.requantized import FLOAT32_UNIT, Declared, rounded_once
-from quantizer.conformance.trials.elements import judge_codes
+from quantizer.conformance.trials.elements import Allowed, judge_codes, judge_equal
 from quantizer.conformance.trials.finding import Finding
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.verdict import Verdict
@@ -124,9 +124,7 @@ def _weighted(trial: Trial, shown: Array | None) -> Verdict:
     wanted = np.stack([np.floor(down[2 + r][:, None] * across[2 + c] * F32(unit) + F32(0.5)) for r, c in pairs])
     wanted = wanted.astype(np.int64)
     got = wanted if shown is None else shown
-    verdict = judge_codes(
-        CHECK, trial, wanted, wanted, got=got, tensor="weights", made_of="half up of the float32 weights"
-    )
+    verdict = judge_equal(CHECK, trial, got, wanted, "half up of the float32 weights", tensor="weights")
     if verdict.failing:
         return verdict
     codes = trial.codes["x"].numpy()
@@ -142,7 +140,7 @@ def _weighted(trial: Trial, shown: Array | None) -> Verdict:
         exact=lambda i: Fraction(int(total[i]), unit),
     )
     made_of = f"{trial.target.platform.rounding} of the sum of codes times weights / {unit}"
-    return judge_codes(CHECK, trial, low, high, value=total / unit, allowance=0.5 + extra, made_of=made_of)
+    return judge_codes(CHECK, trial, Allowed(low, high, value=total / unit, allowance=0.5 + extra, made_of=made_of))
 
 
 def resize_findings(trial: Trial) -> Iterator[Finding]:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from quantizer.conformance.bounds.rounding import code_interval
 from quantizer.conformance.checks.multiplier_rules import is_replaced
 from quantizer.conformance.checks.requantized import FLOAT32_UNIT
-from quantizer.conformance.trials.elements import judge_codes
+from quantizer.conformance.trials.elements import Allowed, exact_value, judge_codes, judge_equal
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.platforms import RoundingMode
 from quantizer.core.variants import Variant
@@ -42,9 +42,7 @@ def softmax_arithmetic(trial: Trial) -> Verdict:
     if "exp" not in stages:
         return _hidden_stages(trial, wanted)
     got = stages["exp"].numpy()
-    first = judge_codes(
-        CHECK, trial, wanted, wanted, got=got, tensor="exp", made_of="the provided table, interpolated down"
-    )
+    first = judge_equal(CHECK, trial, got, wanted, "the provided table, interpolated down", tensor="exp")
     if first.failing:
         return first
     total = got.astype(np.int64).sum(axis=trial.axis, keepdims=True)
@@ -91,17 +89,16 @@ def final_codes(
         exact=exact,
     )
     spread = 0.5 + np.broadcast_to(np.asarray(extra), value.shape)
-    return judge_codes(
-        CHECK,
-        trial,
+    allowed = Allowed(
         low,
         high,
         value=value,
         allowance=spread,
         zero=int(output.zero_point),
         made_of=made_of,
-        detail=lambda i: {"exact": f"{value[i]:.9g} + {int(output.zero_point)}"},
+        detail=exact_value(value, int(output.zero_point)),
     )
+    return judge_codes(CHECK, trial, allowed)
 
 
 def _from_sum(trial: Trial, exponentials: Array, total: Array) -> Verdict:
@@ -149,9 +146,7 @@ def _quotient(trial: Trial, exponentials: Array, total: Array) -> tuple[Array, i
 def _from_reciprocal(trial: Trial, exponentials: Array, total: Array, reciprocal: Array) -> Verdict:
     shift = trial.parameters.numbers["shift"]
     wanted, enlarge = _reciprocal(trial, total)
-    verdict = judge_codes(
-        CHECK, trial, wanted, wanted, got=reciprocal, tensor="reciprocal", made_of="multiplier * 2**e / sum, down"
-    )
+    verdict = judge_equal(CHECK, trial, reciprocal, wanted, "multiplier * 2**e / sum, down", tensor="reciprocal")
     if verdict.failing:
         return verdict
     value = exponentials * reciprocal * 2.0 ** -(shift + enlarge)
@@ -168,9 +163,7 @@ def _from_reciprocal(trial: Trial, exponentials: Array, total: Array, reciprocal
 def _from_quotient(trial: Trial, exponentials: Array, total: Array, quotient: Array) -> Verdict:
     numbers = trial.parameters.numbers
     wanted, enlarge = _quotient(trial, exponentials, total)
-    verdict = judge_codes(
-        CHECK, trial, wanted, wanted, got=quotient, tensor="quotient", made_of="exp * 2**e / sum, half_up"
-    )
+    verdict = judge_equal(CHECK, trial, quotient, wanted, "exp * 2**e / sum, half_up", tensor="quotient")
     if verdict.failing:
         return verdict
     shift = numbers["shift"] + enlarge

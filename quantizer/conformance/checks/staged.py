@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from quantizer.conformance.bounds import Interval, code_interval
 from quantizer.conformance.bounds.expressions import enclosed, exact_value
 from quantizer.conformance.bounds.rounding import RESOLUTION, rational_codes
-from quantizer.conformance.trials.elements import judge_codes
+from quantizer.conformance.trials.elements import Allowed, judge_codes
 from quantizer.conformance.trials.finding import Finding
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.platforms import RoundingMode
@@ -229,16 +229,13 @@ def _shown(
 ) -> Verdict:
     mode = _mode(trial, stage)
     low, high = _codes(value, form.scale, 0, (form.qmin, form.qmax), mode, exact)
-    return judge_codes(
-        CHECK,
-        trial,
+    allowed = Allowed(
         low,
         high,
-        got=codes,
-        tensor=name,
         made_of=f"{mode} of {stage.value.text}, stage {name}",
         detail=lambda i: {"exact": f"{value.lo[i] / form.scale:.9g}"},
     )
+    return judge_codes(CHECK, trial, allowed, got=codes, tensor=name)
 
 
 def _last(trial: Trial, stage: Stage, value: Interval, exact: Callable[[tuple[int, ...]], Fraction] | None) -> Verdict:
@@ -246,14 +243,13 @@ def _last(trial: Trial, stage: Stage, value: Interval, exact: Callable[[tuple[in
     scale, zero = float(output.scale), int(output.zero_point)
     value = Interval(np.broadcast_to(value.lo, shape), np.broadcast_to(value.hi, shape))
     low, high = _codes(value, scale, zero, (output.qmin, output.qmax), mode, exact)
-    verdict = judge_codes(
-        CHECK,
-        trial,
+    allowed = Allowed(
         low,
         high,
         made_of=f"{mode} of {stage.value.text} of the stages before it",
         detail=lambda i: {"exact": f"[{value.lo[i] / scale:.9g}, {value.hi[i] / scale:.9g}] + {zero}"},
     )
+    verdict = judge_codes(CHECK, trial, allowed)
     wide = int(np.count_nonzero(high - low + 1 > WIDEST))
     return verdict if verdict.failing or not wide else _inconclusive(verdict, wide)
 

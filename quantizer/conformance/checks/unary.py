@@ -15,7 +15,7 @@ from quantizer.conformance.checks import one_period, replayed_stages
 from quantizer.conformance.checks.fixed_point import judge_clamped
 from quantizer.conformance.checks.float32_stages import lane_tables
 from quantizer.conformance.expected.multipliers import RELAY_BITS
-from quantizer.conformance.trials.elements import judge_codes
+from quantizer.conformance.trials.elements import Allowed, exact_value, judge_codes, judge_equal
 from quantizer.conformance.trials.provided import as_torch
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.verdict import Verdict
@@ -65,17 +65,17 @@ def _judge_multiple(trial: Trial) -> Verdict:
         rounding=mode,
         exact=of_floats(value),
     )
-    return judge_codes(
-        CHECK,
-        trial,
+    largest = float(np.max(extra, initial=0.0))
+    allowed = Allowed(
         low,
         high,
         value=value,
         allowance=half + extra,
         zero=zero,
-        made_of=f"{mode} of f on the provided multiple + {float(np.max(extra, initial=0.0)):.3g} for earlier roundings",
-        detail=lambda i: {"exact": f"{value[i]:.9g} + {zero}"},
+        made_of=f"{mode} of f on the provided multiple + {largest:.3g} for earlier roundings",
+        detail=exact_value(value, zero),
     )
+    return judge_codes(CHECK, trial, allowed)
 
 
 def function_of_multiple(trial: Trial) -> tuple[Array, Array]:
@@ -118,7 +118,7 @@ def _read(trial: Trial, table: Table, wanted: Array) -> Verdict:
         return {"input code": str(int(codes[index])), "entry": f"{entry}{between} of {table.entries.numel()}"}
 
     made_of = "the provided table at the code" + (f", interpolated {table.interpolation}" if table.step > 1 else "")
-    return judge_codes(CHECK, trial, wanted, wanted, made_of=made_of, detail=detail)
+    return judge_equal(CHECK, trial, trial.got, wanted, made_of, detail=detail)
 
 
 def looked_up(trial: Trial, table: Table) -> Array:
@@ -220,18 +220,15 @@ def _stage(
     low, high = code_interval(
         value, zero_point=zero, qmin=qmin, qmax=qmax, rounding=mode, exact=_exact_multiple(whole, ratio)
     )
-    return judge_codes(
-        CHECK,
-        trial,
+    allowed = Allowed(
         low,
         high,
         value=value if tensor == "y" else None,
-        got=got,
-        tensor=tensor,
         zero=zero,
         made_of=f"{mode} of the provided stage before it",
-        detail=lambda i: {"exact": f"{value[i]:.9g} + {zero}"},
+        detail=exact_value(value, zero),
     )
+    return judge_codes(CHECK, trial, allowed, got=got, tensor=tensor)
 
 
 def judge_by_reference(trial: Trial) -> Verdict:
@@ -251,14 +248,13 @@ def judge_by_reference(trial: Trial) -> Verdict:
         if (2 * exact).denominator == 1:
             code = rational_codes(exact, mode)[0] + zero
             low[index] = high[index] = min(max(code, output.qmin), output.qmax)
-    return judge_codes(
-        CHECK,
-        trial,
+    allowed = Allowed(
         low,
         high,
         value=value,
         allowance=0.5 if mode.startswith("half") else 1.0,
         zero=zero,
         made_of=f"{mode} of f on the values of the codes",
-        detail=lambda i: {"exact": f"{value[i]:.9g} + {zero}"},
+        detail=exact_value(value, zero),
     )
+    return judge_codes(CHECK, trial, allowed)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from quantizer.conformance.bounds.rounding import code_interval
 from quantizer.conformance.checks.multiplier_rules import FLOAT32_CODES
-from quantizer.conformance.trials.elements import judge_codes
+from quantizer.conformance.trials.elements import Allowed, judge_codes
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.verdict import Verdict
 
@@ -54,9 +54,7 @@ def undisclosed_multiplier(trial: Trial, sums: Array, terms: Array, bits: int) -
         rounding=mode,
         exact=lambda i: int(sums[i]) * ratio / int(terms[i]),
     )
-    return judge_codes(
-        CHECK,
-        trial,
+    allowed = Allowed(
         first,
         last,
         value=value,
@@ -65,6 +63,7 @@ def undisclosed_multiplier(trial: Trial, sums: Array, terms: Array, bits: int) -
         made_of=f"{trial.target.platform.rounding} of the sum times one number near 1 / terms",
         detail=lambda i: {"accumulator": str(int(sums[i])), "divided by": str(int(terms[i]))},
     )
+    return judge_codes(CHECK, trial, allowed)
 
 
 def _half_unit(ratio: Fraction, bits: int) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,61 +16,73 @@ from quantizer.core.verdict import Verdict, Worst
 Array = NDArray[Any]
 ALLOWED = ("expected.low", "expected.high")
 """Names under which a trial keeps the smallest and the largest code of the output that `arithmetic` allows."""
+Index = tuple[int, ...]
+Detail = Callable[[Index], Mapping[str, str]]
 JUST_ABOVE_ONE = float(np.nextafter(1.0, 2.0))
 
 
-def judge_codes(
-    check: str,
-    trial: Trial,
-    low: Array,
-    high: Array,
-    *,
-    value: Array | None = None,
-    allowance: Array | float = 0.5,
-    got: Array | None = None,
-    tensor: str = "y",
-    made_of: str = "",
-    zero: Array | int = 0,
-    detail: Callable[[tuple[int, ...]], Mapping[str, str]] | None = None,
-) -> Verdict:
-    """Return the verdict on codes that must lie in [low, high].
+@dataclass(frozen=True)
+class Allowed:
+    """The codes [low, high] that each element may have, and what a failure says about them."""
 
-    value: the exact real number in steps, without zero point; the ratio needs it. allowance: half a code plus the
-    error of other stages. An element outside has a ratio above 1, one inside at most 1.
-    """
-    codes = trial.got if got is None else got
+    low: Array
+    high: Array
+    value: Array | None = None
+    """The exact real number in steps, without zero point; the ratio needs it."""
+    allowance: Array | float = 0.5
+    """Half a code plus the error of other stages."""
+    zero: Array | int = 0
+    """The zero point."""
+    made_of: str = ""
+    """Where the interval comes from."""
+    detail: Detail | None = None
+    """What a failure also shows of the element at an index."""
+
+    def admits(self, codes: Array) -> Array:
+        """Return for each code whether it is in its interval."""
+        return (self.low <= codes) & (codes <= self.high)
+
+    def ratio(self, trial: Trial, codes: Array) -> Array:
+        """Return the ratio of error to allowed error: above 1 for a code outside, at most 1 for one inside."""
+        inside = self.admits(codes)
+        if self.value is None:
+            return np.where(inside, 0.0, np.maximum(self.low - codes, codes - self.high) + 1.0)
+        return _ratio(trial, codes, inside, codes - self.zero - self.value, self.allowance)
+
+    def worst(self, trial: Trial, codes: Array, index: Index, tensor: str) -> Worst:
+        """Return what is shown of the element at *index*."""
+        low, high, got = self.low[index], self.high[index], codes[index]
+        return Worst(
+            tensor,
+            index,
+            expected=_real(trial, low, high, tensor),
+            got=_real(trial, got, got, tensor),
+            allowed=f"[{low}, {high}]" + (f" = {self.made_of}" if self.made_of else ""),
+            detail=self.detail(index) if self.detail else {},
+        )
+
+
+def judge_codes(check: str, trial: Trial, allowed: Allowed, *, got: Array | None = None, tensor: str = "y") -> Verdict:
+    """Return the verdict on codes of the output, or on *got*, the codes of another tensor or run."""
+    codes, low, high = trial.got if got is None else got, allowed.low, allowed.high
     if codes.shape != low.shape:
         return _wrong_shape(check, tensor, codes.shape, low.shape)
     if check == "arithmetic" and tensor == "y":
         trial.shared.update(zip(ALLOWED, (low, high), strict=True))
     if low is high and np.array_equal(codes, low):
         return Verdict(check, "pass", elements=codes.size, width=1.0)
-    inside = (low <= codes) & (codes <= high)
-    if value is None:
-        ratio = np.where(inside, 0.0, np.maximum(low - codes, codes - high) + 1.0)
-    else:
-        ratio = _ratio(trial, codes, inside, codes - zero - value, allowance)
-    width = float((high - low).max() + 1) if codes.size else 0.0
-    worst = None
-    if codes.size:
-        index = place_of_largest(ratio)
-        worst = Worst(
-            tensor,
-            index,
-            expected=_real(trial, low[index], high[index], tensor),
-            got=_real(trial, codes[index], codes[index], tensor),
-            allowed=f"[{low[index]}, {high[index]}]" + (f" = {made_of}" if made_of else ""),
-            detail=detail(index) if detail else {},
-        )
-    failed = int(np.count_nonzero(~inside))
+    if not codes.size:
+        return Verdict(check, "pass")
+    ratio = allowed.ratio(trial, codes)
+    failed = int(np.count_nonzero(~allowed.admits(codes)))
     return Verdict(
         check,
         "fail" if failed else "pass",
-        ratio=float(ratio.max()) if codes.size else 0.0,
+        ratio=float(ratio.max()),
         elements=codes.size,
         failed=failed,
-        width=width,
-        worst=worst,
+        width=float((high - low).max() + 1),
+        worst=allowed.worst(trial, codes, place_of_largest(ratio), tensor),
     )
 
 
@@ -145,11 +158,23 @@ def judge_reals(
     )
 
 
-def judge_equal(check: str, trial: Trial, got: Array, wanted: Array, what: str, *, tensor: str = "y") -> Verdict:
+def judge_equal(
+    check: str,
+    trial: Trial,
+    got: Array,
+    wanted: Array,
+    made_of: str,
+    *,
+    tensor: str = "y",
+    detail: Detail | None = None,
+) -> Verdict:
     """Return the verdict on codes that must be equal."""
-    if got.shape != wanted.shape:
-        return _wrong_shape(check, tensor, got.shape, wanted.shape)
-    return judge_codes(check, trial, wanted, wanted, got=got, tensor=tensor, made_of=what)
+    return judge_codes(check, trial, Allowed(wanted, wanted, made_of=made_of, detail=detail), got=got, tensor=tensor)
+
+
+def exact_value(value: Array, zero: int) -> Detail:
+    """Return the detail that shows the exact number of an element, in codes."""
+    return lambda index: {"exact": f"{value[index]:.9g} + {zero}"}
 
 
 def _wrong_shape(check: str, tensor: str, got: tuple[int, ...], wanted: tuple[int, ...]) -> Verdict:

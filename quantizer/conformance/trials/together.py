@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from quantizer.conformance.generation.hashing import key, sample_number
-from quantizer.conformance.trials.elements import judge_codes
+from quantizer.conformance.trials.elements import judge_equal
 from quantizer.conformance.trials.provided import copies
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.errors import GraphError
@@ -138,7 +138,7 @@ def in_a_batch(trial: Trial) -> Verdict | None:
     for place, staged in enumerate(made):
         wanted = alone[place % 2].numpy()
         text = f"the codes of trial {place} alone, which is one of a batch of {count}"
-        verdict = judge_codes("repeat", trial, wanted, wanted, got=staged.codes.numpy(), made_of=text)
+        verdict = judge_equal("repeat", trial, staged.codes.numpy(), wanted, text)
         if verdict.failing:
             return replace(verdict, reason=f"trial {place} of a batch of {count} has other codes than alone")
     return None
