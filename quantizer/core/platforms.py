@@ -410,6 +410,10 @@ class Platform(Model):
             return self
         return self.model_copy(update={"requantize": {**self.requantize, **self.graph_requantize}})
 
+    def computed(self, activation: str) -> str:
+        """Return the activation that the integer arithmetic computes for a fused one; `none` stays."""
+        return "none" if activation == "none" else self.activations[activation]  # type: ignore[index]
+
     def limit(self, variant: Variant | None) -> Quantizer | None:
         """Return how the limit of a fused activation becomes a code under *variant*."""
         usual = self.activation_limits.get("default")

@@ -51,9 +51,8 @@ def rounded(sums: Array, mantissa: Array | int, shift: Array | int, variant: str
 
 def judge_rounded(trial: Trial, numbers: Array, made_of: str, detail: Detail | None = None) -> Verdict:
     """Judge codes against whole *numbers*, the zero point added, clamped as the fused activation and the codes are."""
-    output, name = trial.output, trial.case.activation
+    output, cut = trial.output, trial.target.platform.computed(trial.case.activation)
     zero, low, high = int(output.zero_point), output.qmin, output.qmax
-    cut = name if name == "none" else trial.target.platform.activations[name]  # type: ignore[index]
     if cut != "none":
         low = max(low, zero)
     if cut == "relu6":

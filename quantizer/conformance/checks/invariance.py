@@ -169,8 +169,7 @@ def _finished(trial: Trial, sums: Tensor, parameters: Parameters) -> Tensor:
     codes = requantize_accumulator(sums, parameters)
     if (name := trial.case.activation) == "none":
         return codes
-    name = parameters.platform.activations[name]  # type: ignore[index]
-    return activate_codes(codes, trial.output, name, parameters)
+    return activate_codes(codes, trial.output, parameters.platform.computed(name), parameters)
 
 
 def _of_tile(trial: Trial, tile: Tile) -> tuple[Tile, Asked]:

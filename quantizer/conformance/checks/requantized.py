@@ -118,7 +118,7 @@ def rounded_once(
         what = f"{what}, which is first rounded {first.rounding} to {first.fraction_bits} binary places"
     further = f" + {float(np.max(extra)):.3g} for earlier roundings" if np.any(extra) else ""
     if trial.case.activation != "none":
-        further += f", then {trial.target.platform.activations[trial.case.activation]}"  # type: ignore[index]
+        further += f", then {trial.target.platform.computed(trial.case.activation)}"
     allowed = Allowed(
         low,
         high,

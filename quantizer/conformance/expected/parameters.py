@@ -254,7 +254,7 @@ def activation_codes(
 ) -> tuple[int, int]:
     """Return the smallest and the largest code that a fused activation lets through."""
     low, high = codes
-    name = "none" if activation == "none" else platform.activations[activation]  # type: ignore[index]
+    name = platform.computed(activation)
     if name in ("relu", "relu6"):
         low = max(low, zero)
     if name == "relu6":

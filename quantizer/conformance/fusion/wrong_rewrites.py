@@ -9,30 +9,35 @@ from typing import Any
 import torch
 
 from quantizer.conformance.fusion.rewrites import Rewrite
-from quantizer.ir.graph import Graph, Tensor
+from quantizer.ir.graph import Graph, Node, Tensor
 
+Names = tuple[str | None, ...]
 Condition = Callable[[Graph], bool]
+
+
+def with_inputs(node: str, change: Callable[[Names], Names]) -> Rewrite:
+    """Change what *node* reads."""
+
+    def rewrite(graph: Graph) -> Graph:
+        old = graph.node(node)
+        return graph.with_node(replace(old, inputs=change(old.inputs)))
+
+    return rewrite
+
+
+def with_nodes(graph: Graph, changed: Mapping[str, Sequence[Node]]) -> Graph:
+    """Return the graph with other nodes in the place of some, by the names of these."""
+    return graph.with_(nodes=tuple(item for node in graph.nodes for item in changed.get(node.name, (node,))))
 
 
 def scale_of(node: str, other: str) -> Rewrite:
     """Read the codes of *node* by the scale of another tensor."""
-
-    def rewrite(graph: Graph) -> Graph:
-        old = graph.node(f"{node}#dequantize")
-        return graph.with_node(replace(old, inputs=(old.inputs[0], f"{other}#scale", *old.inputs[2:])))
-
-    return rewrite
+    return with_inputs(f"{node}#dequantize", lambda names: (names[0], f"{other}#scale", *names[2:]))
 
 
 def reads(node: str, place: int, other: str) -> Rewrite:
     """Let *node* read another tensor."""
-
-    def rewrite(graph: Graph) -> Graph:
-        old = graph.node(node)
-        inputs = tuple(other if i == place else name for i, name in enumerate(old.inputs))
-        return graph.with_node(replace(old, inputs=inputs))
-
-    return rewrite
+    return with_inputs(node, lambda names: (*names[:place], other, *names[place + 1 :]))
 
 
 def clipped(node: str, low: Callable[[Graph], float], high: float) -> Rewrite:
@@ -67,14 +72,7 @@ def off_by_zero_point(value: float) -> Callable[[Graph], float]:
 
 def code_zero(name: str) -> Callable[[Graph], float]:
     """Return the value of the code 0 of a tensor."""
-
-    def value(graph: Graph) -> float:
-        scale, zero = (graph.tensor(f"{name}#{part}").data for part in ("scale", "zero"))
-        assert scale is not None
-        assert zero is not None
-        return -float(zero) * float(scale)
-
-    return value
+    return lambda graph: -float(numbers(graph, f"{name}#zero")) * float(numbers(graph, f"{name}#scale"))
 
 
 def padded_with_code_zero(graph: Graph) -> Graph:
@@ -88,12 +86,8 @@ def bias_by(node: str, other: str) -> Rewrite:
     """Take the codes of a bias, at the scale of the sums, for codes at the scale of *other*."""
 
     def rewrite(graph: Graph) -> Graph:
-        name = str(graph.node(node).inputs[2])
-        bias, (right, wrong) = graph.tensor(name), (graph.tensor(f"{n}#scale").data for n in ("x", other))
-        assert bias.data is not None
-        assert right is not None
-        assert wrong is not None
-        return graph.with_tensors(replace(bias, data=bias.data * (wrong / right)))
+        right, wrong = (numbers(graph, f"{name}#scale") for name in ("x", other))
+        return with_numbers(str(graph.node(node).inputs[2]), lambda bias: bias * (wrong / right))(graph)
 
     return rewrite
 
@@ -104,22 +98,18 @@ def relu_before_sum(graph: Graph) -> Graph:
     first = replace(relu, name="relu@first", inputs=(total.inputs[0],), outputs=("relu@first",))
     made = replace(graph.tensor(str(total.inputs[0])), name="relu@first")
     after = replace(total, inputs=("relu@first", *total.inputs[1:]))
-    identity = replace(relu, op="Identity", attrs={}, extra={"since": 13})
-    nodes = tuple(
-        item for node in graph.nodes for item in {"sum": (first, after), "relu": (identity,)}.get(node.name, (node,))
-    )
-    return graph.with_(nodes=nodes).with_tensors(made)
+    return with_nodes(graph, {"sum": (first, after), "relu": (passed(relu),)}).with_tensors(made)
+
+
+def passed(node: Node) -> Node:
+    """Return a node that gives the first operand of *node*."""
+    return replace(node, op="Identity", inputs=node.inputs[:1], attrs={}, extra={"since": 13})
 
 
 def zero_of(node: str, other: str | None) -> Rewrite:
     """Read the codes of *node* with the zero point of another tensor, or without one."""
-
-    def rewrite(graph: Graph) -> Graph:
-        old = graph.node(f"{node}#dequantize")
-        zero = () if other is None else (f"{other}#zero",)
-        return graph.with_node(replace(old, inputs=(*old.inputs[:2], *zero)))
-
-    return rewrite
+    zero = () if other is None else (f"{other}#zero",)
+    return with_inputs(f"{node}#dequantize", lambda names: (*names[:2], *zero))
 
 
 def own_scale(reader: str, node: str, other: str) -> Rewrite:
@@ -133,31 +123,19 @@ def own_scale(reader: str, node: str, other: str) -> Rewrite:
         after = graph.node(reader)
         after = replace(after, inputs=tuple(f"{name}@real" if n == node else n for n in after.inputs))
         made = replace(graph.tensor(node), name=f"{name}@real")
-        nodes = (item for each in graph.nodes for item in ((again, after) if each.name == reader else (each,)))
-        return graph.with_(nodes=tuple(nodes)).with_tensors(made)
+        return with_nodes(graph, {reader: (again, after)}).with_tensors(made)
 
     return rewrite
 
 
 def without_bias(node: str) -> Rewrite:
     """Leave the third operand of *node* out."""
-
-    def rewrite(graph: Graph) -> Graph:
-        old = graph.node(node)
-        return graph.with_node(replace(old, inputs=old.inputs[:2]))
-
-    return rewrite
+    return with_inputs(node, lambda names: names[:2])
 
 
 def with_numbers(name: str, change: Callable[[torch.Tensor], torch.Tensor]) -> Rewrite:
     """Change the numbers of a constant."""
-
-    def rewrite(graph: Graph) -> Graph:
-        old = graph.tensor(name)
-        assert old.data is not None
-        return graph.with_tensors(replace(old, data=change(old.data)))
-
-    return rewrite
+    return lambda graph: graph.with_tensors(replace(graph.tensor(name), data=change(numbers(graph, name))))
 
 
 def padded_in_front(graph: Graph) -> Graph:
@@ -171,18 +149,16 @@ def unrounded(node: str, reader: str) -> Rewrite:
     def rewrite(graph: Graph) -> Graph:
         old, after, real = graph.node(node), graph.node(reader), f"{node}@real"
         inputs = tuple(real if name == node else name for name in after.inputs)
-        changed = {node: replace(old, outputs=(real,)), reader: replace(after, inputs=inputs)}
-        dropped = {f"{node}#quantize", f"{node}#dequantize"}
-        nodes = tuple(changed.get(each.name, each) for each in graph.nodes if each.name not in dropped)
-        return graph.with_(nodes=nodes).with_tensors(replace(graph.tensor(node), name=real))
+        changed = {node: (replace(old, outputs=(real,)),), reader: (replace(after, inputs=inputs),)}
+        dropped: dict[str, tuple[Node, ...]] = {f"{node}#{part}": () for part in ("quantize", "dequantize")}
+        return with_nodes(graph, {**changed, **dropped}).with_tensors(replace(graph.tensor(node), name=real))
 
     return rewrite
 
 
 def axis_moved(graph: Graph) -> Graph:
     """Leave the axis of scales per channel where a transposition of the weights moved the channels."""
-    old = graph.node("w#dequantize")
-    return graph.with_node(replace(old, attrs={**old.attrs, "axis": 1}))
+    return with_attributes("w#dequantize", lambda _: {"axis": 1})(graph)
 
 
 def both(*rewrites: Rewrite) -> Rewrite:
@@ -198,23 +174,17 @@ def both(*rewrites: Rewrite) -> Rewrite:
 
 def quantized_by(node: str, other: str) -> Rewrite:
     """Quantize the result of *node* by the scale of another tensor; who reads it has the right one."""
-
-    def rewrite(graph: Graph) -> Graph:
-        old = graph.node(f"{node}#quantize")
-        return graph.with_node(replace(old, inputs=(old.inputs[0], f"{other}#scale", *old.inputs[2:])))
-
-    return rewrite
+    return with_inputs(f"{node}#quantize", lambda names: (names[0], f"{other}#scale", *names[2:]))
 
 
 def read_by(node: str, scale: float) -> Rewrite:
     """Read the codes of *node* with a fixed scale."""
 
     def rewrite(graph: Graph) -> Graph:
-        old, right = graph.node(f"{node}#dequantize"), graph.tensor(f"{node}#scale")
-        assert right.data is not None
-        wrong = replace(right, name=f"{node}@scale", data=torch.full_like(right.data, scale))
-        changed = replace(old, inputs=(old.inputs[0], wrong.name, *old.inputs[2:]))
-        return graph.with_node(changed).with_tensors(wrong)
+        right = graph.tensor(f"{node}#scale")
+        wrong = replace(right, name=f"{node}@scale", data=torch.full_like(numbers(graph, right.name), scale))
+        reading = with_inputs(f"{node}#dequantize", lambda names: (names[0], wrong.name, *names[2:]))
+        return reading(graph).with_tensors(wrong)
 
     return rewrite
 
@@ -236,18 +206,12 @@ def padded_with_zero_of(node: str) -> Rewrite:
 
 def exchanged(node: str) -> Rewrite:
     """Exchange the first two operands of *node*."""
-
-    def rewrite(graph: Graph) -> Graph:
-        old = graph.node(node)
-        return graph.with_node(replace(old, inputs=(old.inputs[1], old.inputs[0], *old.inputs[2:])))
-
-    return rewrite
+    return with_inputs(node, lambda names: (names[1], names[0], *names[2:]))
 
 
 def pool_without_padding(graph: Graph) -> Graph:
     """Fold the padding into an average that divides by the places inside the image alone."""
-    pads, old = graph.tensor("pads").data, graph.node("pool")
-    assert pads is not None
+    pads, old = numbers(graph, "pads"), graph.node("pool")
     axes = len(pads) // 2
     inside = tuple(int(pads[i]) for i in (*range(2, axes), *range(axes + 2, 2 * axes)))
     folded = replace(old, inputs=("x#quantized",), attrs={**old.attrs, "pads": inside, "count_include_pad": 0})
@@ -259,10 +223,8 @@ def factor_after(graph: Graph) -> Graph:
     second, total = graph.node("second"), graph.node("sum")
     early = replace(total, name="sum@early", inputs=(second.inputs[0], total.inputs[1]), outputs=("sum@early",))
     after = replace(second, inputs=("sum@early", second.inputs[1]))
-    last = replace(total, op="Identity", inputs=(total.inputs[0],), attrs={}, extra={"since": 13})
-    changed = {"second": (early, after), "sum": (last,)}
-    nodes = tuple(item for node in graph.nodes for item in changed.get(node.name, (node,)))
-    moved = graph.with_(nodes=nodes).with_tensors(replace(graph.tensor("sum#float"), name="sum@early"))
+    moved = with_nodes(graph, {"second": (early, after), "sum": (passed(total),)})
+    moved = moved.with_tensors(replace(graph.tensor("sum#float"), name="sum@early"))
     return moved.with_(nodes=moved.order)
 
 
@@ -285,12 +247,7 @@ def numbers(graph: Graph, name: str) -> torch.Tensor:
 
 def left_to_codes(node: str) -> Rewrite:
     """Leave a relu to the saturation of its codes, whatever its zero point."""
-
-    def rewrite(graph: Graph) -> Graph:
-        old = graph.node(node)
-        return graph.with_node(replace(old, op="Identity", attrs={}, extra={"since": 13}))
-
-    return rewrite
+    return lambda graph: graph.with_node(passed(graph.node(node)))
 
 
 def with_attributes(node: str, change: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> Rewrite:
@@ -329,12 +286,10 @@ def clip_after_sum(graph: Graph) -> Graph:
     """Clip the sum instead of its operand."""
     clip, total = graph.node("clip"), graph.node("sum")
     result = total.outputs[0]
-    identity = replace(clip, op="Identity", inputs=clip.inputs[:1], attrs={}, extra={"since": 13})
     wide = replace(total, outputs=("sum@wide",))
     after = replace(clip, name="clip@after", inputs=("sum@wide", *clip.inputs[1:]), outputs=(result,))
-    changed = {"clip": (identity,), "sum": (wide, after)}
-    nodes = tuple(item for node in graph.nodes for item in changed.get(node.name, (node,)))
-    return graph.with_(nodes=nodes).with_tensors(replace(graph.tensor(result), name="sum@wide"))
+    changed = with_nodes(graph, {"clip": (passed(clip),), "sum": (wide, after)})
+    return changed.with_tensors(replace(graph.tensor(result), name="sum@wide"))
 
 
 def padding_folded(merge: Callable[[Sequence[int], Sequence[int]], Sequence[int]]) -> Rewrite:

@@ -44,8 +44,9 @@ def matches_builtin(trial: Trial, check: str) -> bool:
     made, platform = outcome.codes if isinstance(outcome, Staged) else outcome, trial.target.platform
     codes = concatenate_outputs(trial.spec, made, trial.case.shapes, trial.case.attrs)
     if (name := trial.case.activation) != "none":
-        fused = platform.activations[name]  # type: ignore[index]
-        codes = activate_codes(codes, trial.output, fused, replace(trial.parameters, platform=platform))
+        codes = activate_codes(
+            codes, trial.output, platform.computed(name), replace(trial.parameters, platform=platform)
+        )
     declared = known_stages(trial)
     if declared is not None and undeclared(trial.outcome.stages, declared, trial.target.id) is not None:
         return False  # the declaration of a defect does not cover further stages

@@ -291,8 +291,7 @@ class Trial(RealCase):
     @property
     def limits(self) -> tuple[float, float]:
         """Smallest and largest real value that the fused activation lets through, as the platform computes it."""
-        name = self.case.activation
-        return LIMITS[name if name == "none" else self.target.platform.activations[name]]  # type: ignore[index]
+        return LIMITS[self.target.platform.computed(self.case.activation)]
 
     def per_channel(self, values: Tensor) -> Array:
         """Return per-channel *values* shaped to broadcast against the output."""

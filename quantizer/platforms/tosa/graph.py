@@ -218,7 +218,7 @@ class TosaGraph:
         import torch
 
         ends = torch.tensor([output.qmin, output.qmax])
-        low, high = activate_codes(ends, output, platform.activations[name], parameters).tolist()  # type: ignore[index]
+        low, high = activate_codes(ends, output, platform.computed(name), parameters).tolist()
         return self.clamp(value, low, high)
 
     def lowered(self, value: Value, axes: Sequence[int] | None = None) -> Lowered:
