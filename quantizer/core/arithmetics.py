@@ -13,7 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal
 
 from quantizer.core.model import Model
-from quantizer.core.platforms import Platform, RoundingMode
+from quantizer.core.platforms import Platform
+from quantizer.core.rounding_modes import RoundingMode
 from quantizer.core.spec import Spec
 from quantizer.core.variants import Variant
 from quantizer.core.yaml_source import Location

@@ -9,8 +9,10 @@ from quantizer.core.dtypes import DTYPES
 from quantizer.core.errors import PluginError, SpecError
 from quantizer.core.expressions import parse
 from quantizer.core.model_errors import Finding
-from quantizer.core.platforms import SIGNS, Platform, Quantizer, RoundingMode
+from quantizer.core.platform_settings import SIGNS, Quantizer
+from quantizer.core.platforms import Platform
 from quantizer.core.rooms import engines
+from quantizer.core.rounding_modes import RoundingMode
 from quantizer.core.version_numbers import parse_version
 from quantizer.core.wording import suggestion
 from quantizer.core.yaml_source import Location

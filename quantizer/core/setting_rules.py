@@ -8,7 +8,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
-from quantizer.core.platforms import NARROW_BITS, Platform, TableRule
+from quantizer.core.platform_settings import NARROW_BITS, TableRule
+from quantizer.core.platforms import Platform
 from quantizer.core.rooms import room_of
 from quantizer.core.schemes import Scheme
 from quantizer.core.spec import Spec

@@ -10,7 +10,7 @@ from torch import Tensor, fx, nn
 from quantizer.core.case import AxisOrder
 from quantizer.core.errors import GraphError, UnsupportedError
 from quantizer.core.library import load_library
-from quantizer.core.platforms import Quantizer
+from quantizer.core.platform_settings import Quantizer
 from quantizer.ir.graph import Graph
 from quantizer.nn.calls import FUNCTIONS, METHODS, MODULES, Call, Meaning
 from quantizer.nn.fixed import Fixed

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from quantizer.core.errors import GraphError
-from quantizer.core.platforms import RoundingMode
+from quantizer.core.rounding_modes import RoundingMode
 from quantizer.numerics.exact_sum import exact_sum
 from quantizer.numerics.kernels import limit
 from quantizer.numerics.qparams import Parameters, QParams, Rescale

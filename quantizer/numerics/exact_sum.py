@@ -9,7 +9,7 @@ from fractions import Fraction
 import torch
 from torch import Tensor
 
-from quantizer.core.platforms import RoundingMode
+from quantizer.core.rounding_modes import RoundingMode
 from quantizer.numerics.float_codes import exact_nearest
 from quantizer.numerics.qparams import QParams
 from quantizer.numerics.rounding import divide, round_scalar, round_tensor

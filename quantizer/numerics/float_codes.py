@@ -13,7 +13,7 @@ from torch import Tensor
 
 from quantizer.core.errors import GraphError
 from quantizer.core.formats import format_of
-from quantizer.core.platforms import RoundingMode
+from quantizer.core.rounding_modes import RoundingMode
 
 MOST_BITS = 40
 """The largest number of bits of a value in units for which kernels add values as int64."""

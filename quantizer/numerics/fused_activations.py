@@ -14,7 +14,7 @@ from torch import Tensor
 
 from quantizer.core.dtypes import DTYPES
 from quantizer.core.errors import GraphError
-from quantizer.core.platforms import RoundingMode
+from quantizer.core.rounding_modes import RoundingMode
 from quantizer.numerics.qparams import Bounds, QParams, Rescale, Slope
 from quantizer.numerics.requantize import requantize
 from quantizer.numerics.rounding import round_tensor

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from quantizer.core.errors import GraphError
-from quantizer.core.platforms import RoundingMode
+from quantizer.core.rounding_modes import RoundingMode
 from quantizer.numerics.rounding import shift_right
 
 IntegerMode = Literal["q31_wrapping_left", "q31_wrapping", "integer_multiplier_shift"]

@@ -16,7 +16,8 @@ from quantizer.core.case import AttrValue, Range
 from quantizer.core.dtypes import dtype
 from quantizer.core.errors import GraphError, UnsupportedError
 from quantizer.core.expressions import parse
-from quantizer.core.platforms import CHOICE_NAMES, NARROW_BITS, SIGNS, Platform
+from quantizer.core.platform_settings import CHOICE_NAMES, NARROW_BITS, SIGNS
+from quantizer.core.platforms import Platform
 from quantizer.core.schemes import Scheme
 from quantizer.core.shapes import channel_axis, infer_shapes, variables
 from quantizer.core.spec import Spec

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from quantizer.core.platforms import Quantizer
+from quantizer.core.platform_settings import Quantizer
 from quantizer.numerics.float_codes import in_units, nearest
 from quantizer.numerics.fused import multiply_add
 from quantizer.numerics.qparams import QParams
@@ -16,7 +16,7 @@ def quantize(x: Tensor, params: QParams, quantizer: Quantizer, *, seed: int = 0)
     """Return `clamp(round(x / scale) + zero_point)` as int64 codes.
 
     x: float32 or float64, any shape. Infinities saturate; NaN gives code 0 clamped to the range, or the smallest code.
-    The operation and its float type are the platform's: see `core.platforms.Quantizer`.
+    The operation and its float type are the platform's: see `core.platform_settings.Quantizer`.
     """
     if params.dtype.kind == "float":
         codes = nearest(x.double() / params.spread(params.scale, x.shape), params.dtype.name, quantizer.rounding)

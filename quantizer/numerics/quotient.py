@@ -7,7 +7,7 @@ from fractions import Fraction
 import torch
 from torch import Tensor
 
-from quantizer.core.platforms import RoundingMode
+from quantizer.core.rounding_modes import RoundingMode
 from quantizer.numerics.rounding import round_scalar, round_tensor
 
 TIE_BAND = 2.0**-40  # far above the error of a float64 quotient; few elements are so near a tie

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from quantizer.core.errors import GraphError
-from quantizer.core.platforms import NARROW_BITS, Platform
+from quantizer.core.platform_settings import NARROW_BITS
+from quantizer.core.platforms import Platform
 from quantizer.core.variants import RatioArithmetic, Variant
 from quantizer.numerics.qparams import Rescale
 from quantizer.numerics.rounding import round_tensor

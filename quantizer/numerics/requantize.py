@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from quantizer.core.errors import GraphError, UnsupportedError
-from quantizer.core.platforms import FirstRounding, RoundingMode
+from quantizer.core.platform_settings import FirstRounding
+from quantizer.core.rounding_modes import RoundingMode
 from quantizer.core.variants import Variant
 from quantizer.numerics.exact_sum import exact_sum, store_codes
 from quantizer.numerics.integer_requantize import requantize_integers

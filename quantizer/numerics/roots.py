@@ -8,7 +8,7 @@ from fractions import Fraction
 import torch
 from torch import Tensor
 
-from quantizer.core.platforms import RoundingMode
+from quantizer.core.rounding_modes import RoundingMode
 from quantizer.numerics.qparams import Table
 from quantizer.numerics.quotient import TIE_BAND
 from quantizer.numerics.rounding import divide, round_scalar, round_tensor

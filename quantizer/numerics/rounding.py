@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from quantizer.core.errors import GraphError
-from quantizer.core.platforms import RoundingMode
+from quantizer.core.rounding_modes import RoundingMode
 
 _GOLDEN = 0x9E3779B97F4A7C15  # 2**64 over the golden ratio; this and the next two are the constants of splitmix64
 _MIX_1 = 0xBF58476D1CE4E5B9

@@ -15,7 +15,8 @@ from torch import Tensor
 from quantizer.core.dtypes import DType, dtype, integer
 from quantizer.core.errors import GraphError
 from quantizer.core.formats import format_of
-from quantizer.core.platforms import FixedOutput, ParameterRule, Platform
+from quantizer.core.platform_settings import FixedOutput, ParameterRule
+from quantizer.core.platforms import Platform
 from quantizer.core.scaling import Blocks
 from quantizer.core.schemes import ActivationPart, WeightPart
 from quantizer.numerics.qparams import QParams

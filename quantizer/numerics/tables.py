@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from quantizer.core.errors import GraphError
-from quantizer.core.platforms import RoundingMode
+from quantizer.core.rounding_modes import RoundingMode
 from quantizer.numerics.parameters import Request, default_parameters
 from quantizer.numerics.pinned import pinned
 from quantizer.numerics.qparams import Parameters, QParams, Table

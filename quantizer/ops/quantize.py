@@ -17,5 +17,5 @@ def reference(x: Tensor) -> Tensor:
 
 @operator("quantize")
 def quantized(x: Tensor, *, parameters: Parameters) -> Tensor:
-    """Return `clamp(round(x / s) + z)` as the platform's quantizer does; x is float32 (`core.platforms.Quantizer`)."""
+    """Return `clamp(round(x / s) + z)` as the `quantizer` of the platform does; x is float32."""
     return to_codes(x, parameters.outputs["y"], parameters.platform.runtime_quantizer)

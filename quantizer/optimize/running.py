@@ -13,7 +13,7 @@ from torch import Tensor
 
 from quantizer.core.dtypes import DType
 from quantizer.core.errors import GraphError, UnsupportedError
-from quantizer.core.platforms import Quantizer
+from quantizer.core.platform_settings import Quantizer
 from quantizer.core.spec import Spec
 from quantizer.ir.formats.compass_params import WINOGRAD, scale_of
 from quantizer.ir.formats.compass_read_back import OUTPUT_STEPS

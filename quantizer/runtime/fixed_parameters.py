@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from quantizer.core.platforms import NARROW_BITS
+from quantizer.core.platform_settings import NARROW_BITS
 from quantizer.numerics.parameters import Request
 from quantizer.numerics.qparams import QParams
 from quantizer.numerics.rules import same_numbers

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from quantizer.core.platforms import Quantizer
+from quantizer.core.platform_settings import Quantizer
 from quantizer.core.spec import Spec
 from quantizer.ir.graph import Graph, Node
 from quantizer.numerics.qparams import QParams

@@ -17,7 +17,8 @@ from torch.autograd import Function
 
 from quantizer.core.dtypes import integer
 from quantizer.core.errors import GraphError
-from quantizer.core.platforms import Quantizer, RoundingMode
+from quantizer.core.platform_settings import Quantizer
+from quantizer.core.rounding_modes import RoundingMode
 from quantizer.numerics.qparams import QParams
 from quantizer.numerics.quantize import dequantize, quantize
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from quantizer.conformance.bounds import code_interval, rational_codes
-from quantizer.core.platforms import RoundingMode
+from quantizer.core.rounding_modes import RoundingMode
 
 Array = Any
 MODES: tuple[RoundingMode, ...] = get_args(RoundingMode)

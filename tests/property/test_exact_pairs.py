@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from quantizer.conformance.bounds.pairs import Pair, of_floats, product, quotient, rounded, total
 from quantizer.conformance.bounds.rounding import code_interval, rational_codes
-from quantizer.core.platforms import RoundingMode
+from quantizer.core.rounding_modes import RoundingMode
 
 MODES = get_args(RoundingMode)
 COUNT = 400

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quantizer.conformance.expected import parameters as expected_parameters
-from quantizer.core.platforms import ParameterRule
+from quantizer.core.platform_settings import ParameterRule
 from quantizer.core.schemes import ActivationPart
 from quantizer.numerics.rules import activation_params
 

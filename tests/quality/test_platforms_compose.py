@@ -18,7 +18,9 @@ from quantizer.conformance.target import Target
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.arithmetics import COMPOSING, refusal
 from quantizer.core.linting import lint
-from quantizer.core.platforms import Accumulator, Platform, RoundingMode
+from quantizer.core.platform_settings import Accumulator
+from quantizer.core.platforms import Platform
+from quantizer.core.rounding_modes import RoundingMode
 from quantizer.core.schemes import ActivationPart, Scheme, WeightPart
 from quantizer.core.variants import Variant
 

@@ -146,7 +146,7 @@ def test_each_slice_of_a_group_is_quantized_as_if_alone(
 
 def test_values_are_those_of_the_numerics_package() -> None:
     from quantizer.core.dtypes import dtype
-    from quantizer.core.platforms import Quantizer
+    from quantizer.core.platform_settings import Quantizer
     from quantizer.numerics import quantize as numerics
     from quantizer.numerics.qparams import QParams
 

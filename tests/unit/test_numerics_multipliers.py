@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from quantizer.core.errors import GraphError
-from quantizer.core.platforms import Multiplier, Platform
+from quantizer.core.platform_settings import Multiplier
+from quantizer.core.platforms import Platform
 from quantizer.core.variants import Variant
 from quantizer.numerics.ratio_to_multiplier import fixed_point, float32_multiplier, q15, rescale, unify_shifts
 

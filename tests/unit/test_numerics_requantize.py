@@ -17,7 +17,7 @@ from torch import Tensor
 import quantizer.numerics.requantize as requantize_module
 from quantizer.core.dtypes import dtype
 from quantizer.core.errors import GraphError
-from quantizer.core.platforms import RoundingMode
+from quantizer.core.rounding_modes import RoundingMode
 from quantizer.core.variants import Variant
 from quantizer.numerics.integer_requantize import ROUNDINGS, IntegerMode, multiplier_and_shift, requantize_integers
 from quantizer.numerics.qparams import QParams, Rescale

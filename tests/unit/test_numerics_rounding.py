@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from quantizer.core.errors import GraphError
-from quantizer.core.platforms import RoundingMode
+from quantizer.core.rounding_modes import RoundingMode
 from quantizer.numerics.rounding import divide, round_scalar, round_tensor, shift_right, splitmix64
 
 MODES = get_args(RoundingMode)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from quantizer.core.dtypes import dtype
 from quantizer.core.errors import GraphError
-from quantizer.core.platforms import RoundingMode
+from quantizer.core.rounding_modes import RoundingMode
 from quantizer.numerics.qparams import QParams, Table
 from quantizer.numerics.rounding import round_scalar
 from quantizer.numerics.tables import full_table, interpolated_table, lookup

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from quantizer.conformance.bounds.interval import FloatArray
-from quantizer.core.platforms import RoundingMode
+from quantizer.core.rounding_modes import RoundingMode
 
 CodeArray = npt.NDArray[np.int64]
 Exact = Callable[[tuple[int, ...]], Fraction]

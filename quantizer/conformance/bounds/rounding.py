@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from quantizer.conformance.bounds.interval import FloatArray
 from quantizer.conformance.bounds.pairs import WHOLE, Exact, Pair, rounded
-from quantizer.core.platforms import RoundingMode
+from quantizer.core.rounding_modes import RoundingMode
 
 CodeArray = npt.NDArray[np.int64]
 

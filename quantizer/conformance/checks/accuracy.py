@@ -21,7 +21,7 @@ from quantizer.conformance.grids import decoded, ends, listed, positions, values
 from quantizer.conformance.trials.declared import as_declared
 from quantizer.conformance.trials.elements import judge_reals
 from quantizer.conformance.trials.trial import Trial
-from quantizer.core.platforms import RoundingMode
+from quantizer.core.rounding_modes import RoundingMode
 from quantizer.core.sum_bits import accumulator_bits
 from quantizer.core.verdict import UNJUDGED, Verdict, Worst, failure, inconclusive
 

@@ -21,7 +21,7 @@ from quantizer.conformance.expected.parameters import Expected
 from quantizer.conformance.trials.elements import place_of_largest
 from quantizer.conformance.trials.finding import Finding
 from quantizer.conformance.trials.trial import Trial
-from quantizer.core.platforms import Quantizer
+from quantizer.core.platform_settings import Quantizer
 
 Array = NDArray[Any]
 

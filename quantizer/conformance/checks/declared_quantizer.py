@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from quantizer.conformance.bounds.pairs import Pair, of_floats, product, quotient
 from quantizer.conformance.bounds.rounding import code_interval
 from quantizer.conformance.checks.float32_codes import F32, fused
-from quantizer.core.platforms import Quantizer
+from quantizer.core.platform_settings import Quantizer
 
 Array = NDArray[Any]
 BEYOND_CODES = 2.0**60
@@ -26,7 +26,7 @@ def steps_in_float32(x: Array, scale: Array, steps: Array | None, zero: Array, q
 
     *scale*, *steps* (1 / scale as the platform's rule rounds it; None: the float32 inverse of the scale) and *zero*
     broadcast against *x*. With `zero_point: before` the sum is rounded to float32 as well. If the inverse of a
-    scale is used, product and sum are rounded together. The operations are those of `core.platforms.Quantizer`,
+    scale is used, product and sum are rounded together. The operations are those of `core.platform_settings.Quantizer`,
     except `exact`.
     """
     first, inverse = quantizer.zero_point == "before", np.asarray(F32(1) / scale.astype(F32))

@@ -1,6 +1,6 @@
 """Variants whose float32 steps are declared one by one: each step is replayed, so that exactly one code is right.
 
-`core.platforms.Variant` states the orders of operations. This code shares nothing with the integer forward.
+`core.variants.Variant` states the orders of operations. This code shares nothing with the integer forward.
 """
 
 from __future__ import annotations

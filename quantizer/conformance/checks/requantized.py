@@ -18,7 +18,8 @@ from quantizer.conformance.expected import parameters as expected_parameters
 from quantizer.conformance.grids import exact_position, listed, positions
 from quantizer.conformance.trials.elements import Allowed, Detail, judge_codes
 from quantizer.conformance.trials.trial import Trial
-from quantizer.core.platforms import FirstRounding, RoundingMode
+from quantizer.core.platform_settings import FirstRounding
+from quantizer.core.rounding_modes import RoundingMode
 from quantizer.core.variants import Variant
 from quantizer.core.verdict import Verdict
 

@@ -18,7 +18,7 @@ from quantizer.conformance.checks.multiplier_rules import is_replaced
 from quantizer.conformance.checks.requantized import FLOAT32_UNIT
 from quantizer.conformance.trials.elements import Allowed, exact_value, judge_codes, judge_equal
 from quantizer.conformance.trials.trial import Trial
-from quantizer.core.platforms import RoundingMode
+from quantizer.core.rounding_modes import RoundingMode
 from quantizer.core.variants import Variant
 from quantizer.core.verdict import Verdict, failure, inconclusive
 from quantizer.numerics.qparams import Table

@@ -16,7 +16,7 @@ from quantizer.conformance.bounds.rounding import RESOLUTION, rational_codes
 from quantizer.conformance.trials.elements import Allowed, judge_codes
 from quantizer.conformance.trials.finding import Finding
 from quantizer.conformance.trials.trial import Trial
-from quantizer.core.platforms import RoundingMode
+from quantizer.core.rounding_modes import RoundingMode
 from quantizer.core.stages import Stage, StageFormat, numbers_of
 from quantizer.core.verdict import Verdict, failure, inconclusive
 from quantizer.numerics.stage_formats import declared_stages, formats_of

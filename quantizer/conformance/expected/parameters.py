@@ -19,7 +19,8 @@ from quantizer.core.case import Case, Range
 from quantizer.core.dtypes import DType, dtype, integer
 from quantizer.core.expressions import parse
 from quantizer.core.formats import format_of
-from quantizer.core.platforms import ParameterRule, Platform, Quantizer
+from quantizer.core.platform_settings import ParameterRule, Quantizer
+from quantizer.core.platforms import Platform
 from quantizer.core.schemes import ActivationPart, Scheme
 from quantizer.core.spec import Spec
 

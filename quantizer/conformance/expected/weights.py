@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from quantizer.conformance.expected.parameters import Expected, choose, code_ends
 from quantizer.core.dtypes import integer
-from quantizer.core.platforms import ParameterRule, Platform
+from quantizer.core.platform_settings import ParameterRule
+from quantizer.core.platforms import Platform
 from quantizer.core.schemes import WeightPart
 
 Array = NDArray[Any]

@@ -17,7 +17,7 @@ from torch import Tensor
 from quantizer.conformance.faults.changes import Wrap, kernel, rounding_mode, scaled_output, with_output
 from quantizer.conformance.faults.number_changes import WIDE, finer, times
 from quantizer.conformance.kinds import LIMITS, MULTIPLIERS, SLOPES, looked_up
-from quantizer.core.platforms import RoundingMode
+from quantizer.core.rounding_modes import RoundingMode
 from quantizer.numerics.qparams import Parameters, QParams, Staged
 from quantizer.numerics.rounding import divide
 from quantizer.ops.registry import Function

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from quantizer.core.platforms import RoundingMode
+from quantizer.core.rounding_modes import RoundingMode
 from quantizer.numerics.parameters import Request
 from quantizer.numerics.qparams import Constant, Parameters, QParams, Staged, Table
 from quantizer.ops.registry import Function

@@ -12,7 +12,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from quantizer.core.case import TilePlan
-from quantizer.core.platforms import RoundingMode
+from quantizer.core.rounding_modes import RoundingMode
 from quantizer.core.spec import Spec
 from quantizer.numerics.parameters import Request
 from quantizer.numerics.qparams import Parameters, Staged, Table

@@ -10,8 +10,7 @@ from quantizer.conformance.checks.requantized import last_roundings
 from quantizer.conformance.faults.fault import Fault
 from quantizer.conformance.kinds import LIMITS, MULTIPLIERS, SLOPES, looked_up
 from quantizer.conformance.trials.trial import Trial
-from quantizer.core.platforms import RoundingMode
-from quantizer.core.rounding_modes import DETERMINISTIC
+from quantizer.core.rounding_modes import DETERMINISTIC, RoundingMode
 from quantizer.core.variants import Variant
 from quantizer.numerics.bitwise import bitwise_equal
 

@@ -31,7 +31,7 @@ from quantizer.conformance.generation.units import (
 from quantizer.conformance.target import Target
 from quantizer.core.case import Case, Range
 from quantizer.core.domains import draw_order
-from quantizer.core.platforms import NARROW_BITS
+from quantizer.core.platform_settings import NARROW_BITS
 from quantizer.core.spec import Spec
 from quantizer.core.sum_bits import LONGEST, accumulator_bits, is_narrow, leaving_terms
 

@@ -9,7 +9,7 @@ from quantizer.conformance.generation.near_sums import is_near_sum
 from quantizer.conformance.generation.room_sums import has_own_rule
 from quantizer.conformance.target import Target
 from quantizer.core.case import Case
-from quantizer.core.platforms import NARROW_BITS
+from quantizer.core.platform_settings import NARROW_BITS
 
 CASES, OF_PRODUCTS = 8, 4
 """The number of cases of one target. For sums of products, each channel has a sum next to a tie."""

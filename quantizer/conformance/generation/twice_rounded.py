@@ -18,7 +18,8 @@ from quantizer.conformance.generation.ranges import activation_of, range_of, uni
 from quantizer.conformance.own_functions import own_codes
 from quantizer.conformance.target import Target
 from quantizer.core.case import Case
-from quantizer.core.platforms import FirstRounding, RoundingMode
+from quantizer.core.platform_settings import FirstRounding
+from quantizer.core.rounding_modes import RoundingMode
 
 CASES = 3
 """The number of cases per target in which a single rounding gives other codes."""

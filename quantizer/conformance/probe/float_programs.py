@@ -12,8 +12,7 @@ import torch
 
 from quantizer.conformance.probe.hypotheses import WIDE, Accumulator, Hypothesis
 from quantizer.conformance.probe.question import Array, Question
-from quantizer.core.platforms import RoundingMode
-from quantizer.core.rounding_modes import DETERMINISTIC
+from quantizer.core.rounding_modes import DETERMINISTIC, RoundingMode
 from quantizer.core.spec import Spec
 from quantizer.numerics.rounding import round_tensor
 

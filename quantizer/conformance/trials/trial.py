@@ -23,7 +23,8 @@ from quantizer.conformance.trials.reach import has_limited_reach, reach_of
 from quantizer.conformance.trials.real_case import RealCase
 from quantizer.core.case import Case
 from quantizer.core.errors import GraphError, RefusedError
-from quantizer.core.platforms import CHOICE_NAMES, Platform
+from quantizer.core.platform_settings import CHOICE_NAMES
+from quantizer.core.platforms import Platform
 from quantizer.core.shapes import channel_axis
 from quantizer.core.variants import Variant
 from quantizer.numerics.activations import LIMITS

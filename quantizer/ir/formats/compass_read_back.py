@@ -10,7 +10,8 @@ import torch
 
 from quantizer.core.errors import GraphError
 from quantizer.core.families import SEPARATE
-from quantizer.core.platforms import NARROW_BITS, Platform
+from quantizer.core.platform_settings import NARROW_BITS
+from quantizer.core.platforms import Platform
 from quantizer.core.shapes import channel_axis, infer_shapes, variables
 from quantizer.core.spec import Spec
 from quantizer.ir.formats.compass_mapping import FORMAT

@@ -9,7 +9,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from quantizer.core.platforms import NARROW_BITS
+from quantizer.core.platform_settings import NARROW_BITS
 from quantizer.numerics.parameters import Request, default_parameters
 from quantizer.numerics.qparams import Parameters, Table
 from quantizer.numerics.quantize import centred

@@ -12,7 +12,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from quantizer.core.platforms import NARROW_BITS, RoundingMode
+from quantizer.core.platform_settings import NARROW_BITS
+from quantizer.core.rounding_modes import RoundingMode
 from quantizer.numerics.kernels import limit
 from quantizer.numerics.parameters import Request, default_parameters
 from quantizer.numerics.qparams import Parameters, QParams, Table

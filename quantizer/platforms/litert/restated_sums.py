@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from quantizer.conformance.oracle import Array, Asked, high_multiplied
-from quantizer.core.platforms import NARROW_BITS
+from quantizer.core.platform_settings import NARROW_BITS
 
 ROW, SCALAR = 16, 8
 """Elements in a vector: of two rows, and of a row and a scalar."""

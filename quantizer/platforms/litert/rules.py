@@ -6,7 +6,7 @@ elements of LiteRT 2.3, and `q31_folded` is TensorFlow Lite's MEAN. Its multipli
 
 from __future__ import annotations
 
-from quantizer.core.platforms import NARROW_BITS
+from quantizer.core.platform_settings import NARROW_BITS
 from quantizer.numerics.parameters import Request
 from quantizer.numerics.qparams import Parameters
 from quantizer.ops import operator

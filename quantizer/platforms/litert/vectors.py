@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from quantizer.core.dtypes import integer
-from quantizer.core.platforms import NARROW_BITS
+from quantizer.core.platform_settings import NARROW_BITS
 from quantizer.numerics.qparams import Parameters
 from quantizer.numerics.requantize import round_fixed_point
 from quantizer.numerics.requantize_accumulator import requantize_accumulator, requantize_terms

@@ -10,7 +10,7 @@ import torch
 
 from quantizer.core.dtypes import DTYPES
 from quantizer.core.errors import UnsupportedError
-from quantizer.core.platforms import Quantizer
+from quantizer.core.platform_settings import Quantizer
 from quantizer.ir.graph import Graph, Node, Tensor, container
 from quantizer.numerics.qparams import QParams
 from quantizer.numerics.quantize import dequantize, quantize
