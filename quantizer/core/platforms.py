@@ -168,10 +168,6 @@ class Platform(Model):
             return self
         return self.model_copy(update={"requantize": {**self.requantize, **self.graph_requantize}})
 
-    def computed(self, activation: str) -> str:
-        """Return the activation that the integer arithmetic computes for a fused one; `none` stays."""
-        return "none" if activation == "none" else self.activations[activation]  # type: ignore[index]
-
     def limit(self, variant: Variant | None) -> Quantizer | None:
         """Return how the limit of a fused activation becomes a code under *variant*."""
         usual = self.activation_limits.get("default")
@@ -184,3 +180,8 @@ class Platform(Model):
             return usual
         values = names()
         return next((choice.variant for choice in choices if choice.when(values)), usual)
+
+
+def computed_activation(platform: Platform, fused: str) -> str:
+    """Return the activation that the platform's integer arithmetic computes for a fused one; `none` stays."""
+    return "none" if fused == "none" else platform.activations[fused]  # type: ignore[index]

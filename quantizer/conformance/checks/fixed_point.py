@@ -18,6 +18,7 @@ from quantizer.conformance.trials.elements import judge_equal
 from quantizer.conformance.trials.finding import Finding
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.families import OWN_MULTIPLIERS
+from quantizer.core.platforms import computed_activation
 from quantizer.core.verdict import Verdict
 from quantizer.numerics.qparams import Rescale
 
@@ -51,7 +52,7 @@ def rounded(sums: Array, mantissa: Array | int, shift: Array | int, variant: str
 
 def judge_rounded(trial: Trial, numbers: Array, made_of: str, detail: Detail | None = None) -> Verdict:
     """Judge codes against whole *numbers*, the zero point added, clamped as the fused activation and the codes are."""
-    output, cut = trial.output, trial.target.platform.computed(trial.case.activation)
+    output, cut = trial.output, computed_activation(trial.target.platform, trial.case.activation)
     zero, low, high = int(output.zero_point), output.qmin, output.qmax
     if cut != "none":
         low = max(low, zero)

@@ -19,6 +19,7 @@ from quantizer.conformance.trials.together import in_a_batch
 from quantizer.conformance.trials.trial import TILED, Trial
 from quantizer.core.case import TilePlan
 from quantizer.core.errors import RefusedError
+from quantizer.core.platforms import computed_activation
 from quantizer.core.shapes import channel_axis
 from quantizer.core.spec import NoTiling
 from quantizer.core.verdict import Verdict, Worst, failure, inconclusive, passed
@@ -169,7 +170,7 @@ def _finished(trial: Trial, sums: Tensor, parameters: Parameters) -> Tensor:
     codes = requantize_accumulator(sums, parameters)
     if (name := trial.case.activation) == "none":
         return codes
-    return activate_codes(codes, trial.output, parameters.platform.computed(name), parameters)
+    return activate_codes(codes, trial.output, computed_activation(parameters.platform, name), parameters)
 
 
 def _of_tile(trial: Trial, tile: Tile) -> tuple[Tile, Asked]:

@@ -19,6 +19,7 @@ from quantizer.conformance.grids import exact_position, listed, positions
 from quantizer.conformance.trials.elements import Allowed, Detail, judge_codes
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.platform_settings import FirstRounding
+from quantizer.core.platforms import computed_activation
 from quantizer.core.rounding_modes import RoundingMode
 from quantizer.core.variants import Variant
 from quantizer.core.verdict import Verdict
@@ -119,7 +120,7 @@ def rounded_once(
         what = f"{what}, which is first rounded {first.rounding} to {first.fraction_bits} binary places"
     further = f" + {float(np.max(extra)):.3g} for earlier roundings" if np.any(extra) else ""
     if trial.case.activation != "none":
-        further += f", then {trial.target.platform.computed(trial.case.activation)}"
+        further += f", then {computed_activation(trial.target.platform, trial.case.activation)}"
     allowed = Allowed(
         low,
         high,

@@ -20,7 +20,7 @@ from quantizer.core.dtypes import DType, dtype, integer
 from quantizer.core.expressions import parse
 from quantizer.core.formats import format_of
 from quantizer.core.platform_settings import ParameterRule, Quantizer
-from quantizer.core.platforms import Platform
+from quantizer.core.platforms import Platform, computed_activation
 from quantizer.core.schemes import ActivationPart, Scheme
 from quantizer.core.spec import Spec
 
@@ -255,7 +255,7 @@ def activation_codes(
 ) -> tuple[int, int]:
     """Return the smallest and the largest code that a fused activation lets through."""
     low, high = codes
-    name = platform.computed(activation)
+    name = computed_activation(platform, activation)
     if name in ("relu", "relu6"):
         low = max(low, zero)
     if name == "relu6":

@@ -13,6 +13,7 @@ from quantizer.conformance.checks.staged import undeclared
 from quantizer.conformance.checks.tables import holds_spread_entries
 from quantizer.conformance.trials.declared import known_stages
 from quantizer.conformance.trials.trial import Trial
+from quantizer.core.platforms import computed_activation
 from quantizer.numerics.activations import activate_codes
 from quantizer.numerics.parameters import default_parameters
 from quantizer.numerics.qparams import Staged
@@ -45,7 +46,7 @@ def matches_builtin(trial: Trial, check: str) -> bool:
     codes = concatenate_outputs(trial.spec, made, trial.case.shapes, trial.case.attrs)
     if (name := trial.case.activation) != "none":
         codes = activate_codes(
-            codes, trial.output, platform.computed(name), replace(trial.parameters, platform=platform)
+            codes, trial.output, computed_activation(platform, name), replace(trial.parameters, platform=platform)
         )
     declared = known_stages(trial)
     if declared is not None and undeclared(trial.outcome.stages, declared, trial.target.id) is not None:

@@ -24,7 +24,7 @@ from quantizer.conformance.trials.real_case import RealCase
 from quantizer.core.case import Case
 from quantizer.core.errors import GraphError, RefusedError
 from quantizer.core.platform_settings import CHOICE_NAMES
-from quantizer.core.platforms import Platform
+from quantizer.core.platforms import Platform, computed_activation
 from quantizer.core.shapes import channel_axis
 from quantizer.core.variants import Variant
 from quantizer.numerics.activations import LIMITS
@@ -292,7 +292,7 @@ class Trial(RealCase):
     @property
     def limits(self) -> tuple[float, float]:
         """Smallest and largest real value that the fused activation lets through, as the platform computes it."""
-        return LIMITS[self.target.platform.computed(self.case.activation)]
+        return LIMITS[computed_activation(self.target.platform, self.case.activation)]
 
     def per_channel(self, values: Tensor) -> Array:
         """Return per-channel *values* shaped to broadcast against the output."""

@@ -12,6 +12,7 @@ import tosa_serializer as ts
 
 from quantizer.core.dtypes import DType
 from quantizer.core.errors import EngineError, RefusedError
+from quantizer.core.platforms import computed_activation
 from quantizer.numerics.activations import activate_codes
 from quantizer.numerics.qparams import Parameters, QParams
 from quantizer.runtime.engines.frames import Array, Job
@@ -218,7 +219,7 @@ class TosaGraph:
         import torch
 
         ends = torch.tensor([output.qmin, output.qmax])
-        low, high = activate_codes(ends, output, platform.computed(name), parameters).tolist()
+        low, high = activate_codes(ends, output, computed_activation(platform, name), parameters).tolist()
         return self.clamp(value, low, high)
 
     def lowered(self, value: Value, axes: Sequence[int] | None = None) -> Lowered:
