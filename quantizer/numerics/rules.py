@@ -51,24 +51,13 @@ def _of_range(
 ) -> QParams:
     if not (math.isfinite(low) and math.isfinite(high) and low <= high):
         raise GraphError(f"range [{low}, {high}]: both ends must be finite, the first not above the second.")
-    symmetric, restricted = part.symmetry == "symmetric", part.range == "restricted"
-    if part.bits > rule.symmetric_above_bits and not symmetric:
-        symmetric, restricted = True, True
+    if part.bits > rule.symmetric_above_bits and part.symmetry != "symmetric":
+        part = part.model_copy(update={"symmetry": "symmetric", "range": "restricted"})
     if widened:
         low, high = min(low, 0.0), max(high, 0.0)
     if part.format != "integer":
         return _of_float(max(-low, high), part.format, rule)
-    return _params(
-        np.array([low]),
-        np.array([high]),
-        integer(part.bits, signed=signed),
-        part.bits,
-        rule,
-        symmetric=symmetric,
-        restricted=restricted,
-        power_of_two=part.rule == "power_of_two",
-        axis=None,
-    )
+    return _params(np.array([low]), np.array([high]), _Grid.of(part, rule, signed=signed), None)
 
 
 def _of_float(largest: float, name: str, rule: ParameterRule) -> QParams:
@@ -148,17 +137,7 @@ def weight_params(
         starts = np.arange(0, len(low), size)
         first = np.arange(len(low)) // size
         low, high = np.minimum.reduceat(low, starts)[first], np.maximum.reduceat(high, starts)[first]
-    return _params(
-        low,
-        high,
-        integer(part.bits, signed=rule.weight_sign == "signed"),
-        part.bits,
-        rule,
-        symmetric=part.symmetry == "symmetric",
-        restricted=part.range == "restricted",
-        power_of_two=part.rule == "power_of_two",
-        axis=axis,
-    )
+    return _params(low, high, _Grid.of(part, rule, signed=rule.weight_sign == "signed"), axis)
 
 
 def _in_blocks(
@@ -173,17 +152,8 @@ def _in_blocks(
     rank = weights.dim()
     blocks = Blocks(block_axis % rank, part.block)
     low, high = extrema(weights, axis % rank, blocks)
-    flat = _params(
-        np.minimum(low, 0.0).ravel(),
-        np.maximum(high, 0.0).ravel(),
-        integer(part.bits, signed=rule.weight_sign == "signed"),
-        part.bits,
-        rule,
-        symmetric=part.symmetry == "symmetric",
-        restricted=part.range == "restricted",
-        power_of_two=part.rule == "power_of_two",
-        axis=axis % rank,
-    )
+    grid = _Grid.of(part, rule, signed=rule.weight_sign == "signed")
+    flat = _params(np.minimum(low, 0.0).ravel(), np.maximum(high, 0.0).ravel(), grid, axis % rank)
     scale, zero = flat.scale.reshape(low.shape), flat.zero_point.reshape(low.shape)
     return replace(flat, scale=scale, zero_point=zero, blocks=blocks)
 
@@ -275,90 +245,77 @@ def own_codes(dtype: DType) -> QParams:
     return replace(index_params(dtype), steps=torch.tensor(1.0))
 
 
-def _params(
-    low: Array,
-    high: Array,
-    dtype: DType,
-    bits: int,
-    rule: ParameterRule,
-    *,
-    symmetric: bool,
-    restricted: bool,
-    power_of_two: bool,
-    axis: int | None,
-) -> QParams:
-    signed = dtype.kind == "int"
-    qmin = -(1 << (bits - 1)) + int(restricted and symmetric) if signed else 0
-    qmax = (1 << (bits - 1)) - 1 if signed else (1 << bits) - 1
-    if symmetric:
+@dataclass(frozen=True)
+class _Grid:
+    """The codes of an integer format, and the rule by which a range is put on them."""
+
+    dtype: DType
+    bits: int
+    qmin: int
+    qmax: int
+    symmetric: bool
+    power_of_two: bool
+    rule: ParameterRule
+
+    @classmethod
+    def of(cls, part: ActivationPart | WeightPart, rule: ParameterRule, *, signed: bool) -> _Grid:
+        """Return the grid of a part of a scheme; restricted symmetric codes lack the most negative one."""
+        bits, symmetric = part.bits, part.symmetry == "symmetric"
+        qmin = -(1 << (bits - 1)) + int(part.range == "restricted" and symmetric) if signed else 0
+        qmax = (1 << (bits - 1)) - 1 if signed else (1 << bits) - 1
+        return cls(integer(bits, signed=signed), bits, qmin, qmax, symmetric, part.rule == "power_of_two", rule)
+
+    @property
+    def zero_points(self) -> tuple[int, int]:
+        """The smallest and the largest zero point: the ends of the codes, or negations of a signed integer."""
+        limit = (1 << (self.bits - 1)) - 1
+        return (-limit, limit) if self.rule.zero_point == "negated" else (self.qmin, self.qmax)
+
+
+def _params(low: Array, high: Array, grid: _Grid, axis: int | None) -> QParams:
+    """Return the parameters of ranges, one along *axis* for each, or of a single range."""
+    if grid.symmetric:
         largest = np.maximum(-low, high)
-        low, high = (-largest if signed else np.zeros_like(largest)), largest
+        low, high = (-largest if grid.dtype.kind == "int" else np.zeros_like(largest)), largest
     steps: Array | None = None
-    if rule.scale == "float32_steps":
-        scale, zero, steps = _steps(low, high, qmin, qmax, bits, rule, symmetric=symmetric, power_of_two=power_of_two)
+    if grid.rule.scale == "float32_steps":
+        scale, zero, steps = _steps(low, high, grid)
     else:
-        scale, zero = _scale(low, high, qmin, qmax, bits, rule, symmetric=symmetric, power_of_two=power_of_two)
+        scale, zero = _scale(low, high, grid)
     shape = () if axis is None else scale.shape
     return QParams(
-        dtype,
+        grid.dtype,
         torch.from_numpy(scale).reshape(shape),
         torch.from_numpy(zero.astype(np.int64)).reshape(shape),
-        qmin,
-        qmax,
+        grid.qmin,
+        grid.qmax,
         axis=axis,
         steps=None if steps is None else torch.from_numpy(steps).reshape(shape),
     )
 
 
-def _zero_points(qmin: int, qmax: int, bits: int, rule: ParameterRule) -> tuple[int, int]:
-    """Return the smallest and the largest zero point: the ends of the codes, or negations of a signed integer."""
-    limit = (1 << (bits - 1)) - 1
-    return (-limit, limit) if rule.zero_point == "negated" else (qmin, qmax)
-
-
-def _scale(
-    low: Array,
-    high: Array,
-    qmin: int,
-    qmax: int,
-    bits: int,
-    rule: ParameterRule,
-    *,
-    symmetric: bool,
-    power_of_two: bool,
-) -> tuple[Array, Array]:
+def _scale(low: Array, high: Array, grid: _Grid) -> tuple[Array, Array]:
     """Return scale and zero point; a scale below the rule's smallest becomes 1."""
-    scale = (high - low) / (qmax - qmin)
-    dead = scale < rule.minimum_scale
+    scale = (high - low) / (grid.qmax - grid.qmin)
+    dead = scale < grid.rule.minimum_scale
     scale = np.where(dead, 1.0, scale)
-    if power_of_two:
+    if grid.power_of_two:
         scale = _next_power_of_two(scale)
-    ends = _zero_points(qmin, qmax, bits, rule)
-    zero = np.zeros_like(scale) if symmetric else np.clip(np.rint(qmin - low / scale), *ends)
-    zero = np.clip(np.where(dead, 0.0, zero), qmin, qmax)
+    zero = np.zeros_like(scale) if grid.symmetric else np.clip(np.rint(grid.qmin - low / scale), *grid.zero_points)
+    zero = np.clip(np.where(dead, 0.0, zero), grid.qmin, grid.qmax)
     with np.errstate(over="ignore"):
-        return scale.astype(np.float32).astype(np.float64) if rule.scale == "float32" else scale, zero
+        return scale.astype(np.float32).astype(np.float64) if grid.rule.scale == "float32" else scale, zero
 
 
-def _steps(
-    low: Array,
-    high: Array,
-    qmin: int,
-    qmax: int,
-    bits: int,
-    rule: ParameterRule,
-    *,
-    symmetric: bool,
-    power_of_two: bool,
-) -> tuple[Array, Array, Array]:
+def _steps(low: Array, high: Array, grid: _Grid) -> tuple[Array, Array, Array]:
     """Return scale, zero point and codes per unit, which are float32 numbers; the scale is their inverse."""
     width = (high - low).astype(np.float32)
-    codes = np.float32(qmax - qmin)
-    steps = codes / np.where((width < rule.minimum_range) | np.isnan(width), codes, width)
-    if power_of_two:
+    codes = np.float32(grid.qmax - grid.qmin)
+    steps = codes / np.where((width < grid.rule.minimum_range) | np.isnan(width), codes, width)
+    if grid.power_of_two:
         steps = (1.0 / _next_power_of_two(1.0 / steps.astype(np.float64))).astype(np.float32)
-    theirs = np.zeros_like(steps) if symmetric else np.rint(steps * low.astype(np.float32)) - qmin
-    least, most = _zero_points(qmin, qmax, bits, rule)
+    theirs = np.zeros_like(steps) if grid.symmetric else np.rint(steps * low.astype(np.float32)) - grid.qmin
+    least, most = grid.zero_points
     theirs = np.clip(theirs, -most, -least)
     return 1.0 / steps.astype(np.float64), 0.0 - theirs, steps
 
