@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import torch
-import torch.nn.functional as F  # noqa: N812
+import torch.nn.functional as F
 from onnx import TensorProto, helper, numpy_helper
 from tabulate import tabulate
 from torch import nn

@@ -183,5 +183,6 @@ class Platform(Model):
 
 
 def computed_activation(platform: Platform, fused: str) -> str:
-    """Return the activation that the platform's integer arithmetic computes for a fused one; `none` stays."""
-    return "none" if fused == "none" else platform.activations[fused]  # type: ignore[index]
+    """Return the activation that the platform computes on integers for a fused one: itself if it names no other."""
+    named: Mapping[Any, str] = platform.activations
+    return named.get(fused, fused)

@@ -155,7 +155,7 @@ class Case(torch.nn.Module):
         return QUANTIZATION.dequantize_per_channel(codes, scales, zeros, known["axis"] or 0, *_ends(known))
 
 
-def load(model: bytes, options: dict[str, Any]) -> Any:  # noqa: ARG001 - the protocol's
+def load(model: bytes, options: dict[str, Any]) -> Any:
     """Return the case, and an empty cache of its programs by their constants, which arrive with the operands."""
     return json.loads(model), {}
 

@@ -15,7 +15,7 @@ NAME, VERSION, FORM, FLOATS = "iree", version("iree-base-runtime"), "onnx-qdq", 
 TARGET = ["--iree-llvmcpu-target-cpu=host"]
 
 
-def load(model: bytes, options: dict[str, Any]) -> Any:  # noqa: ARG001 - the protocol has this argument
+def load(model: bytes, options: dict[str, Any]) -> Any:
     """Return the compiled function; the importer reads and writes files."""
     with tempfile.TemporaryDirectory() as folder:
         source, imported = Path(folder) / "case.onnx", Path(folder) / "case.mlir"

@@ -36,7 +36,7 @@ def _convolved(made: Made, v: Values) -> Any:
     return y + v["bias"].reshape([1, -1] + [1] * rank) if "bias" in v else y
 
 
-def _product(made: Made, v: Values) -> Any:  # noqa: ARG001 - all have the same arguments
+def _product(made: Made, v: Values) -> Any:
     y = jnp.matmul(v["x"], v["weight"].T, precision=EXACT)
     return y + v["bias"] if "bias" in v else y
 
@@ -127,7 +127,7 @@ def _real(codes: Any, known: Made | None) -> Any:
     return (codes.astype(jnp.int64) - zero).astype(jnp.float32) * scale
 
 
-def load(model: bytes, options: dict[str, Any]) -> Any:  # noqa: ARG001 - the protocol has this argument
+def load(model: bytes, options: dict[str, Any]) -> Any:
     """Return the compiled function of a case."""
     made = json.loads(model)
     y, real = made["output"], made["output"]["type"] == "float32"

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import MNN
-import MNN.expr as F  # noqa: N812 - MNN's own name of it
+import MNN.expr as F
 import numpy as np
 
 NAME, VERSION, FORM, FLOATS = "mnn", MNN.version(), "npz", True
@@ -54,7 +54,7 @@ def _reduced(function: Callable[..., Any]) -> Callable[[Made, Values], Any]:
     return lambda made, v: function(v["x"], made["attrs"]["axes"], made["attrs"]["keepdims"])
 
 
-def _product(made: Made, v: Values) -> Any:  # noqa: ARG001 - all have the same arguments
+def _product(made: Made, v: Values) -> Any:
     y = F.matmul(v["x"], v["weight"], False, True)  # noqa: FBT003 - of the first, of the second: transposed
     return F.add(y, v["bias"]) if "bias" in v else y
 
@@ -138,7 +138,7 @@ def _operand(values: Array) -> Any:
     return F.const(held, list(values.shape), F.NCHW, F.float)
 
 
-def load(model: bytes, options: dict[str, Any]) -> Any:  # noqa: ARG001 - the protocol's
+def load(model: bytes, options: dict[str, Any]) -> Any:
     """Return the case. Its expression is created when the weights arrive, together with the codes."""
     return json.loads(model)
 

@@ -142,7 +142,7 @@ def net_of(line: str, inputs: list[str], weights: bytes) -> Any:
     return net
 
 
-def load(model: bytes, options: dict[str, Any]) -> Any:  # noqa: ARG001 - the protocol's
+def load(model: bytes, options: dict[str, Any]) -> Any:
     """Return the case. Its net is created when the weights arrive, together with the codes."""
     return json.loads(model)
 

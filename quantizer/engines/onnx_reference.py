@@ -13,7 +13,7 @@ OPSET = 21
 """The evaluator has no DequantizeLinear of earlier opsets."""
 
 
-def load(model: bytes, options: dict[str, Any]) -> ReferenceEvaluator:  # noqa: ARG001 - the protocol has this argument
+def load(model: bytes, options: dict[str, Any]) -> ReferenceEvaluator:
     """Return an evaluator of *model*."""
     made = onnx.load_from_string(model)
     old = made.opset_import[0].version < OPSET

@@ -12,7 +12,7 @@ CONFIG = {"INFERENCE_NUM_THREADS": 1, "INFERENCE_PRECISION_HINT": "f32"}
 DEVICE = "cpu"
 
 
-def load(model: bytes, options: dict[str, Any]) -> Any:  # noqa: ARG001 - the protocol has this argument
+def load(model: bytes, options: dict[str, Any]) -> Any:
     """Return a compiled model."""
     return CORE.compile_model(CORE.read_model(model, b""), "CPU", CONFIG)
 

@@ -13,7 +13,7 @@ ARENA = 1 << 24
 """The number of bytes for all tensors of a model."""
 
 
-def load(model: bytes, options: dict[str, Any]) -> Any:  # noqa: ARG001 - one set of kernels
+def load(model: bytes, options: dict[str, Any]) -> Any:
     """Return an interpreter; NotImplementedError for a model whose kernels take no tensors of these types."""
     try:
         return runtime.Interpreter.from_bytes(model, arena_size=ARENA)

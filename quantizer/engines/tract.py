@@ -11,7 +11,7 @@ import tract
 NAME, VERSION, FORM, FLOATS = "tract", tract.version(), "onnx-qdq", True
 
 
-def load(model: bytes, options: dict[str, Any]) -> Any:  # noqa: ARG001 - the protocol has this argument
+def load(model: bytes, options: dict[str, Any]) -> Any:
     """Return a runnable model; tract reads files."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "case.onnx"

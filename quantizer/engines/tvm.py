@@ -12,7 +12,7 @@ from tvm.relax.frontend.onnx import from_onnx
 NAME, VERSION, FORM, FLOATS = "tvm", tvm.__version__, "onnx-qdq", True
 
 
-def load(model: bytes, options: dict[str, Any]) -> Any:  # noqa: ARG001 - the protocol has this argument
+def load(model: bytes, options: dict[str, Any]) -> Any:
     """Return a machine with the compiled model."""
     imported = from_onnx(onnx.load_from_string(model), keep_params_in_input=False)
     built = tvm.compile(relax.transform.LegalizeOps()(imported), target="llvm")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
+from quantizer.core.attributes import whole
 from quantizer.core.case import AttrValue, AxisOrder
 from quantizer.core.dtypes import dtype
 from quantizer.core.errors import GraphError, UnsupportedError
@@ -152,7 +153,7 @@ class Builder:
         name = self._tensor(value.label, value.shape, params)
         attrs = dict(value.attrs)
         if self.order == "channels_last" and "axis" in attrs:
-            attrs["axis"] = _last_axis(int(attrs["axis"]), len(value.shape))  # type: ignore[arg-type]
+            attrs["axis"] = _last_axis(whole(attrs, "axis"), len(value.shape))
         self.nodes.append(
             Node(name, value.op, inputs, (name,), attrs, self.order, parameters=provided, activation=value.activation)
         )

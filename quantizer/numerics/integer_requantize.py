@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
@@ -27,8 +26,6 @@ ROUNDINGS: dict[str, RoundingMode] = {
 """Names of the rounding modes in the source -> ours."""
 
 Numbers: TypeAlias = "Tensor | int | Sequence[int]"
-FURTHEST = 30
-"""The largest left shift of a multiplier; to the right it is 31."""
 _INT32 = (-(1 << 31), (1 << 31) - 1)
 
 
@@ -74,25 +71,6 @@ def requantize_integers(
         high = shift_right(widened * factor, 31, "half_up").clamp(*_INT32)
         scaled = shift_right(high, (-places).clamp_min(0), rounding)
     return (scaled + out).clamp(qmin, qmax)
-
-
-def multiplier_and_shift(ratio: float) -> tuple[int, int]:
-    """Return the 31-bit multiplier and the shift (negative: to the right) of a real *ratio*, as QuantizeMultiplier.
-
-    ratio = multiplier * 2**(shift - 31), the multiplier rounded half away from zero; (0, 0) if the shift is below -31,
-    the largest multiplier if it is above 30. GraphError if the ratio is not finite.
-    """
-    if not math.isfinite(ratio):
-        raise GraphError(f"ratio {ratio}: must be finite.")
-    fraction, shift = math.frexp(ratio)
-    whole = math.floor(abs(fraction) * (1 << 31) + 0.5)
-    if whole == 1 << 31:  # a fraction just below 1 was rounded up to 1, which needs 32 bits
-        whole, shift = whole // 2, shift + 1
-    if shift < -31 or not whole:
-        return 0, 0
-    if shift > FURTHEST:
-        whole, shift = (1 << 31) - 1, FURTHEST
-    return whole if fraction > 0 else -whole, shift
 
 
 def _along(x: Tensor, name: str, value: Numbers, axis: int) -> Tensor:

@@ -12,6 +12,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
+from quantizer.core.attributes import real
 from quantizer.core.case import AttrValue, Range
 from quantizer.core.dtypes import dtype
 from quantizer.core.errors import GraphError, UnsupportedError
@@ -251,7 +252,7 @@ class Request:
         """
         bits, family = self.scheme.activation.bits, self.spec.quantization.family
         if self.activation == "clip":
-            least, most = (float(self.activation_attrs[end]) for end in ("low", "high"))  # type: ignore[arg-type]
+            least, most = (real(self.activation_attrs, end) for end in ("low", "high"))
             low, high = within(*self._range(name), least, most)
             own = activation_params(
                 low, high, self.scheme.activation, self.platform.parameters, signed=self._output_signed(), widened=False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from quantizer.core.attributes import real
 from quantizer.numerics.parameters import Request
 from quantizer.numerics.qparams import Parameters
 from quantizer.numerics.tables import lookup, tabulated
@@ -20,8 +21,8 @@ def reference(x: Tensor, *, low: float, high: float) -> Tensor:
 @operator("clip")
 def quantize(request: Request) -> Parameters:
     """Provide a table of the function, as the platform builds it."""
-    low = float(request.attrs["low"])  # type: ignore[arg-type]
-    high = float(request.attrs["high"])  # type: ignore[arg-type]
+    low = real(request.attrs, "low")
+    high = real(request.attrs, "high")
     return tabulated(
         request, lambda v: torch.minimum(torch.maximum(v, torch.full_like(v, low)), torch.full_like(v, high))
     )

@@ -7,6 +7,7 @@ import math
 import torch
 from torch import Tensor
 
+from quantizer.core.attributes import whole
 from quantizer.numerics.normalize import along_channels, decided, normalize_exactly
 from quantizer.numerics.parameters import Request
 from quantizer.numerics.qparams import Parameters, Staged
@@ -54,4 +55,4 @@ def quantized(
 
 
 def _groups(request: Request) -> int:
-    return int(request.attrs["num_groups"])  # type: ignore[arg-type]
+    return whole(request.attrs, "num_groups")

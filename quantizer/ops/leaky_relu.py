@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from quantizer.core.attributes import real
 from quantizer.numerics.parameters import Request
 from quantizer.numerics.qparams import Parameters
 from quantizer.numerics.tables import lookup, tabulated
@@ -20,7 +21,7 @@ def reference(x: Tensor, *, slope: float) -> Tensor:
 @operator("leaky_relu")
 def quantize(request: Request) -> Parameters:
     """Provide a table of the function, as the platform builds it."""
-    slope = float(request.attrs["slope"])  # type: ignore[arg-type]
+    slope = real(request.attrs, "slope")
     return tabulated(request, lambda v: torch.maximum(v, v * 0) + slope * torch.minimum(v, v * 0))
 
 

@@ -7,6 +7,7 @@ import math
 import torch
 from torch import Tensor
 
+from quantizer.core.attributes import whole
 from quantizer.numerics.normalize import decided, normalize_exactly
 from quantizer.numerics.parameters import Request
 from quantizer.numerics.qparams import Parameters, Staged
@@ -30,7 +31,7 @@ def reference(
 @operator("rms_norm")
 def quantize(request: Request) -> Parameters:
     """Provide gamma as a weight and beta as a bias that is added to the product of gamma and the normalised value."""
-    return decided(request, _count(request.shapes["x"], request.attrs["axis"]))[0]  # type: ignore[arg-type]
+    return decided(request, _count(request.shapes["x"], whole(request.attrs, "axis")))[0]
 
 
 @operator("rms_norm")

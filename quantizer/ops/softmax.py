@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from quantizer.core.attributes import whole
 from quantizer.numerics.parameters import Request, default_parameters
 from quantizer.numerics.qparams import Parameters, Staged, Table
 from quantizer.numerics.quotient import divide
@@ -41,7 +42,7 @@ def quantized(x: Tensor, *, parameters: Parameters, axis: int) -> Staged:
 
 
 def _axis(request: Request) -> int:
-    return int(request.attrs["axis"])  # type: ignore[arg-type]
+    return whole(request.attrs, "axis")
 
 
 def _with(parameters: Parameters, table: Table, **numbers: int) -> Parameters:

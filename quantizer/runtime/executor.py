@@ -10,6 +10,7 @@ from torch import Tensor
 
 from quantizer.core.case import AxisOrder
 from quantizer.core.errors import GraphError, UnsupportedError
+from quantizer.core.platforms import computed_activation
 from quantizer.core.shapes import tensor_shapes
 from quantizer.core.spec import Spec
 from quantizer.ir.graph import Graph, Node
@@ -172,7 +173,7 @@ def activated(outcome: Tensor | Staged, provided: Parameters, activation: str) -
     """Return codes after the fused activation, as the platform computes it."""
     if activation == "none":
         return outcome
-    name = provided.platform.activations.get(activation, activation)  # type: ignore[call-overload]
+    name = computed_activation(provided.platform, activation)
     output = next(iter(provided.outputs.values()))
     if isinstance(outcome, Staged):
         return Staged(activate_codes(outcome.codes, output, name, provided), outcome.stages)

@@ -8,7 +8,7 @@ import re
 
 import pytest
 import torch
-import torch.nn.functional as F  # noqa: N812 - the name that torch users know
+import torch.nn.functional as F
 
 from quantizer.core.errors import FormatError, GraphError, QuantizerError, UnsupportedError
 from quantizer.ir.formats.caffe_proto import OLD_TYPES, net_parameter

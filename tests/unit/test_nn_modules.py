@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import sympy  # noqa: F401 - torch's compiler takes it; a second copy, after pytester has restored sys.modules, breaks it
 import torch
-import torch.nn.functional as F  # noqa: N812
+import torch.nn.functional as F
 import yaml
 from nn_data import noise
 from torch import Tensor, nn

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F  # noqa: N812
+import torch.nn.functional as F
 from torch import Tensor
 
 from quantizer.conformance.checks.round_trip import float_graph

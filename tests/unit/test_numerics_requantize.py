@@ -19,7 +19,7 @@ from quantizer.core.dtypes import dtype
 from quantizer.core.errors import GraphError
 from quantizer.core.rounding_modes import RoundingMode
 from quantizer.core.variants import Variant
-from quantizer.numerics.integer_requantize import ROUNDINGS, IntegerMode, multiplier_and_shift, requantize_integers
+from quantizer.numerics.integer_requantize import ROUNDINGS, IntegerMode, requantize_integers
 from quantizer.numerics.qparams import QParams, Rescale
 from quantizer.numerics.ratio_to_multiplier import fixed_point, q15, rescale_left_shifted
 from quantizer.numerics.requantize import requantize, requantize_sum
@@ -401,20 +401,3 @@ def test_tpulang_lists_lie_along_an_axis(mode: IntegerMode) -> None:
     if mode != "integer_multiplier_shift":
         with pytest.raises(GraphError, match="zero_point=3: .* must be 0"):
             requantize_integers(x, 1, 0, 0, mode, "down", -128, 127, zero_point=3)
-
-
-def test_tpulang_multiplier_of_a_ratio() -> None:
-    assert multiplier_and_shift(0.5) == (1 << 30, 0)
-    assert multiplier_and_shift(1.0) == (1 << 30, 1)
-    assert multiplier_and_shift(-0.75) == (-(3 << 29), 0)
-    assert multiplier_and_shift(1 - 2.0**-40) == (1 << 30, 1)
-    assert multiplier_and_shift(0.0) == multiplier_and_shift(2.0**-34) == (0, 0)
-    assert multiplier_and_shift(2.0**-32) == (1 << 30, -31)
-    assert multiplier_and_shift(2.0**40) == ((1 << 31) - 1, 30)
-    for ratio in (0.0037, 1e-6, 123.456, 7 / 3):
-        multiplier, shift = multiplier_and_shift(ratio)
-        assert 1 << 30 <= multiplier < 1 << 31
-        exact = Fraction(ratio) * Fraction(2) ** (31 - shift)
-        assert abs(multiplier - exact) <= Fraction(1, 2)
-    with pytest.raises(GraphError, match="ratio inf: must be finite"):
-        multiplier_and_shift(float("inf"))

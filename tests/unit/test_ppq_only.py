@@ -6,7 +6,7 @@ import random
 
 import pytest
 import torch
-import torch.nn.functional as F  # noqa: N812 - the name that torch users know
+import torch.nn.functional as F
 from onnx import TensorProto, helper
 
 from quantizer.core.dtypes import DTYPES

@@ -9,7 +9,7 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
-import torch.nn.functional as F  # noqa: N812
+import torch.nn.functional as F
 from onnx import TensorProto, helper, numpy_helper
 
 from quantizer.conformance.checks.resize import exact_weights

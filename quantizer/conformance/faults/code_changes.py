@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-import torch.nn.functional as F  # noqa: N812
+import torch.nn.functional as F
 from torch import Tensor
 
 from quantizer.numerics.qparams import Constant, Parameters, QParams, Staged

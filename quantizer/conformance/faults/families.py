@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-import torch.nn.functional as F  # noqa: N812
+import torch.nn.functional as F
 from torch import Tensor
 
 from quantizer.core.case import TilePlan

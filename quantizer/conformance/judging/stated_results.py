@@ -24,6 +24,7 @@ from quantizer.conformance.checks.invariance import (
 from quantizer.conformance.checks.properties import Related, related_runs
 from quantizer.conformance.trials.elements import ALLOWED
 from quantizer.conformance.trials.trial import Trial
+from quantizer.core.attributes import real
 from quantizer.core.defects import Computes, Defect
 from quantizer.core.errors import QuantizerError
 from quantizer.core.expressions import parse
@@ -168,7 +169,7 @@ def _changed(stated: Computes, trial: Trial, result: Array) -> Iterator[Trial]:
     def nearest(name: str, codes: Tensor) -> Tensor:
         return _nearest(codes, stated.multiples[name]) if name in stated.multiples else codes
 
-    attrs = {name: _cut(float(trial.case.attrs[name]), trial) for name in stated.whole_codes}  # type: ignore[arg-type]
+    attrs = {name: _cut(real(trial.case.attrs, name), trial) for name in stated.whole_codes}
     known, case = trial.parameters, trial.case.but(attrs={**trial.case.attrs, **attrs})
     constants = {name: replace(held, codes=nearest(name, held.codes)) for name, held in known.constants.items()}
     other = Trial(trial.target, case, trial.engine)

@@ -16,6 +16,7 @@ from torch import Tensor
 from quantizer.conformance.checks.float32 import UNIT
 from quantizer.conformance.models.bounded_numbers import LARGEST
 from quantizer.conformance.models.radius import MOVED, evaluated, radius_of
+from quantizer.core.attributes import whole
 from quantizer.core.errors import QuantizerError
 from quantizer.ir.graph import Graph, Node
 from quantizer.runtime.models.parts import CLIPS, DEQUANTIZE, QUANTIZE, Part
@@ -200,8 +201,8 @@ def _grid(node: Node, known: Mapping[str, Tensor], graph: Graph) -> Quantized:
 def _along(node: Node, numbers: Tensor, values: Tensor) -> Tensor:
     if numbers.numel() == 1:
         return numbers.reshape(())
-    axis = int(node.attrs.get("axis", 1)) % values.dim()  # type: ignore[arg-type]
-    if block := int(node.attrs.get("block_size", 0)):  # type: ignore[arg-type]
+    axis = whole(node.attrs, "axis", 1) % values.dim()
+    if block := whole(node.attrs, "block_size", 0):
         return numbers.repeat_interleave(block, axis).narrow(axis, 0, values.shape[axis])
     if numbers.dim() != 1:
         raise ValueError("scales of several axes")

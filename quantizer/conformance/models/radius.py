@@ -13,6 +13,7 @@ from quantizer.conformance.checks.float_forward import TRANSCENDENTAL_ULPS
 from quantizer.conformance.models.bounded_numbers import SMALLEST, NoAnalysisError
 from quantizer.conformance.models.float32_rules import CUBIC, log_softmax_loss, softmax_loss
 from quantizer.conformance.models.running import run_bounded
+from quantizer.core.attributes import real, whole
 from quantizer.ir.graph import Graph, Node
 from quantizer.runtime.dispatch import FP32, find_handler
 from quantizer.runtime.onnx.kernels import Context
@@ -148,7 +149,7 @@ def _terms(node: Node, operands: Sequence[Tensor | None], made: Tensor) -> int:
 
 
 def _axis(node: Node) -> int:
-    return int(node.attrs.get("axis", -1))  # type: ignore[arg-type]
+    return whole(node.attrs, "axis", -1)
 
 
 def _interpolated(node: Node, operands: Sequence[Tensor | None], made: Tensor) -> Tensor | str:
@@ -157,7 +158,7 @@ def _interpolated(node: Node, operands: Sequence[Tensor | None], made: Tensor) -
     jumps = [name for name in ("antialias", "exclude_outside") if attrs.get(name)]
     if attrs.get("coordinate_transformation_mode") == "tf_crop_and_resize":
         jumps.append("tf_crop_and_resize")
-    if jumps or (mode == "cubic" and float(attrs.get("cubic_coeff_a", -0.75)) != -0.75):  # type: ignore[arg-type]
+    if jumps or (mode == "cubic" and real(attrs, "cubic_coeff_a", -0.75) != -0.75):
         return f"{node.op}: there is no analysis of the float32 error with {' and '.join(jumps) or 'cubic_coeff_a'}"
     if not x.numel():
         return torch.zeros_like(made)
@@ -213,7 +214,7 @@ def _of_function(node: Node, operands: Sequence[Tensor | None], made: Tensor, gr
 def _layer_norm(node: Node, operands: Sequence[Tensor | None], made: Tensor) -> Tensor:
     """Differences from a rounded mean, the root of a rounded mean of their squares, a product and a sum."""
     x = present(operands)[0]
-    axis = int(node.attrs.get("axis", -1)) % x.dim()  # type: ignore[arg-type]
+    axis = whole(node.attrs, "axis", -1) % x.dim()
     axes = list(range(axis, x.dim()))
     count = x[(0,) * axis].numel() if axis else x.numel()
     centre = x - x.mean(axes, keepdim=True)

@@ -7,6 +7,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from quantizer.core.attributes import whole
 from quantizer.ir.formats.compass_tables import LEAST_FRACTION, logarithms, powers
 from quantizer.numerics.parameters import Request, default_parameters
 from quantizer.numerics.qparams import Parameters, Staged
@@ -35,7 +36,7 @@ def quantize(request: Request, method: str) -> Parameters:
     output = activation_params(low, 1.0, part, request.platform.parameters, signed=False)
     positive = request.platform.multiplier.positive_shifts
     multiplier, shift = float32_multiplier(LOG2_E / x.steps, BITS, positive=positive)
-    size = request.shapes["x"][int(request.attrs["axis"])]  # type: ignore[arg-type]
+    size = request.shapes["x"][whole(request.attrs, "axis")]
     numbers = {
         "multiplier": int(multiplier),
         "shift": int(shift),

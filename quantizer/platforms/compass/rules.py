@@ -20,6 +20,7 @@ from typing import cast
 
 import torch
 
+from quantizer.core.attributes import real, whole
 from quantizer.ir.formats.compass_tables import float_powers
 from quantizer.numerics.fused_activations import bounds_of, slope_of
 from quantizer.numerics.normalize import decided_by_table
@@ -45,7 +46,7 @@ def clip(request: Request) -> Parameters:
     """Provide the multiplier, and both bounds as codes of eight more bits (no more for outputs over eight bits)."""
     parameters, bits = default_parameters(request), request.scheme.activation.bits
     (x,), y = parameters.inputs.values(), parameters.outputs["y"]
-    low, high = (float(request.attrs[name]) for name in ("low", "high"))  # type: ignore[arg-type]
+    low, high = (real(request.attrs, name) for name in ("low", "high"))
     bounds = bounds_of(low, high, y, bits)
     return replace(
         parameters,
@@ -105,7 +106,7 @@ def layer_norm(request: Request) -> Parameters:
 def leaky_relu(request: Request) -> Parameters:
     """Provide the slope as an integer of as many bits as the activation has, and the multiplier of both sides."""
     parameters, bits = default_parameters(request), request.scheme.activation.bits
-    slope = slope_of(float(request.attrs["slope"]), bits)  # type: ignore[arg-type]
+    slope = slope_of(real(request.attrs, "slope"), bits)
     (x,) = parameters.inputs.values()
     ratio = rescale_alone(request.platform, x, parameters.outputs["y"], bits)
     return replace(parameters, rescale=ratio, numbers={"slope": int(slope.codes), "slope_shift": slope.shift})
@@ -136,7 +137,7 @@ def log_softmax(request: Request) -> Parameters:
 def pad(request: Request) -> Parameters:
     """Provide the code of *value*, which Compass writes over it."""
     parameters = default_parameters(request)
-    value = torch.tensor(float(request.attrs["value"]))  # type: ignore[arg-type]
+    value = torch.tensor(real(request.attrs, "value"))
     code = to_codes(value, parameters.inputs["x"], request.platform.quantizer)
     return replace(parameters, numbers={"value": int(code)})
 
@@ -203,7 +204,7 @@ def softmax(request: Request) -> Parameters:
         raise ValueError("compass parameters carry steps")
     bits = request.scheme.activation.bits
     size = 1 << min(bits, request.scheme.activation.lut_bits)
-    terms = request.shapes["x"][int(request.attrs["axis"])]  # type: ignore[arg-type]
+    terms = request.shapes["x"][whole(request.attrs, "axis")]
     wide = tables.exponential_bits or max(16, 32 - math.ceil(math.log2(terms)))
     last, largest = (1 << bits) - 1, (1 << wide) - 1
     offset = torch.tensor(math.log(largest), dtype=torch.float32) + x.zero_point / x.steps
@@ -221,4 +222,4 @@ def softmax(request: Request) -> Parameters:
 
 def _elements(request: Request) -> int:
     """Return how many elements are normalized together: the elements along the axes from *axis* on."""
-    return math.prod(request.shapes["x"][int(request.attrs["axis"]) :])  # type: ignore[arg-type]
+    return math.prod(request.shapes["x"][whole(request.attrs, "axis") :])

@@ -10,6 +10,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from quantizer.core.attributes import real
 from quantizer.numerics.overflow import as_x86
 from quantizer.numerics.parameters import Request, default_parameters
 from quantizer.numerics.qparams import Parameters, Rescale
@@ -33,7 +34,7 @@ def two_multipliers(request: Request) -> Parameters:
     """
     parameters = default_parameters(request)
     (x,), (y,) = parameters.inputs.values(), parameters.outputs.values()
-    slope = torch.tensor(float(request.attrs["slope"]), dtype=torch.float32)  # type: ignore[arg-type]
+    slope = torch.tensor(real(request.attrs, "slope"), dtype=torch.float32)
     factors = {"positive": [x.scale], "negative": [x.scale, slope.double()]}
     arithmetic = request.platform.multiplier.ratio.get(request.spec.quantization.family, "float32")
     numbers: dict[str, int] = {}

@@ -13,6 +13,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from quantizer.core.attributes import whole
 from quantizer.numerics.fused import multiply_add
 from quantizer.numerics.parameters import Request, default_parameters
 from quantizer.numerics.qparams import Parameters, Table
@@ -76,7 +77,7 @@ def softmax(request: Request) -> Parameters:
     """
     parameters = default_parameters(request)
     scale = float(parameters.inputs["x"].scale)
-    size = request.shapes["x"][int(request.attrs["axis"])]  # type: ignore[arg-type]
+    size = request.shapes["x"][whole(request.attrs, "axis")]
     logarithm = _float32(math.log(_float32(torch.finfo(torch.float32).max / size)))
     room = max(0.0, logarithm - 5) / scale
     distance = torch.arange(256, dtype=torch.float64)

@@ -10,6 +10,7 @@ from typing import cast
 
 import torch
 
+from quantizer.core.attributes import real, whole
 from quantizer.numerics.parameters import Request, default_parameters
 from quantizer.numerics.qparams import Parameters, Table
 from quantizer.numerics.tables import tabulated
@@ -36,7 +37,7 @@ def clip(request: Request) -> Parameters:
 @operator("leaky_relu", kind="quantize", platform=PLATFORMS)
 def leaky_relu(request: Request) -> Parameters:
     """Provide the tables of whole vectors and of the rest of a row: x, or the float32 product with the slope."""
-    slope = torch.tensor(float(request.attrs["slope"]), dtype=torch.float32)  # type: ignore[arg-type]
+    slope = torch.tensor(real(request.attrs, "slope"), dtype=torch.float32)
     return lane_tables.lane_tables(request, lambda v: torch.where(v > 0, v, v * slope))
 
 
@@ -65,7 +66,7 @@ def softmax(request: Request) -> Parameters:
 def softmax_of_integers(request: Request) -> Parameters:
     """Provide exponentials in units of 2**-23, or in larger units if the sum along the axis would exceed 32 bits."""
     parameters = default_parameters(request)
-    size = request.shapes["x"][int(request.attrs["axis"])]  # type: ignore[arg-type]
+    size = request.shapes["x"][whole(request.attrs, "axis")]
     unit = min((2**32 - 1) / size, 2.0**23 - 1)
     distance = torch.arange(256, dtype=torch.float64)
     entries = torch.round(torch.exp(-distance * parameters.inputs["x"].scale) * unit).to(torch.int64)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F  # noqa: N812 - the name that torch users know
+import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 

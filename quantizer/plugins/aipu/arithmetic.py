@@ -106,7 +106,7 @@ def get_linear_quant_params_from_tensor(
     x: PyTensor,
     quant_mode: str,
     bits: int,
-    is_signed: bool,  # noqa: FBT001 - as in Compass
+    is_signed: bool,
 ) -> tuple[Tensor, Tensor, int, int, Dtype]:
     """Return (scale, zerop, qmin, qmax, dtype) for the calibrated range of *x*, in float32.
 
@@ -132,7 +132,7 @@ def get_linear_quant_params_from_tensor(
     return scale, zerop, qmin, qmax, bits2dtype(bits, is_signed)
 
 
-def _range_of(x: PyTensor, per_channel: bool) -> tuple[Tensor, Tensor]:  # noqa: FBT001
+def _range_of(x: PyTensor, per_channel: bool) -> tuple[Tensor, Tensor]:
     """Return the smallest and largest values as float64, 0-d or one for each slice along the key axis."""
     low, high = (x.min_key_axis, x.max_key_axis) if per_channel else (x.min, x.max)
     if low is None or high is None:
@@ -180,10 +180,10 @@ def linear_requantize(
 def get_scale_approximation_params(
     fp32_scale_value: Any,
     mult_bits: int,
-    limit: bool = False,  # noqa: FBT001, FBT002
+    limit: bool = False,
     mult_bits_ceil: int = 15,  # noqa: FBT001, FBT002, RUF100
     shift_bits_ceil: int = 31,
-    force_shift_positive: bool = False,  # noqa: FBT001, FBT002
+    force_shift_positive: bool = False,
 ) -> tuple[Any, Dtype, Any, Dtype]:
     """Return (multiplier, its format, shift, its format) with `scale ~ multiplier * 2**-shift`; ints for a 0-d number.
 
@@ -208,10 +208,10 @@ def lookup_lut_powerof2(
     inputs: Tensor,
     lut: Tensor,
     lut_in_bits: int,
-    in_is_signed: bool,  # noqa: FBT001
+    in_is_signed: bool,
     lut_out_bits: int,
-    out_is_signed: bool,  # noqa: FBT001
-    is_float: bool = False,  # noqa: FBT001, FBT002
+    out_is_signed: bool,
+    is_float: bool = False,
     align_mode: str | None = None,  # noqa: FBT001, FBT002, RUF100
 ) -> Tensor:
     """Return the entries of a table of 2**n at codes of *lut_in_bits*, the low bits interpolated down; int64.

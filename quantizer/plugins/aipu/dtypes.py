@@ -171,8 +171,8 @@ def is_signed(dtype: Dtype | torch.dtype) -> bool:
 
 def bits2dtype(
     bits: int,
-    is_signed: bool,  # noqa: FBT001
-    use_float: bool = False,  # noqa: FBT001, FBT002
+    is_signed: bool,
+    use_float: bool = False,
 ) -> Dtype:  # Compass's own form
     """Return the narrowest format of at least *bits* bits: integers of 4, 8, 12, 16, 32, 64, floats of 16, 32."""
     bits = int(bits)
@@ -185,7 +185,7 @@ def bits2dtype(
     raise GraphError(f"bits={bits}: no Compass format is that wide; the widest has 64 bits.")
 
 
-def bits2range(bits: int, is_signed: bool) -> tuple[int, int]:  # noqa: FBT001
+def bits2range(bits: int, is_signed: bool) -> tuple[int, int]:
     """Return the smallest and the largest code of *bits* bits."""
     bits = int(bits)
     return (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if is_signed else (0, (1 << bits) - 1)
@@ -196,7 +196,7 @@ def dtype2range(dtype: Dtype) -> tuple[float, float]:
     return bits2range(dtype2bits(dtype), is_signed(dtype))
 
 
-def range2bits(vmin: float, vmax: float, force_int: bool = False) -> tuple[int, bool]:  # noqa: FBT001, FBT002
+def range2bits(vmin: float, vmax: float, force_int: bool = False) -> tuple[int, bool]:
     """Return the fewest bits whose codes cover [vmin, vmax], and whether they are signed."""
     signed = bool(vmin < 0) or force_int
     bits = 1
@@ -205,7 +205,7 @@ def range2bits(vmin: float, vmax: float, force_int: bool = False) -> tuple[int, 
     return bits, signed
 
 
-def range2dtype(vmin: float, vmax: float, force_int: bool = False) -> tuple[int, Dtype]:  # noqa: FBT001, FBT002
+def range2dtype(vmin: float, vmax: float, force_int: bool = False) -> tuple[int, Dtype]:
     """Return (8, 16 or 32, format) of the narrowest integers that cover [vmin, vmax]; signed if vmin < 0 or forced."""
     bits, signed = range2bits(float(vmin), float(vmax), force_int)
     width = next((width for width in (8, 16) if bits <= width), 32)

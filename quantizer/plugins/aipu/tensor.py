@@ -205,7 +205,7 @@ class PyTensor:
             return False
         return bool(self.qinvariant) and bool((self._scale == 1).all() and (self._zerop == 0).all())
 
-    def set_qinvariant(self, qinvariant: bool | None = None) -> None:  # noqa: FBT001 - Compass's own form
+    def set_qinvariant(self, qinvariant: bool | None = None) -> None:
         """Mark the codes as values; without an argument, only if scale is 1 and zero point 0."""
         if qinvariant is not None:
             self.qinvariant = qinvariant

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import torch
-import torch.nn.functional as F  # noqa: N812 - the name that torch users know
+import torch.nn.functional as F
 from torch import Tensor
 
 from quantizer.core.errors import UnsupportedError

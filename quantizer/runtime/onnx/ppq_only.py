@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import torch
-import torch.nn.functional as F  # noqa: N812 - the name that torch users know
+import torch.nn.functional as F
 from torch import Tensor
 
 from quantizer.core.errors import UnsupportedError

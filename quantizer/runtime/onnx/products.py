@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 import torch
-import torch.nn.functional as F  # noqa: N812 - the name that torch users know
+import torch.nn.functional as F
 from torch import Tensor
 
 from quantizer.core.errors import UnsupportedError

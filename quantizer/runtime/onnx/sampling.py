@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 import torch
-import torch.nn.functional as F  # noqa: N812 - the name that torch users know
+import torch.nn.functional as F
 from torch import Tensor
 
 from quantizer.core.dtypes import DType

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable
 
 import torch
-import torch.nn.functional as F  # noqa: N812
+import torch.nn.functional as F
 from torch import Tensor
 
 from quantizer.numerics.deviates import cosine_of_turns, deviates, logarithm

@@ -30,12 +30,12 @@ CONTAINERS = ("int8", "uint8", "int16", "uint16", "int32", "int64")
 
 
 # the protocol's arguments
-def supports(spec: Spec, scheme: Scheme, platform: Platform, variant: str) -> str | None:  # noqa: ARG001
+def supports(spec: Spec, scheme: Scheme, platform: Platform, variant: str) -> str | None:
     """Return None: the form can express every operator. A worker names the operators that it supports."""
     return None
 
 
-def lower(call: Call, codes: Mapping[str, Tensor], parameters: Parameters, variant: str) -> Lowered:  # noqa: ARG001
+def lower(call: Call, codes: Mapping[str, Tensor], parameters: Parameters, variant: str) -> Lowered:
     """Return the case with all its parameters."""
     spec, output = call.spec, parameters.outputs["y"]
     known: dict[str, QParams] = {**parameters.inputs, **{n: c.params for n, c in parameters.constants.items()}}
@@ -60,7 +60,7 @@ def lower(call: Call, codes: Mapping[str, Tensor], parameters: Parameters, varia
     return Lowered(Job(json.dumps(case, sort_keys=True).encode(), feeds, {}, [(kind, shape)]))
 
 
-def lower_float(call: Call, operands: Mapping[str, Tensor], variant: str) -> Lowered:  # noqa: ARG001 - the protocol has this argument
+def lower_float(call: Call, operands: Mapping[str, Tensor], variant: str) -> Lowered:
     """Return the operator on float32 operands: a case without parameters."""
     shapes = {name: tuple(values.shape) for name, values in operands.items()}
     shape = infer_shapes(call.spec, shapes, call.attrs)["y"]
@@ -80,10 +80,10 @@ def lower_float(call: Call, operands: Mapping[str, Tensor], variant: str) -> Low
 
 
 def lower_sums(
-    call: Call,  # noqa: ARG001 - the protocol has this argument
-    codes: Mapping[str, Tensor],  # noqa: ARG001
-    parameters: Parameters,  # noqa: ARG001
-    variant: str,  # noqa: ARG001
+    call: Call,
+    codes: Mapping[str, Tensor],
+    parameters: Parameters,
+    variant: str,
 ) -> Lowered | None:
     """Return None: a worker returns codes."""
     return None

@@ -92,12 +92,12 @@ Nodes = list[onnx.NodeProto]
 
 
 # the protocol's arguments
-def supports(spec: Spec, scheme: Scheme, platform: Platform, variant: str) -> str | None:  # noqa: ARG001
+def supports(spec: Spec, scheme: Scheme, platform: Platform, variant: str) -> str | None:
     """Return None for an operator that has a float node."""
     return None if spec.op in NODES else f"the form onnx-qdq has no {spec.op}"
 
 
-def lower(call: Call, codes: Mapping[str, Tensor], parameters: Parameters, variant: str) -> Lowered:  # noqa: ARG001
+def lower(call: Call, codes: Mapping[str, Tensor], parameters: Parameters, variant: str) -> Lowered:
     """Return the model of the operator between its dequantized operands and its quantized result."""
     spec, output = call.spec, parameters.outputs.get("y")
     made = _Model(OPSETS.get(spec.op, OPSET))
@@ -121,7 +121,7 @@ def lower(call: Call, codes: Mapping[str, Tensor], parameters: Parameters, varia
     return made.lowered(result, kind, shape)
 
 
-def lower_float(call: Call, operands: Mapping[str, Tensor], variant: str) -> Lowered:  # noqa: ARG001 - the protocol's
+def lower_float(call: Call, operands: Mapping[str, Tensor], variant: str) -> Lowered:
     """Return the model of the operator without quantizations, on float32; constants are part of it."""
     spec = call.spec
     made = _Model(OPSETS.get(spec.op, OPSET))
@@ -140,10 +140,10 @@ def lower_float(call: Call, operands: Mapping[str, Tensor], variant: str) -> Low
 
 
 def lower_sums(
-    call: Call,  # noqa: ARG001 - the protocol has this argument
-    codes: Mapping[str, Tensor],  # noqa: ARG001
-    parameters: Parameters,  # noqa: ARG001
-    variant: str,  # noqa: ARG001
+    call: Call,
+    codes: Mapping[str, Tensor],
+    parameters: Parameters,
+    variant: str,
 ) -> Lowered | None:
     """Return None: a float operator shows no sums."""
     return None
