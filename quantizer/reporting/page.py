@@ -2,45 +2,35 @@
 
 from __future__ import annotations
 
-import re
-import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Template
-from markupsafe import Markup
 
-from quantizer.core.case import Case
-from quantizer.core.errors import CaseError
 from quantizer.core.facts import Facts
 from quantizer.core.record import Record
 from quantizer.core.wording import visible
-from quantizer.reporting import charts
 from quantizer.reporting.blame import Since, against, notes
 from quantizer.reporting.coverage import coverage_table, gap_table, heading
 from quantizer.reporting.diff import Diff
 from quantizer.reporting.diff_views import diff_headline, diff_sections
 from quantizer.reporting.exceptions import exceptions, exceptions_table
+from quantizer.reporting.failing_cases import Drawn, failing_cases
 from quantizer.reporting.figures import NOTHING, count_text, counted, lsb_text, printable, ratio_text, share_text
-from quantizer.reporting.items import replay_arguments, rerun
+from quantizer.reporting.items import rerun
 from quantizer.reporting.markdown import items_table, reasons_table
-from quantizer.reporting.store import REPLAY
+from quantizer.reporting.page_operators import MOST, gave, operators_of
 from quantizer.reporting.tables import Section
 from quantizer.reporting.tally import (
     CASES,
-    Row,
     Standing,
-    check_order,
     coverage_gaps,
-    decided,
-    failing_checks,
     is_failing,
     standing,
     totals,
-    value_rows,
     worst_ratio,
 )
 from quantizer.reporting.templating import templates
@@ -49,54 +39,10 @@ from quantizer.reporting.terminal import worst_items
 WHOLE = 5_000
 """A page lists up to this many value items. For a larger run it shows failures, changes and the worst, and counts the
 rest."""
-SHOWN = 4
-"""For a larger run: rows of an operator in addition to failing and changed ones."""
-MOST = 200
-"""For a larger run: the largest number of rows of a table, and of an operator."""
-LONGEST = 4_000
-"""The largest number of characters of a failure's text."""
 FIRST = 10
 """The number of failing items that the first screen names."""
 WORST = 50
 """The number of rows of the table of worst items; the operators' own tables hold all."""
-
-
-@dataclass(frozen=True)
-class Drawn:
-    """A stored case that failed: its graph, and how to run it again."""
-
-    item: str
-    finding: str
-    operands: tuple[tuple[str, str], ...]
-    op: str
-    attrs: str
-    rerun: str
-    text: str = ""
-    """The text of the failure: element, values, terms, suspect."""
-
-
-@dataclass(frozen=True)
-class Operator:
-    """Everything that the page says about one operator."""
-
-    name: str
-    standing: Standing
-    rows: tuple[Row, ...]
-    targets: int
-    """Number of its targets; the page of a large run shows only `rows` of them."""
-    checks: tuple[str, ...]
-    """The checks that gave a ratio on some target."""
-    ratios: Mapping[str, Markup]
-    sqnr: Markup
-    trend: Markup
-    kill_rate: str
-    others: tuple[Record, ...]
-    failing: tuple[Drawn, ...]
-
-    @property
-    def worst(self) -> Row | None:
-        """The target with the worst ratio."""
-        return self.rows[0] if self.rows else None
 
 
 def render(
@@ -121,10 +67,10 @@ def render(
     For a run of more than `WHOLE` value items the page shows failures, changes and the worst, and counts the rest.
     """
     everything = sorted(records, key=lambda record: record.id)
-    drawn = _drawn(failures, everything, facts, run)
+    drawn = failing_cases(failures, everything, facts, run)
     whole = sum(record.kind == CASES for record in everything) <= WHOLE
     urgent = None if whole else _urgent(everything, diff)
-    operators = _operators(everything, drawn, trends or {}, kills or {}, urgent)
+    operators = operators_of(everything, drawn, trends or {}, kills or {}, urgent)
     ids = {row.record.id for op in operators for row in op.rows} | {r.id for op in operators for r in op.others}
     broken = [record for record in everything if is_failing(record) and record.id in ids]
     worst = worst_items(everything)
@@ -178,7 +124,7 @@ def _template() -> Template:
         "first": FIRST,
         "NOTHING": NOTHING,
         "cell": lambda record, name: record.checks.get(name),
-        "gave": _gave,
+        "gave": gave,
         "worst_ratio": worst_ratio,
         "standing": standing,
         "worst_standing": _worst_standing,
@@ -282,118 +228,3 @@ def _worst_standing(records: Sequence[Record]) -> Standing:
     """Return the status of the worst of *records*."""
     order: tuple[Standing, ...] = ("failed", "known", "skipped", "passed")
     return min((standing(record) for record in records), key=order.index)
-
-
-def _operators(
-    records: Sequence[Record],
-    drawn: Mapping[str, Drawn],
-    trends: Mapping[str, Sequence[float | None]],
-    kills: Mapping[str, tuple[int, int]],
-    urgent: set[str] | None,
-) -> list[Operator]:
-    by_op: dict[str, list[Record]] = defaultdict(list)
-    for record in records:
-        by_op[record.op].append(record)
-    order = sorted(by_op, key=lambda op: (not any(map(is_failing, by_op[op])), op))
-    charted = [op for op in order if urgent is None or any(record.id in urgent for record in by_op[op])]
-    if urgent is not None:
-        charted = charted[:MOST]
-    drawing = set(charted)
-    return [
-        _operator(op, by_op[op], drawn, trends.get(op, ()), kills.get(op), urgent, charted=op in drawing)
-        for op in order
-    ]
-
-
-def _operator(
-    name: str,
-    records: Sequence[Record],
-    drawn: Mapping[str, Drawn],
-    trend: Sequence[float | None],
-    kills: tuple[int, int] | None,
-    urgent: set[str] | None,
-    *,
-    charted: bool,
-) -> Operator:
-    rows = value_rows(records)
-    shown = rows if urgent is None else _shown(rows, urgent)
-    ratios: dict[str, list[float]] = defaultdict(list)
-    for row in rows:
-        for check, found in row.record.checks.items():
-            if _gave(found) and (found.ratio or found.failed):
-                ratios[check].append(worst_ratio(found))
-    checks = tuple(sorted(ratios, key=check_order))
-    points = [
-        (bits, row.record.metrics["sqnr_db"])
-        for row in rows
-        if charted and "sqnr_db" in row.record.metrics and (bits := _activation_bits(row.record.scheme))
-    ]
-    how: Standing = "failed" if any(map(is_failing, records)) else "passed"
-    return Operator(
-        name=name,
-        standing=how,
-        rows=tuple(shown),
-        targets=len(rows),
-        checks=checks,
-        ratios={check: charts.histogram(ratios[check]) for check in checks if charted},
-        sqnr=charts.scatter(points) if points else Markup(""),
-        trend=charts.sparkline(trend),
-        kill_rate=f"{kills[0]:,} of {kills[1]:,}" if kills else "",
-        others=tuple(record for record in records if record.kind != CASES),
-        failing=tuple(drawn[row.record.id] for row in shown if row.record.id in drawn),
-    )
-
-
-def _shown(rows: Sequence[Row], urgent: set[str]) -> list[Row]:
-    """Return an operator's rows on a large page: the worst few, and at most `MOST` that fail or changed."""
-    first = {row.record.id for row in rows[:SHOWN]}
-    found = [row for row in rows if row.record.id in urgent or row.record.id in first]
-    return found[:MOST]
-
-
-def _gave(check: object) -> bool:
-    """Return whether a check gave any verdict for an item."""
-    return bool(check and (decided(check) or check.mistrusted))  # type: ignore[attr-defined, arg-type]
-
-
-def _activation_bits(scheme: str) -> int:
-    found = re.search(r"a(\d{1,3})", scheme)
-    return int(found.group(1)) if found else 0
-
-
-def _drawn(folder: Path | None, records: Sequence[Record], facts: Facts | None, run: str) -> dict[str, Drawn]:
-    """Return the smallest stored case of every failing item. *facts* and *run* complete its command line."""
-    found: dict[str, Drawn] = {}
-    if folder is None or not folder.is_dir():
-        return found
-    stored: dict[str, list[Path]] = defaultdict(list)
-    for file in sorted(folder.glob("*-????????????.json")):
-        stored[file.stem[:-13]].append(file)
-    for record in records:
-        if failing_checks(record) and (path := _replay_of(record, stored.get(record.id, ()))):
-            found[record.id] = _read_drawn(path, record, replay_arguments(record, facts), run)
-    return found
-
-
-def _replay_of(record: Record, files: Sequence[Path]) -> Path | None:
-    """Return the replay file whose digest the failure names. Every failed item writes one for its smallest case."""
-    named = [path for path in files if path.stem[-12:] in record.failure]
-    return next(iter(named or files), None)
-
-
-def _read_drawn(path: Path, record: Record, arguments: str, run: str) -> Drawn:
-    raw = REPLAY.json_of(path, str(path))
-    if not isinstance(raw, dict) or "case" not in raw:
-        raise CaseError(f"{path}: holds no case. Name the folder of a run as pytest wrote it.")
-    case = Case.from_dict(raw["case"], str(path))
-    attrs = ", ".join(f"{name}={list(v) if isinstance(v, tuple) else v}" for name, v in case.attrs.items())
-    replay = f"{run}/{path.parent.name}/{path.name}" if run else f"{path.parent.name}/{path.name}"
-    return Drawn(
-        item=record.id,
-        finding=printable(str(raw.get("finding", ""))),
-        operands=tuple((name, " x ".join(map(str, shape)) or "scalar") for name, shape in case.shapes.items()),
-        op=case.op,
-        attrs=attrs + (f", then {case.activation}" if case.activation != "none" else ""),
-        rerun=f"quantizer case replay {shlex.quote(replay)}{arguments}",
-        text="\n".join(printable(line) for line in str(raw.get("text", ""))[:LONGEST].splitlines()),
-    )

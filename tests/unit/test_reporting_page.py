@@ -14,11 +14,13 @@ from quantizer.core.errors import CaseError
 from quantizer.core.facts import Facts
 from quantizer.core.record import CheckRecord, Record
 from quantizer.reporting import page as page_module
+from quantizer.reporting import page_operators
 from quantizer.reporting.blame import since
 from quantizer.reporting.charts import BINS, histogram, scatter, sparkline
 from quantizer.reporting.diff import compare
 from quantizer.reporting.history import Figures
-from quantizer.reporting.page import SHOWN, render
+from quantizer.reporting.page import render
+from quantizer.reporting.page_operators import SHOWN
 
 UNCLOSED = {"meta", "input", "br", "rect", "line", "circle", "path", "td"}
 """What HTML lets stand without an end, and what SVG closes at once."""
@@ -294,7 +296,8 @@ def test_a_large_run_shows_what_fails_and_the_worst_and_counts_the_rest(monkeypa
 
 def test_a_large_run_whose_every_item_fails_stays_bounded(monkeypatch):
     monkeypatch.setattr(page_module, "WHOLE", 20)
-    monkeypatch.setattr(page_module, "MOST", 5)
+    for module in (page_module, page_operators):
+        monkeypatch.setattr(module, "MOST", 5)
     run = [record(f"add-a{number}-ideal", outcome="failed", checks=BROKEN, failure="one off") for number in range(300)]
     text = render(run, title="a run")
     assert text.count("<tr id=") == 5
@@ -303,7 +306,7 @@ def test_a_large_run_whose_every_item_fails_stays_bounded(monkeypatch):
 
 
 def test_a_scheme_of_endless_digits_has_bits_to_sort_by() -> None:
-    from quantizer.reporting.page import _activation_bits
+    from quantizer.reporting.page_operators import _activation_bits
 
     assert _activation_bits("w8a16") == 16
     assert _activation_bits("a" + "9" * 5000) == 999

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from quantizer.conformance.fusion import conditions
 from quantizer.conformance.fusion import wrong_rewrites as wrong
 from quantizer.conformance.fusion.rewrites import Rewrite
 
@@ -90,22 +91,22 @@ PLANTS = (
     Plant(
         "two operands of equal scales have one zero point",
         "add_relu",
-        wrong.where(wrong.equal("scale", "x", "z"), wrong.zero_of("z", "x")),
+        wrong.where(conditions.equal("scale", "x", "z"), wrong.zero_of("z", "x")),
     ),
     Plant(
         "two operands of equal zero points have one scale",
         "add_relu",
-        wrong.where(wrong.equal("zero", "x", "z"), wrong.scale_of("z", "x")),
+        wrong.where(conditions.equal("zero", "x", "z"), wrong.scale_of("z", "x")),
     ),
     Plant(
         "a concatenation copies an operand whose zero point is its own",
         "concat_scales",
-        wrong.where(wrong.equal("zero", "z", "join"), wrong.scale_of("z", "join")),
+        wrong.where(conditions.equal("zero", "z", "join"), wrong.scale_of("z", "join")),
     ),
     Plant(
         "merged convolutions of equal scales have one zero point",
         "convs_joined",
-        wrong.where(wrong.equal("scale", "first", "second"), wrong.zero_of("second", "first")),
+        wrong.where(conditions.equal("scale", "first", "second"), wrong.zero_of("second", "first")),
     ),
     Plant(
         "a permutation of three axes is taken for its inverse",
@@ -157,7 +158,7 @@ PLANTS = (
     Plant(
         "a concatenation copies an operand whose scale is its own",
         "concat_conv",
-        wrong.where(wrong.equal("scale", "x", "z"), wrong.zero_of("z", "x")),
+        wrong.where(conditions.equal("scale", "x", "z"), wrong.zero_of("z", "x")),
     ),
     Plant(
         "operands of a concatenation exchange their scales",
@@ -167,7 +168,7 @@ PLANTS = (
     Plant(
         "merged convolutions of equal shapes are exchanged",
         "convs_joined",
-        wrong.where(wrong.one_shape("first", "second"), wrong.exchanged("join")),
+        wrong.where(conditions.one_shape("first", "second"), wrong.exchanged("join")),
     ),
     Plant("a relu is dropped for both readers of a convolution", "conv_relu_shared", wrong.left_to_codes("relu")),
     Plant(
@@ -207,7 +208,7 @@ PLANTS = (
     Plant(
         "a transposition of axes of one size is dropped",
         "moves_through",
-        wrong.where(wrong.cubic, wrong.reads("view", 0, "act")),
+        wrong.where(conditions.cubic, wrong.reads("view", 0, "act")),
     ),
     Plant("an LSTM cell's state leaves tanh out", "lstm_cell", wrong.reads("hidden", 1, "next")),
     Plant("an LSTM cell's candidate goes through a sigmoid", "lstm_cell", wrong.computed_as("g", "Sigmoid")),
@@ -219,7 +220,7 @@ PLANTS = (
     Plant(
         "square weights are not transposed",
         "linear_relu_add",
-        wrong.where(wrong.square, wrong.with_attributes("linear", lambda _: {"transB": 0})),
+        wrong.where(conditions.square, wrong.with_attributes("linear", lambda _: {"transB": 0})),
     ),
     Plant("the mean is subtracted the other way round", "mean_centred", wrong.exchanged("centred")),
     Plant("the mean is read without its zero point", "mean_centred", wrong.zero_of("mean", None)),
@@ -228,17 +229,17 @@ PLANTS = (
     Plant(
         "a concatenation copies an operand of equal scale but another zero point",
         "concat_scales",
-        wrong.where(wrong.equal("scale", "z", "join"), wrong.zero_of("z", "join")),
+        wrong.where(conditions.equal("scale", "z", "join"), wrong.zero_of("z", "join")),
     ),
     Plant(
         "a convolution writes codes of its own into a concatenation of equal scale",
         "concat_scales",
-        wrong.where(wrong.equal("scale", "conv", "join"), wrong.zero_of("conv", "join")),
+        wrong.where(conditions.equal("scale", "conv", "join"), wrong.zero_of("conv", "join")),
     ),
     Plant(
         "operands of a concatenation with equal scales have one zero point",
         "concat_scales",
-        wrong.where(wrong.equal("scale", "z", "conv"), wrong.zero_of("z", "conv")),
+        wrong.where(conditions.equal("scale", "z", "conv"), wrong.zero_of("z", "conv")),
     ),
     Plant("a convolution before a concatenation is not rounded", "concat_scales", wrong.unrounded("conv", "join")),
     Plant("weights of the second operand of a concatenation come first", "concat_conv", wrong.second_part_first),
@@ -268,7 +269,7 @@ PLANTS = (
     Plant(
         "square factors are read transposed",
         "matmul_add_relu",
-        wrong.where(wrong.square, wrong.with_numbers("w#codes", lambda codes: codes.t().contiguous())),
+        wrong.where(conditions.square, wrong.with_numbers("w#codes", lambda codes: codes.t().contiguous())),
     ),
     Plant("a difference has the scale of its operand", "mean_centred", wrong.scale_of("centred", "x")),
     Plant("axes move the other way", "moves_through", wrong.with_attributes("turn", lambda _: {"perm": (0, 3, 1, 2)})),

@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 
+from quantizer.conformance.fusion.conditions import Condition, numbers
 from quantizer.conformance.fusion.rewrites import Rewrite
 from quantizer.ir.graph import Graph, Node, Tensor
 
 Names = tuple[str | None, ...]
-Condition = Callable[[Graph], bool]
 
 
 def with_inputs(node: str, change: Callable[[Names], Names]) -> Rewrite:
@@ -233,18 +233,6 @@ def where(condition: Condition, rewrite: Rewrite) -> Rewrite:
     return lambda graph: rewrite(graph) if condition(graph) else graph
 
 
-def equal(part: str, *names: str) -> Condition:
-    """Return whether tensors have one scale, or one zero point."""
-    return lambda graph: len({float(numbers(graph, f"{name}#{part}")) for name in names}) == 1
-
-
-def numbers(graph: Graph, name: str) -> torch.Tensor:
-    """Return the numbers of a constant."""
-    found = graph.tensor(name).data
-    assert found is not None
-    return found
-
-
 def left_to_codes(node: str) -> Rewrite:
     """Leave a relu to the saturation of its codes, whatever its zero point."""
     return lambda graph: graph.with_node(passed(graph.node(node)))
@@ -302,21 +290,6 @@ def padding_folded(merge: Callable[[Sequence[int], Sequence[int]], Sequence[int]
         return graph.with_node(replace(conv, inputs=("x#quantized", *conv.inputs[1:]), attrs=merged))
 
     return rewrite
-
-
-def one_shape(*names: str) -> Condition:
-    """Return whether tensors have one shape."""
-    return lambda graph: len({graph.tensor(name).shape for name in names}) == 1
-
-
-def cubic(graph: Graph) -> bool:
-    """Return whether the axes of the input but for the first have one size."""
-    return len(set(graph.tensor("x").shape[1:])) == 1
-
-
-def square(graph: Graph) -> bool:
-    """Return whether a layer has as many outputs as inputs."""
-    return len(set(graph.tensor("w#codes").shape)) == 1
 
 
 def computed_as(node: str, op: str, **attrs: float) -> Rewrite:
