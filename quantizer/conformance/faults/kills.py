@@ -28,7 +28,6 @@ from quantizer.core.errors import QuantizerError
 from quantizer.core.verdict import EVERY
 from quantizer.ir.formats.layer_files import LayerFile, layer_files, written_and_read
 from quantizer.numerics.bitwise import bitwise_equal
-from quantizer.numerics.qparams import Constant, Parameters
 from quantizer.numerics.quantize import dequantize
 
 _SEEN_BY: Mapping[Kind, tuple[str, ...]] = {
@@ -238,21 +237,13 @@ def anew(trial: Trial, kind: Kind) -> Trial:
     }
     other.shared, other.matches = {}, {}
     if "parameters" in other.__dict__:
-        other.parameters = _copied(trial.parameters)
+        other.parameters = trial.parameters.copied()
     return other
 
 
 def _computed(trial: Trial, name: str) -> bool:
     """Return whether a trial computes this attribute on demand; the other attributes were given to it."""
     return isinstance(getattr(type(trial), name, None), cached_property | once)
-
-
-def _copied(parameters: Parameters) -> Parameters:
-    tables = {name: replace(table, entries=table.entries.clone()) for name, table in parameters.tables.items()}
-    constants = {name: Constant(held.codes.clone(), held.params) for name, held in parameters.constants.items()}
-    ratio = parameters.rescale
-    ratio = ratio and replace(ratio, mantissa=ratio.mantissa.clone(), shift=ratio.shift.clone())
-    return replace(parameters, tables=tables, constants=constants, rescale=ratio)
 
 
 def given(trial: Trial, kind: Kind) -> Iterator[object]:
