@@ -22,7 +22,7 @@ from quantizer.conformance.checks.products import bilinear
 from quantizer.conformance.checks.quantize_op import quantized_reals
 from quantizer.conformance.checks.quotients import quotient
 from quantizer.conformance.checks.reductions import euclidean_arithmetic, product_arithmetic
-from quantizer.conformance.checks.requantized import CHECK, FLOAT32_UNIT, Declared, rounded_once
+from quantizer.conformance.checks.requantized import CHECK, FLOAT32_UNIT, Declared, Real, rounded_once
 from quantizer.conformance.checks.resize import resize_arithmetic
 from quantizer.conformance.checks.room_oracles import judged_by_room
 from quantizer.conformance.checks.softmax import softmax_arithmetic
@@ -113,7 +113,7 @@ def _in_float32(trial: Trial) -> Verdict | None:
     scaled = np.where(np.abs(trial.sums) * mantissa > FLOAT32_WHOLE, 3 * summed, 0.0)
     extra = (added + scaled) * FLOAT32_UNIT * gain
     value = trial.sums * gain
-    return rounded_once(trial, value, Declared(), extra, of_floats(value), lambda _: {})
+    return rounded_once(trial, Real(value, of_floats(value)), Declared(), extra=extra)
 
 
 def _own_mean(trial: Trial) -> Verdict | None:
@@ -145,12 +145,13 @@ def _movement(trial: Trial) -> Verdict:
         exact = exact | (np.abs(real - np.trunc(real)) == 0.5)
     return rounded_once(
         trial,
-        real,
+        Real(
+            real,
+            lambda i: Fraction(float(real[i] if moved[i] else trial.y_hat[i])) / Fraction(1 if moved[i] else scale),
+        ),
         Declared(quantizer.rounding, quantizer.zero_point == "before"),
-        np.where(exact, 0.0, FLOAT32_CODES * np.abs(real)),
-        lambda i: Fraction(float(real[i] if moved[i] else trial.y_hat[i])) / Fraction(1 if moved[i] else scale),
-        lambda _: {},
-        "the moved value in steps of the output",
+        extra=np.where(exact, 0.0, FLOAT32_CODES * np.abs(real)),
+        what="the moved value in steps of the output",
     )
 
 

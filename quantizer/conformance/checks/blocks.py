@@ -11,7 +11,7 @@ import torch
 
 from quantizer.conformance.checks.accumulators import held_sums
 from quantizer.conformance.checks.multiplier_rules import equal
-from quantizer.conformance.checks.requantized import CHECK, DECLARED, Array, rounded_once
+from quantizer.conformance.checks.requantized import CHECK, DECLARED, Array, Real, rounded_once
 from quantizer.conformance.expected.parameters import Expected
 from quantizer.conformance.trials.finding import Finding
 from quantizer.conformance.trials.trial import Trial
@@ -88,14 +88,10 @@ def judge_blocks(trial: Trial, name: str, rescale: Rescale) -> Verdict:
     cut = not all(map(np.array_equal, columns, most))
     return rounded_once(
         trial,
-        value,
+        Real(value, exact, np.sum(np.abs(terms), axis=0)),
         DECLARED[rescale.variant],
-        0.0,
-        exact,
-        lambda _: {},
-        "the sums of blocks under their scales",
-        magnitude=np.sum(np.abs(terms), axis=0),
-        top=(np.sum(tops, axis=0), top_exact) if cut else None,
+        what="the sums of blocks under their scales",
+        top=Real(np.sum(tops, axis=0), top_exact) if cut else None,
     )
 
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from quantizer.conformance.checks.enclosures import ENCLOSURES
 from quantizer.conformance.checks.float32 import UNIT, lost
 from quantizer.conformance.checks.float_forward import float_radius
-from quantizer.conformance.checks.requantized import CHECK, Declared, rounded_once
+from quantizer.conformance.checks.requantized import CHECK, Declared, Real, rounded_once
 from quantizer.conformance.grids import listed
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.verdict import Verdict, inconclusive
@@ -56,12 +56,10 @@ def enclosed(trial: Trial, *, zero_point_first: bool = False, off_by: Array | fl
     y = np.where(np.isinf(off_by), 0.0, trial.y_hat)  # such an element may have every code
     return rounded_once(
         trial,
-        y / scale,
+        Real(y / scale, lambda i: Fraction(float(y[i])) / Fraction(scale)),
         Declared(zero_point_first=True) if zero_point_first else _rounding(trial),
-        computed_error(trial) + (_folding_error(trial) if zero_point_first else 0.0) + off_by / scale,
-        lambda i: Fraction(float(y[i])) / Fraction(scale),
-        lambda _: {},
-        "the values of the codes",
+        extra=computed_error(trial) + (_folding_error(trial) if zero_point_first else 0.0) + off_by / scale,
+        what="the values of the codes",
     )
 
 

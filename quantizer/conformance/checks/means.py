@@ -11,7 +11,15 @@ import numpy as np
 from quantizer.conformance.bounds.pairs import of_floats
 from quantizer.conformance.checks import replayed_stages
 from quantizer.conformance.checks.multiplier_rules import AREA_BITS, OF_AREAS
-from quantizer.conformance.checks.requantized import CHECK, DECLARED, Array, Declared, replayed_stage, rounded_once
+from quantizer.conformance.checks.requantized import (
+    CHECK,
+    DECLARED,
+    Array,
+    Declared,
+    Real,
+    replayed_stage,
+    rounded_once,
+)
 from quantizer.conformance.checks.unary import judge_by_reference
 from quantizer.conformance.checks.window_sums import mean_sums
 from quantizer.conformance.expected import multipliers as expected_multipliers
@@ -44,11 +52,9 @@ def mean(trial: Trial) -> Verdict:
     value = sums * np.array([float(ratios[int(n)]) for n in terms.ravel()]).reshape(terms.shape)
     return rounded_once(
         trial,
-        value,
+        Real(value, lambda i: int(sums[i]) * ratios[int(terms[i])]),
         declared,
-        0.0,
-        lambda i: int(sums[i]) * ratios[int(terms[i])],
-        lambda i: {"accumulator": str(int(sums[i])), "divided by": _divisor(rescale, int(terms[i]), ratios)},
+        detail=lambda i: {"accumulator": str(int(sums[i])), "divided by": _divisor(rescale, int(terms[i]), ratios)},
     )
 
 
@@ -100,9 +106,7 @@ def _dequantized_mean(trial: Trial, terms: Array, rescale: Rescale) -> Verdict:
     real = value.astype(np.float64) - zero
     return rounded_once(
         trial,
-        real,
+        Real(real, of_floats(real)),
         Declared("half_even", zero_point_first=True, float32=True),
-        0.0,
-        of_floats(real),
-        lambda i: {"divided by": str(int(terms[i]))},
+        detail=lambda i: {"divided by": str(int(terms[i]))},
     )

@@ -15,6 +15,8 @@ from quantizer.conformance.checks.requantized import (
     DECLARED,
     Array,
     Declared,
+    Real,
+    accumulator,
     before_activation,
     replayed_stage,
     rounded_once,
@@ -72,16 +74,14 @@ def _multiplied(trial: Trial, rescale: Rescale, declared: Declared, held: Array,
     if x86:
         value, exact = _within_int32(trial, value, exact, keeps_bits=rescale.variant == "q15_half_up")
     if np.array_equal(held, most):
-        return rounded_once(trial, value, declared, 0.0, exact, lambda index: {"accumulator": str(int(held[index]))})
+        return rounded_once(trial, Real(value, exact), declared, detail=accumulator(held))
     top = most * factor / rescale.divisor
     return rounded_once(
         trial,
-        value,
+        Real(value, exact),
         declared,
-        0.0,
-        exact,
-        lambda index: {"accumulator": f"{int(held[index])}..{int(most[index])}, as it saturates in any order"},
-        top=(top, _exact_product(most, mantissa, shift, rescale)),
+        detail=lambda index: {"accumulator": f"{int(held[index])}..{int(most[index])}, as it saturates in any order"},
+        top=Real(top, _exact_product(most, mantissa, shift, rescale)),
     )
 
 
@@ -124,9 +124,7 @@ def _high_multiplied(trial: Trial, held: Array, mantissa: Array, shift: Array, d
         return Fraction(int(units[index])) / Fraction(2) ** (int(wide[index]) + 1)
 
     exact = product(units, 1.0, -1 - wide, rational)
-    return rounded_once(
-        trial, value, Declared("half_up"), 0.0, exact, lambda index: {"accumulator": str(int(held[index]))}
-    )
+    return rounded_once(trial, Real(value, exact), Declared("half_up"), detail=accumulator(held))
 
 
 def _within_int32(trial: Trial, value: Array, exact: Exact, *, keeps_bits: bool) -> tuple[Array, Exact]:

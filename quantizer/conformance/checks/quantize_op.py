@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from quantizer.conformance.bounds.pairs import of_floats, quotient
 from quantizer.conformance.checks.declared_quantizer import steps_in_float32
 from quantizer.conformance.checks.float32_codes import F32
-from quantizer.conformance.checks.requantized import Declared, rounded_once
+from quantizer.conformance.checks.requantized import Declared, Real, rounded_once
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.verdict import Verdict
 
@@ -32,23 +32,22 @@ def quantized_reals(trial: Trial, name: str) -> Verdict:
     if quantizer.operation == "exact":
         return rounded_once(
             trial,
-            x.astype(np.float64) / scale,
+            Real(
+                x.astype(np.float64) / scale,
+                quotient(x.astype(np.float64), scale, lambda i: Fraction(float(x[i])) / Fraction(scale)),
+            ),
             declared,
-            anything,
-            quotient(x.astype(np.float64), scale, lambda i: Fraction(float(x[i])) / Fraction(scale)),
-            lambda _: {},
-            "the real number in steps",
+            extra=anything,
+            what="the real number in steps",
         )
     steps = None if output.steps is None else np.asarray(float(output.steps))
     real = steps_in_float32(x, np.asarray(scale), steps, np.asarray(zero), quantizer)
     return rounded_once(
         trial,
-        real,
+        Real(real, of_floats(real)),
         declared,
-        anything,
-        of_floats(real),
-        lambda _: {},
-        f"the real number in steps ({quantizer.operation})",
+        extra=anything,
+        what=f"the real number in steps ({quantizer.operation})",
     )
 
 

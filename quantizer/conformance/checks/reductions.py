@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quantizer.conformance.checks.accumulators import held_sums
-from quantizer.conformance.checks.requantized import Declared, rounded_once
+from quantizer.conformance.checks.requantized import Declared, Real, rounded_once
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.verdict import Verdict
 
@@ -29,12 +29,10 @@ def product_arithmetic(trial: Trial) -> Verdict:
 
     return rounded_once(
         trial,
-        trial.y_hat / float(trial.output.scale),
+        Real(trial.y_hat / float(trial.output.scale), exact),
         Declared(),
-        0.0,
-        exact,
-        lambda i: {"codes": ", ".join(str(int(code)) for code in rows[i])},
-        "the product of the values of the codes",
+        detail=lambda i: {"codes": ", ".join(str(int(code)) for code in rows[i])},
+        what="the product of the values of the codes",
     )
 
 
@@ -54,12 +52,10 @@ def euclidean_arithmetic(trial: Trial) -> Verdict:
 
     return rounded_once(
         trial,
-        np.sqrt(np.maximum(sums, 0).astype(np.float64)) * float(ratio),
+        Real(np.sqrt(np.maximum(sums, 0).astype(np.float64)) * float(ratio), exact),
         Declared(),
-        0.0,
-        exact,
-        lambda i: {"sum of squares": str(int(sums[i]))},
-        "the root of the sum of squares",
+        detail=lambda i: {"sum of squares": str(int(sums[i]))},
+        what="the root of the sum of squares",
     )
 
 

@@ -16,7 +16,7 @@ from quantizer.conformance.bounds.rounding import code_interval, rational_codes
 from quantizer.conformance.checks.float32_stages import REPLAYS
 from quantizer.conformance.expected import parameters as expected_parameters
 from quantizer.conformance.grids import exact_position, listed, positions
-from quantizer.conformance.trials.elements import Allowed, Detail, judge_codes
+from quantizer.conformance.trials.elements import Allowed, Detail, exact_value, judge_codes
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.platform_settings import FirstRounding
 from quantizer.core.platforms import computed_activation
@@ -25,11 +25,7 @@ from quantizer.core.variants import Variant
 from quantizer.core.verdict import Verdict
 
 Array = NDArray[Any]
-
-
 CHECK = "arithmetic"
-
-
 FLOAT32_UNIT = 2.0**-24
 CONCLUSIVE = 2
 """An element with more allowed codes than this is inconclusive."""
@@ -92,28 +88,36 @@ def last_roundings(trial: Trial) -> set[RoundingMode]:
     return {own or platform.rounding}
 
 
+@dataclass(frozen=True)
+class Real:
+    """The real number of each element in output steps, without zero point."""
+
+    value: Array
+    exact: Exact
+    """The number of one element in rationals, by its index; it decides near ties."""
+    magnitude: Array | float = 0.0
+    """The sum of |terms|, where these are real numbers that may cancel."""
+
+
 def rounded_once(
     trial: Trial,
-    value: Array,
+    real: Real,
     declared: Declared,
-    extra: Array | float,
-    exact: Exact,
-    detail: Detail,
+    *,
+    extra: Array | float = 0.0,
+    detail: Detail | None = None,
     what: str = "the provided sum",
-    magnitude: Array | float = 0.0,
-    top: tuple[Array, Exact] | None = None,
+    top: Real | None = None,
 ) -> Verdict:
-    """Judge codes of real numbers in output steps: rounded once in the declared mode, *extra* codes for earlier stages.
+    """Judge codes of *real* numbers: rounded once in the declared mode, *extra* codes for earlier stages.
 
-    exact: the number of one element in rationals, by its index; it decides near ties. detail: what a failure also
-    shows. magnitude: the sum of |terms|, where these are real numbers that may cancel. top: the largest number of each
-    element and its rationals, where *value* is the smallest of several; an element is inconclusive if more than
-    `CONCLUSIVE` codes are then possible.
+    detail: what a failure also shows. top: the largest number of each element, where *real* is the smallest of several;
+    an element is inconclusive if more than `CONCLUSIVE` codes are then possible.
     """
     zero, mode = int(trial.output.zero_point), declared.rounding or trial.target.platform.rounding
-    low, high, value = _codes(trial, value, declared, extra, exact, magnitude)
+    low, high, value = _codes(trial, real, declared, extra)
     if top is not None:
-        _, high, _ = _codes(trial, top[0], declared, extra, top[1], magnitude)
+        _, high, _ = _codes(trial, top, declared, extra)
     spread = (0.5 if mode.startswith("half") else 1.0) + np.broadcast_to(np.asarray(extra), value.shape)
     if (first := first_rounding(trial, declared)) is not None:
         spread = spread + first_unit(first)
@@ -128,24 +132,18 @@ def rounded_once(
         allowance=spread,
         zero=zero,
         made_of=f"{mode} of {what}{further}",
-        detail=lambda i: {**detail(i), "exact": f"{value[i]:.9g} + {zero}"},
+        detail=lambda i: {**(detail(i) if detail else {}), **exact_value(value, zero)(i)},
     )
     verdict = judge_codes(CHECK, trial, allowed)
     return verdict if top is None else replace(verdict, vacuous=int(np.count_nonzero(high - low >= CONCLUSIVE)))
 
 
-def _codes(
-    trial: Trial,
-    value: Array,
-    declared: Declared,
-    extra: Array | float,
-    exact: Exact,
-    magnitude: Array | float,
-) -> tuple[Array, Array, Array]:
+def _codes(trial: Trial, real: Real, declared: Declared, extra: Array | float) -> tuple[Array, Array, Array]:
     """Return the smallest and the largest code of each number, and the numbers within the limits of the activation."""
     zero, mode = int(trial.output.zero_point), declared.rounding or trial.target.platform.rounding
     least, most = (limit / float(trial.output.scale) for limit in trial.limits)
     own = trial.target.platform.limit(trial.variant) if math.isfinite(most) else None
+    value, exact, magnitude = real.value, real.exact, real.magnitude
     if (first := first_rounding(trial, declared)) is not None:
         value, exact = _rounded_first(value, exact, first)
     value = np.clip(value, least, np.inf if own else most)
@@ -225,14 +223,12 @@ def replayed_stage(trial: Trial, held: Array, mantissa: Array, declared: Declare
         value = (scaled + np.float32(zero)).astype(np.float64) - zero
     else:
         value = scaled.astype(np.float64)
-    return rounded_once(
-        trial,
-        value,
-        declared,
-        0.0,
-        of_floats(value),
-        lambda index: {"accumulator": str(int(held[index]))},
-    )
+    return rounded_once(trial, Real(value, of_floats(value)), declared, detail=accumulator(held))
+
+
+def accumulator(held: Array) -> Detail:
+    """Return the detail that shows the sum of an element."""
+    return lambda index: {"accumulator": str(int(held[index]))}
 
 
 def before_activation(trial: Trial, held: Array) -> Array:

@@ -14,7 +14,7 @@ from quantizer.conformance import bounds
 from quantizer.conformance.bounds import Interval
 from quantizer.conformance.bounds.rounding import code_interval
 from quantizer.conformance.checks.multiplier_rules import is_replaced
-from quantizer.conformance.checks.requantized import FLOAT32_UNIT, Declared, rounded_once
+from quantizer.conformance.checks.requantized import FLOAT32_UNIT, Declared, Real, rounded_once
 from quantizer.conformance.trials.elements import Allowed, judge_codes, judge_equal
 from quantizer.conformance.trials.finding import Finding
 from quantizer.conformance.trials.trial import Trial
@@ -93,7 +93,7 @@ def _exact_mean(trial: Trial) -> Verdict:
             start=Fraction(0),
         )
 
-    return rounded_once(trial, value, Declared(), 0.0, exact, lambda _: {}, "the weighted mean of four neighbours")
+    return rounded_once(trial, Real(value, exact), Declared(), what="the weighted mean of four neighbours")
 
 
 def _floats(weights: list[list[Fraction]]) -> Array:

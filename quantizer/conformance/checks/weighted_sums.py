@@ -16,6 +16,7 @@ from quantizer.conformance.checks.requantized import (
     DECLARED,
     FLOAT32_UNIT,
     Array,
+    Real,
     before_activation,
     rounded_once,
 )
@@ -54,15 +55,13 @@ def linear(trial: Trial) -> Verdict:
         sums, _ = _combined(trial, parts, whole, Fraction(1))
         held = before_activation(trial, sums)
         value = held * float(gain)
-        return rounded_once(trial, value, declared, extra, lambda i: Fraction(float(held[i])) * gain, lambda _: {})
+        return rounded_once(trial, Real(value, lambda i: Fraction(float(held[i])) * gain), declared, extra=extra)
     return rounded_once(
         trial,
-        value,
+        Real(value, exact, _magnitude(trial, parts, whole, gain)),
         declared,
-        extra,
-        exact,
-        lambda i: {f"from {n}": str(int(p[i])) for n, p in parts.items()},
-        magnitude=_magnitude(trial, parts, whole, gain),
+        extra=extra,
+        detail=lambda i: {f"from {n}": str(int(p[i])) for n, p in parts.items()},
     )
 
 
@@ -155,11 +154,9 @@ def _dequantized(trial: Trial, parts: Mapping[str, Array], rescale: Rescale) -> 
     value = (total / np.float32(rescale.divisor)).astype(np.float64)
     return rounded_once(
         trial,
-        value,
+        Real(value, of_floats(value)),
         DECLARED["f32_dequantized"],
-        0.0,
-        of_floats(value),
-        lambda i: {f"from {n}": str(int(p[i])) for n, p in parts.items()},
+        detail=lambda i: {f"from {n}": str(int(p[i])) for n, p in parts.items()},
     )
 
 
