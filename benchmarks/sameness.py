@@ -36,6 +36,7 @@ from quantizer.conformance.judging.judge import judge, judged
 from quantizer.conformance.setup.options import Options
 from quantizer.conformance.setup.session import Session, open_session
 from quantizer.conformance.target import Target
+from quantizer.conformance.trials.parts import part_of
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.case import Case
 from quantizer.core.files import replace_files
@@ -155,7 +156,7 @@ def both_ways(session: Session, target: Target, case: Case) -> Iterator[tuple[di
         return
     for place, part in enumerate(parts(target.spec, case)):
         verdicts = found[place][1] if len(found) > 1 else found[0][1]
-        yield shown(Trial(target, part.case, session.engine), None), shown(trial.part(place), verdicts)
+        yield shown(Trial(target, part.case, session.engine), None), shown(part_of(trial, place), verdicts)
 
 
 def shown(trial: Trial, verdicts: Sequence[Verdict] | None) -> dict[str, str]:
