@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from quantizer.conformance.checks.accumulators import leaves_accumulator
+from quantizer.conformance.checks.accumulators import leaves_accumulator, order_decides
+from quantizer.conformance.checks.engine import engine
 from quantizer.conformance.generation import deep
 from quantizer.conformance.generation.builder import build_case
 from quantizer.conformance.generation.choice_sources import HashChoices
@@ -121,3 +122,40 @@ def test_a_sum_leaves_the_accumulator_of_a_room_and_returns(monkeypatch: pytest.
         limit = 1 << (bits - 1)
         assert trial.case.data.set == "returning"
         assert ((abs(trial.sums) < limit) & (trial.sum_magnitudes > 2 * limit)).any()
+
+
+class Of:
+    """A real engine that computes matmul by *function*."""
+
+    def __init__(self, function) -> None:
+        self.function = function
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(SESSION.engine, name)
+
+    def run(self, *asked):
+        with REGISTRY.overridden("matmul", "quantized", self.function, "ideal"):
+            return SESSION.engine.run(*asked)
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_an_engine_that_saturates_at_each_addition_agrees_in_any_order(order: int):
+    """`engine` leaves to `arithmetic` what the order of additions decides."""
+    (target,) = targets("matmul")
+    trials = [Trial(target, case, Of(saturating_matmul(order))) for case in cancelling_and_wide(target)]
+    assert any(order_decides(trial).any() for trial in trials)
+    assert not [v.worst for trial in trials if (v := engine(trial)).failing]
+
+
+def one_more(function):
+    def quantized(*operands, parameters, **attrs):
+        return function(*operands, parameters=parameters, **attrs) + 1
+
+    return quantized
+
+
+def test_an_engine_that_is_one_off_where_no_order_decides_is_found():
+    (target,) = targets("matmul")
+    case = build_case(target, HashChoices(key(0, "saturating", target.id), {"data": "random"}))
+    assert engine(Trial(target, case, Of(saturating_matmul(1)))).status == "pass"
+    assert engine(Trial(target, case, Of(one_more(saturating_matmul(1))))).failing
