@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from quantizer.conformance.checks.accumulators import leaves_accumulator, order_decides
+from quantizer.conformance.checks.accumulators import held_sums, leaves_accumulator, order_decides
 from quantizer.conformance.checks.engine import engine
+from quantizer.conformance.failures.element import element_lines, row
 from quantizer.conformance.generation import deep
 from quantizer.conformance.generation.builder import build_case
 from quantizer.conformance.generation.choice_sources import HashChoices
@@ -122,6 +123,22 @@ def test_a_sum_leaves_the_accumulator_of_a_room_and_returns(monkeypatch: pytest.
         limit = 1 << (bits - 1)
         assert trial.case.data.set == "returning"
         assert ((abs(trial.sums) < limit) & (trial.sum_magnitudes > 2 * limit)).any()
+
+
+def test_a_failure_says_what_the_accumulator_holds():
+    """A sum that leaves it is cut; terms of both signs leave a range, by the order of additions."""
+    (target,) = targets("fully_connected")
+    said = set()
+    for index, data in enumerate(("accumulator_limit", "corners") * 6):
+        case = build_case(target, HashChoices(key(index, "saturating", target.id), {"data": data}))
+        trial = Trial(target, case, SESSION.engine)
+        found = [line for line in element_lines(trial, (0, 0)) if "in 18 bits it saturates: " in line]
+        least, most, _ = held_sums(trial, trial.sums, trial.sum_magnitudes)
+        one, other = int(least[0, 0]), int(most[0, 0])
+        held = f"{one}" if one == other else f"{one}..{other}, by the order of additions"
+        assert found == ([row("", f"in 18 bits it saturates: {held}")] if {one, other} != {trial.sums[0, 0]} else [])
+        said |= {"order" if one != other else "end" for _ in found}
+    assert said == {"order", "end"}
 
 
 class Of:
