@@ -128,8 +128,8 @@ def _cut(trial: Trial, output: QParams) -> str:
     if fused == "none" or output.dtype.kind == "float" or trial.parameters.fused is not None:
         return ""
     platform, ends = trial.target.platform, (output.qmin, output.qmax)
-    scale, zero = float(output.scale), int(output.zero_point)
-    low, high = activation_codes(platform, trial.parameters.variant, fused, ends, scale, zero)
+    scale, zero, variant = float(output.scale), int(output.zero_point), trial.parameters.variant or ""
+    low, high = activation_codes(platform, variant, fused, ends, scale, zero)
     return f", codes {low} to {high} after {fused}"
 
 
