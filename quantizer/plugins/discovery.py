@@ -89,16 +89,30 @@ def spec_folders(plugins: Sequence[Plugin]) -> list[Path]:
     return list(dict.fromkeys(folder for plugin in plugins for folder in plugin.specs))
 
 
+def installed_specs() -> list[Path]:
+    """Return the folders of specs that installed packages of operators bring; PluginError if one does not import."""
+    if not (found := _installed()):
+        return []
+    from quantizer.plugins.loading import load
+
+    return spec_folders([load(source) for source in found])
+
+
+def _installed() -> list[EntryPointSource]:
+    """Return what installed distributions provide, sorted by distribution and name."""
+    found = map(EntryPointSource, entry_points(group=GROUP))
+    return sorted(found, key=lambda source: (str(source), source.name))
+
+
 def sources(paths: Sequence[Path], environment: Mapping[str, str]) -> list[Source]:
     """Return every source once: entry points, *paths*, AIPUPLUGIN_PATH, ./plugin; each of them sorted by name.
 
     PluginError for a path that does not exist or a named folder without a Python file.
     """
-    installed = sorted(entry_points(group=GROUP), key=lambda entry: (str(EntryPointSource(entry)), entry.name))
     files: dict[Path, FileSource] = {}
     for path in _files(paths, environment):
         files.setdefault(resolved(path), FileSource(resolved(path)))
-    return [*(EntryPointSource(entry) for entry in installed), *files.values()]
+    return [*_installed(), *files.values()]
 
 
 def _files(paths: Sequence[Path], environment: Mapping[str, str]) -> Iterator[Path]:
