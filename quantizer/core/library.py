@@ -23,8 +23,8 @@ from quantizer.core.roles import applies
 from quantizer.core.rooms import declared_platforms, rooms
 from quantizer.core.schemes import Scheme, Schemes, all_schemes, check_schemes
 from quantizer.core.spec import Spec
-from quantizer.core.spec_values import Activation
 from quantizer.core.spec_rules import check_spec
+from quantizer.core.spec_values import Activation
 from quantizer.core.stage_rules import check_stages
 from quantizer.core.wording import meant, shown_path, suggestion
 from quantizer.core.yaml_source import Location, Positions, load_yaml
