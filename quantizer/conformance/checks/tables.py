@@ -19,7 +19,6 @@ from quantizer.conformance.checks.step_tables import step_codes
 from quantizer.conformance.expected.norms import inverse_roots
 from quantizer.conformance.trials.finding import Finding
 from quantizer.conformance.trials.trial import Trial
-from quantizer.core.platforms import RoundingMode
 from quantizer.numerics.qparams import Table
 
 Array = NDArray[Any]
