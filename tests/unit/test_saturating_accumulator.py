@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from quantizer.conformance.checks.accumulators import held_sums, leaves_accumulator, order_decides
+from quantizer.conformance.checks.arithmetic import arithmetic
 from quantizer.conformance.checks.engine import engine
 from quantizer.conformance.failures.element import element_lines, row
 from quantizer.conformance.generation import deep
@@ -19,6 +20,7 @@ from quantizer.conformance.judging.recorder import LEFT, Recorder
 from quantizer.conformance.setup.options import Options
 from quantizer.conformance.setup.session import open_session
 from quantizer.conformance.trials.trial import Trial
+from quantizer.core.platforms import Platform
 from quantizer.core.record import Record
 from quantizer.ops import REGISTRY
 
@@ -73,6 +75,40 @@ def test_a_case_leaves_an_accumulator_of_24_bits(op: str):
         recorder.add(last, judge(last))
         assert LEFT in recorder.coverage
         assert LEFT not in recorder.record("passed", {LEFT}).gaps
+
+
+@pytest.mark.parametrize("first", [None, {"fraction_bits": 4, "rounding": "half_toward_zero"}])
+@pytest.mark.parametrize("op", OPS)
+def test_an_accumulator_that_saturates_one_too_early_is_found_at_either_end(op: str, first: dict[str, object] | None):
+    """A unit of a sum of 20 bits is a thousandth of a code: only scales that are solved for it show it."""
+    (target,) = targets(op, 20)
+    own = {"requantize": {"default": "multiplier_shift"}, "first_rounding": first}
+    own["multiplier"] = {"bits": 24, "max_bits": 24, "max_shift": 40}
+    wide = dataclasses.replace(target, platform=Platform.model_validate(target.platform.model_dump() | own))
+    cases = cancelling_and_wide(wide)
+    assert not [v.worst for case in cases if (v := arithmetic(Trial(wide, case, SESSION.engine))).failing]
+    for bound in ((-(1 << 19), (1 << 19) - 2), (1 - (1 << 19), (1 << 19) - 1)):
+        early = [Trial(wide, case, Clamped(*bound)) for case in cases]
+        assert any(arithmetic(trial).failing for trial in early), bound
+
+
+class Clamped:
+    """An engine whose sums are clamped to narrower bounds before they are multiplied."""
+
+    def __init__(self, low: int, high: int) -> None:
+        self.low, self.high = low, high
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(SESSION.engine, name)
+
+    def run(self, call, codes, parameters):
+        function = REGISTRY.find(call.spec.op, "accumulate", "ideal").function
+
+        def narrow(*operands, **named):
+            return function(*operands, **named).clamp(self.low, self.high)
+
+        with REGISTRY.overridden(call.spec.op, "accumulate", narrow, "ideal"):
+            return SESSION.engine.run(call, codes, parameters)
 
 
 def test_an_accumulator_that_no_case_leaves_is_a_gap():

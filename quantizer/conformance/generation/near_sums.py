@@ -110,7 +110,7 @@ def near_sums(parameters: Parameters, channels: int) -> Array:
     halves = np.arange(out.qmin, out.qmax, step) - int(out.zero_point) + 0.5
     if (first := parameters.platform.first_rounding) is not None and rounds_twice(parameters):
         halves = np.concatenate([halves + side * 2.0**-first.fraction_bits for side in (-0.5, 0.0, 0.5)])
-    ties = np.floor(halves / _multipliers(parameters, channels)[:, None])
+    ties = np.floor(halves / factors_of_sums(parameters, channels)[:, None])
     return np.asarray((ties[..., None] + BESIDE).reshape(channels, -1))
 
 
@@ -158,7 +158,7 @@ def declared(parameters: Parameters, sums: Array, inner: Tensor) -> Array:
 
 def rivals(parameters: Parameters, sums: Array) -> Array:
     """Return [rivals, channels, n] codes that other arithmetics give for *sums*."""
-    out, multipliers = parameters.outputs["y"], _multipliers(parameters, len(sums))[:, None]
+    out, multipliers = parameters.outputs["y"], factors_of_sums(parameters, len(sums))[:, None]
     zero = int(out.zero_point)
     return np.stack([np.clip(rival(sums, multipliers, zero), out.qmin, out.qmax) for rival in RIVALS.values()])
 
@@ -224,7 +224,7 @@ RIVALS: Mapping[str, Callable[[Array, Array, int], Array]] = {
 """Rival arithmetics that a kernel may use instead of the declared one. Most of them differ only next to ties."""
 
 
-def _multipliers(parameters: Parameters, channels: int) -> Array:
+def factors_of_sums(parameters: Parameters, channels: int) -> Array:
     """Return the factor of each channel's sums, from all provided numbers."""
     rescale = parameters.rescale
     assert rescale is not None
