@@ -184,6 +184,19 @@ def test_a_platform_may_name_operators_of_an_installed_package(
     assert main(["spec", "lint", "package/op_specs"]) == 0, "the sources of what is installed"
 
 
+def test_a_requantization_of_functions_that_read_tables_is_refused(folder: Path, capsys: Capture) -> None:
+    """A chip whose ReLU6 multiplies declared it so; clip read a table all the same, and nothing said it."""
+    text = load_library().platform_paths["ideal"].read_text(encoding="utf-8")
+    (folder / "platforms").mkdir()
+    chip = text.replace("platform: ideal", "platform: chip").replace(
+        "{default: exact}", "{default: exact, clamping: exact, addition: exact}\nops: [add, clip]"
+    )
+    (folder / "platforms/chip.yaml").write_text(chip, encoding="utf-8")
+    assert main(["spec", "lint", "."]) == 2
+    said = "requantize.clamping: nothing reads it: clip reads a table. Remove it, or register functions of your own"
+    assert capsys.readouterr().err == f"platforms/chip.yaml: {said} for chip.\n"
+
+
 def test_schema_writes_and_checks(folder: Path, capsys: Capture) -> None:
     assert main(["spec", "schema", "--check", "--dir", "."]) == 1
     stale = capsys.readouterr().err
