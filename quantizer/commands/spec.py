@@ -111,7 +111,11 @@ def _lint(args: argparse.Namespace) -> int:
 
 def _operators_of_packages() -> list[Path]:
     """Return the folders of specs of installed packages, whose operators a platform may name."""
-    from quantizer.plugins.discovery import installed_specs
+    from quantizer.plugins.discovery import installed
+
+    if not installed():
+        return []
+    from quantizer.runtime.isolation.plugins import installed_specs
 
     return installed_specs()
 

@@ -89,16 +89,7 @@ def spec_folders(plugins: Sequence[Plugin]) -> list[Path]:
     return list(dict.fromkeys(folder for plugin in plugins for folder in plugin.specs))
 
 
-def installed_specs() -> list[Path]:
-    """Return the folders of specs that installed packages of operators bring; PluginError if one does not import."""
-    if not (found := _installed()):
-        return []
-    from quantizer.plugins.loading import load
-
-    return spec_folders([load(source) for source in found])
-
-
-def _installed() -> list[EntryPointSource]:
+def installed() -> list[EntryPointSource]:
     """Return what installed distributions provide, sorted by distribution and name."""
     found = map(EntryPointSource, entry_points(group=GROUP))
     return sorted(found, key=lambda source: (str(source), source.name))
@@ -112,7 +103,7 @@ def sources(paths: Sequence[Path], environment: Mapping[str, str]) -> list[Sourc
     files: dict[Path, FileSource] = {}
     for path in _files(paths, environment):
         files.setdefault(resolved(path), FileSource(resolved(path)))
-    return [*_installed(), *files.values()]
+    return [*installed(), *files.values()]
 
 
 def _files(paths: Sequence[Path], environment: Mapping[str, str]) -> Iterator[Path]:

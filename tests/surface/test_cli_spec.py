@@ -179,7 +179,8 @@ def test_a_platform_may_name_operators_of_an_installed_package(
     write_operator("my_gate", "fused", package, None)
     assert main(["spec", "lint", "chip"]) == 2
     assert "ops.0: no such operator." in capsys.readouterr().err
-    monkeypatch.setattr("quantizer.plugins.discovery.installed_specs", lambda: [package / "op_specs"])
+    monkeypatch.setattr("quantizer.plugins.discovery.installed", lambda: ["package"])
+    monkeypatch.setattr("quantizer.runtime.isolation.plugins.installed_specs", lambda: [package / "op_specs"])
     assert main(["spec", "lint", "chip"]) == 0
     assert main(["spec", "lint", "package/op_specs"]) == 0, "the sources of what is installed"
 

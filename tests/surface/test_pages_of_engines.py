@@ -198,3 +198,11 @@ def test_bundles_of_other_cases_differ(tmp_path: Path, warmed: Warmed) -> None:
     (comparing,) = commands(VECTORS, "5. A new version")
     assert run(comparing, tmp_path, warmed, status=1)
     run(comparing.replace(" new", " same"), tmp_path, warmed)
+
+
+def test_a_bundle_of_an_operator_of_a_plugin(tmp_path: Path, warmed: Warmed) -> None:
+    run("quantizer spec new my_gate --kind fused", tmp_path, warmed)
+    named = "--op-specs op_specs --op-plugins op_plugins"
+    run(f"quantizer vectors export --op my_gate {named} --cases 4 -o bundle", tmp_path, warmed)
+    cases = manifest(tmp_path / "bundle")
+    assert {case["case"]["op"] for case in cases} == {"my_gate"} and any("allowed" in case for case in cases)

@@ -82,7 +82,7 @@ def test_a_name_that_is_not_a_shipped_operator_is_refused(vendor):
 
 def test_an_operator_of_an_installed_package_is_answered_with_its_spec(tmp_path, monkeypatch):
     (tmp_path / "orca_gate.yaml").touch()
-    monkeypatch.setattr("quantizer.plugins.discovery.installed_specs", lambda: [tmp_path])
+    monkeypatch.setattr("quantizer.runtime.isolation.plugins.installed_specs", lambda: [tmp_path])
     assert shipped._of_package("orca_gate").startswith("an installed package has it, it is not shipped. Write pytest ")
     assert shipped._of_package("relo") == ""
 

@@ -90,7 +90,7 @@ class ShippedSpecs:
 
 def _of_package(name: str) -> str:
     """Return how an operator of an installed package is judged; empty if no package has it."""
-    from quantizer.plugins.discovery import installed_specs
+    from quantizer.runtime.isolation.plugins import installed_specs
 
     found = next((path for folder in installed_specs() if is_file(path := folder / f"{name}.yaml")), None)
     return "" if found is None else f"an installed package has it, it is not shipped. Write pytest {shown_path(found)}."
