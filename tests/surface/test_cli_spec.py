@@ -335,7 +335,7 @@ def test_files_are_created_all_or_none(folder: Path) -> None:
 
 
 def test_an_interrupt_is_one_line_and_130(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
-    def interrupted(_: object) -> int:
+    def interrupted(*_: object) -> int:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("quantizer.commands.spec.lint", interrupted)
