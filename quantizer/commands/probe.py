@@ -16,7 +16,10 @@ from quantizer.core.model_errors import IDENTIFIER
 from quantizer.core.wording import counted, shown_path, suggestion
 
 if TYPE_CHECKING:
+    from quantizer.conformance.probe.elimination import Found
     from quantizer.conformance.probe.probe import Probe
+    from quantizer.core.library import Library
+    from quantizer.core.platforms import Platform
     from quantizer.core.spec import Spec
 
 EXPLAINED, UNEXPLAINED = 0, 1
@@ -79,8 +82,7 @@ def run(args: argparse.Namespace) -> int:
     bar = tqdm(_specs(probe, args.op), unit="operator", desc=engine.name, disable=None, file=sys.stderr)
     found = list(probe.found(bar))
     if not any(one.questions for one in found):
-        reasons = "; ".join(sorted({one.refused for one in found})) or NO_OPERATOR
-        raise UnsupportedError(f"engine {engine.name}: answered no question: {reasons}.")
+        raise UnsupportedError(f"engine {engine.name}: answered no question: {_reasons(found, platform, library)}")
     order = order_of(engine, library.spec("fully_connected"), platform)
     out = [f"{label}, asked as {platform.platform}", "", table(found, platform.platform), ""]
     if order is not None:
@@ -114,6 +116,19 @@ def _specs(probe: Probe, ops: Sequence[str]) -> list[Spec]:
             others = suggestion(op, known, "It can be asked about")
             raise UnsupportedError(f"--op={op}: engine {engine} cannot be asked about it on {platform}.{others}")
     return [spec for spec in specs if not ops or spec.op in ops]
+
+
+def _reasons(found: Sequence[Found], platform: Platform, library: Library) -> str:
+    """Return why no operator was answered, and a platform whose questions have codes of the other sign."""
+    first, *others = sorted({one.refused for one in found}) or [NO_OPERATOR]
+    more = f" (and {counted(len(others), 'reason')} more)" if others else ""
+    sign = platform.parameters.activation_sign
+    wanted = "signed" if sign == "unsigned" else "unsigned"
+    names = (name for name, other in library.platforms.items() if other.parameters.activation_sign == wanted)
+    if not found or (other := next(names, None)) is None:
+        return f"{first}{more}."
+    said = f"The questions have the codes of {platform.platform} ({sign}); --op-platform names another platform"
+    return f"{first}{more}. {said}, such as {other} ({wanted})."
 
 
 def _probe(args: argparse.Namespace) -> Probe:

@@ -16,7 +16,7 @@ from tabulate import tabulate
 from quantizer.commands.new_operator import write_operator
 from quantizer.commands.operator_templates import Kind
 from quantizer.core.library import Library, load_library, shipped_folder
-from quantizer.core.linting import lint, linted_platforms
+from quantizer.core.linting import lint, linted_platforms, others
 from quantizer.core.schema import stale_schemas, write_schemas
 from quantizer.core.spec import NoTiling, Spec
 from quantizer.core.streams import write_commands
@@ -86,13 +86,14 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _lint(args: argparse.Namespace) -> int:
-    problems, counts = lint(args.paths)
-    platforms = linted_platforms(args.paths) if not problems else []
     tried = find_spec("torch") is not None
+    known = others(args.paths, _operators_of_packages()) if tried else []
+    problems, counts = lint(args.paths, known)
+    platforms = linted_platforms(args.paths) if not problems else []
     if platforms and tried:
         from quantizer.conformance.spec_checks.platform_trials import platform_problems
 
-        folders = dict.fromkeys(folder for _, folder in platforms if folder is not None)
+        folders = dict.fromkeys([*(folder for _, folder in platforms if folder is not None), *known])
         problems = [*platform_problems(dict.fromkeys(name for name, _ in platforms), [*folders])]
     sys.stderr.writelines(f"{problem}\n" for problem in problems)
     if args.format == "github":
@@ -106,6 +107,17 @@ def _lint(args: argparse.Namespace) -> int:
         parts.append("platforms not run: torch is not installed")
     sys.stdout.write(", ".join(parts) + "\n")
     return 0
+
+
+def _operators_of_packages() -> list[Path]:
+    """Return the folders of specs of installed packages, whose operators a platform may name."""
+    from quantizer.plugins.discovery import installed
+
+    if not installed():
+        return []
+    from quantizer.runtime.isolation.plugins import installed_specs
+
+    return installed_specs()
 
 
 def _schema(args: argparse.Namespace) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from quantizer.commands.shared_options import LARGEST_SEED, add_specs, seed_number, whole_number
+from quantizer.commands.shared_options import LARGEST_SEED, add_plugins, add_specs, seed_number, whole_number
 from quantizer.core.errors import CaseError, UnsupportedError
 from quantizer.core.wording import counted, suggestion
 
@@ -78,6 +78,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="largest bundle in megabytes; a larger one is refused (default: %(default)s)",
     )
     add_specs(export)
+    add_plugins(export)
     export.add_argument(
         "-o", "--output", type=Path, required=True, metavar="BUNDLE", help="a new folder, or a new file NAME.zip"
     )
@@ -108,10 +109,14 @@ def _export(args: argparse.Namespace) -> int:
     from quantizer.core.files import create_files, is_taken
     from quantizer.core.vectors import MANIFEST
     from quantizer.ir.formats.npz import zip_bytes
+    from quantizer.plugins.discovery import spec_folders
+    from quantizer.runtime.isolation.plugins import judged
 
     if is_taken(args.output):
         raise CaseError(f"{args.output}: exists already and is not written into. Name a new folder or zip.")
-    library = open_session(Options(root=Path.cwd(), specs=tuple(args.op_specs))).library
+    plugins = judged(args.op_plugins)
+    asked = Options(root=Path.cwd(), specs=tuple(args.op_specs), plugins=tuple(args.op_plugins))
+    library = open_session(asked, tuple(spec_folders(plugins))).library
     forms = [*dict.fromkeys(args.form)]
     check_forms(forms)
     targets = {target.id: target for target in _targets(args, library)}

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, get_args
 
 from pydantic import ValidationError
 
@@ -24,6 +24,7 @@ from quantizer.core.rooms import declared_platforms, rooms
 from quantizer.core.schemes import Scheme, Schemes, all_schemes, check_schemes
 from quantizer.core.spec import Spec
 from quantizer.core.spec_rules import check_spec
+from quantizer.core.spec_values import Activation
 from quantizer.core.stage_rules import check_stages
 from quantizer.core.wording import meant, shown_path, suggestion
 from quantizer.core.yaml_source import Location, Positions, load_yaml
@@ -112,6 +113,8 @@ class Library:
 
 def near_operator(word: str, specs: Mapping[str, Spec]) -> str:
     """Return ` Did you mean 'x'?` for the operators that another system calls *word*, else for the nearest name."""
+    if word in get_args(Activation):
+        return f" Operators fuse {word}; on its own it is the operator clip, with limits."
     called = [op for op, spec in specs.items() if word.lower() in map(str.lower, spec.names.values())]
     return meant(called) if called else suggestion(word, specs, "Known")
 

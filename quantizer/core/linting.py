@@ -120,9 +120,10 @@ def _families_named(platform: Platform) -> Iterator[tuple[Location, str]]:
         yield from (((*location, family), family) for family in rules)
 
 
-def lint(paths: Sequence[Path] = ()) -> tuple[list[str], dict[str, int]]:
+def lint(paths: Sequence[Path] = (), known: Sequence[Path] = ()) -> tuple[list[str], dict[str, int]]:
     """Return all findings on files and folders (the shipped ones if *paths* is empty), and the files that were read.
 
+    known: further folders of specs, whose operators the files may name.
     References between files are checked only after each file is valid by itself.
     """
     problems: list[str] = []
@@ -139,12 +140,18 @@ def lint(paths: Sequence[Path] = ()) -> tuple[list[str], dict[str, int]]:
     all_parts(scheme_files([file.parent for file in schemes]), problems)
     if not problems:
         try:
-            library = load_library([files.root for files in found if files.root is not None])
+            library = load_library([*(files.root for files in found if files.root is not None), *known])
             problems += unused_names(library)
             problems += _refused(library, platforms)
         except SpecError as err:
             problems.append(str(err))
     return problems, {"spec": len(specs), "platform": len(platforms), "schemes file": len(schemes)}
+
+
+def others(paths: Sequence[Path], known: Sequence[Path]) -> list[Path]:
+    """Return the folders of *known* that hold none of the operators in *paths*: these are linted as they stand."""
+    named = {file.stem for path in paths for file in _files_at(resolved(path)).specs}
+    return [folder for folder in known if not named & {file.stem for file in spec_files([folder])}]
 
 
 def linted_platforms(paths: Sequence[Path] = ()) -> list[tuple[str, Path | None]]:

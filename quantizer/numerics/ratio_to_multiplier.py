@@ -16,6 +16,8 @@ from quantizer.numerics.qparams import Rescale
 from quantizer.numerics.rounding import round_tensor
 
 FLOAT32_EPSILON = 1.1920929e-07  # 2**-23 to eight digits
+WHOLE = 2.0**23
+"""float32 numbers from here on are whole. A half that is added to an odd one is rounded up to the next even one."""
 Q15_BITS = 15
 LARGEST_SHIFT = 62
 """The largest right shift after which an int64 product can still be rounded."""
@@ -91,14 +93,16 @@ def float32_multiplier(
     """Return int64 (multiplier, shift) of a float32 ratio, computed in float32.
 
     The shift is the largest that keeps the multiplier in its bits, at most the ceiling, and may be negative; with
-    *positive* a negative one becomes 0 and its multiplier the largest. The logarithm is rounded from float64. If
+    *positive* a negative one becomes 0 and its multiplier the largest. The logarithm is rounded from float64, so that
+    multipliers of more than 18 bits may have one too many at first. If
     all channels are exactly 1, the pair is (1, 0).
     """
     ratio = _positive(ratio, torch.float32)
     largest = torch.tensor(2.0 ** min(bits, max_bits) - 1.0, dtype=torch.float32)
     shift = torch.log2((largest / ratio).double()).float().floor().clamp_max(float(max_shift))
+    shift = shift - (_rounded(ratio * torch.exp2(shift.double()).float()) > largest).float()
     power = torch.exp2(shift.double()).float()
-    multiplier = (ratio * power + 0.5).floor()
+    multiplier = _rounded(ratio * power)
     if positive:
         multiplier = torch.where(shift < 0, largest, multiplier)
         shift = shift.clamp_min(0.0)
@@ -106,6 +110,11 @@ def float32_multiplier(
     if float((multiplier - power).abs().max()) < FLOAT32_EPSILON:
         multiplier, shift = torch.ones_like(multiplier), torch.zeros_like(shift)
     return multiplier.to(torch.int64), shift.to(torch.int64)
+
+
+def _rounded(number: Tensor) -> Tensor:
+    """Return float32 numbers rounded half up in float32."""
+    return (number + 0.5).floor().where(number < WHOLE, number)
 
 
 def unify_shifts(mantissas: Tensor, shifts: Tensor, limit: int = 32767) -> tuple[Tensor, Tensor]:

@@ -89,16 +89,21 @@ def spec_folders(plugins: Sequence[Plugin]) -> list[Path]:
     return list(dict.fromkeys(folder for plugin in plugins for folder in plugin.specs))
 
 
+def installed() -> list[EntryPointSource]:
+    """Return what installed distributions provide, sorted by distribution and name."""
+    found = map(EntryPointSource, entry_points(group=GROUP))
+    return sorted(found, key=lambda source: (str(source), source.name))
+
+
 def sources(paths: Sequence[Path], environment: Mapping[str, str]) -> list[Source]:
     """Return every source once: entry points, *paths*, AIPUPLUGIN_PATH, ./plugin; each of them sorted by name.
 
     PluginError for a path that does not exist or a named folder without a Python file.
     """
-    installed = sorted(entry_points(group=GROUP), key=lambda entry: (str(EntryPointSource(entry)), entry.name))
     files: dict[Path, FileSource] = {}
     for path in _files(paths, environment):
         files.setdefault(resolved(path), FileSource(resolved(path)))
-    return [*(EntryPointSource(entry) for entry in installed), *files.values()]
+    return [*installed(), *files.values()]
 
 
 def _files(paths: Sequence[Path], environment: Mapping[str, str]) -> Iterator[Path]:

@@ -167,6 +167,37 @@ def test_lint_asks_what_files_say_of_each_other(folder: Path, capsys: Capture) -
     assert "operator 'conv2d' is declared in " in capsys.readouterr().err
 
 
+def test_a_platform_may_name_operators_of_an_installed_package(
+    folder: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A room in a wheel has operators of its own beside the shipped ones; lint knew these alone."""
+    text = load_library().platform_paths["ideal"].read_text(encoding="utf-8")
+    chip, package = folder / "chip", folder / "package"
+    (chip / "platforms").mkdir(parents=True)
+    named = text.replace("platform: ideal", "platform: chip") + "ops: [my_gate]\n"
+    (chip / "platforms/chip.yaml").write_text(named, encoding="utf-8")
+    write_operator("my_gate", "fused", package, None)
+    assert main(["spec", "lint", "chip"]) == 2
+    assert "ops.0: no such operator." in capsys.readouterr().err
+    monkeypatch.setattr("quantizer.plugins.discovery.installed", lambda: ["package"])
+    monkeypatch.setattr("quantizer.runtime.isolation.plugins.installed_specs", lambda: [package / "op_specs"])
+    assert main(["spec", "lint", "chip"]) == 0
+    assert main(["spec", "lint", "package/op_specs"]) == 0, "the sources of what is installed"
+
+
+def test_a_requantization_of_functions_that_read_tables_is_refused(folder: Path, capsys: Capture) -> None:
+    """A chip whose ReLU6 multiplies declared it so; clip read a table all the same, and nothing said it."""
+    text = load_library().platform_paths["ideal"].read_text(encoding="utf-8")
+    (folder / "platforms").mkdir()
+    chip = text.replace("platform: ideal", "platform: chip").replace(
+        "{default: exact}", "{default: exact, clamping: exact, addition: exact}\nops: [add, clip]"
+    )
+    (folder / "platforms/chip.yaml").write_text(chip, encoding="utf-8")
+    assert main(["spec", "lint", "."]) == 2
+    said = "requantize.clamping: nothing reads it: clip reads a table. Remove it, or register functions of your own"
+    assert capsys.readouterr().err == f"platforms/chip.yaml: {said} for chip.\n"
+
+
 def test_schema_writes_and_checks(folder: Path, capsys: Capture) -> None:
     assert main(["spec", "schema", "--check", "--dir", "."]) == 1
     stale = capsys.readouterr().err
@@ -304,7 +335,7 @@ def test_files_are_created_all_or_none(folder: Path) -> None:
 
 
 def test_an_interrupt_is_one_line_and_130(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
-    def interrupted(_: object) -> int:
+    def interrupted(*_: object) -> int:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("quantizer.commands.spec.lint", interrupted)

@@ -121,6 +121,15 @@ def test_a_fused_operator_as_it_is_written_is_green(tmp_path: Path, warmed: Warm
     assert "1 passed" in run(judging, tmp_path, warmed)
 
 
+def test_a_function_that_is_not_its_oracle_fails_with_the_name_of_the_oracle(tmp_path: Path, warmed: Warmed) -> None:
+    """Whoever changes the function of a new table and leaves the oracle is told which function judges it."""
+    run("quantizer spec new my_cap --kind table", tmp_path, warmed)
+    module = tmp_path / "op_plugins" / "my_cap.py"
+    module.write_text(module.read_text().replace("torch.tanh(x)", "5 * torch.tanh(x / 5)"))
+    asked = "pytest op_specs/my_cap.yaml --op-plugins op_plugins -k my_cap-a8-ideal"
+    assert "half a unit of torch.tanh, the oracle of the spec," in run(asked, tmp_path, warmed, status=1)
+
+
 def test_an_operator_of_a_plugin_lacks_its_golden_alone_and_no_fault_survives(tmp_path: Path, warmed: Warmed) -> None:
     text = section("plugins.md", "2. One operator")
     writing, linting, judging, storing, planting = re.findall(r"^\$ (.*)$", text, re.MULTILINE)

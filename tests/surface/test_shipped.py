@@ -1,5 +1,7 @@
 """A plugin replaces a function of a built-in operator: the vendor's run says so, and judges it when asked to."""
 
+from quantizer.conformance.run import shipped
+
 PLUGIN = '''\
 """The vendor's relu of platform compass."""
 from quantizer.numerics.requantize_accumulator import requantize_terms
@@ -76,6 +78,13 @@ def test_a_name_that_is_not_a_shipped_operator_is_refused(vendor):
     result = vendor.run("--op-shipped=relo")
     assert result.ret == 4
     result.stderr.fnmatch_lines(["ERROR: --op-shipped=relo: no such operator. Did you mean 'relu'?*"])
+
+
+def test_an_operator_of_an_installed_package_is_answered_with_its_spec(tmp_path, monkeypatch):
+    (tmp_path / "orca_gate.yaml").touch()
+    monkeypatch.setattr("quantizer.runtime.isolation.plugins.installed_specs", lambda: [tmp_path])
+    assert shipped._of_package("orca_gate").startswith("an installed package has it, it is not shipped. Write pytest ")
+    assert shipped._of_package("relo") == ""
 
 
 def test_a_shipped_spec_and_its_goldens_are_judged_where_they_are_shipped(pytester):

@@ -23,7 +23,7 @@ from quantizer.conformance.setup.session import open_session
 from quantizer.conformance.stored.files import read_replay
 from quantizer.conformance.target import Target
 from quantizer.conformance.trials.trial import Trial
-from quantizer.core.verdict import EVERY
+from quantizer.core.verdict import EVERY, Verdict, Worst
 from quantizer.numerics.qparams import Staged
 from quantizer.tiling.windows import needed, slices
 
@@ -172,3 +172,16 @@ def test_a_failure_shows_the_numbers_of_each_operand_and_of_the_rule(op, platfor
     (right, *_) = trials(op, platform)
     shown = element_lines(right, (0,) * len(right.output_shape))
     assert any(line.startswith(row) for line in shown), shown
+
+
+@pytest.mark.parametrize(("op", "platform"), [("add", "ideal"), ("fully_connected", "tflite_ref")])
+def test_a_failure_shows_the_codes_that_a_fused_activation_lets_through(op, platform):
+    spec = SESSION.library.specs[op]
+    target = next(t for t in SESSION.all_targets(spec) if t.platform.platform == platform)
+    case = example_case(target, next(one for one in spec.examples if one.id == "above_six"))
+    trial = Trial(target, case, SESSION.engine)
+    out = trial.output
+    wrong = Verdict("arithmetic", "fail", worst=Worst("y", (0, 0), "", "", ""))
+    shown = describe("item", case, trial, [wrong], rerun="", replay="")
+    top = int(out.zero_point) + round(6 / float(out.scale))
+    assert f", codes {int(out.zero_point)} to {top} after relu6\n" in shown

@@ -206,6 +206,13 @@ def test_a_case_of_an_engine_by_its_command_is_replayed_as_its_failure_prints_it
     assert main(["case", "replay", str(tmp_path / "replay.json"), *words]) == status
 
 
+def test_a_worker_that_imports_its_neighbour_is_told_that_its_folder_is_not_searched(tmp_path):
+    (tmp_path / "compiled.py").touch()
+    (tmp_path / "worker.py").write_text("import compiled\n")
+    with pytest.raises(UnsupportedError, match=r"compiled\.py lies beside the worker.*Write sys\.path\.append"):
+        chosen("", " ".join(serving(str(tmp_path / "worker.py"))))
+
+
 def test_what_is_not_a_worker_is_a_usage_error(monkeypatch, tmp_path):
     (tmp_path / "none.py").write_text("print('hello')\n")
     with pytest.raises(UnsupportedError, match=r"its name is ''\. Give it a NAME of its own|form '': no such form"):

@@ -5,9 +5,12 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
+from quantizer.conformance.expected.multipliers import Shifts
+from quantizer.conformance.expected.multipliers import float32_multiplier as expected_multiplier
 from quantizer.core.errors import GraphError
 from quantizer.core.platform_settings import Multiplier
 from quantizer.core.platforms import Platform
@@ -92,6 +95,19 @@ def test_compass_shift_is_capped_and_may_be_negative() -> None:
     assert [t.item() for t in float32_multiplier(torch.tensor(0.75), 16)] == [24576, 15]
     assert [t.item() for t in float32_multiplier(torch.tensor(128.5 / 256), 8)] == [129, 8]  # half up, not to even
     assert [t.item() for t in float32_multiplier(torch.tensor(0.75), 16, max_bits=16)] == [49152, 16]
+
+
+@pytest.mark.parametrize("bits", [22, 23, 24])
+def test_a_multiplier_of_as_many_bits_as_a_float32_ratio_is_nearest_to_it(bits: int) -> None:
+    """A half added to an odd float32 number of 24 bits rounds to an even one: every multiplier of 24 bits was even."""
+    fractions = [0x800001, 0x800003, 0x9A8B75, 0xF00001, 0xFFFFFD, 0xABCDEF]
+    for fraction in fractions:
+        ratio = torch.tensor(fraction / 2**30)
+        multiplier, shift = (int(t) for t in float32_multiplier(ratio, bits, 24, 62))
+        nearest = (fraction + ((1 << (24 - bits)) >> 1)) >> (24 - bits)
+        carry = nearest >> bits
+        assert (multiplier, shift) == (nearest >> carry, bits + 6 - carry)
+        assert expected_multiplier(np.float32(ratio), bits, Shifts(62, False)) == (multiplier, shift)
 
 
 def test_unify_shifts_brings_channels_to_one_shift_within_the_limit() -> None:

@@ -1,11 +1,13 @@
 """`quantizer engine probe`: what it infers is what an engine does, and what it writes is a platform."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from quantizer.cli import main
+from quantizer.conformance.probe.platform_file import assembled
 from quantizer.conformance.probe.probe import Probe
 from quantizer.conformance.probe.words import answer, shown, told_apart
 from quantizer.conformance.setup.options import Options
@@ -136,6 +138,35 @@ def test_the_file_is_a_platform_of_the_language_and_the_same_each_time(tmp_path,
     assert platform.functions == "tosa"
     assert platform.ops == ["relu"]
     assert "# relu: q31_single, 31 bits" in texts[0]
+
+
+def test_an_operator_that_gave_no_answer_is_not_in_the_file():
+    """Before, the copy of a platform named it: without an answer every hypothesis is left."""
+    right = found_in("builtin", "ort", "mul")
+    other = open_session(Options(root=Path.cwd())).library
+    target = right.targets[0]
+    dead = replace(right, targets=(replace(target, spec=other.spec("add")),), questions=0, refused="failed: killed")
+    made = assembled("mine", "engine", [right, dead], other.platform("ort"), other)
+    assert made.raw["ops"] == ["mul"] and made.left == {"add": "failed: killed"}
+
+
+UNSIGNED = """
+NAME, VERSION, FORM, OPERATORS = "unsigned", "1", "npz", ["relu"]
+
+def load(model, options):
+    return None
+
+def run(case, feeds):
+    return [feeds["x"].astype("uint8")]
+"""
+
+
+def test_an_engine_of_other_codes_is_told_whose_codes_the_questions_have(tmp_path, capsys):
+    (tmp_path / "worker.py").write_text(UNSIGNED)
+    assert main(["engine", "probe", f"{sys.executable}:{tmp_path / 'worker.py'}", "--op=relu"]) == 2
+    message = capsys.readouterr().err
+    assert "answered with uint8" in message and "the codes of float32_any_order (signed)" in message
+    assert message.rstrip().endswith("--op-platform names another platform, such as ort (unsigned).")
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from quantizer.conformance.checks.accumulators import leaves_accumulator
+from quantizer.conformance.checks.accumulators import held_sums, leaves_accumulator, order_decides
+from quantizer.conformance.checks.arithmetic import arithmetic
+from quantizer.conformance.checks.engine import engine
+from quantizer.conformance.failures.element import element_lines, row
 from quantizer.conformance.generation import deep
 from quantizer.conformance.generation.builder import build_case
 from quantizer.conformance.generation.choice_sources import HashChoices
@@ -17,6 +20,7 @@ from quantizer.conformance.judging.recorder import LEFT, Recorder
 from quantizer.conformance.setup.options import Options
 from quantizer.conformance.setup.session import open_session
 from quantizer.conformance.trials.trial import Trial
+from quantizer.core.platforms import Platform
 from quantizer.core.record import Record
 from quantizer.ops import REGISTRY
 
@@ -73,6 +77,40 @@ def test_a_case_leaves_an_accumulator_of_24_bits(op: str):
         assert LEFT not in recorder.record("passed", {LEFT}).gaps
 
 
+@pytest.mark.parametrize("first", [None, {"fraction_bits": 4, "rounding": "half_toward_zero"}])
+@pytest.mark.parametrize("op", OPS)
+def test_an_accumulator_that_saturates_one_too_early_is_found_at_either_end(op: str, first: dict[str, object] | None):
+    """A unit of a sum of 20 bits is a thousandth of a code: only scales that are solved for it show it."""
+    (target,) = targets(op, 20)
+    own = {"requantize": {"default": "multiplier_shift"}, "first_rounding": first}
+    own["multiplier"] = {"bits": 24, "max_bits": 24, "max_shift": 40}
+    wide = dataclasses.replace(target, platform=Platform.model_validate(target.platform.model_dump() | own))
+    cases = cancelling_and_wide(wide)
+    assert not [v.worst for case in cases if (v := arithmetic(Trial(wide, case, SESSION.engine))).failing]
+    for bound in ((-(1 << 19), (1 << 19) - 2), (1 - (1 << 19), (1 << 19) - 1)):
+        early = [Trial(wide, case, Clamped(*bound)) for case in cases]
+        assert any(arithmetic(trial).failing for trial in early), bound
+
+
+class Clamped:
+    """An engine whose sums are clamped to narrower bounds before they are multiplied."""
+
+    def __init__(self, low: int, high: int) -> None:
+        self.low, self.high = low, high
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(SESSION.engine, name)
+
+    def run(self, call, codes, parameters):
+        function = REGISTRY.find(call.spec.op, "accumulate", "ideal").function
+
+        def narrow(*operands, **named):
+            return function(*operands, **named).clamp(self.low, self.high)
+
+        with REGISTRY.overridden(call.spec.op, "accumulate", narrow, "ideal"):
+            return SESSION.engine.run(call, codes, parameters)
+
+
 def test_an_accumulator_that_no_case_leaves_is_a_gap():
     """An operator of the user's own has no case that is made for it: its record says what is not judged."""
     (target,) = targets("matmul", 24)
@@ -121,3 +159,56 @@ def test_a_sum_leaves_the_accumulator_of_a_room_and_returns(monkeypatch: pytest.
         limit = 1 << (bits - 1)
         assert trial.case.data.set == "returning"
         assert ((abs(trial.sums) < limit) & (trial.sum_magnitudes > 2 * limit)).any()
+
+
+def test_a_failure_says_what_the_accumulator_holds():
+    """A sum that leaves it is cut; terms of both signs leave a range, by the order of additions."""
+    (target,) = targets("fully_connected")
+    said = set()
+    for index, data in enumerate(("accumulator_limit", "corners") * 6):
+        case = build_case(target, HashChoices(key(index, "saturating", target.id), {"data": data}))
+        trial = Trial(target, case, SESSION.engine)
+        found = [line for line in element_lines(trial, (0, 0)) if "in 18 bits it saturates: " in line]
+        least, most, _ = held_sums(trial, trial.sums, trial.sum_magnitudes)
+        one, other = int(least[0, 0]), int(most[0, 0])
+        held = f"{one}" if one == other else f"{one}..{other}, by the order of additions"
+        assert found == ([row("", f"in 18 bits it saturates: {held}")] if {one, other} != {trial.sums[0, 0]} else [])
+        said |= {"order" if one != other else "end" for _ in found}
+    assert said == {"order", "end"}
+
+
+class Of:
+    """A real engine that computes matmul by *function*."""
+
+    def __init__(self, function) -> None:
+        self.function = function
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(SESSION.engine, name)
+
+    def run(self, *asked):
+        with REGISTRY.overridden("matmul", "quantized", self.function, "ideal"):
+            return SESSION.engine.run(*asked)
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_an_engine_that_saturates_at_each_addition_agrees_in_any_order(order: int):
+    """`engine` leaves to `arithmetic` what the order of additions decides."""
+    (target,) = targets("matmul")
+    trials = [Trial(target, case, Of(saturating_matmul(order))) for case in cancelling_and_wide(target)]
+    assert any(order_decides(trial).any() for trial in trials)
+    assert not [v.worst for trial in trials if (v := engine(trial)).failing]
+
+
+def one_more(function):
+    def quantized(*operands, parameters, **attrs):
+        return function(*operands, parameters=parameters, **attrs) + 1
+
+    return quantized
+
+
+def test_an_engine_that_is_one_off_where_no_order_decides_is_found():
+    (target,) = targets("matmul")
+    case = build_case(target, HashChoices(key(0, "saturating", target.id), {"data": "random"}))
+    assert engine(Trial(target, case, Of(saturating_matmul(1)))).status == "pass"
+    assert engine(Trial(target, case, Of(one_more(saturating_matmul(1))))).failing

@@ -836,6 +836,11 @@ def test_an_operator_is_found_by_what_other_systems_call_it(name: str, hint: str
         load_library().spec(name)
 
 
+def test_an_activation_in_place_of_an_operator_is_answered_with_what_has_it() -> None:
+    with pytest.raises(SpecError, match=r"no such operator\. Operators fuse relu6; on its own it is the operator clip"):
+        load_library().spec("relu6")
+
+
 def test_an_operator_in_place_of_its_family_is_answered_with_the_family(folder: Path) -> None:
     (folder / "platforms").mkdir()
     text = f"{PLATFORM.rstrip()}\nper_channel_weights: [conv2d]\n"

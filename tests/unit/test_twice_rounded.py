@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 
 from quantizer.conformance.checks.arithmetic import arithmetic
+from quantizer.conformance.generation.builder import build_case
+from quantizer.conformance.generation.choice_sources import HashChoices
+from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.generation.twice_rounded import CASES, RIVALS, _differs, twice_rounded
 from quantizer.conformance.setup.options import Options
 from quantizer.conformance.setup.session import open_session
@@ -75,3 +78,21 @@ def test_so_does_one_at_8_places_where_a_tie_is_seldom(op: str):
     for mode in RIVALS[:3]:
         rival = target.platform.first_rounding.model_copy(update={"rounding": mode})
         assert any(_differs(target, rival, case) for case in cases), mode
+
+
+@pytest.mark.parametrize("first", [None, {"fraction_bits": 4, "rounding": "half_toward_zero"}])
+def test_a_multiplier_of_24_bits_that_is_one_less_gives_other_codes(first: dict[str, object] | None):
+    wide = chip(multiplier={"bits": 24, "max_bits": 24, "max_shift": 40}, first_rounding=first)
+    target = Target(SESSION.library.spec("depthwise_conv2d"), SESSION.library.schemes["w8a8"], wide)
+    cases = [build_case(target, HashChoices(key(i, target.id), {"data": "near_ties"})) for i in range(12)]
+    assert not any(arithmetic(Trial(target, case, SESSION.engine)).failing for case in cases)
+
+    class Less:
+        def __getattr__(self, name: str) -> object:
+            return getattr(SESSION.engine, name)
+
+        def run(self, call, codes, parameters):
+            less = replace(parameters.rescale, mantissa=parameters.rescale.mantissa - 1)
+            return SESSION.engine.run(call, codes, replace(parameters, rescale=less))
+
+    assert any(arithmetic(Trial(target, case, Less())).failing for case in cases)

@@ -24,6 +24,15 @@ def leaves_accumulator(trial: Trial) -> bool:
     return bool((trial.sums >= limit).any() or (trial.sums < -limit).any())
 
 
+def order_decides(trial: Trial) -> Array:
+    """Return which sums the declared accumulator may hold in several ways, as it saturates before they are complete."""
+    target = trial.target
+    if target.platform.accumulator.overflow != "saturate" or not is_narrow(target.platform, target.spec, target.scheme):
+        return np.zeros(trial.got.shape, dtype=bool)
+    least, most, _ = held_sums(trial, trial.sums, trial.sum_magnitudes)
+    return np.asarray(least != most)
+
+
 def held_sums(trial: Trial, acc: Array, magnitude: Array) -> tuple[Array, Array, Verdict | None]:
     """Return the smallest and the largest sum that the declared accumulator may hold at the end, or a verdict.
 

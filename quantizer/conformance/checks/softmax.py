@@ -71,13 +71,16 @@ def _prescribed_exponentials(trial: Trial, table: Table) -> tuple[Array, int]:
     return entries[index] * step + (entries[index + 1] - entries[index]) * part, step
 
 
+def _mode(trial: Trial) -> RoundingMode:
+    declared = trial.target.platform.requantize.get(trial.spec.quantization.family)
+    return "half_up" if declared == "half_up" else trial.target.platform.rounding
+
+
 def final_codes(
     trial: Trial, value: Array, extra: Array | float, exact: Exact, made_of: str, magnitude: Array | float = 0.0
 ) -> Verdict:
     """Judge the output codes of *value*, in steps without the zero point; *magnitude*: size of the cancelling terms."""
     output = trial.output
-    declared = trial.target.platform.requantize.get(trial.spec.quantization.family)
-    mode: RoundingMode = "half_up" if declared == "half_up" else trial.target.platform.rounding
     low, high = code_interval(
         value,
         e_over_s=extra,
@@ -85,7 +88,7 @@ def final_codes(
         zero_point=int(output.zero_point),
         qmin=output.qmin,
         qmax=output.qmax,
-        rounding=mode,
+        rounding=_mode(trial),
         exact=exact,
     )
     spread = 0.5 + np.broadcast_to(np.asarray(extra), value.shape)
@@ -109,7 +112,7 @@ def _from_sum(trial: Trial, exponentials: Array, total: Array) -> Verdict:
     def exact(index: tuple[int, ...]) -> Fraction:
         return Fraction(int(exponentials[index]), int(wide[index])) / Fraction(scale)
 
-    return final_codes(trial, value, 0.0, exact, "half_even of exp / sum / scale")
+    return final_codes(trial, value, 0.0, exact, f"{_mode(trial)} of exp / sum / scale")
 
 
 def _is_free(trial: Trial) -> bool:
@@ -156,7 +159,7 @@ def _from_reciprocal(trial: Trial, exponentials: Array, total: Array, reciprocal
         value,
         0.0,
         lambda i: Fraction(int(exponentials[i]) * int(wide[i])) / Fraction(2) ** (shift + enlarge),
-        "half_even of exp * reciprocal * 2**-n",
+        f"{_mode(trial)} of exp * reciprocal * 2**-n",
     )
 
 
@@ -173,7 +176,7 @@ def _from_quotient(trial: Trial, exponentials: Array, total: Array, quotient: Ar
         value,
         0.0,
         lambda i: Fraction(int(quotient[i]) * numbers["multiplier"]) / Fraction(2) ** shift,
-        "half_even of quotient * multiplier * 2**-n",
+        f"{_mode(trial)} of quotient * multiplier * 2**-n",
     )
 
 

@@ -19,7 +19,6 @@ from quantizer.conformance.checks.step_tables import step_codes
 from quantizer.conformance.expected.norms import inverse_roots
 from quantizer.conformance.trials.finding import Finding
 from quantizer.conformance.trials.trial import Trial
-from quantizer.core.rounding_modes import RoundingMode
 from quantizer.numerics.qparams import Table
 
 Array = NDArray[Any]
@@ -72,7 +71,7 @@ def table_findings(trial: Trial, name: str, table: Table) -> Iterator[Finding]:
         float(ratio[index]),
         f"{wanted[index]:.9g}",
         f"{entries[index]:.9g}",
-        _rule_of_entries(mode),
+        _rule_of_entries(trial),
         (index,),
     )
 
@@ -93,10 +92,13 @@ def _steps(trial: Trial, places: Array, beside: Array | float) -> list[Array] | 
     return step_codes(trial, places, beside, _folded(trial, next(iter(trial.parameters.inputs))))
 
 
-def _rule_of_entries(mode: RoundingMode) -> str:
+def _rule_of_entries(trial: Trial) -> str:
+    mode, function = trial.target.platform.rounding, "f"
+    if trial.target.oracle is not None:
+        function = f"{trial.spec.oracle}, the oracle of the spec,"
     if mode.startswith("half"):
-        return "half a unit of f at the code that indexes the entry, ties by the declared mode"
-    return f"f at the code that indexes the entry, rounded {mode.replace('_', ' ')}"
+        return f"half a unit of {function} at the code that indexes the entry, ties by the declared mode"
+    return f"{function} at the code that indexes the entry, rounded {mode.replace('_', ' ')}"
 
 
 def _directed(trial: Trial, name: str, entries: Array, wanted: Array, budget: Array | float) -> Array:

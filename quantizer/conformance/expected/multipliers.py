@@ -73,7 +73,14 @@ def _plain(ratio: Any, bits: int, shifts: Shifts = USUAL) -> tuple[float, int]:
     shift = min(shifts.largest, int(np.floor(np.log2(top / F32(ratio)))))
     if shifts.positive and shift < 0:
         return float(top), 0
-    return float(np.floor(F32(ratio) * F32(2.0**shift) + F32(0.5))), shift
+    if (wide := _half_up(F32(ratio) * F32(2.0**shift))) <= top:
+        return wide, shift
+    return _half_up(F32(ratio) * F32(2.0 ** (shift - 1))), shift - 1
+
+
+def _half_up(number: Any) -> float:
+    """Round a float32 number in float32, where a half can be added to it: from 2**23 on it is whole."""
+    return float(number if number >= F32(2.0**23) else np.floor(number + F32(0.5)))
 
 
 def unified(ratios: list[Any], bits: int, shifts: Shifts = USUAL) -> list[tuple[float, int]]:

@@ -7,14 +7,17 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from quantizer.conformance.checks.accumulators import held_sums
 from quantizer.conformance.checks.blocks import columns_of, weight_in_blocks
 from quantizer.conformance.checks.multiplier_rules import OF_AREAS
 from quantizer.conformance.trials.provided import copies
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.dtypes import DType
+from quantizer.core.sum_bits import accumulator_bits, is_narrow
 from quantizer.numerics.qparams import QParams
 from quantizer.tiling.windows import Box, needed, slices
 
@@ -182,9 +185,26 @@ def _accumulator(trial: Trial, index: Sequence[int]) -> Iterator[str]:
         shown = f"sum of {zeros:,} terms, all 0" if zeros else "0, no term"
     over = f", then / {divisor}" if divisor != 1 else ""
     yield row("accumulator", f"{written} = {shown}{left}{none}{over}")
+    yield from _register(trial, total, sum(abs(value) for value, _ in terms))
     own = trial.accumulate(trial.call, trial.codes, trial.parameters)
     if own is not None and tuple(own.shape) == trial.output_shape and (got := int(own[tuple(index)])) != total:
         yield row("", f"the function under test accumulates {got}")
+
+
+def _register(trial: Trial, total: float, magnitude: float) -> Iterator[str]:
+    """Yield what the declared accumulator holds at the end, where that is not the sum or depends on the order."""
+    target = trial.target
+    if not is_narrow(target.platform, target.spec, target.scheme):
+        return
+    least, most, _ = held_sums(trial, np.array([total]), np.array([magnitude]))
+    bits, does = accumulator_bits(target.platform, target.scheme), target.platform.accumulator.overflow + "s"
+    if least[0] != most[0]:
+        said = f"{int(least[0])}..{int(most[0])}, by the order of additions"
+    elif least[0] != total:
+        said = f"{int(least[0])}"
+    else:
+        return
+    yield row("", f"in {bits} bits it {does}: {said}")
 
 
 def _terms(trial: Trial, index: tuple[int, ...]) -> tuple[list[tuple[float, str]], int, int] | None:

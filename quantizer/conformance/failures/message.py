@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from quantizer.conformance.expected.parameters import activation_codes
 from quantizer.conformance.failures.element import element_lines, grid, row
 from quantizer.conformance.failures.tensors import stored_tensors
 from quantizer.conformance.trials.trial import Trial
@@ -13,6 +14,7 @@ from quantizer.core.case import Case
 from quantizer.core.files import replace_files
 from quantizer.core.verdict import Verdict
 from quantizer.core.wording import counted, visible
+from quantizer.numerics.qparams import QParams
 from quantizer.runtime.raised import raised
 
 SUSPECTS = {
@@ -107,7 +109,7 @@ def _made_of(trial: Trial, failing: Sequence[Verdict]) -> list[str]:
         parameters = trial.parameters
     except Exception:  # noqa: BLE001 - a rule that raises is reported by the verdict itself
         return []
-    outputs = [row(name, grid(params)) for name, params in parameters.outputs.items()]
+    outputs = [row(name, grid(params) + _cut(trial, params)) for name, params in parameters.outputs.items()]
     index = next(
         (v.worst.index for v in failing if v.check in OF_OUTPUT and v.worst and _inside(trial, v.worst.index)), None
     )
@@ -118,6 +120,17 @@ def _made_of(trial: Trial, failing: Sequence[Verdict]) -> list[str]:
         return element_lines(trial, index) + outputs
     except Exception as err:  # noqa: BLE001 - what is under test may raise here too; the verdict is still printed
         return [*outputs, row("operands", f"cannot be shown: {raised(err)}")]
+
+
+def _cut(trial: Trial, output: QParams) -> str:
+    """Return which codes of *output* a fused activation lets through, as a part of its line."""
+    fused = trial.case.activation
+    if fused == "none" or output.dtype.kind == "float" or trial.parameters.fused is not None:
+        return ""
+    platform, ends = trial.target.platform, (output.qmin, output.qmax)
+    scale, zero, variant = float(output.scale), int(output.zero_point), trial.parameters.variant or ""
+    low, high = activation_codes(platform, variant, fused, ends, scale, zero)
+    return f", codes {low} to {high} after {fused}"
 
 
 def _inside(trial: Trial, index: Sequence[int]) -> bool:

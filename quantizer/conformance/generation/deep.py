@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from quantizer.conformance.generation.accumulator_ends import at_the_end
 from quantizer.conformance.generation.builder import complete
 from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.datasets import materialise
@@ -98,14 +99,25 @@ def cancelling_and_wide(target: Target) -> list[Case]:
 
 
 def _left(target: Target, depth: str) -> list[Case]:
-    """Return the first case with a sum that leaves the accumulator, and the first with a sum that returns into it.
+    """Return the first case with a sum that leaves the accumulator, and those that show how it saturates.
 
     Several attempts are needed: a window may lie wholly in padding, or a zero point at an end of the codes.
     """
     found = [_first(target, depth, LEFT, _is_left)]
-    if target.platform.accumulator.overflow == "saturate" and has_oracle(target):
+    if target.platform.accumulator.overflow != "saturate":
+        return [case for case in found if case is not None]
+    if has_oracle(target):
         found.append(_first(target, depth, RETURNED, _returns))
+    else:
+        found += [_end(target, depth, sign) for sign in (1, -1)]
     return [case for case in found if case is not None]
+
+
+def _end(target: Target, depth: str, sign: int) -> Case | None:
+    """Return the first case with sums beyond one end of the accumulator, under scales that show where it saturates."""
+    limit = _limit(target)
+    case = _first(target, depth, LEFT, lambda of, case: bool((_sums(of, case) * sign > limit).any()))
+    return None if case is None else at_the_end(target, case, limit - 1 if sign > 0 else -limit)
 
 
 def _first(target: Target, depth: str, kind: str, aim: Callable[[Target, Case], bool]) -> Case | None:

@@ -25,6 +25,8 @@ from quantizer.ops.registry import BUILT_IN
 
 Array = NDArray[Any]
 FIXED_BITS = 31
+TWICE = "multiplier_shift"
+"""The requantization that rounds twice where a platform declares a first rounding."""
 MOST_TIES = 512
 """The largest number of ties that are tried, spread from the first code to the last."""
 BESIDE = (-1, 0, 1, 2)
@@ -78,7 +80,11 @@ def solved_near_bias(target: Target, case: Case, name: str, tensors: Mapping[str
         chosen = [row[key(case.data.seed, name, "step", str(c)) % row.size] for c, row in enumerate(near) if row.size]
         return _as_bias(parameters, case, name, np.array(chosen) - picked if chosen else np.zeros(picked.shape))
     near = near_sums(parameters, flat.shape[0])
-    unlike = rivals(parameters, near) != declared(parameters, near, torch.from_numpy(picked).long())
+    inner = torch.from_numpy(picked).long()
+    own = declared(parameters, near, inner)
+    unlike = rivals(parameters, near) != own
+    if rounds_twice(parameters):
+        unlike = np.concatenate([unlike, (declared(_one_less(parameters), near, inner) != own)[None]])
     codes = np.zeros(flat.shape[0])
     for channel in range(flat.shape[0]):
         places = [np.flatnonzero(found) for found in unlike[:, channel] if found.any()]
@@ -95,12 +101,29 @@ def _as_bias(parameters: Parameters, case: Case, name: str, codes: Array) -> Arr
 
 
 def near_sums(parameters: Parameters, channels: int) -> Array:
-    """Return [channels, n] integer sums that the provided multipliers put next to half a code."""
+    """Return [channels, n] integer sums that the provided multipliers put next to half a code.
+
+    Where the sum is rounded to binary places first, a code changes half a place beside.
+    """
     out = parameters.outputs["y"]
     step = max((out.qmax - out.qmin) // MOST_TIES, 1)
     halves = np.arange(out.qmin, out.qmax, step) - int(out.zero_point) + 0.5
-    ties = np.floor(halves / _multipliers(parameters, channels)[:, None])
+    if (first := parameters.platform.first_rounding) is not None and rounds_twice(parameters):
+        halves = np.concatenate([halves + side * 2.0**-first.fraction_bits for side in (-0.5, 0.0, 0.5)])
+    ties = np.floor(halves / factors_of_sums(parameters, channels)[:, None])
     return np.asarray((ties[..., None] + BESIDE).reshape(channels, -1))
+
+
+def rounds_twice(parameters: Parameters) -> bool:
+    """Return whether the platform rounds scaled sums to binary places before it rounds them to codes."""
+    rescale = parameters.rescale
+    return parameters.platform.first_rounding is not None and rescale is not None and rescale.variant == TWICE
+
+
+def _one_less(parameters: Parameters) -> Parameters:
+    """Return *parameters* with multipliers that are one unit smaller."""
+    assert parameters.rescale is not None
+    return replace(parameters, rescale=replace(parameters.rescale, mantissa=parameters.rescale.mantissa - 1))
 
 
 def declared(parameters: Parameters, sums: Array, inner: Tensor) -> Array:
@@ -135,7 +158,7 @@ def declared(parameters: Parameters, sums: Array, inner: Tensor) -> Array:
 
 def rivals(parameters: Parameters, sums: Array) -> Array:
     """Return [rivals, channels, n] codes that other arithmetics give for *sums*."""
-    out, multipliers = parameters.outputs["y"], _multipliers(parameters, len(sums))[:, None]
+    out, multipliers = parameters.outputs["y"], factors_of_sums(parameters, len(sums))[:, None]
     zero = int(out.zero_point)
     return np.stack([np.clip(rival(sums, multipliers, zero), out.qmin, out.qmax) for rival in RIVALS.values()])
 
@@ -201,7 +224,7 @@ RIVALS: Mapping[str, Callable[[Array, Array, int], Array]] = {
 """Rival arithmetics that a kernel may use instead of the declared one. Most of them differ only next to ties."""
 
 
-def _multipliers(parameters: Parameters, channels: int) -> Array:
+def factors_of_sums(parameters: Parameters, channels: int) -> Array:
     """Return the factor of each channel's sums, from all provided numbers."""
     rescale = parameters.rescale
     assert rescale is not None

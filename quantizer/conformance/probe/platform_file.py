@@ -39,7 +39,8 @@ class Assembled:
 
 def assembled(name: str, engine: str, found: Iterable[Found], home: Platform, library: Library) -> Assembled:
     """Return the platform that explains most of *found*. Shipped platforms are preferred, and *home* among them."""
-    explained = [one for one in found if one.kept]
+    found = list(found)
+    explained = [one for one in found if one.kept and one.questions]
     copies = {
         platform: [one for one in explained if any(kept.shipped == platform for kept in one.kept)]
         for platform in sorted(library.platforms, key=lambda other: (other != home.platform, other))

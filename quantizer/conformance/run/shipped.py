@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from quantizer.conformance.run.command_line import options
+from quantizer.core.files import is_file
+from quantizer.core.wording import shown_path
 
 KEY = "op_shipped"
 Collecting = Callable[[pytest.Session, Path, set[str] | None], pytest.Collector]
@@ -65,7 +67,8 @@ class ShippedSpecs:
         for name in names:
             if name not in known:
                 specs = {op: spec for op, spec in load_library().specs.items() if op in known}
-                raise pytest.UsageError(f"--op-shipped={name}: no such operator.{near_operator(name, specs)}")
+                said = _of_package(name) or f"no such operator.{near_operator(name, specs)}"
+                raise pytest.UsageError(f"--op-shipped={name}: {said}")
         return [known[name] for name in dict.fromkeys(names)]
 
     @pytest.hookimpl(tryfirst=True)
@@ -83,3 +86,11 @@ class ShippedSpecs:
             if path.resolve() not in there:
                 only = None if names_what_runs else _replaced_on(path.stem)
                 items += session.genitems(self._collector(session, path, only))
+
+
+def _of_package(name: str) -> str:
+    """Return how an operator of an installed package is judged; empty if no package has it."""
+    from quantizer.runtime.isolation.plugins import installed_specs
+
+    found = next((path for folder in installed_specs() if is_file(path := folder / f"{name}.yaml")), None)
+    return "" if found is None else f"an installed package has it, it is not shipped. Write pytest {shown_path(found)}."

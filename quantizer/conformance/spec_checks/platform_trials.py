@@ -23,6 +23,7 @@ from quantizer.core.errors import QuantizerError
 from quantizer.core.files import is_file
 from quantizer.core.platforms import Platform
 from quantizer.core.rooms import oracle_of, room_of
+from quantizer.core.spec import Spec
 from quantizer.core.verdict import Verdict
 from quantizer.core.wording import shown_path
 from quantizer.ops import REGISTRY
@@ -32,6 +33,8 @@ FIRST = ("add", "conv2d", "mul", "sigmoid", "layer_norm", "pad")
 CHECKS = ("parameters", "arithmetic", "accuracy")
 CASES = 3
 """The number of an operator's cases under the platform's first scheme, and under its last."""
+OF_TABLES = ("monotone", "piecewise_monotone")
+"""Error models of functions of one input."""
 OPERATORS_NAMED = ("fixed_outputs", "fixed_ranges", "full_range_outputs", "padded_tiles", "stages")
 """Keys of a platform that hold rules of single operators."""
 
@@ -47,6 +50,7 @@ def platform_problems(platforms: Iterable[str], specs: Sequence[Path]) -> Iterat
         for op in () if platform is None else _operators(session, platform):
             yield from _of_operator(session, name, op)
         if platform is not None:
+            yield from _of_unread_requantizations(session, platform)
             yield from _of_left_out_defects(session, platform)
 
 
@@ -65,13 +69,38 @@ def _operators(session: Session, platform: Platform) -> list[str]:
     return [*dict.fromkeys((*found.values(), *sorted((named | lent) & computed)))]
 
 
+def _targets(session: Session, platform: str, spec: Spec) -> list[Target]:
+    return [target for target in session.all_targets(spec) if target.platform.platform == platform]
+
+
 def _of_operator(session: Session, platform: str, op: str) -> Iterator[str]:
     spec = session.library.specs.get(op)
-    targets = [] if spec is None else [t for t in session.all_targets(spec) if t.platform.platform == platform]
+    targets = [] if spec is None else _targets(session, platform, spec)
     for target in {t.id: t for t in (*targets[:1], *targets[-1:])}.values():
         found = _first(session, target)
         if found is not None:
             yield f"{shown_path(session.library.platform_paths[platform])}: {target.id}: {found}"
+
+
+def _of_unread_requantizations(session: Session, platform: Platform) -> Iterator[str]:
+    """Yield a line for each family that `requantize` names and whose operators have no sum under generic functions."""
+    for family in sorted(platform.requantize.keys() - {"default"}):
+        specs = [spec for spec in session.library.specs.values() if spec.quantization.family == family]
+        targets = [target for spec in specs for target in _targets(session, platform.platform, spec)[:1]]
+        if targets and all(_reads_a_table(session, target) for target in targets):
+            where = f"{shown_path(session.library.platform_paths[platform.platform])}: requantize.{family}"
+            said = f"nothing reads it: {targets[0].spec.op} reads a table. Remove it, or register functions of your own"
+            yield f"{where}: {said} for {platform.platform}."
+
+
+def _reads_a_table(session: Session, target: Target) -> bool:
+    """Return whether the generic functions of an operator look codes up, and multiply nothing."""
+    places = target.platform.places
+    entries = [REGISTRY.built_in(target.spec.op, kind, places) for kind in ("quantize", "quantized")]
+    if target.spec.error_model.kind not in OF_TABLES or any(entry is None or entry.platform for entry in entries):
+        return False
+    case = build_case(target, HashChoices(key(0, target.id, "lint"), {"data": "random"}))
+    return Trial(target, case, session.engine).parameters.rescale is None
 
 
 def _first(session: Session, target: Target) -> str | None:

@@ -116,6 +116,11 @@ def _loaded(worker: str) -> Any:
         spec.loader.exec_module(module)
     except SyntaxError as err:  # a run shows only the last line of the error, which does not say where it was raised
         raise SystemExit(f"SyntaxError: {err.filename}:{err.lineno}: {err.msg}") from None
+    except ModuleNotFoundError as err:
+        if not Path(worker).with_name(f"{err.name}.py").is_file():
+            raise
+        said = f"ModuleNotFoundError: {err.name}.py lies beside the worker, and its folder is not searched."
+        raise SystemExit(f"{said} Write sys.path.append(str(Path(__file__).parent)) before the import.") from None
     return module
 
 

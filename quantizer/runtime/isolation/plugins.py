@@ -15,7 +15,7 @@ from quantizer.core.spec import Spec
 from quantizer.ops import REGISTRY, Place, Registration, load_built_ins
 from quantizer.ops.registry import BUILT_IN, KINDS, OVERRIDE
 from quantizer.plugins.bridge import layer_type
-from quantizer.plugins.discovery import Plugin, load_plugins, sources
+from quantizer.plugins.discovery import Plugin, installed, load_plugins, sources, spec_folders
 from quantizer.runtime.isolation.host import Host
 from quantizer.runtime.isolation.launch import limits
 
@@ -117,6 +117,11 @@ def judged(
     made = load(Host(paths, limits(), python, variables=variables))
     made.sources = found
     return made.plugins
+
+
+def installed_specs() -> list[Path]:
+    """Return the folders of specs that installed packages of operators bring; PluginError if one does not import."""
+    return spec_folders(judged(())) if installed() else []
 
 
 def _declared(host: Host, functions: Sequence[Mapping[str, Any]]) -> list[Registration]:
