@@ -29,10 +29,12 @@ MUTUAL = (
     ((2, 3, 2, 1, 5), (2, 1, 2, 4, 5)),
     ((2, 3, 2, 1, 4, 9), (1, 1, 1, 1, 1, 9)),
     ((2, 1, 2, 1, 2, 3, 5), (2, 3, 2, 1, 2, 3, 5)),
+    ((1, 17, 1), (9,)),
+    ((9,), (1, 17, 1)),
 )
 """Shapes of which each may be repeated along an axis of the other: a column and a row, a number for each channel and an
-image of one channel, a first row for a whole image, and more axes than kernels have loops. A platform's targets share
-these cases.
+image of one channel, a first row for a whole image, more axes than kernels have loops, and a column of three axes
+beside a row that has one, on either side. A platform's targets share these cases.
 """
 MOST_AXES = 7
 """Axes of an operand: a product of matrices has two more than its leading ones."""

@@ -1,4 +1,4 @@
-"""One case for each operator and platform, with an axis longer than 16 bits can count.
+"""One case for each operator and platform, with an axis longer than 16 bits can count; and one with as many outputs.
 
 Kernels for small processors keep sizes and offsets in 16 bits, and kernels for large ones take another path for large
 tensors. All other cases are too small for either.
@@ -13,10 +13,11 @@ from typing import Any
 
 from quantizer.conformance.generation.builder import complete
 from quantizer.conformance.generation.choice_sources import HashChoices
-from quantizer.conformance.generation.dealing import dealt
+from quantizer.conformance.generation.dealing import dealt, spread
 from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.generation.last_of_row import row_of
 from quantizer.conformance.generation.units import MOST_TERMS, Unit, batch_of, bound_with, is_ours
+from quantizer.conformance.generation.usual_windows import filters_of
 from quantizer.conformance.target import Target
 from quantizer.core.case import Case
 from quantizer.core.shapes import evaluate, infer_shapes, variables
@@ -45,10 +46,20 @@ def past_counter(everything: Sequence[Target], target: Target) -> list[Case]:
     return next(([case] for case in found if case is not None), [])
 
 
+def past_counter_of_outputs(everything: Sequence[Target], target: Target) -> list[Case]:
+    """Return the case with more outputs than 16 bits count, of the one target among its operator's that has it."""
+    spec = target.spec
+    name = filters_of(spec)
+    if not is_ours(spec) or not name or not spread(everything, target, ["long"], "past_counter_of_outputs"):
+        return []
+    found = (_case(target, Unit(name, 0), step) for step in range(TRIES))
+    return next(([case] for case in found if case is not None), [])
+
+
 def _units(spec: Spec) -> list[Unit]:
     """Return the axes that may be long: sizes of a shape, or dimensions that no weight has.
 
-    The batch is taken only if there is no other. Channels of weights are left out: all have the same arithmetic.
+    The batch is taken only if there is no other. Channels of weights have a case of their own.
     """
     shapes = [
         Unit(name, 0, place) for name, domain in spec.dims.items() if domain.type == "shape" for place in (0, 1, 2)
