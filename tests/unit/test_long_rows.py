@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from quantizer.conformance.generation.dealing import spread
+from quantizer.conformance.generation.first_broadcast import mutual_broadcast
 from quantizer.conformance.generation.long_rows import KINDS, long_rows
-from quantizer.conformance.generation.past_counter import COUNTED, past_counter_of_outputs
+from quantizer.conformance.generation.past_counter import COUNTED, past_counter_of_outputs, past_counter_of_sums
 from quantizer.conformance.generation.usual_windows import (
+    FULL,
     GROUPED,
     GROUPS,
     OUTPUTS,
@@ -18,6 +20,7 @@ from quantizer.conformance.generation.usual_windows import (
     PATCHES,
     STEPS,
     WINDOWS,
+    fully_padded,
     grouped_windows,
     overlapping,
 )
@@ -68,6 +71,7 @@ def test_windows_leave_gaps_touch_and_overlap_for_each_stride():
     known = {window[:2] for window in (*WINDOWS, *PATCHES, *OVERLAPS)}
     for stride in STEPS:
         assert {(kernel, stride) for kernel in (stride - 1, stride, stride + 1, 2 * stride - 1, 2 * stride)} <= known
+    assert {(kernel, 1) for kernel in range(2, 8)} <= known
     assert not {window[:2] for window in OVERLAPS} & {window[:2] for window in WINDOWS + PATCHES}
 
 
@@ -90,6 +94,31 @@ def test_groups_of_vectors_have_usual_windows_on_each_platform(session):
 def test_filters_of_a_group_are_few(session):
     for case in _cases(session, "conv2d", grouped_windows):
         assert case.shapes["weight"][0] == GROUPS * OUTPUTS
+
+
+@pytest.mark.parametrize("op", ["avg_pool2d", "max_pool2d"])
+def test_the_first_window_sees_one_place_and_three_fit_without_a_rest(session, op):
+    cases = _cases(session, op, fully_padded)
+    assert len(cases) == len(FULL)
+    for case in cases:
+        (kernel, _), (stride, _), padding = case.attrs["kernel"], case.attrs["stride"], case.attrs["padding"]
+        assert set(padding) == {kernel - 1}
+        assert case.shapes["x"][2] + 2 * padding[0] == kernel + 2 * stride
+
+
+@pytest.mark.parametrize("op", ["global_avg_pool2d", "reduce_mean"])
+def test_one_mean_of_bytes_has_more_terms_than_16_bits_count(session, op):
+    targets = _targets(session, op)
+    found = [(target, case) for target in targets for case in past_counter_of_sums(targets, target)]
+    ((target, case),) = found
+    assert target.scheme.activation.bits <= 8
+    assert math.prod(case.shapes["x"]) > COUNTED
+
+
+def test_each_operand_that_may_be_repeated_is_so_by_itself(session):
+    cases = _cases(session, "where", mutual_broadcast)
+    assert any(case.shapes["condition"] == () != case.shapes["b"] for case in cases)
+    assert any(case.shapes["b"] == () != case.shapes["condition"] for case in cases)
 
 
 @pytest.mark.parametrize("op", ["conv2d", "fully_connected", "depthwise_conv2d"])

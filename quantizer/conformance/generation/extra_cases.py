@@ -18,7 +18,11 @@ from quantizer.conformance.generation.mixed_sizes import mixed_sizes
 from quantizer.conformance.generation.near_ties import near_ties
 from quantizer.conformance.generation.one_difference import one_difference_cases
 from quantizer.conformance.generation.past_blocks import one_rest, past_blocks
-from quantizer.conformance.generation.past_counter import past_counter, past_counter_of_outputs
+from quantizer.conformance.generation.past_counter import (
+    past_counter,
+    past_counter_of_outputs,
+    past_counter_of_sums,
+)
 from quantizer.conformance.generation.patterned import patterned
 from quantizer.conformance.generation.scaled import far_below, one_sided, scaled, tiny
 from quantizer.conformance.generation.twice_rounded import twice_rounded
@@ -27,6 +31,7 @@ from quantizer.conformance.generation.usual_sizes import tripled, usual_sizes
 from quantizer.conformance.generation.usual_windows import (
     ceiled,
     first_layer,
+    fully_padded,
     grouped_windows,
     overlapping,
     patches,
@@ -80,7 +85,9 @@ def shared_cases(everything: Sequence[Target], target: Target, *, strong: bool =
         *mixed_sizes(everything, target, strong=strong),
         *past_counter(everything, target),
         *past_counter_of_outputs(everything, target),
+        *past_counter_of_sums(everything, target),
         *overlapping(everything, target),
+        *fully_padded(everything, target),
         *grouped_windows(everything, target),
         *long_rows(everything, target),
     ]

@@ -29,6 +29,8 @@ SIZES = (COUNTED + 65, COUNTED + 96, COUNTED + 127)
 """Enough places beyond that some code differs; vectors of 32 have a rest of one, of none, of all but one."""
 TRIES = 16
 """Choices for each axis: other sizes, windows and attributes may be too large beside it, or cut it off."""
+BYTE = 8
+"""Bits of codes whose sum over so many terms stays within 32."""
 MOST = (1 << 18, 1 << 19)
 """Elements of all operands and the output, and terms of all sums: three tensors of the largest size, and short sums."""
 
@@ -56,6 +58,22 @@ def past_counter_of_outputs(everything: Sequence[Target], target: Target) -> lis
     return next(([case] for case in found if case is not None), [])
 
 
+def past_counter_of_sums(everything: Sequence[Target], target: Target) -> list[Case]:
+    """Return the mean of more terms than 16 bits count, of the one target among its operator's that has it.
+
+    Its codes have 8 bits at most, so that the sum is past float32's 24 bits, but within 32.
+    """
+    spec, terms = target.spec, target.spec.error_model.terms
+    able = [each for each in everything if each.scheme.activation.bits <= BYTE]
+    if not is_ours(spec) or spec.error_model.kind != "mean" or terms is None:
+        return []
+    units = [Unit(name, 0, 2 if spec.dims[name].type == "shape" else None) for name in spec.dims if name in terms.names]
+    if not spread(able, target, ["long"], "past_counter_of_sums"):
+        return []
+    found = (_case(target, units[step % len(units)], step, is_sum=True) for step in range(TRIES * len(units)))
+    return next(([case] for case in found if case is not None), [])
+
+
 def _units(spec: Spec) -> list[Unit]:
     """Return the axes that may be long: sizes of a shape, or dimensions that no weight has.
 
@@ -74,14 +92,14 @@ def _names(item: Input) -> set[str]:
     return {name for axis in item.axes for name in axis.names} if isinstance(item.axes, list) else set(item.axes.names)
 
 
-def _case(target: Target, axis: Unit, step: int) -> Case | None:
+def _case(target: Target, axis: Unit, step: int, *, is_sum: bool = False) -> Case | None:
     number = key(step, target.id, "past_counter", axis.name)
     unit = replace(axis, value=SIZES[number % len(SIZES)])
     chooser = HashChoices(number, {"data": "random", "tiles": "untiled"})
     usual = {name: domain.default for name, domain in target.spec.attrs.items() if domain.type == "int"}
     asked = {name: Unit(name, value) for name, value in usual.items() if isinstance(value, int)} | {unit.name: unit}
     bound = bound_with(target.spec, asked, chooser, MOST)
-    if bound is None or not _is_long(target.spec, bound):
+    if bound is None or not (_is_long_sum if is_sum else _is_long)(target.spec, bound):
         return None
     case = complete(target, bound, list(target.spec.inputs), "random", number % (1 << 32), chooser)
     return case if target.spec.error_model.kind != "softmax" or row_of(target, case) <= MOST_TERMS else None
@@ -94,3 +112,10 @@ def _is_long(spec: Spec, bound: Mapping[str, Any]) -> bool:
     outputs, terms = infer_shapes(spec, shapes, attrs), spec.error_model.terms
     each = int(terms(variables(spec, shapes, attrs))) if terms is not None else 1
     return each <= MOST_TERMS and any(math.prod(shape) > COUNTED for shape in outputs.values())
+
+
+def _is_long_sum(spec: Spec, bound: Mapping[str, Any]) -> bool:
+    shapes = {name: evaluate(item.axes, bound) for name, item in spec.inputs.items()}
+    terms = spec.error_model.terms
+    known = variables(spec, shapes, {name: bound[name] for name in spec.attrs})
+    return terms is not None and int(terms(known)) > COUNTED

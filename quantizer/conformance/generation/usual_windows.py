@@ -72,13 +72,14 @@ STEPS = (2, 3, 4)
 
 
 def _overlaps() -> Iterator[tuple[int, int, int, int, int]]:
-    """Yield for each stride the kernels that leave gaps, touch, overlap in one place, and just twice.
+    """Yield for each stride the kernels that leave gaps, touch, overlap in one place, and just twice; for 1 up to 7.
 
     The padding is such that the output has one place for each step. Those in other lists are left out.
     """
     known = {window[:2] for window in WINDOWS + PATCHES}
-    for stride in STEPS:
-        for kernel in (stride - 1, stride, stride + 1, 2 * stride - 1, 2 * stride):
+    kernels = {1: tuple(range(2, 8))} | {s: (s - 1, s, s + 1, 2 * s - 1, 2 * s) for s in STEPS}
+    for stride, sizes in kernels.items():
+        for kernel in sizes:
             overlap = max(kernel - stride, 0)
             if (kernel, stride) not in known:
                 known.add((kernel, stride))
@@ -88,6 +89,9 @@ def _overlaps() -> Iterator[tuple[int, int, int, int, int]]:
 OVERLAPS = tuple(_overlaps())
 """Windows by the share of a step that two of them have in common, from a colour picture to whole vectors of channels.
 An operator's targets share these cases."""
+FULL = tuple((kernel, stride, kernel - 1, kernel - 1, 1) for kernel in (2, 3) for stride in range(1, kernel + 1))
+"""Windows of which the first sees one place of the image; three along each axis, and no rest. An operator's targets
+share these cases."""
 GROUPED = (((3, 2, 1, 1, 1), 32), ((3, 1, 1, 1, 1), 32), ((3, 2, 1, 1, 1), 9))
 """Windows and channels of a group: whole vectors, and a vector and a rest. A platform's targets share the cases."""
 GROUPS, OUTPUTS = 2, 8
@@ -143,6 +147,14 @@ def overlapping(everything: Sequence[Target], target: Target) -> list[Case]:
     return [case for window in windows if (case := _case(target, OF_FIRST_LAYER, (window,))) is not None]
 
 
+def fully_padded(everything: Sequence[Target], target: Target) -> list[Case]:
+    """Return the target's share of the cases of FULL that its operator's targets have."""
+    if not {"stride", "padding"} <= target.spec.attrs.keys() or not is_ours(target.spec):
+        return []
+    found = [_sized(target, "fully_padded", window, 0, 2) for window in spread(everything, target, FULL, "full")]
+    return [case for case in found if case is not None]
+
+
 def grouped_windows(everything: Sequence[Target], target: Target) -> list[Case]:
     """Return the target's share of the cases of GROUPED that its platform's targets have; none without groups."""
     if not {"stride", "padding", "groups"} <= target.spec.attrs.keys() or not is_ours(target.spec):
@@ -156,20 +168,24 @@ def ceiled(everything: Sequence[Target], target: Target) -> list[Case]:
     """Return the target's share of the cases of CEILED that its platform's targets have."""
     if CEIL not in target.spec.attrs or not is_ours(target.spec):
         return []
-    found = [_ceiled(target, *kind) for kind in dealt(everything, target, CEILED, "ceiled")]
+    found = [_sized(target, "ceiled", *kind) for kind in dealt(everything, target, CEILED, "ceiled")]
     return [case for case in found if case is not None]
 
 
-def _ceiled(target: Target, window: tuple[int, int, int, int, int], rest: int) -> Case | None:
-    spec, number = target.spec, key(rest, target.id, "ceiled", str(window))
+def _sized(target: Target, name: str, window: tuple[int, int, int, int, int], rest: int, steps: int = 0) -> Case | None:
+    """Return a case whose axes have so many steps and a rest.
+
+    Without a number of steps, the axes have one step and a rest, or none, one and so on; outputs are rounded up.
+    """
+    spec, number = target.spec, key(rest, target.id, name, str(window))
     chooser = HashChoices(number, {"data": "random", "tiles": "untiled"})
     kernel, stride, before, behind, _ = window
     try:
         bound = _bound(spec, window, OF_PATCHES, number // 2, chooser)
         axes = spec.inputs[next(iter(spec.activations))].axes
         for place, axis in enumerate(axes[2:] if isinstance(axes, list) else ()):
-            bound[axis.text] = kernel + stride * (1 if rest else place) + rest - before - behind
-        bound = checked(spec, {**bound, CEIL: True})
+            bound[axis.text] = kernel + stride * (steps or (1 if rest else place)) + rest - before - behind
+        bound = checked(spec, bound if steps else {**bound, CEIL: True})
     except ILLEGAL:
         return None
     return complete(target, bound, list(spec.inputs), "random", number % (1 << 32), chooser)
