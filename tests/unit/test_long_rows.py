@@ -125,6 +125,8 @@ def test_each_operand_that_may_be_repeated_is_so_by_itself(session):
 def test_one_case_has_more_outputs_than_16_bits_count(session, op):
     (case,) = _cases(session, op, past_counter_of_outputs)
     assert case.shapes["weight"][0] > COUNTED
+    if op == "depthwise_conv2d":
+        assert case.shapes["x"][1] == case.shapes["weight"][0]
 
 
 def test_kinds_are_dealt_once_and_only_to_known_targets(session):

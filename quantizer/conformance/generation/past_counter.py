@@ -49,12 +49,17 @@ def past_counter(everything: Sequence[Target], target: Target) -> list[Case]:
 
 
 def past_counter_of_outputs(everything: Sequence[Target], target: Target) -> list[Case]:
-    """Return the case with more outputs than 16 bits count, of the one target among its operator's that has it."""
+    """Return the case with more outputs than 16 bits count, of the one target among its operator's that has it.
+
+    Where each input has outputs of its own, there are as many inputs: engines count the outputs of one in 16 bits.
+    """
     spec = target.spec
     name = filters_of(spec)
     if not is_ours(spec) or not name or not spread(everything, target, ["long"], "past_counter_of_outputs"):
         return []
-    found = (_case(target, Unit(name, 0), step) for step in range(TRIES))
+    step_of = spec.dims[name].multiple_of
+    tied = tuple(other for other in (step_of.names if step_of is not None else ()) if other in spec.dims)
+    found = (_case(target, Unit(name, 0), step, tied=tied) for step in range(TRIES))
     return next(([case] for case in found if case is not None), [])
 
 
@@ -92,13 +97,15 @@ def _names(item: Input) -> set[str]:
     return {name for axis in item.axes for name in axis.names} if isinstance(item.axes, list) else set(item.axes.names)
 
 
-def _case(target: Target, axis: Unit, step: int, *, is_sum: bool = False) -> Case | None:
+def _case(target: Target, axis: Unit, step: int, *, is_sum: bool = False, tied: tuple[str, ...] = ()) -> Case | None:
+    """Return the case whose *axis*, and every *tied* dimension, is long in a result, or in a sum; None if too large."""
     number = key(step, target.id, "past_counter", axis.name)
     unit = replace(axis, value=SIZES[number % len(SIZES)])
     chooser = HashChoices(number, {"data": "random", "tiles": "untiled"})
     usual = {name: domain.default for name, domain in target.spec.attrs.items() if domain.type == "int"}
     asked = {name: Unit(name, value) for name, value in usual.items() if isinstance(value, int)} | {unit.name: unit}
-    bound = bound_with(target.spec, asked, chooser, MOST)
+    asked |= {name: Unit(name, unit.value) for name in tied}
+    bound = bound_with(target.spec, asked, chooser, (MOST[0] << bool(tied), MOST[1]))
     if bound is None or not (_is_long_sum if is_sum else _is_long)(target.spec, bound):
         return None
     case = complete(target, bound, list(target.spec.inputs), "random", number % (1 << 32), chooser)
