@@ -1,4 +1,4 @@
-"""Deals kinds of cases to the targets of a platform: each kind runs once per platform, not once per target."""
+"""Deals kinds of cases to targets: each kind runs once per platform, or once per operator, not once per target."""
 
 from __future__ import annotations
 
@@ -22,3 +22,14 @@ def dealt(targets: Iterable[Target], target: Target, kinds: Sequence[Kind], name
         raise UnsupportedError(f"{target.id}: must be one of the targets that share the cases {name!r}.")
     turn = key(0, target.spec.op, target.platform.platform, name)
     return [kind for i, kind in enumerate(kinds) if of_platform[(turn + i) % len(of_platform)] == target.id]
+
+
+def spread(targets: Iterable[Target], target: Target, kinds: Sequence[Kind], name: str) -> list[Kind]:
+    """Return the kinds that *target* has of all *kinds*, which the operator's targets among *targets* share.
+
+    There are none if *target* is not one of *targets*. Kinds that have nothing to do with a platform's numbers are
+    dealt so.
+    """
+    ids = [each.id for each in targets]
+    turn = key(0, target.spec.op, name)
+    return [kind for place, kind in enumerate(kinds) if ids and ids[(turn + place) % len(ids)] == target.id]

@@ -11,19 +11,32 @@ from quantizer.conformance.generation.exhaustive import exhaustive_cases
 from quantizer.conformance.generation.first_broadcast import first_broadcast, mutual_broadcast
 from quantizer.conformance.generation.joint_sizes import joint_sizes
 from quantizer.conformance.generation.last_of_row import last_of_row
+from quantizer.conformance.generation.long_rows import long_rows
 from quantizer.conformance.generation.long_sizes import long_sizes
 from quantizer.conformance.generation.long_windows import long_windows
 from quantizer.conformance.generation.mixed_sizes import mixed_sizes
 from quantizer.conformance.generation.near_ties import near_ties
 from quantizer.conformance.generation.one_difference import one_difference_cases
 from quantizer.conformance.generation.past_blocks import one_rest, past_blocks
-from quantizer.conformance.generation.past_counter import past_counter
+from quantizer.conformance.generation.past_counter import (
+    past_counter,
+    past_counter_of_outputs,
+    past_counter_of_sums,
+)
 from quantizer.conformance.generation.patterned import patterned
 from quantizer.conformance.generation.scaled import far_below, one_sided, scaled, tiny
 from quantizer.conformance.generation.twice_rounded import twice_rounded
 from quantizer.conformance.generation.uneven_windows import uneven_windows
 from quantizer.conformance.generation.usual_sizes import tripled, usual_sizes
-from quantizer.conformance.generation.usual_windows import ceiled, first_layer, patches, usual_windows
+from quantizer.conformance.generation.usual_windows import (
+    ceiled,
+    first_layer,
+    fully_padded,
+    grouped_windows,
+    overlapping,
+    patches,
+    usual_windows,
+)
 from quantizer.conformance.generation.zero_points import zero_points
 from quantizer.conformance.target import Target
 from quantizer.core.case import Case
@@ -71,4 +84,10 @@ def shared_cases(everything: Sequence[Target], target: Target, *, strong: bool =
         *far_below(everything, target),
         *mixed_sizes(everything, target, strong=strong),
         *past_counter(everything, target),
+        *past_counter_of_outputs(everything, target),
+        *past_counter_of_sums(everything, target),
+        *overlapping(everything, target),
+        *fully_padded(everything, target),
+        *grouped_windows(everything, target),
+        *long_rows(everything, target),
     ]

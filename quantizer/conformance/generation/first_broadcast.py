@@ -29,10 +29,14 @@ MUTUAL = (
     ((2, 3, 2, 1, 5), (2, 1, 2, 4, 5)),
     ((2, 3, 2, 1, 4, 9), (1, 1, 1, 1, 1, 9)),
     ((2, 1, 2, 1, 2, 3, 5), (2, 3, 2, 1, 2, 3, 5)),
+    ((1, 17, 1), (9,)),
+    ((9,), (1, 17, 1)),
+    ((2, 17), ()),
 )
 """Shapes of which each may be repeated along an axis of the other: a column and a row, a number for each channel and an
-image of one channel, a first row for a whole image, and more axes than kernels have loops. A platform's targets share
-these cases.
+image of one channel, a first row for a whole image, more axes than kernels have loops, and a column of three axes
+beside a row that has one, on either side. In the last one the second has no axis. A platform's targets share these
+cases, for each operand that may be repeated.
 """
 MOST_AXES = 7
 """Axes of an operand: a product of matrices has two more than its leading ones."""
@@ -41,30 +45,42 @@ Pair = tuple[tuple[int, ...], tuple[int, ...]]
 
 def first_broadcast(target: Target) -> list[Case]:
     """Return a case of a target whose second operand may have another shape. A hash of the target chooses them."""
-    number = key(0, target.id, "first_broadcast")
-    return _case(target, number, SHAPES[number % len(SHAPES)])
+    number, names = key(0, target.id, "first_broadcast"), _repeated(target)
+    if not names:
+        return []
+    return _case(target, number, SHAPES[number % len(SHAPES)], names[number // len(SHAPES) % len(names)])
 
 
 def mutual_broadcast(everything: Sequence[Target], target: Target) -> list[Case]:
     """Return the target's share of the cases of MUTUAL that its platform's targets have."""
-    kinds = dealt(everything, target, MUTUAL, "mutual_broadcast")
-    return [case for kind in kinds for case in _case(target, key(0, target.id, "mutual_broadcast", str(kind)), kind)]
+    names = _repeated(target)
+    kinds = dealt(everything, target, [(pair, name) for name in names for pair in MUTUAL], "mutual_broadcast")
+    found = list[Case]()
+    for pair, name in kinds:
+        number = key(0, target.id, "mutual_broadcast", str(pair), *([name] if len(names) > 1 else []))
+        found += _case(target, number, pair, name)
+    return found
 
 
-def _case(target: Target, number: int, pair: Pair) -> list[Case]:
-    """Return the case with these two shapes, if the operator has two that may differ."""
+def _repeated(target: Target) -> list[str]:
+    """Return the shapes that are repeated to the first operand's; none unless all are repeated to the same one."""
+    dims = target.spec.dims
+    names = [name for name, domain in dims.items() if domain.broadcasts_to]
+    return names if len({str(dims[name].broadcasts_to) for name in names}) == 1 and is_ours(target.spec) else []
+
+
+def _case(target: Target, number: int, pair: Pair, other: str) -> list[Case]:
+    """Return the case with these two shapes, of the first operand and of *other*; all further ones have the first."""
     spec = target.spec
-    others = {name: domain.broadcasts_to for name, domain in spec.dims.items() if domain.broadcasts_to}
-    if len(others) != 1 or not is_ours(spec):
-        return []
-    ((other, shape),) = others.items()
+    shape = str(spec.dims[other].broadcasts_to)
     chooser = HashChoices(number, {"data": "random", "tiles": "untiled"})
     first, second = pair
+    fixed = {shape: first, **dict.fromkeys(_repeated(target), first), other: second}
     bound: dict[str, Any] = {}
     try:
         for name in draw_order(spec):
             value = draw(name, spec.dims.get(name) or spec.attrs[name], chooser, bound)
-            bound[name] = {str(shape): first, other: second}.get(name, value)
+            bound[name] = fixed.get(name, value)
         shapes = {name: evaluate(item.axes, bound) for name, item in spec.inputs.items()}
         check(spec, variables(spec, shapes, {name: bound[name] for name in spec.attrs}))
     except ILLEGAL:

@@ -92,8 +92,8 @@ def joint_sizes(everything: Sequence[Target], target: Target) -> list[Case]:
     channels = dealt(everything, target, _channels(spec), "joint_channels")
     made = [_of_axes(target, shape, kind) for kind in axes] + [_of_group(target, pair, MANY) for pair in groups]
     made += [_of_group(target, (inputs, outputs), (many,)) for inputs, outputs, many in channels]
-    made += [_joined(target, size) for size in dealt(everything, target, JOINED if _joins(spec)[0] else (), "joined")]
-    flags = _flags(spec) if shape and _runs(spec) else []
+    made += [_joined(target, size) for size in dealt(everything, target, JOINED if joins(spec)[0] else (), "joined")]
+    flags = _flags(spec) if shape and runs(spec) else []
     made += [_summed_up(target, shape, each) for each in dealt(everything, target, flags, "summed_up")]
     ends = [(axes, end) for axes in SPATIAL for end in ENDS] if shape and _ends_of(spec, shape) else []
     made += [_padded(target, shape, *each) for each in dealt(everything, target, ends, "padded")]
@@ -104,16 +104,16 @@ def kinds_of_axes(spec: Spec) -> list[str]:
     """Return the kinds of cases of an operator that tells axes apart."""
     moves = any(domain.type == "permutation" for domain in spec.attrs.values())
     terms = spec.error_model.terms
-    is_counted = spec.error_model.kind not in SUMMED or terms is None or not terms.names or _runs(spec)
-    chosen = any(domain.type == "axes" or _is_axis(domain, axes_shape(spec)) for domain in spec.attrs.values())
-    computes = chosen and not moves and not _joins(spec)[0] and spec.error_model.kind != "movement"
+    is_counted = spec.error_model.kind not in SUMMED or terms is None or not terms.names or runs(spec)
+    chosen = any(domain.type == "axes" or is_axis(domain, axes_shape(spec)) for domain in spec.attrs.values())
+    computes = chosen and not moves and not joins(spec)[0] and spec.error_model.kind != "movement"
     reduces = any(domain.type == "axes" for domain in spec.attrs.values()) and spec.error_model.kind != "movement"
     further = {LONG: is_counted, COPY: moves, ALONG_CHANNELS: chosen and not moves, **dict.fromkeys(BLOCKS, computes)}
     further[ALONE] = reduces
     return [*AXES, *(kind for kind, has in further.items() if has)]
 
 
-def _runs(spec: Spec) -> bool:
+def runs(spec: Spec) -> bool:
     """Return whether the result has one place per term (a running sum), so that one more term is one addition."""
     return spec.quantization.family == "running_sum"
 
@@ -235,7 +235,7 @@ def works_along(spec: Spec, shape: str, bound: Mapping[str, Any]) -> str:
     for name, domain in spec.attrs.items():
         if domain.type == "permutation":
             return _of_permutation(bound[name])
-        if domain.type == "axes" or _is_axis(domain, shape):
+        if domain.type == "axes" or is_axis(domain, shape):
             found = _along(spec, shape, bound) & {rank - 2, rank - 1}
             return "other" if len(found) != 1 else EARLIER if rank - 2 in found else LATER
     return ""
@@ -244,7 +244,7 @@ def works_along(spec: Spec, shape: str, bound: Mapping[str, Any]) -> str:
 def _along(spec: Spec, shape: str, bound: Mapping[str, Any]) -> set[int]:
     """Return the axes named by the first attribute that names an axis or several."""
     for name, domain in spec.attrs.items():
-        if domain.type == "axes" or _is_axis(domain, shape):
+        if domain.type == "axes" or is_axis(domain, shape):
             chosen = bound[name] if domain.type == "axes" else (bound[name],)
             return {axis % len(bound[shape]) for axis in chosen}
     return set()
@@ -257,7 +257,8 @@ def _of_permutation(perm: tuple[int, ...]) -> str:
     return "other" if perm == tuple(range(rank)) else LATER
 
 
-def _is_axis(domain: Domain, shape: str) -> bool:
+def is_axis(domain: Domain, shape: str) -> bool:
+    """Return whether an attribute is the number of one of the shape's axes."""
     return domain.type == "int" and domain.length is None and domain.min is not None and shape in domain.min.names
 
 
@@ -299,7 +300,7 @@ def _sizes(spec: Spec, pair: tuple[int, int], groups: int, number: int) -> dict[
     return {name: Unit(name, size) for name, size in wanted.items()}
 
 
-def _joins(spec: Spec) -> tuple[str, str]:
+def joins(spec: Spec) -> tuple[str, str]:
     """Return the common shape of the operands and the one axis in which they may differ; empty strings without one."""
     pairs = [(domain.like, domain.but_for.text) for domain in spec.dims.values() if domain.like and domain.but_for]
     return pairs[0] if len(set(pairs)) == 1 and len(pairs) > 1 else ("", "")
@@ -307,7 +308,7 @@ def _joins(spec: Spec) -> tuple[str, str]:
 
 def _joined(target: Target, size: int) -> Case | None:
     spec, number = target.spec, key(0, target.id, "joined", str(size))
-    (shape, axis), chooser = _joins(spec), _chooser(number)
+    (shape, axis), chooser = joins(spec), _chooser(number)
     alike = [shape, *(name for name, domain in spec.dims.items() if domain.like)]
     bound = bound_with(spec, {shape: Unit(shape, 4)}, chooser)
     if bound is None:
@@ -326,7 +327,7 @@ def _flags(spec: Spec) -> list[dict[str, bool]]:
 
 def _summed_up(target: Target, shape: str, flags: Mapping[str, bool]) -> Case | None:
     number = key(0, target.id, "summed_up", str(flags))
-    return _of_fixed(target, {shape: (SUMMED_UP,), **flags}, number)
+    return of_fixed(target, {shape: (SUMMED_UP,), **flags}, number)
 
 
 def _ends_of(spec: Spec, shape: str) -> list[str]:
@@ -338,10 +339,10 @@ def _padded(target: Target, shape: str, axes: tuple[int, ...], end: tuple[int, i
     number = key(0, target.id, "padded", str((axes, end)))
     image = PADDED[number % len(PADDED)]
     amounts = tuple(many * (axis in axes) for many in end for axis in range(len(image)))
-    return _of_fixed(target, {shape: image, **dict.fromkeys(_ends_of(target.spec, shape), amounts)}, number)
+    return of_fixed(target, {shape: image, **dict.fromkeys(_ends_of(target.spec, shape), amounts)}, number)
 
 
-def _of_fixed(target: Target, fixed: Mapping[str, Any], number: int) -> Case | None:
+def of_fixed(target: Target, fixed: Mapping[str, Any], number: int) -> Case | None:
     """Return a case with these sizes and attributes, the others as drawn; None if it is illegal."""
     spec, chooser = target.spec, _chooser(number)
     bound: dict[str, Any] = {}

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from quantizer.conformance.generation.builder import complete
 from quantizer.conformance.generation.choice_sources import HashChoices
+from quantizer.conformance.generation.dealing import spread
 from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.generation.units import ROOM, Unit, bound_with, is_ours, is_window
 from quantizer.conformance.target import Target
@@ -23,12 +24,9 @@ TRIES = 16
 
 def long_sizes(everything: Sequence[Target], target: Target) -> list[Case]:
     """Return the target's share of the cases that the operator's targets have."""
-    ids = [each.id for each in everything]
-    names = _names(target.spec)
-    if not is_ours(target.spec) or target.id not in ids:
+    if not is_ours(target.spec):
         return []
-    turn = key(0, target.spec.op, "long_sizes")
-    own = [name for place, name in enumerate(names) if ids[(turn + place) % len(ids)] == target.id]
+    own = spread(everything, target, _names(target.spec), "long_sizes")
     return [case for name in own if (case := _case(target, name)) is not None]
 
 

@@ -1,4 +1,4 @@
-"""One case for each operator and platform, with an axis longer than 16 bits can count.
+"""One case for each operator and platform, with an axis longer than 16 bits can count; and one with as many outputs.
 
 Kernels for small processors keep sizes and offsets in 16 bits, and kernels for large ones take another path for large
 tensors. All other cases are too small for either.
@@ -13,10 +13,11 @@ from typing import Any
 
 from quantizer.conformance.generation.builder import complete
 from quantizer.conformance.generation.choice_sources import HashChoices
-from quantizer.conformance.generation.dealing import dealt
+from quantizer.conformance.generation.dealing import dealt, spread
 from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.generation.last_of_row import row_of
 from quantizer.conformance.generation.units import MOST_TERMS, Unit, batch_of, bound_with, is_ours
+from quantizer.conformance.generation.usual_windows import filters_of
 from quantizer.conformance.target import Target
 from quantizer.core.case import Case
 from quantizer.core.shapes import evaluate, infer_shapes, variables
@@ -28,6 +29,8 @@ SIZES = (COUNTED + 65, COUNTED + 96, COUNTED + 127)
 """Enough places beyond that some code differs; vectors of 32 have a rest of one, of none, of all but one."""
 TRIES = 16
 """Choices for each axis: other sizes, windows and attributes may be too large beside it, or cut it off."""
+BYTE = 8
+"""Bits of codes whose sum over so many terms stays within 32."""
 MOST = (1 << 18, 1 << 19)
 """Elements of all operands and the output, and terms of all sums: three tensors of the largest size, and short sums."""
 
@@ -45,10 +48,41 @@ def past_counter(everything: Sequence[Target], target: Target) -> list[Case]:
     return next(([case] for case in found if case is not None), [])
 
 
+def past_counter_of_outputs(everything: Sequence[Target], target: Target) -> list[Case]:
+    """Return the case with more outputs than 16 bits count, of the one target among its operator's that has it.
+
+    Where each input has outputs of its own, there are as many inputs: engines count the outputs of one in 16 bits.
+    """
+    spec = target.spec
+    name = filters_of(spec)
+    if not is_ours(spec) or not name or not spread(everything, target, ["long"], "past_counter_of_outputs"):
+        return []
+    step_of = spec.dims[name].multiple_of
+    tied = tuple(other for other in (step_of.names if step_of is not None else ()) if other in spec.dims)
+    found = (_case(target, Unit(name, 0), step, tied=tied) for step in range(TRIES))
+    return next(([case] for case in found if case is not None), [])
+
+
+def past_counter_of_sums(everything: Sequence[Target], target: Target) -> list[Case]:
+    """Return the mean of more terms than 16 bits count, of the one target among its operator's that has it.
+
+    Its codes have 8 bits at most, so that the sum is past float32's 24 bits, but within 32.
+    """
+    spec, terms = target.spec, target.spec.error_model.terms
+    able = [each for each in everything if each.scheme.activation.bits <= BYTE]
+    if not is_ours(spec) or spec.error_model.kind != "mean" or terms is None:
+        return []
+    units = [Unit(name, 0, 2 if spec.dims[name].type == "shape" else None) for name in spec.dims if name in terms.names]
+    if not spread(able, target, ["long"], "past_counter_of_sums"):
+        return []
+    found = (_case(target, units[step % len(units)], step, is_sum=True) for step in range(TRIES * len(units)))
+    return next(([case] for case in found if case is not None), [])
+
+
 def _units(spec: Spec) -> list[Unit]:
     """Return the axes that may be long: sizes of a shape, or dimensions that no weight has.
 
-    The batch is taken only if there is no other. Channels of weights are left out: all have the same arithmetic.
+    The batch is taken only if there is no other. Channels of weights have a case of their own.
     """
     shapes = [
         Unit(name, 0, place) for name, domain in spec.dims.items() if domain.type == "shape" for place in (0, 1, 2)
@@ -63,14 +97,16 @@ def _names(item: Input) -> set[str]:
     return {name for axis in item.axes for name in axis.names} if isinstance(item.axes, list) else set(item.axes.names)
 
 
-def _case(target: Target, axis: Unit, step: int) -> Case | None:
+def _case(target: Target, axis: Unit, step: int, *, is_sum: bool = False, tied: tuple[str, ...] = ()) -> Case | None:
+    """Return the case whose *axis*, and every *tied* dimension, is long in a result, or in a sum; None if too large."""
     number = key(step, target.id, "past_counter", axis.name)
     unit = replace(axis, value=SIZES[number % len(SIZES)])
     chooser = HashChoices(number, {"data": "random", "tiles": "untiled"})
     usual = {name: domain.default for name, domain in target.spec.attrs.items() if domain.type == "int"}
     asked = {name: Unit(name, value) for name, value in usual.items() if isinstance(value, int)} | {unit.name: unit}
-    bound = bound_with(target.spec, asked, chooser, MOST)
-    if bound is None or not _is_long(target.spec, bound):
+    asked |= {name: Unit(name, unit.value) for name in tied}
+    bound = bound_with(target.spec, asked, chooser, (MOST[0] << bool(tied), MOST[1]))
+    if bound is None or not (_is_long_sum if is_sum else _is_long)(target.spec, bound):
         return None
     case = complete(target, bound, list(target.spec.inputs), "random", number % (1 << 32), chooser)
     return case if target.spec.error_model.kind != "softmax" or row_of(target, case) <= MOST_TERMS else None
@@ -83,3 +119,10 @@ def _is_long(spec: Spec, bound: Mapping[str, Any]) -> bool:
     outputs, terms = infer_shapes(spec, shapes, attrs), spec.error_model.terms
     each = int(terms(variables(spec, shapes, attrs))) if terms is not None else 1
     return each <= MOST_TERMS and any(math.prod(shape) > COUNTED for shape in outputs.values())
+
+
+def _is_long_sum(spec: Spec, bound: Mapping[str, Any]) -> bool:
+    shapes = {name: evaluate(item.axes, bound) for name, item in spec.inputs.items()}
+    terms = spec.error_model.terms
+    known = variables(spec, shapes, {name: bound[name] for name in spec.attrs})
+    return terms is not None and int(terms(known)) > COUNTED

@@ -5,12 +5,12 @@ Engines have kernels for just these. Independently drawn attributes seldom match
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from quantizer.conformance.generation.builder import complete
 from quantizer.conformance.generation.choice_sources import HashChoices
-from quantizer.conformance.generation.dealing import dealt
+from quantizer.conformance.generation.dealing import dealt, spread
 from quantizer.conformance.generation.domains import draw
 from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.generation.units import ILLEGAL, is_ours, is_window
@@ -68,10 +68,44 @@ FIRST_LAYER = (3, 2, 1, 1, 1)
 has the case."""
 OF_FIRST_LAYER = OF_PATCHES + 1
 """Row of this case."""
-CEILED = tuple((window, rest) for window in ((3, 2, 0, 0, 1), (2, 2, 0, 0, 1), (3, 2, 1, 1, 1)) for rest in (0, 1))
+STEPS = (2, 3, 4)
+
+
+def _overlaps() -> Iterator[tuple[int, int, int, int, int]]:
+    """Yield for each stride the kernels that leave gaps, touch, overlap in one place, and just twice; for 1 up to 7.
+
+    The padding is such that the output has one place for each step. Those in other lists are left out.
+    """
+    known = {window[:2] for window in WINDOWS + PATCHES}
+    kernels = {1: tuple(range(2, 8))} | {s: (s - 1, s, s + 1, 2 * s - 1, 2 * s) for s in STEPS}
+    for stride, sizes in kernels.items():
+        for kernel in sizes:
+            overlap = max(kernel - stride, 0)
+            if (kernel, stride) not in known:
+                known.add((kernel, stride))
+                yield kernel, stride, overlap // 2, overlap - overlap // 2, 1
+
+
+OVERLAPS = tuple(_overlaps())
+"""Windows by the share of a step that two of them have in common, from a colour picture to whole vectors of channels.
+An operator's targets share these cases."""
+FULL = tuple((kernel, stride, kernel - 1, kernel - 1, 1) for kernel in (2, 3) for stride in range(1, kernel + 1))
+"""Windows of which the first sees one place of the image; three along each axis, and no rest. An operator's targets
+share these cases."""
+GROUPED = (((3, 2, 1, 1, 1), 32), ((3, 1, 1, 1, 1), 32), ((3, 2, 1, 1, 1), 9))
+"""Windows and channels of a group: whole vectors, and a vector and a rest. A platform's targets share the cases."""
+GROUPS, OUTPUTS = 2, 8
+"""Groups in these cases, and outputs of a group."""
+OF_GROUPS = OF_FIRST_LAYER + 1
+"""Row of these cases."""
+CEILED = (
+    *((window, rest) for window in ((3, 2, 0, 0, 1), (2, 2, 0, 0, 1), (3, 2, 1, 1, 1)) for rest in (0, 1)),
+    ((3, 3, 1, 1, 1), -2),
+)
 """Windows of an operator that may round its number of outputs up (these cases do), and the rest after the last whole
 step. The targets of a platform share them. Without a rest, the axes have one output, two, and so on; with a rest, each
-axis has a further window that extends beyond the image."""
+axis has a further window that extends beyond the image. With a negative rest, so many places of a second window are
+missing that it would begin in the padding: there is one output."""
 CEIL = "ceil_mode"
 PLACES = (4, 5)
 """These are added to the smallest size, so that the output has several elements and an odd or an even number of rows.
@@ -99,59 +133,92 @@ def patches(everything: Sequence[Target], target: Target) -> list[Case]:
 
 def first_layer(everything: Sequence[Target], target: Target) -> list[Case]:
     """Return the case of FIRST_LAYER that one of a platform's targets has, if the operator has filters."""
-    if not {"stride", "padding"} <= target.spec.attrs.keys() or not is_ours(target.spec) or not _filters(target.spec):
+    if not {"stride", "padding"} <= target.spec.attrs.keys() or not is_ours(target.spec) or not filters_of(target.spec):
         return []
     windows = dealt(everything, target, (FIRST_LAYER,), "first_layer")
     return [case for window in windows if (case := _case(target, OF_FIRST_LAYER, (window,))) is not None]
+
+
+def overlapping(everything: Sequence[Target], target: Target) -> list[Case]:
+    """Return the target's share of the cases of OVERLAPS that its operator's targets have."""
+    if not {"stride", "padding"} <= target.spec.attrs.keys() or not is_ours(target.spec):
+        return []
+    windows = spread(everything, target, OVERLAPS, "overlapping")
+    return [case for window in windows if (case := _case(target, OF_FIRST_LAYER, (window,))) is not None]
+
+
+def fully_padded(everything: Sequence[Target], target: Target) -> list[Case]:
+    """Return the target's share of the cases of FULL that its operator's targets have."""
+    if not {"stride", "padding"} <= target.spec.attrs.keys() or not is_ours(target.spec):
+        return []
+    found = [_sized(target, "fully_padded", window, 0, 2) for window in spread(everything, target, FULL, "full")]
+    return [case for case in found if case is not None]
+
+
+def grouped_windows(everything: Sequence[Target], target: Target) -> list[Case]:
+    """Return the target's share of the cases of GROUPED that its platform's targets have; none without groups."""
+    if not {"stride", "padding", "groups"} <= target.spec.attrs.keys() or not is_ours(target.spec):
+        return []
+    kinds = dealt(everything, target, GROUPED, "grouped_windows")
+    found = [_case(target, OF_GROUPS, (window,), GROUPS * each) for window, each in kinds]
+    return [case for case in found if case is not None]
 
 
 def ceiled(everything: Sequence[Target], target: Target) -> list[Case]:
     """Return the target's share of the cases of CEILED that its platform's targets have."""
     if CEIL not in target.spec.attrs or not is_ours(target.spec):
         return []
-    found = [_ceiled(target, *kind) for kind in dealt(everything, target, CEILED, "ceiled")]
+    found = [_sized(target, "ceiled", *kind) for kind in dealt(everything, target, CEILED, "ceiled")]
     return [case for case in found if case is not None]
 
 
-def _ceiled(target: Target, window: tuple[int, int, int, int, int], rest: int) -> Case | None:
-    spec, number = target.spec, key(rest, target.id, "ceiled", str(window))
+def _sized(target: Target, name: str, window: tuple[int, int, int, int, int], rest: int, steps: int = 0) -> Case | None:
+    """Return a case whose axes have so many steps and a rest.
+
+    Without a number of steps, the axes have one step and a rest, or none, one and so on; outputs are rounded up.
+    """
+    spec, number = target.spec, key(rest, target.id, name, str(window))
     chooser = HashChoices(number, {"data": "random", "tiles": "untiled"})
     kernel, stride, before, behind, _ = window
     try:
         bound = _bound(spec, window, OF_PATCHES, number // 2, chooser)
         axes = spec.inputs[next(iter(spec.activations))].axes
         for place, axis in enumerate(axes[2:] if isinstance(axes, list) else ()):
-            bound[axis.text] = kernel + stride * (1 if rest else place) + rest - before - behind
-        bound = checked(spec, {**bound, CEIL: True})
+            bound[axis.text] = kernel + stride * (steps or (1 if rest else place)) + rest - before - behind
+        bound = checked(spec, bound if steps else {**bound, CEIL: True})
     except ILLEGAL:
         return None
     return complete(target, bound, list(spec.inputs), "random", number % (1 << 32), chooser)
 
 
-def _case(target: Target, row: int, windows: tuple[tuple[int, int, int, int, int], ...] = WINDOWS) -> Case | None:
+def _case(
+    target: Target, row: int, windows: tuple[tuple[int, int, int, int, int], ...] = WINDOWS, channels: int = 0
+) -> Case | None:
     spec, number = target.spec, key(row, target.id, "usual_windows")
     fused = FUSED[number // 4 % len(FUSED)] if row == OF_VECTORS else ""
     chooser = HashChoices(number, {"data": "random", "tiles": "untiled"} | ({"activation": fused} if fused else {}))
     if row == OF_VECTORS and number // 2 % 2:
         windows = (POINT,)
-    elif row not in (WHOLE, OF_PATCHES, OF_FIRST_LAYER) and DILATION in spec.attrs:
+    elif row < OF_PATCHES and row != WHOLE and DILATION in spec.attrs:
         windows = WINDOWS + DILATED
     try:
-        bound = _bound(spec, windows[number % len(windows)], row, number // len(windows), chooser)
+        bound = _bound(spec, windows[number % len(windows)], row, number // len(windows), chooser, channels)
     except ILLEGAL:
         return None
     return complete(target, bound, list(spec.inputs), "random", number % (1 << 32), chooser)
 
 
 def _bound(
-    spec: Spec, window: tuple[int, int, int, int, int], row: int, number: int, chooser: HashChoices
+    spec: Spec, window: tuple[int, int, int, int, int], row: int, number: int, chooser: HashChoices, many: int = 0
 ) -> dict[str, Any]:
+    """Return sizes and attributes; *many*: the channels of a row of groups."""
     bound: dict[str, Any] = {}
     kernel, stride, before, behind, dilation = (window[0], 1, 0, 0, 1) if row == WHOLE else window
     fixed = {"kernel": (kernel,), "stride": (stride,), "padding": (before, behind), DILATION: (dilation,)}
     axes = spec.inputs[next(iter(spec.activations))].axes
-    filters = _filters(spec) if row in (OF_VECTORS, OF_FIRST_LAYER) else ""
+    filters = filters_of(spec) if row in (OF_VECTORS, OF_FIRST_LAYER, OF_GROUPS) else ""
     channels, *spatial = [axis.text for axis in axes[1:]] if isinstance(axes, list) else [""]
+    grouped = {"groups": GROUPS, channels: many, filters: GROUPS * OUTPUTS} if row == OF_GROUPS else {}
     for name in draw_order(spec):
         domain = spec.dims.get(name) or spec.attrs[name]
         value = draw(name, domain, chooser, bound)
@@ -174,7 +241,7 @@ def _bound(
             value = CHANNELS[0][0]
         elif name == channels and row < WHOLE:
             value = CHANNELS[row][number // 2 % len(CHANNELS[row])]
-        bound[name] = value
+        bound[name] = grouped.get(name, value)
     return checked(spec, bound)
 
 
@@ -185,7 +252,7 @@ def checked(spec: Spec, bound: dict[str, Any]) -> dict[str, Any]:
     return bound
 
 
-def _filters(spec: Spec) -> str:
+def filters_of(spec: Spec) -> str:
     """Return the dimension of a weight that is the output's channels; empty without a weight."""
     held = [item for item in spec.inputs.values() if item.role == "weight" and isinstance(item.axes, list)]
     names = [item.axes[item.channel_axis or 0].text for item in held if isinstance(item.axes, list)]

@@ -1,0 +1,80 @@
+"""Cases of operators that work along an axis: it is long at each of its places, or has one place beside a long axis.
+
+Sizes that are drawn one by one make an axis long that the operator may not work along, and a counter of 16 bits is
+passed by an axis of the output alone. A table of many rows, a row past all counters, or many rows of one place have
+loops of their own. An operator's targets share the cases: lengths have nothing to do with a platform's numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from quantizer.conformance.generation.dealing import spread
+from quantizer.conformance.generation.hashing import key
+from quantizer.conformance.generation.joint_sizes import SUMMED, axes_shape, is_axis, joins, of_fixed, runs
+from quantizer.conformance.generation.past_counter import COUNTED
+from quantizer.conformance.generation.units import is_ours
+from quantizer.conformance.target import Target
+from quantizer.core.case import Case
+from quantizer.core.spec import Spec
+
+BLOCK, PAGE = 513, 4097
+"""Exceed every block, and a counter of 12 bits."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A shape and the axis that the operator works along, as it is written."""
+
+    shape: tuple[int, ...]
+    axis: int
+
+
+KINDS = (
+    Kind((BLOCK, 3), 0),
+    Kind((2, BLOCK, 3), 1),
+    Kind((2, 3, PAGE), -1),
+    Kind((2, 3, BLOCK), 2),
+    Kind((COUNTED + 65, 2), 0),
+    Kind((1, 2 * COUNTED + 65), -1),
+    Kind((1, COUNTED + 65, 1), 2),
+)
+"""The long axis is the first, an inner or the last one, counted from either end. Then a table of more rows than 16 bits
+count; a row that is past them even where a step takes two places; and many rows of one place."""
+
+
+def long_rows(everything: Sequence[Target], target: Target) -> list[Case]:
+    """Return the target's share of the cases that its operator's targets have."""
+    spec = target.spec
+    shape = axes_shape(spec)
+    name = _axis_of(spec, shape) if shape else ""
+    if not name or joins(spec)[0] or not is_ours(spec):
+        return []
+    kinds = [kind for kind in KINDS if kind.shape[kind.axis] <= _most(spec)]
+    made = [_case(target, shape, name, kind) for kind in spread(everything, target, kinds, "long_rows")]
+    return [case for case in made if case is not None]
+
+
+def _axis_of(spec: Spec, shape: str) -> str:
+    """Return the first attribute that names an axis, or several; empty without one."""
+    named = (name for name, domain in spec.attrs.items() if domain.type == "axes" or is_axis(domain, shape))
+    return next(named, "")
+
+
+def _most(spec: Spec) -> int:
+    """Return the longest row: sums stay within an accumulator, and products within a format."""
+    model = spec.error_model
+    if model.terms is None or not model.terms.names or model.kind == "softmax":
+        return max(max(kind.shape) for kind in KINDS)
+    if model.kind == "product":
+        return 1
+    return BLOCK if model.kind in SUMMED and not runs(spec) else PAGE
+
+
+def _case(target: Target, shape: str, name: str, kind: Kind) -> Case | None:
+    is_list = target.spec.attrs[name].type == "axes"
+    axis: Any = (kind.axis % len(kind.shape),) if is_list else kind.axis  # a list counts from the front
+    number = key(0, target.id, "long_rows", str(kind))
+    return of_fixed(target, {shape: kind.shape, name: axis}, number)
