@@ -15,6 +15,7 @@ from plugin_sandbox import open_library, sandbox, target
 
 from quantizer.conformance.generation.builder import build_case, factors
 from quantizer.conformance.generation.choice_sources import HashChoices
+from quantizer.conformance.generation.examples import example_case
 from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.judging.judge import judge
 from quantizer.conformance.target import Target
@@ -101,6 +102,24 @@ def test_a_twin_of_every_method_of_a_layer_type_passes(tmp_path, name):
         for scheme in schemes(op):
             assert red(target(found, op, scheme), 5) == []
         assert red(target(found, op, schemes(op)[0]), 2, data="ties", activation="relu6") == []
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_a_twin_passes_the_examples_of_its_specs_scalars_included(tmp_path, name):
+    found = library(tmp_path, name)
+    for op in OPERATORS[name].split():
+        judged = target(found, op, schemes(op)[0])
+        scalars = [e for e in judged.spec.examples if [] in e.values.values()]
+        for example in scalars or judged.spec.examples[:1]:
+            trial = Trial(judged, example_case(judged, example), BuiltinEngine())
+            assert [v.reason for v in judge(trial) if v.failing] == [], example.id
+
+
+def test_a_twin_that_adds_the_zero_point_of_weights_passes_with_asymmetric_weights(tmp_path):
+    given = "x, w, b = x.double(), w.double(), b.double()\n    y = x @ w.T"
+    real = "x, b = x.double() + inp.zerop, b.double() - inp.zerop * w.double().sum(1)\n        w = w.double() + self.constants['weights'].broadcast_zerop\n    y = x @ w.T"
+    edits = {"linear": [(given, real)]}
+    assert red(target(library(tmp_path, "linear", edits), "fully_connected", "w8asyma8"), 12) == []
 
 
 @pytest.mark.parametrize("drop", ["op_register", "quant_register"])
