@@ -243,6 +243,7 @@ FAULTS: dict[str, tuple[str, str, list[Edit], str]] = {
     "parts from the front": ("split", "movement", [("        start += size\n", "")], "arithmetic"),
     "another scale for a part": ("split", "movement", [("    for out in self.outputs:\n        copy_params(out, self.inputs[0])", "    for out in self.outputs:\n        copy_params(out, self.inputs[0])\n    self.outputs[-1].scale = out.scale * 2")], "parameters"),
     "terms + 1": ("reduce_mean", "sums", [("1.0 / math.prod(", "1.0 / (1 + math.prod("), ('self.get_param("axis")), dtype', 'self.get_param("axis"))), dtype')], "parameters"),
+    "a table of 32 entries": ("tanh", "activation", [('self.get_attrs("lut_items_in_bits")', "5")], "parameters"),
     "entry of inverse roots": ("layer_norm", "norm", [("clamp(max=32767)", "clamp(max=32767) + (torch.arange(193) == 50)")], "parameters"),
     "entry of a vendor's table": ("v_gelu", "vendor_ops", [("    self.constants[\"lut\"] = Py", "    y[140] += 1 - 2 * (y[140] == out.qmax)\n    self.constants[\"lut\"] = Py")], "parameters"),
     "a vendor's mean, down": ("v_row_mean", "vendor_ops", [("linear_requantize(\n        acc, self.get_param(\"scale_value\"), self.get_param(\"shift_value\"), out.zerop, out.qmin, out.qmax\n    )\n\n\n@quant_register(OpType.VRowMean", "linear_requantize(\n        (acc * self.get_param(\"scale_value\") * 2.0 ** -self.get_param(\"shift_value\")).floor(), 1, 0, out.zerop, out.qmin, out.qmax\n    )\n\n\n@quant_register(OpType.VRowMean")], "arithmetic"),
@@ -253,7 +254,8 @@ FAULTS: dict[str, tuple[str, str, list[Edit], str]] = {
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_wrong_plugin_fails_the_check_that_sees_it(tmp_path, fault):
     op, stem, edits, check = FAULTS[fault]
-    judged = target(library(tmp_path, FILES[op], {stem: edits}), op, schemes(op)[0])
+    scheme = "a16" if fault == "a table of 32 entries" else schemes(op)[0]
+    judged = target(library(tmp_path, FILES[op], {stem: edits}), op, scheme)
     row = {"data": "ties"} if "half up" in fault else {"activation": "relu6"} if "missing" in fault else {}
     if fault == "places outside counted":
         row = {"count_include_pad": "left_out", "padding": "same"}
