@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from quantizer.numerics.qparams import Parameters, Rescale, Table
 
@@ -46,6 +47,40 @@ LIMITS = ("high", "most")
 """Names of the largest code that a function gives, before or after its zero point is added."""
 READ_OUT = ("lut", "rest", "vector")
 """Names of tables whose entries are the codes of the result."""
+Form = Literal[
+    "slope",
+    "bounds",
+    "finer_bounds",
+    "sides",
+    "scaled_input",
+    "scaled_result",
+    "fixed_weights",
+    "scaled_deviations",
+    "period",
+    "lanes",
+    "logistic",
+    "powers",
+    "reciprocal",
+    "inverse_root",
+]
+"""What the numbers of a rule stand for, where a check must know it."""
+FORMS: Mapping[Form, tuple[frozenset[str], frozenset[str]]] = {
+    "slope": (frozenset({"slope", "slope_shift"}), frozenset()),
+    "bounds": (frozenset({"least", "most"}), frozenset()),
+    "finer_bounds": (frozenset({"low", "high", "relay_bits"}), frozenset()),
+    "sides": (frozenset({"positive", "positive_shift", "negative", "negative_shift"}), frozenset()),
+    "scaled_input": (frozenset({"input_multiplier"}), frozenset()),
+    "scaled_result": (frozenset({"multiplier", "shift"}), frozenset()),
+    "fixed_weights": (frozenset({"weight_bits"}), frozenset()),
+    "scaled_deviations": (frozenset({"norm_multiplier", "norm_shift"}), frozenset()),
+    "period": (frozenset(), frozenset({"period"})),
+    "lanes": (frozenset(), frozenset({"vector", "rest"})),
+    "logistic": (frozenset(), frozenset({"logistic"})),
+    "powers": (frozenset(), frozenset({"powers"})),
+    "reciprocal": (frozenset(), frozenset({"reciprocal"})),
+    "inverse_root": (frozenset(), frozenset({"inverse_root"})),
+}
+"""Form -> the names of its integers and of its tables. Checks learn a form from names only here."""
 NOTHING = Kind(None, frozenset(), frozenset(), None)
 
 
@@ -58,6 +93,12 @@ def kind_of(parameters: Parameters) -> Kind:
         frozenset(parameters.numbers),
         None if fused is None else type(fused).__name__.lower(),
     )
+
+
+def has(parameters: Parameters, form: Form) -> bool:
+    """Return whether *parameters* hold all numbers and tables of *form*."""
+    numbers, tables = FORMS[form]
+    return numbers <= parameters.numbers.keys() and tables <= parameters.tables.keys()
 
 
 def looked_up(parameters: Parameters) -> bool:

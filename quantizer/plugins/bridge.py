@@ -82,8 +82,11 @@ class Connection:
         for tensor in node.outputs:
             tensor.betensor = codes_of(tensor, "output")
         named = {tensor.name.rpartition(STAGE)[2]: tensor for tensor in node.placeholders if STAGE in tensor.name}
-        stages, made = {name: codes_of(tensor, "stage") for name, tensor in named.items()}, self.result(node)
-        return Staged(made, stages) if stages and isinstance(made, Tensor) else made
+        made = self.result(node)
+        if not named or not isinstance(made, Tensor):
+            return made
+        stages = {name: codes_of(tensor, "stage") for name, tensor in named.items()}
+        return Staged(made, {name: flow.without_axes(codes, made.dim()) for name, codes in stages.items()})
 
     def quantize(self, request: Request) -> Parameters:
         """Run the quantize function together with the registered forward."""

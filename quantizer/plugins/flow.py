@@ -50,6 +50,12 @@ class PluginForward:
                 raise PluginError(
                     f"{_where(self.function)}: {self.function} wrote no output. Assign self.outputs[i].betensor."
                 )
+            tensor.betensor = without_axes(tensor.betensor, old.dim())
+
+
+def without_axes(values: Tensor, rank: int) -> Tensor:
+    """Return the one value of a tensor of *rank* 0 without an axis: a flat scale or zerop gives it one."""
+    return values.reshape(()) if rank == 0 and values.numel() == 1 else values
 
 
 def call(function: LayerFunction, node: PyNode) -> None:

@@ -15,6 +15,7 @@ from plugin_sandbox import open_library, sandbox, target
 
 from quantizer.conformance.generation.builder import build_case, factors
 from quantizer.conformance.generation.choice_sources import HashChoices
+from quantizer.conformance.generation.examples import example_case
 from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.judging.judge import judge
 from quantizer.conformance.target import Target
@@ -101,6 +102,24 @@ def test_a_twin_of_every_method_of_a_layer_type_passes(tmp_path, name):
         for scheme in schemes(op):
             assert red(target(found, op, scheme), 5) == []
         assert red(target(found, op, schemes(op)[0]), 2, data="ties", activation="relu6") == []
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_a_twin_passes_the_examples_of_its_specs_scalars_included(tmp_path, name):
+    found = library(tmp_path, name)
+    for op in OPERATORS[name].split():
+        judged = target(found, op, schemes(op)[0])
+        scalars = [e for e in judged.spec.examples if [] in e.values.values()]
+        for example in scalars or judged.spec.examples[:1]:
+            trial = Trial(judged, example_case(judged, example), BuiltinEngine())
+            assert [v.reason for v in judge(trial) if v.failing] == [], example.id
+
+
+def test_a_twin_that_adds_the_zero_point_of_weights_passes_with_asymmetric_weights(tmp_path):
+    given = "x, w, b = x.double(), w.double(), b.double()\n    y = x @ w.T"
+    real = "x, b = x.double() + inp.zerop, b.double() - inp.zerop * w.double().sum(1)\n        w = w.double() + self.constants['weights'].broadcast_zerop\n    y = x @ w.T"
+    edits = {"linear": [(given, real)]}
+    assert red(target(library(tmp_path, "linear", edits), "fully_connected", "w8asyma8"), 12) == []
 
 
 @pytest.mark.parametrize("drop", ["op_register", "quant_register"])
@@ -224,6 +243,7 @@ FAULTS: dict[str, tuple[str, str, list[Edit], str]] = {
     "parts from the front": ("split", "movement", [("        start += size\n", "")], "arithmetic"),
     "another scale for a part": ("split", "movement", [("    for out in self.outputs:\n        copy_params(out, self.inputs[0])", "    for out in self.outputs:\n        copy_params(out, self.inputs[0])\n    self.outputs[-1].scale = out.scale * 2")], "parameters"),
     "terms + 1": ("reduce_mean", "sums", [("1.0 / math.prod(", "1.0 / (1 + math.prod("), ('self.get_param("axis")), dtype', 'self.get_param("axis"))), dtype')], "parameters"),
+    "a table of 32 entries": ("tanh", "activation", [('self.get_attrs("lut_items_in_bits")', "5")], "parameters"),
     "entry of inverse roots": ("layer_norm", "norm", [("clamp(max=32767)", "clamp(max=32767) + (torch.arange(193) == 50)")], "parameters"),
     "entry of a vendor's table": ("v_gelu", "vendor_ops", [("    self.constants[\"lut\"] = Py", "    y[140] += 1 - 2 * (y[140] == out.qmax)\n    self.constants[\"lut\"] = Py")], "parameters"),
     "a vendor's mean, down": ("v_row_mean", "vendor_ops", [("linear_requantize(\n        acc, self.get_param(\"scale_value\"), self.get_param(\"shift_value\"), out.zerop, out.qmin, out.qmax\n    )\n\n\n@quant_register(OpType.VRowMean", "linear_requantize(\n        (acc * self.get_param(\"scale_value\") * 2.0 ** -self.get_param(\"shift_value\")).floor(), 1, 0, out.zerop, out.qmin, out.qmax\n    )\n\n\n@quant_register(OpType.VRowMean")], "arithmetic"),
@@ -234,7 +254,8 @@ FAULTS: dict[str, tuple[str, str, list[Edit], str]] = {
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_wrong_plugin_fails_the_check_that_sees_it(tmp_path, fault):
     op, stem, edits, check = FAULTS[fault]
-    judged = target(library(tmp_path, FILES[op], {stem: edits}), op, schemes(op)[0])
+    scheme = "a16" if fault == "a table of 32 entries" else schemes(op)[0]
+    judged = target(library(tmp_path, FILES[op], {stem: edits}), op, scheme)
     row = {"data": "ties"} if "half up" in fault else {"activation": "relu6"} if "missing" in fault else {}
     if fault == "places outside counted":
         row = {"count_include_pad": "left_out", "padding": "same"}

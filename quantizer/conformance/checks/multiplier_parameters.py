@@ -29,7 +29,7 @@ from quantizer.conformance.checks.room_oracles import numbers_of_room
 from quantizer.conformance.checks.sum_factors import integer_ratios, sum_multiplier
 from quantizer.conformance.expected import multipliers as expected_multipliers
 from quantizer.conformance.expected.parameters import Expected
-from quantizer.conformance.kinds import OF_ONE_INPUT
+from quantizer.conformance.kinds import OF_ONE_INPUT, has
 from quantizer.conformance.trials.finding import Finding
 from quantizer.conformance.trials.trial import Trial
 from quantizer.numerics.qparams import Rescale
@@ -112,7 +112,7 @@ def number_findings(trial: Trial) -> Iterator[Finding]:
     yield from one_period.number_findings(trial)
     numbers, output = trial.parameters.numbers, trial.output
     shares = trial.spec.error_model.kind in ("softmax", "normalization")
-    if not shares or ("multiplier", "shift") in stated or not {"multiplier", "shift"} <= numbers.keys():
+    if not shares or ("multiplier", "shift") in stated or not has(trial.parameters, "scaled_result"):
         return
     mantissa, shift = numbers["multiplier"], numbers["shift"]
     if is_replaced(trial) or output.steps is None:

@@ -10,6 +10,7 @@ from quantizer.conformance.checks.norm_interval import is_integer
 from quantizer.conformance.checks.norm_rows import norm_count
 from quantizer.conformance.expected import norms as expected_norm
 from quantizer.conformance.expected.parameters import Expected
+from quantizer.conformance.kinds import has
 from quantizer.conformance.trials.finding import Finding
 from quantizer.conformance.trials.trial import Trial
 
@@ -34,5 +35,5 @@ def norm_findings(trial: Trial) -> Iterator[Finding]:
         got = trial.parameters.numbers.get(name)
         ratio = 0.0 if got == number else math.inf
         yield Finding(name, ratio, f"{number}", f"{got}", "the platform's rule for N elements")
-    if "inverse_root" not in trial.parameters.tables:
+    if not has(trial.parameters, "inverse_root"):
         yield Finding("table inverse_root", math.inf, "a table", "nothing", "the platform looks inverse roots up")

@@ -22,6 +22,7 @@ from quantizer.conformance.checks.norm_interval import (
 )
 from quantizer.conformance.checks.norm_rows import neighbours_of, row_codes
 from quantizer.conformance.checks.softmax import Exact, final_codes
+from quantizer.conformance.kinds import has
 from quantizer.conformance.trials.elements import Allowed, judge_codes, place_of_largest
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.verdict import Verdict, Worst, inconclusive
@@ -162,10 +163,7 @@ class _ByTable:
 
     def verdict(self) -> Verdict:
         """Return the verdict of the first stage that fails, or the verdict of the output."""
-        if (
-            "inverse_root" not in self.trial.parameters.tables
-            or not {"norm_multiplier", "norm_shift"} <= self.trial.parameters.numbers.keys()
-        ):
+        if not has(self.trial.parameters, "inverse_root") or not has(self.trial.parameters, "scaled_deviations"):
             return inconclusive(CHECK, "no table of inverse roots or no shifts were provided")
         own = [] if self.narrow else [self.factor, self.deviation] if self.centred else [self.factor]
         judges = [*([self.mean] if self.centred else []), self.variance, self.root, *own, self.normalized]

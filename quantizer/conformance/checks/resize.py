@@ -15,6 +15,7 @@ from quantizer.conformance.bounds import Interval
 from quantizer.conformance.bounds.rounding import code_interval
 from quantizer.conformance.checks.multiplier_rules import is_replaced
 from quantizer.conformance.checks.requantized import FLOAT32_UNIT, Declared, Real, rounded_once
+from quantizer.conformance.kinds import has
 from quantizer.conformance.trials.elements import Allowed, judge_codes, judge_equal
 from quantizer.conformance.trials.finding import Finding
 from quantizer.conformance.trials.trial import Trial
@@ -66,7 +67,7 @@ def resize_arithmetic(trial: Trial) -> Verdict:
     weights = trial.outcome.stages.get("weights")
     if weights is not None:
         return _weighted(trial, weights.numpy())
-    if "weight_bits" not in trial.parameters.numbers:
+    if not has(trial.parameters, "fixed_weights"):
         return _exact_mean(trial)
     verdict = _weighted(trial, None)
     if not verdict.failing:
@@ -148,7 +149,7 @@ def resize_findings(trial: Trial) -> Iterator[Finding]:
     platform = trial.target.platform
     if not {"size", "mode"} <= trial.spec.attrs.keys():
         return
-    if is_replaced(trial) and "weight_bits" not in trial.parameters.numbers:
+    if is_replaced(trial) and not has(trial.parameters, "fixed_weights"):
         return
     own = trial.built_in is None or "weight_bits" in trial.built_in.numbers
     if platform.requantize["default"] == "multiplier_shift" and own:
@@ -172,5 +173,5 @@ def resize_enclosure(trial: Trial, x: Array, dx: Array) -> Interval:
 
 def resize_stage_error(trial: Trial) -> Array:
     """Return e in output codes: the rounding error of the weights; 0 if the weights are exact."""
-    lost = _format_error(trial) if "weight_bits" in trial.parameters.numbers else 0.0
+    lost = _format_error(trial) if has(trial.parameters, "fixed_weights") else 0.0
     return np.full(trial.output_shape, lost)

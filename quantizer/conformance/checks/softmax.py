@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from quantizer.conformance.bounds.rounding import code_interval
 from quantizer.conformance.checks.multiplier_rules import is_replaced
 from quantizer.conformance.checks.requantized import FLOAT32_UNIT
+from quantizer.conformance.kinds import has
 from quantizer.conformance.trials.elements import Allowed, exact_value, judge_codes, judge_equal
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.rounding_modes import RoundingMode
@@ -117,13 +118,13 @@ def _from_sum(trial: Trial, exponentials: Array, total: Array) -> Verdict:
 
 def _is_free(trial: Trial) -> bool:
     """Return whether only shown stages can be judged: the rule is a plugin's, or the table holds powers of two."""
-    return is_replaced(trial) or "powers" in trial.parameters.tables
+    return is_replaced(trial) or has(trial.parameters, "powers")
 
 
 def _hidden_stages(trial: Trial, exponentials: Array) -> Verdict:
     """Judge output codes without shown stages: replay the stages on provided numbers, in the platform's order."""
     total = exponentials.astype(np.int64).sum(axis=trial.axis, keepdims=True)
-    if "multiplier" not in trial.parameters.numbers:
+    if not has(trial.parameters, "scaled_result"):
         return _from_sum(trial, exponentials, np.maximum(total, 1))
     if trial.variant == QUOTIENT_FIRST:
         return _from_quotient(trial, exponentials, total, _quotient(trial, exponentials, total)[0])
@@ -209,7 +210,7 @@ def softmax_stage_error(trial: Trial, share: Array, total: Array) -> Array:
     terms = trial.case.shapes["x"][trial.axis]
     entry = 1.0 if abs(table.step) > 1 else 0.0
     error = (1 + terms * share) * entry / total / scale
-    if "multiplier" in numbers:
+    if has(trial.parameters, "scaled_result"):
         if trial.variant == QUOTIENT_FIRST:
             largest = max(int(table.entries.max()), 1)
             places = (30 if largest == 1 else 31) - math.ceil(math.log2(largest))

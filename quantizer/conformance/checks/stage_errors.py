@@ -25,6 +25,7 @@ from quantizer.conformance.checks.tables import FLOAT32_ENTRIES, cancelled, in_f
 from quantizer.conformance.checks.unary import function_of_multiple
 from quantizer.conformance.checks.weighted_sums import candidates, contributions
 from quantizer.conformance.checks.window_sums import mean_sums
+from quantizer.conformance.kinds import has
 from quantizer.conformance.trials.provided import as_torch
 from quantizer.conformance.trials.trial import Trial
 from quantizer.numerics.qparams import Rescale, Table
@@ -164,15 +165,15 @@ def _function_error(trial: Trial, rescale: Rescale | None) -> Array:
     tables = list(trial.parameters.tables.values())
     budget = FLOAT32_ENTRIES if in_float32(trial) else 0.0
     real = np.nan_to_num(trial.y_hat / float(trial.output.scale))
-    if "input_multiplier" in trial.parameters.numbers:
+    if has(trial.parameters, "scaled_input"):
         return _grid_error(trial)
-    if "period" in trial.parameters.tables:
+    if has(trial.parameters, "period"):
         return np.asarray(budget * np.abs(real) + one_period.stage_error(trial))
     if tables and tables[0].step == 1:
         return np.asarray(budget * np.abs(real) + cancelled(trial, trial.values))
     if tables:
         return np.asarray(budget * np.abs(real) + 1.5 + _between(trial, tables[0]))
-    if "positive" in trial.parameters.numbers:
+    if has(trial.parameters, "sides"):
         return _sides_error(trial)
     if rescale is None:
         return np.zeros(trial.output_shape)
@@ -181,11 +182,11 @@ def _function_error(trial: Trial, rescale: Rescale | None) -> Array:
     gain = float(rescale.mantissa) * 2.0 ** -int(rescale.shift) * factor
     lost = np.abs(c) * abs(gain - float(params.scale) / float(trial.output.scale))
     numbers = trial.parameters.numbers
-    if "slope" in numbers:
+    if has(trial.parameters, "slope"):
         return np.asarray(lost + gain * (0.5 + c * 2.0 ** -numbers["slope_shift"] / 2))
-    if "least" in numbers:
+    if has(trial.parameters, "bounds"):
         return np.asarray(lost)
-    if "relay_bits" in numbers:
+    if has(trial.parameters, "finer_bounds"):
         return np.asarray(lost + 2.0 ** -numbers["relay_bits"])
     return np.asarray(lost + function_of_multiple(trial)[1])
 
@@ -261,7 +262,7 @@ def _softmax_error(trial: Trial) -> Array:
     total = np.exp(x - x.max(axis=axis, keepdims=True)).sum(axis=axis, keepdims=True)
     if table.entries.dtype.is_floating_point:
         return share / scale * (terms + 4) * FLOAT32_UNIT
-    if "reciprocal" in trial.parameters.tables:
+    if has(trial.parameters, "reciprocal"):
         return np.asarray((1 + terms * share) * 4 / total + 8 * share + 2)
     error = (1 + terms * share) * (table.unit / 2) / total / scale
     if trial.target.platform.tables.exponential == "fixed_point":

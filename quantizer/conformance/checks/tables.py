@@ -51,6 +51,8 @@ def table_findings(trial: Trial, name: str, table: Table) -> Iterator[Finding]:
     places = table.first + table.step * np.arange(entries.size)
     if name in OF_UNITS:
         yield from _fine_enough(trial, name, table)
+    else:
+        yield from (finding for finding in _steps_fine_enough(trial, name, table) if finding.ratio)
     if (found := _entries_at(trial, name, table, places)) is None:
         return
     wanted, budget = found
@@ -214,9 +216,20 @@ def _fine_enough(trial: Trial, name: str, table: Table) -> Iterator[Finding]:
     if wanted is None:
         return
     unit = max(wanted.unit, 2.0**-wanted.bits)
-    for what, finest, got in (("unit", unit, table.unit), ("step", abs(wanted.step), abs(table.step))):
-        text = f"no coarser a {what} than the platform's rule has"
-        yield Finding(f"table {name}", 0.0 if got <= finest else math.inf, f"{what} {finest}", f"{what} {got}", text)
+    yield _no_coarser(name, "unit", unit, table.unit)
+    yield from _steps_fine_enough(trial, name, table)
+
+
+def _steps_fine_enough(trial: Trial, name: str, table: Table) -> Iterator[Finding]:
+    """Judge that the entries lie no further apart than the platform's: `accuracy` allows for what lies between two."""
+    wanted = None if trial.built_in is None else trial.built_in.tables.get(name)
+    if wanted is not None:
+        yield _no_coarser(name, "step", abs(wanted.step), abs(table.step))
+
+
+def _no_coarser(name: str, what: str, finest: float, got: float) -> Finding:
+    text = f"no coarser a {what} than the platform's rule has"
+    return Finding(f"table {name}", 0.0 if got <= finest else math.inf, f"{what} {finest}", f"{what} {got}", text)
 
 
 def holds_spread_entries(trial: Trial, name: str, table: Table) -> bool:

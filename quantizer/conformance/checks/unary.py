@@ -15,6 +15,7 @@ from quantizer.conformance.checks import one_period, replayed_stages
 from quantizer.conformance.checks.fixed_point import judge_clamped
 from quantizer.conformance.checks.float32_stages import lane_tables
 from quantizer.conformance.expected.multipliers import RELAY_BITS
+from quantizer.conformance.kinds import has
 from quantizer.conformance.trials.elements import Allowed, exact_value, judge_codes, judge_equal
 from quantizer.conformance.trials.provided import as_torch
 from quantizer.conformance.trials.trial import Trial
@@ -27,28 +28,28 @@ CHECK = "arithmetic"
 
 def monotone_arithmetic(trial: Trial) -> Verdict:
     """Judge a function of one input by its provided table, by its stages, or by f on the dequantized codes."""
-    tables = trial.parameters.tables
-    if "period" in tables:
+    parameters, tables = trial.parameters, trial.parameters.tables
+    if has(parameters, "period"):
         wanted = one_period.codes(trial, tables["period"])
         return replayed_stages.judged(
             trial, wanted, "the entry of the provided table at the provided multiple, modulo its size"
         )
-    if len(tables) == 1 and len(trial.codes) == 1 and "logistic" not in tables:
+    if len(tables) == 1 and len(trial.codes) == 1 and not has(parameters, "logistic"):
         (table,) = tables.values()
         wanted = np.clip(looked_up(trial, table), trial.output.qmin, trial.output.qmax)
         return _read(trial, table, wanted)
-    if {"vector", "rest"} <= tables.keys():
+    if has(parameters, "lanes"):
         return lane_tables(trial)
-    stages, numbers = trial.outcome.stages, trial.parameters.numbers
-    if trial.parameters.rescale is not None and {"least", "most"} <= numbers.keys():
-        return judge_clamped(trial, trial.parameters.rescale)
-    if trial.parameters.rescale is not None and not stages and trial.target.reading == "undisclosed_stages":
+    stages, numbers, rescale = trial.outcome.stages, parameters.numbers, parameters.rescale
+    if rescale is not None and has(parameters, "bounds"):
+        return judge_clamped(trial, rescale)
+    if rescale is not None and not stages and trial.target.reading == "undisclosed_stages":
         return _judge_multiple(trial)
-    if trial.parameters.rescale is not None and "slope" in numbers:
+    if rescale is not None and has(parameters, "slope"):
         return _leaky(trial, stages.get("negative"), numbers["slope"], numbers["slope_shift"])
-    if trial.parameters.rescale is not None and {"low", "high", "relay_bits"} <= numbers.keys():
+    if rescale is not None and has(parameters, "finer_bounds"):
         return _clamped(trial, stages.get("relay"))
-    return judge_by_reference(trial) if trial.parameters.rescale is None else _judge_multiple(trial)
+    return judge_by_reference(trial) if rescale is None else _judge_multiple(trial)
 
 
 def _judge_multiple(trial: Trial) -> Verdict:
@@ -93,12 +94,12 @@ def function_of_multiple(trial: Trial) -> tuple[Array, Array]:
     c, ratio = next(iter(trial.centred.values())).numpy(), float(_ratio(trial))
     scale, below = float(trial.output.scale), c < 0
     if family == "leaky_rectifier":
-        provided = "slope" in numbers
+        provided = has(trial.parameters, "slope")
         slope = numbers["slope"] * 2.0 ** -numbers["slope_shift"] if provided else float(trial.bound["slope"])
         lost = 0.0 if provided else np.abs(c) * 2.0 ** -(bits + 1)
         return np.where(below, slope * c, c) * ratio, ratio * below * (0.5 + lost)
     if family == "clamping":
-        if {"low", "high", "relay_bits"} <= numbers.keys():
+        if has(trial.parameters, "finer_bounds"):
             low, high = (numbers[name] * 2.0 ** -numbers["relay_bits"] for name in ("low", "high"))
         else:
             low, high = (float(trial.bound[name]) / scale for name in ("low", "high"))

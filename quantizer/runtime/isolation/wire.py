@@ -46,6 +46,9 @@ TYPES: Mapping[str, torch.dtype] = {
         torch.int16,
         torch.int32,
         torch.int64,
+        torch.uint16,
+        torch.uint32,
+        torch.uint64,
         torch.float16,
         torch.bfloat16,
         torch.float32,
@@ -141,10 +144,12 @@ class Writer:
     def _tensor(self, value: Tensor) -> Any:
         value = plain(value)
         name = str(value.dtype).removeprefix("torch.")
-        if value.layout is not torch.strided or value.device.type != "cpu" or name not in TYPES:
+        if value.layout is not torch.strided or value.device.type != "cpu":
             raise FunctionError(
                 f"a {value.layout} tensor of {value.dtype} on {value.device}: tensors are dense, on the CPU."
             )
+        if name not in TYPES:
+            raise FunctionError(f"a tensor of {value.dtype}: must be one of {', '.join(TYPES)}.")
         held = value.detach()
         held = held.view(torch.int16) if held.dtype is torch.bfloat16 else held
         self.arrays.append(held.resolve_neg().contiguous().numpy())
