@@ -260,3 +260,16 @@ def test_cases_of_runs_without_a_baseline_are_kept(tmp_path: Path):
     (tmp_path / "records.jsonl").write_text("")
     with pytest.raises(IncompleteRunError):
         with_runs({}, [tmp_path])
+
+
+@pytest.mark.parametrize(
+    ("end", "outcome"),
+    [
+        ("print('got [2]'); print('differs'); print('device: none'); sys.exit(1)", "differs"),
+        ("raise ValueError('no such tile\\nStack:\\n  32: _start')", "it raises ValueError: no such tile"),
+        ("sys.stdout.flush(); import os; os.abort()", "the process ends with signal 6"),
+    ],
+)
+def test_the_outcome_of_a_script_is_read_whatever_its_engine_prints_at_its_end(end: str, outcome: str):
+    script = f"import sys\nprint('engine 1.0')\nprint('expected [1]')\n{end}\n"
+    assert outcome_of(script, sys.executable)["outcome"] == outcome

@@ -356,8 +356,9 @@ def _read(said: Sequence[str], expected: str, status: int, errors: str) -> dict[
         if match := re.fullmatch(r"(expected is|got)\s+(\[.*\])", line):
             facts[match[1]] = match[2]
     wanted = facts.get("expected is", expected.removeprefix("expected ").strip())
-    if said[-1] in ("differs", "agrees"):
-        return {"expected": wanted, "got": facts.get("got", ""), "outcome": said[-1]}
-    last = errors.strip().splitlines()[-1:] or [""]
-    ended = f"the process ends with signal {-status}" if status < 0 else f"it raises {last[0][:100]}"
+    # some engines print a line of their own as the process ends
+    if outcome := next((line for line in reversed(said) if line in ("differs", "agrees")), None):
+        return {"expected": wanted, "got": facts.get("got", ""), "outcome": outcome}
+    raised = [line for line in errors.strip().splitlines() if re.match(r"[\w.]+(: |$)", line)]  # stacks may follow it
+    ended = f"the process ends with signal {-status}" if status < 0 else f"it raises {(raised or [''])[-1][:100]}"
     return {"expected": wanted, "got": "", "outcome": ended}
