@@ -63,7 +63,7 @@ def test_a_process_that_reads_nothing_is_not_waited_for() -> None:
 
 
 def test_a_process_that_writes_for_ever_is_not_listened_to() -> None:
-    assert "answered with a message" in _asked("import os\nwhile True: os.write(1, bytes(65536))")
+    assert "answered with " in _asked("import os\nwhile True: os.write(1, bytes(65536))")
 
 
 def test_a_message_of_any_length_crosses_the_pipes() -> None:
