@@ -80,6 +80,15 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="with --gallery: run the scripts of installed engines, all or those without a record, and keep what they "
         "print",
     )
+    defects.add_argument(
+        "--run",
+        action="append",
+        default=[],
+        type=Path,
+        metavar="FOLDER",
+        help="with --gallery: a gate run of an engine without a baseline; its number of cases is kept for the causes "
+        "per million (repeatable)",
+    )
     for verb in (agreement, defects):
         verb.add_argument("-o", "--output", type=Path, help="write markdown to this file")
 
@@ -210,7 +219,7 @@ def _defects(args: argparse.Namespace) -> int:
     from quantizer.conformance.defects.document import defects_document
     from quantizer.core.library import load_library
 
-    if args.gallery or args.record:
+    if args.gallery or args.record or args.run:
         return _gallery(args)
     text = defects_document(load_library())
     if args.output:
@@ -228,13 +237,16 @@ def _gallery(args: argparse.Namespace) -> int:
 
     if not args.gallery or args.output:
         raise UnsupportedError(
-            "engine defects: --record needs --gallery, which writes to its own places, not to --output"
+            "engine defects: --record and --run need --gallery, which writes to its own places, not to --output"
         )
     session = open_session(Options(root=Path.cwd(), platforms=(ENCLOSING,)))
     if args.record:
         before = gallery.read_outcomes(gallery.OUTCOMES)
         found = gallery.recorded(gallery.entries(session), before, missing=args.record == "missing")
         replace_files({gallery.OUTCOMES: json.dumps(found, indent=1) + "\n"})
+    if args.run:
+        counts = gallery.with_runs(gallery.read_runs(gallery.RUNS), args.run)
+        replace_files({gallery.RUNS: json.dumps(counts, indent=1) + "\n"})
     made = gallery.files(session, Path.cwd())
     for path in set(gallery.SCRIPTS.glob("*.py")) - set(made):
         path.unlink()

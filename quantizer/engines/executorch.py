@@ -169,12 +169,14 @@ def run(session: Any, feeds: dict[str, Any]) -> list[Any]:
     key = tuple(values.tobytes() for values in constants.values())
     if key not in programs:
         programs[key] = _compiled(Case({**made, "operands": [*operands]}, constants), given)
-    return [programs[key].run_method("forward", given)[0].numpy()]
+    program, _ = programs[key]
+    return [program.run_method("forward", given)[0].numpy()]
 
 
-def _compiled(case: Case, given: tuple[Any, ...]) -> Any:
-    """Return the loaded program of a case."""
+def _compiled(case: Case, given: tuple[Any, ...]) -> tuple[Any, bytes]:
+    """Return the loaded program of a case, and its file: the program reads it and does not keep it alive."""
     config = EdgeCompileConfig(_check_ir_validity=False)
     exported = torch.export.export(case, given)
     lowered = to_edge_transform_and_lower(exported, partitioner=[XnnpackPartitioner()], compile_config=config)
-    return _load_for_executorch_from_buffer(lowered.to_executorch().buffer)
+    file = lowered.to_executorch().buffer
+    return _load_for_executorch_from_buffer(file), file

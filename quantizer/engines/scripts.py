@@ -197,3 +197,47 @@ def mnn(job: Job, known: Mapping[str, Array]) -> Source:
             f"got = np.clip(np.rint(y / np.float32(s_y)) + z_y, {lowest}, {highest})",
         ),
     )
+
+
+EXECUTORCH = {"add": "a + b", "sub": "a - b", "mul": "a * b", "abs": "torch.abs(x)", "relu": "torch.relu(x)"}
+"""Operator -> torch's expression."""
+
+
+def executorch(job: Job, known: Mapping[str, Array]) -> Source:
+    """Return how a script lowers one expression of 8-bit codes to XNNPACK; UnsupportedError for other operators."""
+    made = json.loads(job.model)
+    names = list(known)
+    ends = {name: f"{side['lowest']}, {side['highest']}" for name, side in made["inputs"].items()}
+    if made["op"] not in EXECUTORCH or made["activation"] != "none":
+        raise UnsupportedError(f"engine executorch: no script runs {made['op']}")
+    lowest, highest = made["output"]["lowest"], made["output"]["highest"]
+    return Source(
+        (
+            _VERSION,
+            "import executorch.kernels.quantized",
+            "import torch",
+            "from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner",
+            "from executorch.exir import EdgeCompileConfig, to_edge_transform_and_lower",
+            "from executorch.extension.pybindings.portable_lib import _load_for_executorch_from_buffer",
+            "from torch.ao.quantization.fx import _decomposed",
+        ),
+        ("executorch {version('executorch')}",),
+        (
+            "Q = torch.ops.quantized_decomposed",
+            "class One(torch.nn.Module):",
+            f"    def forward(self, {', '.join(names)}):",
+            *(
+                f"        {name} = Q.dequantize_per_tensor({name}, s_{name}, z_{name}, {ends[name]}, torch.int8)"
+                for name in names
+            ),
+            f"        real = {EXECUTORCH[made['op']]}",
+            f"        return Q.quantize_per_tensor(real, s_y, z_y, {lowest}, {highest}, torch.int8)",
+            f"given = ({', '.join(f'torch.from_numpy({name})' for name in names)},)",
+            "config = EdgeCompileConfig(_check_ir_validity=False)",
+            "exported = torch.export.export(One(), given)",
+            "parts = [XnnpackPartitioner()]",
+            "lowered = to_edge_transform_and_lower(exported, partitioner=parts, compile_config=config)",
+            "file = lowered.to_executorch().buffer",
+            'got = _load_for_executorch_from_buffer(file).run_method("forward", given)[0].numpy()',
+        ),
+    )

@@ -58,6 +58,7 @@ EXECUTORCH = Engine(
     {ANY_ORDER: "cpu"},
     extra="",
     guest=True,
+    script="quantizer.engines.scripts:executorch",
 )
 JAX = Engine("jax", "npz", str(FOLDER / "jax.py"), ("jax",), {ANY_ORDER: "cpu"}, extra="", guest=True)
 NCNN = Engine(

@@ -17,11 +17,15 @@ from quantizer.cli import main
 from quantizer.conformance.defects.gallery import (
     OUTCOMES,
     PAGE,
+    RUNS,
     SCRIPTS,
+    cases_of_runs,
     entries,
     files,
     outcome_of,
     read_outcomes,
+    read_runs,
+    with_runs,
     yields,
 )
 from quantizer.conformance.defects.script_choice import find_defect, script_of_case, script_of_defect
@@ -31,8 +35,9 @@ from quantizer.conformance.stored.files import Replay, read_replay
 from quantizer.conformance.stored.fitting import target_of
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.defects import SEVERITIES
-from quantizer.core.errors import UnsupportedError
+from quantizer.core.errors import QuantizerError, UnsupportedError
 from quantizer.core.rooms import engines
+from quantizer.reporting.complete_run import IncompleteRunError
 from quantizer.runtime.engines.catalogue import ENCLOSING, Chosen
 from quantizer.runtime.engines.scripts import array_text
 
@@ -241,3 +246,30 @@ def test_yield_counts_causes_and_not_entries_or_designs():
         "Causes per 10^6 cases of one gate run: litert about 100 (2 causes)."
     )
     assert yields(known, {}) == ""
+
+
+def test_cases_of_runs_without_a_baseline_are_kept(tmp_path: Path):
+    file = tmp_path / RUNS
+    assert read_runs(file) == {}
+    file.parent.mkdir(parents=True)
+    file.write_text('{"ncnn": 4566}')
+    assert cases_of_runs(tmp_path) == with_runs(read_runs(file), []) == {"ncnn": 4566}
+    file.write_text('{"ncnn": "many"}')
+    with pytest.raises(QuantizerError, match="must hold a whole number for each engine"):
+        read_runs(file)
+    (tmp_path / "records.jsonl").write_text("")
+    with pytest.raises(IncompleteRunError):
+        with_runs({}, [tmp_path])
+
+
+@pytest.mark.parametrize(
+    ("end", "outcome"),
+    [
+        ("print('got [2]'); print('differs'); print('device: none'); sys.exit(1)", "differs"),
+        ("raise ValueError('no such tile\\nStack:\\n  32: _start')", "it raises ValueError: no such tile"),
+        ("sys.stdout.flush(); import os; os.abort()", "the process ends with signal 6"),
+    ],
+)
+def test_the_outcome_of_a_script_is_read_whatever_its_engine_prints_at_its_end(end: str, outcome: str):
+    script = f"import sys\nprint('engine 1.0')\nprint('expected [1]')\n{end}\n"
+    assert outcome_of(script, sys.executable)["outcome"] == outcome

@@ -63,7 +63,7 @@ def test_a_process_that_reads_nothing_is_not_waited_for() -> None:
 
 
 def test_a_process_that_writes_for_ever_is_not_listened_to() -> None:
-    assert "answered with a message" in _asked("import os\nwhile True: os.write(1, bytes(65536))")
+    assert "answered with " in _asked("import os\nwhile True: os.write(1, bytes(65536))")
 
 
 def test_a_message_of_any_length_crosses_the_pipes() -> None:
@@ -79,6 +79,46 @@ def test_a_message_of_any_length_crosses_the_pipes() -> None:
             assert np.array_equal(found, values)
     finally:
         child.close()
+
+
+ANSWERS = """
+import struct, sys, time
+pipe, text = sys.stdout.buffer, b'{"model": 0, "arrays": []}'
+def answer(times=1):
+    pipe.write((struct.pack("<I", len(text)) + text) * times)
+sys.stdin.buffer.read(4)
+"""
+
+
+def test_an_answer_that_comes_twice_is_no_answer() -> None:
+    said = _asked(ANSWERS + "answer(2); pipe.flush(); time.sleep(9)")
+    assert said == "answered with 30 bytes that no question asked for"
+
+
+def test_an_answer_that_comes_again_later_is_not_taken_for_the_next_one() -> None:
+    script = ANSWERS + "answer(); pipe.flush(); time.sleep(0.2); answer(); pipe.flush(); time.sleep(9)"
+    child = Child([sys.executable, "-c", script], dict(os.environ), Limits(patience=5.0))
+    child.ask(Frame({"kind": "call"}))
+    time.sleep(0.6)
+    with pytest.raises(DiedError, match="^answered with 30 bytes that no question asked for$"):
+        child.ask(Frame({"kind": "call"}))
+    child.close()
+
+
+def test_a_process_that_starts_slowly_is_not_waited_for() -> None:
+    child = Child([sys.executable, "-c", "import time; time.sleep(60)"], dict(os.environ), Limits(starting=0.5))
+    with pytest.raises(DiedError, match=r"^did not answer within 0\.5 s$"):
+        child.greeting()
+    child.close()
+
+
+def test_a_process_whose_memory_grows_without_end_is_ended() -> None:
+    script = "held = []\nwhile True: held.append(bytearray(b'1') * (4 << 20))"
+    limits = Limits(patience=30.0, memory=200 << 20)
+    child = Child([sys.executable, "-c", script], dict(os.environ), limits)
+    with pytest.raises(DiedError, match=r"^took more than 200 MB of memory$"):
+        child.ask(Frame({"kind": "call"}))
+    child.close()
 
 
 def test_what_an_earlier_question_printed_is_not_said_of_the_next_one() -> None:

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from quantizer.cli import main
+from quantizer.conformance.fusion import joined
 from quantizer.conformance.fusion.cases import cases
 from quantizer.conformance.fusion.joined import judge_joined_graph
 from quantizer.core.graph_spec import shipped_graphs
@@ -56,11 +57,26 @@ def test_a_graph_that_litert_cannot_express_is_inconclusive(engine):
     assert {item.status for item in verdicts("softmax_scales", "tflite_builtin", engine)} == {"inconclusive"}
 
 
-def test_a_node_that_ends_the_engine_alone_leaves_the_graph_open(engine):
-    found = verdicts("add_relu", "tflite_builtin", engine, 9)  # in one case a scale is too fine for LiteRT's ADD
-    (ended,) = [item for item in found if "killed" in item.reason]
-    assert "'sum' fails alone, where its operator is judged: " in ended.reason
-    assert ended.status == "inconclusive"
+@pytest.mark.parametrize(
+    ("name", "platform", "count", "number", "said"),
+    [
+        ("add_relu", "tflite_builtin", 9, 13, "'sum' fails alone: abort_on_large_scale_ratio: "),
+        ("conv_relu_add", "xnnpack", 12, 18, "'conv' fails alone: multiplier_of_256: "),
+    ],
+)
+def test_a_node_that_fails_alone_by_a_declared_defect_is_excused_by_it(engine, name, platform, count, number, said):
+    case = list(cases(GRAPHS[name], count))[number]
+    (found,) = judge_joined_graph(GRAPHS[name], case, platform, engine)
+    assert found.verdict.status == "defect"
+    assert found.verdict.reason.startswith(said)
+
+
+def test_a_node_that_fails_alone_without_a_declared_defect_leaves_the_graph_open(engine, monkeypatch):
+    monkeypatch.setattr(joined, "declared", lambda trial, engine: None)
+    case = list(cases(GRAPHS["conv_relu_add"], 12))[18]
+    (found,) = judge_joined_graph(GRAPHS["conv_relu_add"], case, "xnnpack", engine)
+    assert found.verdict.status == "inconclusive"
+    assert "'conv' fails alone, where its operator is judged: " in found.verdict.reason
 
 
 def test_the_command_judges_the_variant_that_was_named(capsys):

@@ -29,12 +29,15 @@ from quantizer.core.platforms import Platform
 from quantizer.core.reading import Readable
 from quantizer.core.rooms import engines
 from quantizer.core.wording import counted, in_markdown, shown_path
+from quantizer.reporting.complete_run import read_complete_run
 from quantizer.reporting.store import read_run
 from quantizer.runtime.engines.catalogue import Chosen
 
 SCRIPTS, PAGE = Path("examples/gallery"), Path("docs/gallery.md")
 OUTCOMES = SCRIPTS / "outcomes.json"
 BASELINES = Path("reports/baselines")
+RUNS = SCRIPTS / "runs.json"
+"""How many cases one gate run of a guest has, by engine; it has no baseline."""
 PATIENCE = 120.0
 """The time limit of one script, in seconds."""
 DESIGN: Severity = "design"
@@ -46,6 +49,7 @@ MEANINGS: Mapping[str, str] = {
 }
 HEADINGS: Mapping[str, str] = {"memory": "Memory", "wrong": "Wrong", "off_by_one": "Off by one", DESIGN: "By design"}
 _OUTCOMES = Readable("outcomes of scripts", 1 << 22, QuantizerError)
+_RUNS = Readable("numbers of cases", 1 << 16, QuantizerError)
 
 
 @dataclass(frozen=True)
@@ -109,10 +113,30 @@ def files(session: Session, root: Path) -> dict[Path, str]:
 
 
 def cases_of_runs(root: Path) -> dict[str, int]:
-    """Return the number of cases of one gate run of each engine that has a baseline in *root*."""
+    """Return the number of cases of one gate run of each engine that has a baseline in *root*, or a recorded run."""
     known = engines()
     paths = sorted((root / BASELINES).glob("*.jsonl"))
-    return {path.stem: sum(record.cases for record in read_run(path)) for path in paths if path.stem in known}
+    found = {path.stem: sum(record.cases for record in read_run(path)) for path in paths if path.stem in known}
+    return dict(sorted({**read_runs(root / RUNS), **found}.items()))
+
+
+def read_runs(path: Path) -> dict[str, int]:
+    """Return the recorded numbers of cases by engine; empty without a file."""
+    if not path.is_file():
+        return {}
+    found = _RUNS.json_of(path)
+    if not isinstance(found, dict) or not all(type(count) is int for count in found.values()):
+        raise _RUNS.refused(shown_path(path), "must hold a whole number for each engine")
+    return dict(found)
+
+
+def with_runs(before: Mapping[str, int], folders: Iterable[Path]) -> dict[str, int]:
+    """Return *before* with the numbers of cases of the whole gate runs in *folders*; IncompleteRunError for others."""
+    found = dict(before)
+    for folder in folders:
+        records, facts = read_complete_run(folder)
+        found[facts.engine.partition(" ")[0]] = sum(record.cases for record in records)
+    return dict(sorted(found.items()))
 
 
 def yields(known: Iterable[Entry], cases: Mapping[str, int]) -> str:
@@ -332,8 +356,9 @@ def _read(said: Sequence[str], expected: str, status: int, errors: str) -> dict[
         if match := re.fullmatch(r"(expected is|got)\s+(\[.*\])", line):
             facts[match[1]] = match[2]
     wanted = facts.get("expected is", expected.removeprefix("expected ").strip())
-    if said[-1] in ("differs", "agrees"):
-        return {"expected": wanted, "got": facts.get("got", ""), "outcome": said[-1]}
-    last = errors.strip().splitlines()[-1:] or [""]
-    ended = f"the process ends with signal {-status}" if status < 0 else f"it raises {last[0][:100]}"
+    # some engines print a line of their own as the process ends
+    if outcome := next((line for line in reversed(said) if line in ("differs", "agrees")), None):
+        return {"expected": wanted, "got": facts.get("got", ""), "outcome": outcome}
+    raised = [line for line in errors.strip().splitlines() if re.match(r"[\w.]+(: |$)", line)]  # stacks may follow it
+    ended = f"the process ends with signal {-status}" if status < 0 else f"it raises {(raised or [''])[-1][:100]}"
     return {"expected": wanted, "got": "", "outcome": ended}

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from quantizer.conformance.fusion.cases import Built, GraphCase, build
-from quantizer.conformance.fusion.judging import CHECK, Judged, compared
+from quantizer.conformance.fusion.judging import CHECK, Judged, compared, declared
 from quantizer.conformance.fusion.numbers import with_numbers_of
 from quantizer.conformance.models.graph_nodes import NodeTrial
 from quantizer.core.errors import EngineError, QuantizerError, RefusedError
@@ -35,6 +35,10 @@ from quantizer.runtime.onnx.kernels import specs
 AXES, LAST = 4, (0, 2, 3, 1)
 ORDERED = frozenset({"axes", "begin", "end", "perm", "repeats", "shape"})
 """Attributes with numbers that refer to axes, besides `axis` and padding per axis."""
+
+
+class DeclaredError(RefusedError):
+    """A node alone fails as a declared defect of the engine says."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,8 @@ def judge_joined_graph(spec: GraphSpec, case: GraphCase, platform: str, engine: 
     """Return the comparison of one case; inconclusive where the platform or the engine lacks a node of the graph."""
     try:
         verdict = _judged(with_numbers_of(build(spec, case), platform), platform, engine)
+    except DeclaredError as err:
+        verdict = Verdict(CHECK, "defect", reason=str(err))
     except RefusedError as err:
         verdict = inconclusive(CHECK, str(err))
     except EngineError as err:
@@ -109,6 +115,8 @@ def _steps(made: IntegerExecutor, built: Built, engine: ExternalEngine, *, last:
         try:
             raw = engine.alone(lowered.job)
         except EngineError as err:
+            if (reason := declared(trial, engine)) is not None:
+                raise DeclaredError(f"{node.name!r} fails alone: {reason}") from None
             raise RefusedError(f"{node.name!r} fails alone, where its operator is judged: {err}") from None
         step = Step(node, lowered, raw, moved is not None)
         values[node.outputs[0]] = step.codes(raw)

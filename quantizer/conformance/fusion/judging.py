@@ -272,11 +272,15 @@ def _known(built: Built, system: Chosen) -> dict[str, str]:
     made = IntegerExecutor(integer_graph(built.graph, home(system.entry), dict(built.feeds)))
     found = {}
     for name, trial in _trials(made, built.feeds):
-        trial.engine = ExternalEngine(system)
-        reasons = filter(None, (known_defect(trial, check) for check in OF_ENGINES))
-        if (reason := next(reasons, None)) is not None:
+        if (reason := declared(trial, ExternalEngine(system))) is not None:
             found[made.graph.node(name).outputs[0]] = reason
     return found
+
+
+def declared(trial: NodeTrial, engine: ExternalEngine) -> str | None:
+    """Return the declared defect that *engine* shows on a node's codes, or None."""
+    trial.engine = engine
+    return next(filter(None, (known_defect(trial, check) for check in OF_ENGINES)), None)
 
 
 def compared(wanted: Codes, found: Codes) -> Verdict:

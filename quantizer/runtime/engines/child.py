@@ -25,6 +25,7 @@ from typing import BinaryIO, cast
 import psutil
 
 from quantizer.core.errors import FormatError
+from quantizer.core.wording import counted
 from quantizer.runtime.engines.frames import Frame, receive, send
 from quantizer.runtime.engines.streams import GRACE, TICK, Answers, Questions
 
@@ -133,10 +134,12 @@ class Child:
         self._deadline = self._answers.deadline = time.monotonic() + patience
         try:
             if frame is not None:
+                self._check_silence()
                 send(self._questions, frame)
             reply = receive(self._answers)
+            self._check_silence()
         except FormatError as err:
-            why = f"answered with {err}"
+            reply, why = None, f"answered with {err}"
         except BaseException:
             self._ended()  # only half a message was sent: what follows cannot be matched to a question
             raise
@@ -145,6 +148,11 @@ class Child:
             text = self._obituary(why, patience)
             raise (StoppedError if self._verdict else DiedError)(text)
         return reply
+
+    def _check_silence(self) -> None:
+        """Refuse bytes that no question asked for, because they would be taken for the next answer."""
+        if count := self._answers.unasked():
+            raise FormatError(f"{counted(count, 'byte')} that no question asked for")
 
     def _obituary(self, why: str, patience: float) -> str:
         """Return how the process ended, and its last line of output; a process that still runs is ended."""

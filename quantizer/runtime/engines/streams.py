@@ -46,6 +46,15 @@ class Answers:
         del self._rest[:size]
         return found
 
+    def unasked(self) -> int:
+        """Return how many bytes have come that no message took."""
+        with contextlib.suppress(Empty):
+            while not self._ended:
+                part = self._parts.get_nowait()
+                self._ended = not part
+                self._rest += part
+        return len(self._rest)
+
     def _next(self) -> bytes:
         """Return the next part; empty at the end."""
         gone: float | None = None
