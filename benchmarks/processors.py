@@ -63,6 +63,7 @@ VARIABLES = (
     "OMP_NUM_THREADS",
     "MKL_NUM_THREADS",
     "NPY_DISABLE_CPU_FEATURES",
+    "OPENBLAS_CORETYPE",
 )
 """Variables that are removed from the environment, so that a setting differs from the plain run only in its own."""
 
@@ -113,6 +114,8 @@ SETTINGS = (
     Setting("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_VNNI", LEVELS["avx512_vnni"], engine=CONVOLUTIONS),
     Setting("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_AMX", LEVELS["amx"], engine=CONVOLUTIONS),
     Setting("NPY_DISABLE_CPU_FEATURES", NUMPYS, engine=()),
+    Setting("OPENBLAS_CORETYPE", "Prescott", engine=()),
+    Setting("OPENBLAS_CORETYPE", "SkylakeX", LEVELS["avx512"], engine=()),
     Setting("OMP_NUM_THREADS", "2", engine=("conv2d-w8pta8-torch_x86", "fully_connected-w8a8-torch_fbgemm")),
 )
 

@@ -43,7 +43,7 @@ class Platform(Model):
     """The platform of a room. Its functions, oracles and `excludes`, and its judge, also hold here. A copy under
     another name keeps the key. Default: the platform itself."""
     schemes: list[str] = Field(min_length=1)
-    """Scheme names (weights x activations, and activations alone) that the system has."""
+    """Names of the schemes that the system has, for operators with weights and for operators without."""
     scheme_families: dict[str, list[str]] = {}
     """Scheme -> the operator families that have it here. A scheme that is not named has all families that it fits.
     Schemes of formats other than integers, or with weights in blocks, must be named."""

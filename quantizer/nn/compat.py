@@ -42,7 +42,7 @@ def compat_scale(data: Tensor, scale: Tensor, config: FixConfig) -> Tensor:
         group = None if config.group == "batch" else config.group
         config = replace(config, group=group, range_method=RangeMethod.RANGE_MAX)
     elif config.float_scale and config.range_method != RangeMethod.RANGE_MAX:
-        raise FixError(f"compat nics_fix: float_scale has RANGE_MAX alone, got {config.range_method.name}.")
+        raise FixError(f"compat nics_fix: float_scale can be RANGE_MAX only, got {config.range_method.name}.")
     match config.range_method:
         case RangeMethod.RANGE_MAX if config.float_scale and config.zero_point:
             return torch.stack(_extrema(data, config))

@@ -149,8 +149,8 @@ def rescale(
 
     *scales* are multiplied together (float64, 0-d or per channel). *steps* and *output_steps* are float32 codes per
     unit of the same tensors; where absent they are the inverses of the scales. *ratio*: the arithmetic of the
-    fixed-point variants. half_away keeps the float64 ratio itself. *variant*: the
-    requantization of the case; by default that of the family.
+    fixed-point variants. half_away keeps the float64 ratio itself. *variant*: the requantization of the case; the
+    default is the family's.
     """
     variant = variant or platform.requantize.get(family, platform.requantize["default"])
     if variant == "exact":

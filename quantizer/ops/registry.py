@@ -136,7 +136,7 @@ class Registry:
     def find(self, op: str, kind: FunctionKind, platform: Place = None) -> Registration | None:
         """Return the function that runs: the highest version; of equal versions, the platform's own.
 
-        If functions exist under two names of the platform, that of the first name is used.
+        If functions exist under two names of the platform, the first name's function is used.
         """
         entries, own = self.entries, None
         shared = entries.get((op, kind, None))

@@ -69,7 +69,7 @@ def adaquant(trained: Trained, method: Method, specs: Mapping[str, Spec]) -> Lea
             continue
         if node.op not in WEIGHTED and any(item.role == "weight" for item in specs[node.op].inputs.values()):
             raise UnsupportedError(
-                f"layer {node.name!r}: adaquant_zy learns weights of {', '.join(WEIGHTED)} alone."
+                f"layer {node.name!r}: adaquant_zy learns only weights of {', '.join(WEIGHTED)}."
                 " Leave the layer out: adaquant_zy[...]<scope>."
             )
         keys = [key for key, name in zip(specs[node.op].inputs, node.inputs, strict=True) if name is not None]

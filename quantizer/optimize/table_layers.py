@@ -30,7 +30,7 @@ from quantizer.plugins.layers_without_spec import LoneLayer, activations
 
 Function = Callable[..., Tensor]
 Sign = Literal["signed", "unsigned", "by_force"]
-"""by_force: unsigned, unless force_dtype_int says otherwise."""
+"""by_force: unsigned, unless force_dtype_int asks for signed codes."""
 ACTIVATION, METHOD, LUT = "Activation", "method", "lut"
 UNSAID = Table(torch.zeros(1, dtype=torch.int64), 0, 1, 1.0, 8)
 

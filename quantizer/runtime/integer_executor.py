@@ -59,7 +59,7 @@ class IntegerExecutor:
         """Return the named tensors in that order, by default the model's outputs.
 
         inputs: by name, in order, or one tensor. They are real numbers, which are quantized here, or codes if the name
-        is that of a tensor of codes. Names of the model's tensors of codes give codes in the type of the file, all
+        belongs to a tensor of codes. Names of the model's tensors of codes give codes in the type of the file, all
         others real numbers.
         """
         names = list(self._outputs if output_names is None else output_names)

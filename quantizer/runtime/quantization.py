@@ -227,7 +227,7 @@ def _quantized_before(graph: Graph, name: str) -> bool:
 def _result(
     graph: Graph, node: Node, name: str, own: dict[str, TensorQuantizationConfig], setting: Setting
 ) -> TensorQuantizationConfig:
-    """Return the configuration of a result; that of a moving operation has the scale of its operand."""
+    """Return the configuration of a result. If the operation only moves values, the scale is its operand's."""
     if not _is_float32(graph, name):
         return _float()
     config = _activation(setting)

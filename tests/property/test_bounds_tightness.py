@@ -47,7 +47,7 @@ def _bilinear_positive() -> Reached:
     (x, dx), (w, dw), (b, db) = _inputs(3, 6, step=0.5), _inputs(4, 6, step=0.5), _inputs(5, step=0.5)
     x, w = np.abs(x) + 0.5, np.abs(w) + 0.5
     found = bounds.bilinear(_dot, lambda x, w: _dot(x, w, None), (x, dx), (w, dw), (b, db))
-    # above exactly; below up to the products of two radii, which the upper end alone can show
+    # the upper end is exact; the lower end may differ by the products of two radii, which only the upper end reaches
     top = _dot(x + dx, w + dw, b + db)
     return Interval(_dot(x, w, b), found.hi), [_dot(x, w, b), top]
 

@@ -24,6 +24,7 @@ SETTINGS = (
         "ONEDNN_MAX_CPU_ISA": "SSE41",
         "OMP_NUM_THREADS": "2",
         "NPY_DISABLE_CPU_FEATURES": NUMPYS,
+        "OPENBLAS_CORETYPE": "Prescott",
     },
     {"ATEN_CPU_CAPABILITY": "avx2", "MKL_CBWR": "AVX512", "ONEDNN_MAX_CPU_ISA": "AVX2"},
 )

@@ -29,6 +29,7 @@ SETTINGS = (
         "MKL_CBWR": "AVX2",
         "OMP_NUM_THREADS": "2",
         "NPY_DISABLE_CPU_FEATURES": NUMPYS,
+        "OPENBLAS_CORETYPE": "Prescott",
     },
     {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "SSE41"},
 )

@@ -59,7 +59,7 @@ def declared_codes(
     """Return the codes that the platform's float32 quantizer gives; *exact*: also those of exact arithmetic.
 
     Arguments as for steps_in_float32, but all of one shape; *ends*: the smallest and the largest code. None if the
-    quantizer computes in rationals anyway, or draws. A number past float32 is infinity.
+    quantizer computes in rationals, or rounds by a random number. A number past float32 is infinity.
     """
     if quantizer.operation == "exact" or quantizer.rounding == "stochastic":
         return None

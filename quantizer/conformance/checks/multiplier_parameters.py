@@ -305,16 +305,15 @@ def _integer_multiplier(
     shift: int,
     ratio: Fraction,
     *,
-    lost: Fraction = Fraction(FLOAT32_CODES),
     shared: bool = False,
 ) -> Finding:
     """Judge a multiplier that must be an unsigned integer near the ratio.
 
     It is within half a unit under the rule's own shift, or within `bits` bits under another shift.
 
-    *lost*: the relative error that float32 may add to the ratio; 0 if the operations that form it are declared and
-    replayed. *shared*: all channels have the finest shift that all of them fit, which may drop low bits of a
-    multiplier: one more unit is allowed below the ratio.
+    The rule forms the ratio in float32, and the multiplier may instead be that of the exact one. *shared*: all channels
+    have the finest shift that all of them fit, which may drop low bits of a multiplier: one more unit is allowed below
+    the ratio.
     """
     rule, bits = trial.target.platform.multiplier, multiplier_bits(trial)
     got = Fraction(mantissa) / Fraction(2) ** shift
@@ -323,7 +322,7 @@ def _integer_multiplier(
         return Finding(name, math.inf, wanted, shown, f"an unsigned integer of at most {max(bits, 16)} bits")
     own = shift in expected_multipliers.shift_choices(ratio, bits, rule.max_shift)
     allowed = Fraction(1, 2) / Fraction(2) ** shift if own else ratio / 2**bits
-    allowed += ratio * lost
+    allowed += ratio * Fraction(FLOAT32_CODES)
     text = "half a unit of the rule's shift" if own else f"{bits} bits of the ratio under another shift"
     if shared and got < ratio:
         allowed, text = allowed + Fraction(1, 2) ** shift, f"{text}, and a unit of the shared one"

@@ -240,7 +240,7 @@ class _ByTable:
         return Verdict(CHECK, "fail", ratio=float(away.max()), elements=away.size, failed=failed, worst=worst)
 
     def factor(self) -> Verdict:
-        """16 bits: the provided root times the provided multiplier."""
+        """For 16 bits: the provided root times the provided multiplier."""
         root, (_, multiplier, shift) = self.stages["root"], self.numbers
         return _rounded_stage(
             self.trial,

@@ -22,7 +22,7 @@ PAST = 3
 VECTOR = 16
 """An axis with more elements than this counts as longer than a vector."""
 AT_END = (0, 1, LAST_ALONE)
-"""The patterns of this case, as places in PATTERNS: rising, falling, or one value alone in the last place."""
+"""The patterns of this case, as places in PATTERNS: rising, falling, or a single value in the last place."""
 TRIES = 8
 """After this many sizes that are illegal or too large, the case has drawn sizes."""
 NEEDED = frozenset(("zeros", "one_hot"))

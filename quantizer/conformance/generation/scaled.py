@@ -25,10 +25,11 @@ A multiplier of few bits, a table of a fixed unit and a function whose output ha
 Among operators with constants, every second target has them.
 """
 TINY = 2.0**-30
-"""A factor that leaves a function its slope at 0 alone, where kernels cancel. A platform's targets share the case."""
+"""A factor under which only the slope at 0 counts. Kernels subtract nearly equal numbers there. A platform's targets
+share the case."""
 FAR = 2.0**8
-"""How far below 0 the range of an operand of softmax begins that ends at 0: exponents without the largest number taken
-off are all 0 there. A platform's targets share the case."""
+"""The range of softmax's operand begins this far below 0 and ends at 0. A kernel that does not subtract the largest
+number has only zeros there. A platform's targets share the case."""
 FUNCTIONS = ("monotone", "piecewise_monotone", "set_valued")
 """Error models of functions of one operand without poles."""
 SOFTMAX = "softmax"

@@ -1,4 +1,4 @@
-"""Cases with windows whose axes differ, or whose padding lies behind alone, with the channels of networks.
+"""Cases with windows whose axes differ, or whose padding lies only after the data, with the channels of networks.
 
 Networks factor a kernel into a row and a column, run signals as images of one row, and widen a kernel by its dilation;
 converters leave padding at one end. Drawn attributes seldom have these numbers together with whole vectors of channels.

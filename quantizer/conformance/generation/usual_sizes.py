@@ -29,8 +29,8 @@ ASKED = "size"
 KEPT = 3
 """One in this many cases keeps the size of the first axis, and one keeps that of the second."""
 DOUBLED = 2
-"""The number of a target's cases that double. One more per combination of modes has another ratio, along both axes or
-one."""
+"""The number of a target's cases that double. For each combination of modes, one more case has another ratio, along one
+axis or both."""
 TRIPLE = (3, 1)
 """Ratio along both axes, in one case per platform for each choice of the first attribute that is a name. The middle one
 of three places lies on an element in some modes, and between two in others."""

@@ -121,7 +121,7 @@ MOVEMENTS = frozenset(
     "repeat_interleave expand expand_as broadcast_to contiguous clone movedim select unfold unbind swapaxes tril triu "
     "diagonal tile repeat roll view amax relu abs concat detach take_along_dim".split()
 )
-"""Functions that move numbers, or change by no more than their operands do: their rule applies them to the radii."""
+"""Functions that move numbers, or whose results change at most as their operands do. The radii go through them, too."""
 
 
 def rule(*names: str) -> Callable[[Rule], Rule]:

@@ -58,7 +58,7 @@ def without(words: Sequence[str], names: Sequence[str]) -> Iterator[str]:
 
 
 def _options(words: Sequence[str]) -> Iterator[str]:
-    """Yield the words before `--`: behind it there are files alone."""
+    """Yield the words before `--`; only files come after it."""
     for word in words:
         if word == "--":
             return

@@ -57,7 +57,7 @@ def platform_problems(platforms: Iterable[str], specs: Sequence[Path]) -> Iterat
 def _operators(session: Session, platform: Platform) -> list[str]:
     """Return the operators to try: one of each family and error model, and those with their own rule or function.
 
-    Under a platform's functions these are the operators for which that platform has functions of its own.
+    If the functions of a platform are tried, these are the operators for which that platform has functions.
     """
     found: dict[object, str] = {}
     specs = session.library.specs

@@ -119,7 +119,7 @@ def _codes(made: Sequence[Staged]) -> list[Staged]:
 
 
 def in_a_batch(trial: Trial) -> Verdict | None:
-    """Judge a batch in which the case and another trial alternate: each must have the codes that it has alone.
+    """Judge a batch in which the case and another trial alternate: each must have the codes of a separate run.
 
     The other trial has reversed operands and another zero point of the output. None if the function under test
     takes one case per call.

@@ -56,7 +56,7 @@ def _plain(key: str, value: Any) -> AttrValue:
     if isinstance(value, list | tuple):
         items = tuple(_plain(key, item) for item in value)
         if not items or len({type(item) for item in items}) > 1 or isinstance(items[0], tuple | bool):
-            raise LangError(f"params: {key}={value!r}: a list must hold whole numbers alone, or floats alone.")
+            raise LangError(f"params: {key}={value!r}: a list must hold only whole numbers, or only floats.")
         return items
     if isinstance(value, bool | int):
         return value

@@ -33,7 +33,7 @@ def _both(t0: Operand, t1: Operand) -> tuple[Tensor | Scalar, Tensor | Scalar]:
 def _result_type(
     t0: Tensor | Scalar, t1: Tensor | Scalar, out_dtype: str | None, allowed: Sequence[str], *, signed: bool
 ) -> str:
-    """Return the type of the result: that of the operands; for codes of both signs, the first signed type."""
+    """Return the type of the result: the operands' type or, for codes of both signs, the first signed type."""
     for argument, item in (("tensor_i0", t0), ("tensor_i1", t1)):
         if isinstance(item, Tensor):
             a.one_of(f"{argument}.dtype", item.dtype, allowed)

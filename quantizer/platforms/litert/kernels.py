@@ -28,7 +28,7 @@ def add_in_vectors(a: Tensor, b: Tensor, *, parameters: Parameters) -> Tensor:
 
 @operator("add", kind="quantized", platform="xnnpack")
 def add_of_xnnpack(a: Tensor, b: Tensor, *, parameters: Parameters) -> Tensor:
-    """Add by XNNPACK's rule, or by that of LiteRT's own kernel if XNNPACK does not support the ratios of scales."""
+    """Add by XNNPACK's rule, or by LiteRT's own kernel's rule if XNNPACK does not support the ratios of scales."""
     own = parameters.rescale is not None and parameters.rescale.variant == "q21_half_up"
     return (added if own else add_in_vectors)(a, b, parameters=parameters)
 
@@ -48,7 +48,7 @@ def mul_in_vectors(a: Tensor, b: Tensor, *, parameters: Parameters) -> Tensor:
 
 @operator("mul", kind="quantized", platform="xnnpack")
 def mul_of_xnnpack(a: Tensor, b: Tensor, *, parameters: Parameters) -> Tensor:
-    """Multiply by XNNPACK's rule, or by that of LiteRT's own kernel if XNNPACK does not support the ratio of scales."""
+    """Multiply by XNNPACK's rule, or by LiteRT's own kernel's rule if XNNPACK does not support the ratio of scales."""
     if parameters.rescale is not None and parameters.rescale.variant == "f32_even":
         return requantize_accumulator(multiplied(a, b, parameters=parameters), parameters)
     return mul_in_vectors(a, b, parameters=parameters)

@@ -222,7 +222,7 @@ def lookup_lut_powerof2(
     if lut.numel() != 1 << bits:
         raise GraphError(f"lut of {lut.numel()} entries: must be a power of two.")
     if align_mode is not None:
-        raise PluginError(f"align_mode={align_mode!r}: tables are read by the high bits alone. Leave it out.")
+        raise PluginError(f"align_mode={align_mode!r}: tables are read only by the high bits. Leave it out.")
     first, step = bits2range(lut_in_bits, in_is_signed)[0], 1 << max(0, int(lut_in_bits) - bits)
     if is_float:
         place = (inputs.double() - first).clamp(0, lut.numel() * step - 1) / step

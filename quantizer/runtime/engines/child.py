@@ -69,7 +69,7 @@ class Printed:
         self._lock = threading.Lock()
 
     def add(self, part: bytes) -> None:
-        """Keep *part*, and no more than HELD bytes before it."""
+        """Keep *part*, and at most HELD bytes before it."""
         with self._lock:
             self._parts.append(part)
             while sum(map(len, self._parts)) - len(self._parts[0]) >= HELD:

@@ -42,7 +42,7 @@ class Asked:
     parameters: Parameters | None
     """Those of an integer forward; None asks for the float forward."""
     threads: int = 1
-    """On how many threads the engine computes, one of its `threads`."""
+    """The number of threads on which the engine computes: one of the numbers in its `threads`."""
 
 
 class Engine(Protocol):
