@@ -13,7 +13,7 @@ from quantizer.core.spec import Input, Spec
 from quantizer.core.wording import suggestion
 from quantizer.core.yaml_source import Location
 
-OF_RESULTS = ("y", "code", "largest", "infinity")
+OF_RESULTS = ("y", "code", "step", "largest", "infinity")
 """Names that `off_by` may use for every operator."""
 
 

@@ -145,11 +145,12 @@ def _off_by(stated: Computes, trial: Trial, operands: Mapping[str, Tensor], y: A
         if _broadcasts(tuple(values.shape), y.shape)
     }
     largest = max((float(values.abs().max()) for values in operands.values() if values.numel()), default=0.0)
+    same = {"step": scale, "largest": largest, "infinity": math.inf}
     found = np.empty(y.shape)
     for index in np.ndindex(*y.shape):
         own = {name: float(values[index]) for name, values in known.items()}
-        right = {"y": float(y[index]), "code": float(y[index]) / scale, "largest": largest, "infinity": math.inf}
-        found[index] = expression({**trial.case.attrs, **own, **right})
+        right = {"y": float(y[index]), "code": float(y[index]) / scale}
+        found[index] = expression({**trial.case.attrs, **own, **right, **same})
     return found
 
 
