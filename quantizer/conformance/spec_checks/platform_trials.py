@@ -53,7 +53,7 @@ def platform_problems(platforms: Iterable[str], specs: Sequence[Path]) -> Iterat
 def _operators(session: Session, platform: Platform) -> list[str]:
     """Return the operators to try: one of each family and error model, and those with their own rule or function.
 
-    Under a platform's functions these are the operators for which that platform has functions of its own.
+    Under a platform's functions these are the operators for which that platform has its own functions.
     """
     found: dict[object, str] = {}
     specs = session.library.specs
