@@ -122,7 +122,7 @@ def _terms(trial: Trial) -> int:
 def _integers(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
     """Multipliers and factors fit an integer kernel: no more significant bits than the rule's or a word's.
 
-    A factor may stand for a multiplier with a shift of its own, so it may have fractional bits or trailing zero bits.
+    A factor may stand for a multiplier that has its own shift, so it may have fractional bits or trailing zero bits.
     """
     bits = max(multiplier_bits(trial), WORD_BITS)
     for name, value in (("multiplier", rescale.mantissa.item()), *rescale.factors.items()):

@@ -25,7 +25,7 @@ Array = NDArray[Any]
 FLOAT32_ENTRIES = 2.0**-21
 FLOAT32_TINY = 2.0**-149
 OF_UNITS = ("exp", "inverse_root", "inverse")
-"""Names of tables that hold real numbers in a unit of their own. All other tables hold output codes."""
+"""Names of tables that hold real numbers in their own unit. All other tables hold output codes."""
 BESIDE = 2.0**-20
 """The distance, in codes, of two places at which f is compared."""
 POINT = 2.0**-22
@@ -79,7 +79,7 @@ def table_findings(trial: Trial, name: str, table: Table) -> Iterator[Finding]:
 
 
 def _unread(trial: Trial, name: str, table: Table, places: Array) -> Array:
-    """Return a mask of the entries of codes below the smallest one, where each code has an entry of its own.
+    """Return a mask of the entries of codes below the smallest one, where each code has its own entry.
 
     Restricted codes lack the smallest code of their format, and tables may repeat an entry for it.
     """

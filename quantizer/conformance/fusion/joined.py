@@ -124,7 +124,7 @@ def _steps(made: IntegerExecutor, built: Built, engine: ExternalEngine, *, last:
 
 
 def _channels_last(trial: NodeTrial) -> tuple[Call, dict[str, Tensor]] | None:
-    """Return the case with its second axis last; None if it has other than four axes, or an order of its own."""
+    """Return the case with its second axis last; None if it does not have four axes, or declares its own order."""
     call, codes = trial.call, trial.codes
     is_ordered = any(item.spatial for item in call.spec.inputs.values()) or ORDERED & call.attrs.keys()
     if is_ordered or any(values.dim() != AXES for values in codes.values()):

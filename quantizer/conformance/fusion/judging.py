@@ -34,7 +34,7 @@ from quantizer.runtime.onnx.kernels import specs
 
 CHECK = "fusion"
 OF_ENGINES = ("engine", "arithmetic")
-"""Checks in which defects of engines show: engines with a platform of their own, and other engines."""
+"""Checks in which defects of engines show: engines that have their own platform, and other engines."""
 WITH_BIAS = ("Conv", "ConvTranspose", "Gemm")
 """Operators of ONNX whose third operand is added to sums of products."""
 Codes = Mapping[str, Tensor]

@@ -1,7 +1,7 @@
 """Cases of long sums, of sums of one product beside whole vectors of outputs, and of many rows beside uneven outputs.
 
 Kernels of products work in blocks along the sum and along the outputs, and have separate code for one row. Each scheme
-has a kernel of its own, so each target has these cases. Scales differ between channels, as in networks.
+has its own kernel, so each target has these cases. Scales differ between channels, as in networks.
 """
 
 from __future__ import annotations

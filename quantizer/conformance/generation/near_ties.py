@@ -18,7 +18,7 @@ CASES, OF_PRODUCTS = 8, 4
 def near_ties(target: Target) -> list[Case]:
     """Return cases of sums of products that have a bias, and of sums and means of one operand of more than 8 bits.
 
-    A room's own rule may round ties in a way of its own: its products get ties as well.
+    A room's own rule may round ties in its own way, so its products get ties, too.
 
     Few sums of narrow codes without a bias lie near a tie, and the cases of every code cover all of them.
     """

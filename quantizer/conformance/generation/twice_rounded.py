@@ -70,7 +70,7 @@ def _at_ties(target: Target, case: Case, number: int) -> Case:
     """Return the case with steps for which one of its sums ties at the first rounding, next to a tie of the second.
 
     A sum of S units, S odd, times `m / 2**(n + 1)` ties at n places; m is solved for S, since a power of two leaves
-    most sums far from the second tie. No change where a bias is solved, or the output has no scale of its own.
+    most sums far from the second tie. No change where a bias is solved, or the output does not have its own scale.
     """
     first, family = target.platform.first_rounding, target.spec.quantization.family
     free = family not in target.platform.same_as_input and target.spec.op not in target.platform.fixed_outputs

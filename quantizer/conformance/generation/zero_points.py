@@ -47,7 +47,7 @@ def zero_points(everything: Sequence[Target], target: Target) -> list[Case]:
 
 
 def _is_asymmetric(target: Target) -> bool:
-    """Return whether the rule gives the codes of activations a zero point of its own."""
+    """Return whether activations are asymmetric, so that they have a zero point."""
     part = target.scheme.activation
     return (
         part.format == "integer"

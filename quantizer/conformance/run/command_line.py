@@ -55,7 +55,7 @@ WITHOUT = {"op_plugin_python": "that of pytest", "op_isa": "avx2, and host on a 
 
 
 SEVERAL = ("op_engine", "op_engine_command")
-"""Options that may name several engines: each then has a session of its own (run.several_engines)."""
+"""Options that may name several engines: each then has its own session (run.several_engines)."""
 OTHERS = ("op_golden_update", "op_in_process")
 """Options without an ini key."""
 
