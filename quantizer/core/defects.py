@@ -69,8 +69,8 @@ class Computes(Model):
     """before: the engine adds the output's zero point in float32 and rounds the sum."""
     off_by: str = ""
     """How far the real result of the engine's float operator may be from the right one, for each element: an expression
-    over `y`, the right result; `step`, the output's scale; `code`, `y` over `step`; `largest`, the largest |value| of an
-    operand; `infinity`; attributes; and operands that broadcast to the result. Empty: the result must be right. The
+    over `y`, the right result; `step`, the output's scale; `code`, `y` over `step`; `largest`, the largest |value| of
+    an operand; `infinity`; attributes; and operands that broadcast to the result. Empty: the result must be right. The
     distance is allowed in addition to the error of float32. A result that may be off by infinity may be NaN, too."""
     within: Annotated[int, Field(ge=0)] = 0
     """The allowed distance from the codes of the built-in functions under this arithmetic, or under the platform's
