@@ -181,6 +181,12 @@ def test_stored_cases_of_a_room_count_for_shipped_operators_only():
     assert named.golden("tpulang") == ROOT / "reports/golden/add.jsonl"
 
 
+def test_first_goldens_of_a_users_operator_are_not_written_into_an_installed_room(tmp_path):
+    """They were: a kernel on `tpulang` in another repository put its codes into this package."""
+    stores = Stores(Options(root=tmp_path, cases=tmp_path / "cases"), "mine", tmp_path / "op_specs/mine.yaml")
+    assert stores.golden("tpulang") == tmp_path / "cases/golden/mine.jsonl"
+
+
 def test_a_room_is_plain_data():
     assert Room(Path("a"), ("b",)).files == (Path("a/b.yaml"),)
 

@@ -124,7 +124,7 @@ def _steps(made: IntegerExecutor, built: Built, engine: ExternalEngine, *, last:
 
 
 def _channels_last(trial: NodeTrial) -> tuple[Call, dict[str, Tensor]] | None:
-    """Return the case with its second axis last; None if it does not have four axes, or declares its own order."""
+    """Return the case with its second axis last; None without four axes, or with axes in an attribute or a window."""
     call, codes = trial.call, trial.codes
     is_ordered = any(item.spatial for item in call.spec.inputs.values()) or ORDERED & call.attrs.keys()
     if is_ordered or any(values.dim() != AXES for values in codes.values()):

@@ -47,7 +47,7 @@ def zero_points(everything: Sequence[Target], target: Target) -> list[Case]:
 
 
 def _is_asymmetric(target: Target) -> bool:
-    """Return whether activations are asymmetric, so that they have a zero point."""
+    """Return whether the rule gives activations a zero point other than 0."""
     part = target.scheme.activation
     return (
         part.format == "integer"

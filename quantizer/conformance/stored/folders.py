@@ -45,10 +45,16 @@ class Stores:
         return [path for folder in self.folders if is_file(path := folder / GOLDEN / self._golden)]
 
     def golden(self, platform: str) -> Path:
-        """Return the file of a golden on *platform*: the room's, if the room has its own goldens."""
+        """Return the file of a golden on *platform*: the room's, if the room has its own goldens.
+
+        First goldens are never written into a room that is installed elsewhere, such as a shipped one.
+        """
         room = room_of(platform)
-        own = room is not None and room in self._rooms and is_folder(room.cases / GOLDEN)
-        return (room.cases if room is not None and own else self.options.cases) / GOLDEN / self._golden
+        if room is None or room not in self._rooms or not is_folder(room.cases / GOLDEN):
+            return self.options.cases / GOLDEN / self._golden
+        file = room.cases / GOLDEN / self._golden
+        inside = file.resolve().is_relative_to(self.options.root.resolve())
+        return file if inside or is_file(file) else self.options.cases / GOLDEN / self._golden
 
     @property
     def _golden(self) -> str:
