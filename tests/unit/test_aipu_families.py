@@ -13,6 +13,7 @@ import torch
 from aipu_specs import SPECS
 from plugin_sandbox import open_library, sandbox, target
 
+from quantizer.conformance.failures.accepted import OF_READINGS, reading_lines
 from quantizer.conformance.generation.builder import build_case, factors
 from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.examples import example_case
@@ -207,6 +208,21 @@ def test_a_right_plugin_that_computes_in_a_way_of_its_own_passes_under_one_readi
             assert any(
                 any(reds(target(found[FILES[op]], op, scheme), 40)) for scheme in (schemes(op)[0], schemes(op)[-1])
             )
+
+
+@pytest.mark.parametrize("variant", READINGS)
+def test_the_message_of_a_failure_names_the_reading_that_would_accept_it(tmp_path, variant):
+    ops, edits = VARIANTS[variant]
+    op = ops.split()[0]
+    found = library(tmp_path, FILES[op], edits)
+    for scheme in (schemes(op)[0], schemes(op)[-1]):
+        for trial in drawn(target(found, op, scheme), 40):
+            failing = [verdict for verdict in judge(trial) if verdict.failing]
+            if any(verdict.check in OF_READINGS for verdict in failing):
+                lines = reading_lines(trial, failing)
+                assert any(f"--op-reading={op}/compass:{READINGS[variant]}, " in line for line in lines)
+                return
+    raise AssertionError("no case fails")
 
 
 def test_every_stage_that_is_shown_is_judged_alone(tmp_path):

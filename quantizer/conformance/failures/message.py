@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from quantizer.conformance.expected.parameters import activation_codes
+from quantizer.conformance.failures.accepted import reading_lines
 from quantizer.conformance.failures.element import element_lines, grid, row
 from quantizer.conformance.failures.tensors import stored_tensors
 from quantizer.conformance.trials.trial import Trial
@@ -51,6 +52,7 @@ def describe(item_id: str, case: Case, trial: Trial, verdicts: Sequence[Verdict]
     if len(failing) > 1:
         lines.append(f"  also        {', '.join(v.check for v in failing[1:])} fail")
     lines.append(f"  passing     {', '.join(others) or 'nothing else'}")
+    lines += reading_lines(trial, failing)
     lines += [f"  graph       {graph_line(case)}", f"  data        {_data_line(case)}"]
     lines += [f"  rerun       {rerun}", f"  replay      {replay}"]
     return visible("\n".join(lines))
