@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from quantizer.conformance.setup.session import Session
     from quantizer.conformance.trials.trial import Trial
     from quantizer.core.verdict import Verdict
+    from quantizer.runtime.models.engines import Session as Models
 
 PASSED, FAILED = 0, 1
 OWN = "builtin"
@@ -34,7 +35,8 @@ EPILOG = """\
 Without --node every quantized node is judged, one line each, failing ones first. A failure is shrunk. -o writes, for
 each failing node or for the named one: part.onnx and operands.npz (the node as the model has it) and case.json, which
 `quantizer case replay` runs again. Two or three nodes without codes between them are no case. An engine that runs ONNX
-files is judged on them as one graph: its optimized run by its run without. A failure gives part.onnx and operands.npz.
+files is judged on them as one graph: its optimized run by its run without. A failure gives part.onnx and operands.npz,
+with 0 wherever the failure does not need a value, and the command that runs them again.
 
 exit status: 0 no check fails, 1 one does, 2 the input cannot be read, or the named node has no spec or no scheme.
 """
@@ -143,10 +145,9 @@ def _judged(
         if cut.case is None and cut.part.name not in judged
     ]
     wrong = [joined for joined, verdict in groups if verdict.failing]
-    for joined in wrong[:WRITTEN] if args.output is not None else ():
-        folder = args.output / _place("-".join(joined.names), len(failing) + 1, session)
-        contents |= _files(joined.built.graph, joined.built.feeds, folder)
-        lines.append(f"wrote part.onnx and operands.npz to {folder}")
+    for number, joined in enumerate(wrong[:WRITTEN] if args.output is not None else (), len(failing) + 1):
+        folder = args.output / _place("-".join(joined.names), number, session)
+        lines += _smallest_group(joined, session, platform, folder, contents)
     chosen = failing[:WRITTEN] if not args.node else found
     for number, (cut, trial, verdicts) in enumerate(chosen, 1):
         folder = None if args.output is None else args.output / _place(cut.part.name, number, session)
@@ -162,17 +163,40 @@ def _groups(
     Empty for an engine that runs no ONNX files.
     """
     from quantizer.conformance.fusion.of_model import joined_of, judge_joined
-    from quantizer.runtime.models.engines import OPTIMIZED, model_engine, real_engines
-    from quantizer.runtime.models.engines import Session as Models
+    from quantizer.runtime.models.engines import real_engines
 
     name, names = session.options.engine, {cut.part.name for cut in cuts if cut.case is None}
     found = joined_of(graph, feeds, names) if len(names) > 1 and name in real_engines() else []
-    if not found:
-        return []
+    engines = _plain_and_optimized(name, platform) if found else None
+    return [(joined, judge_joined(joined, engines)) for joined in found] if engines is not None else []
+
+
+def _smallest_group(
+    joined: Joined, session: Session, platform: str, folder: Path, contents: dict[Path, Any]
+) -> list[str]:
+    """Return the lines on a failing graph with as few values as still fail; its files are added to *contents*."""
+    from quantizer.conformance.fusion.of_model import judge_joined, smallest
+
+    name = session.options.engine
+    engines = _plain_and_optimized(name, platform)
+    small = smallest(joined, lambda one: judge_joined(one, engines).failing)
+    contents |= _files(small.built.graph, small.built.feeds, folder)
+    command = f"quantizer case from-onnx {folder / 'part.onnx'} --data {folder / 'operands.npz'}"
+    return [
+        f"{'+'.join(joined.names)}: {judge_joined(small, engines).reason}",
+        f"wrote part.onnx and operands.npz to {folder}; again: {command} --engine {name} --platform {platform}",
+    ]
+
+
+def _plain_and_optimized(name: str, platform: str) -> tuple[Models, Models]:
+    """Return sessions of a real engine without and with its optimizations."""
+    from quantizer.runtime.models.engines import OPTIMIZED, model_engine
+    from quantizer.runtime.models.engines import Session as Models
+
     plain, optimized = (model_engine(one, platform) for one in (name, f"{name}:{OPTIMIZED}"))
     assert isinstance(plain, Models)
     assert isinstance(optimized, Models)
-    return [(joined, judge_joined(joined, plain, optimized)) for joined in found]
+    return plain, optimized
 
 
 def _line_of_group(joined: Joined, verdict: Verdict) -> str:

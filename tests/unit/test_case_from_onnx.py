@@ -264,7 +264,12 @@ def test_a_wrong_fused_run_of_two_nodes_is_red_and_written(
     assert "  stem+sum             Conv+Add           FAIL optimized: 'sq'[0, 0, 0, 0]: code " in shown
     folder = place / "out" / "onnxruntime-1-stem-sum"
     assert [node.op for node in load_onnx_graph(folder / "part.onnx").order][-2:] == ["Add", "QuantizeLinear"]
-    assert sorted(np.load(folder / "operands.npz")) == ["xq", "zq"]
+    operands = np.load(folder / "operands.npz")
+    assert sorted(operands) == ["xq", "zq"]
+    assert [int((operands[name] != zero).sum()) for name, zero in (("xq", 131), ("zq", 120))] == [0, 1]
+    (again,) = [line.split("again: quantizer ")[1] for line in shown.splitlines() if "again: " in line]
+    assert main(shlex.split(again)) == 1
+    assert "  stem+sum             Conv+Add           FAIL optimized: " in capsys.readouterr().out
 
 
 def test_an_engine_of_single_operators_has_no_case_of_two_nodes(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from quantizer.conformance.failures.fewest import Budget, fewest
 from quantizer.conformance.generation.datasets import materialise
 from quantizer.conformance.target import Target
 from quantizer.core.case import Case, TilePlan
@@ -22,30 +24,13 @@ MAX_KEPT = 2048
 """The largest number of elements that a stored case lists. A longer list is no easier to read than the full data."""
 
 
-class _Budget:
-    """Counts runs, so that shrinking ends."""
-
-    def __init__(self, fails: Fails, runs: int) -> None:
-        self._fails = fails
-        self.left = runs
-
-    def __call__(self, case: Case) -> bool:
-        if self.left <= 0:
-            return False
-        self.left -= 1
-        try:
-            return self._fails(case)
-        except QuantizerError:
-            return False
-
-
 def shrink(target: Target, case: Case, fails: Fails, *, runs: int = MAX_RUNS) -> Case:
     """Return a case no larger than *case* for which *fails* holds; at most *runs* calls of it.
 
     Order: tiles, optional operands, axis order, dimensions and attributes towards their simplest values, then the data:
     elements are set to zero by halves (ddmin) while the case still fails.
     """
-    budget = _Budget(fails, runs)
+    budget = Budget(fails, runs)
     changed = True
     while changed and budget.left > 0:
         changed = False
@@ -171,28 +156,12 @@ def _resized(sizes: tuple[int, ...], total: int) -> tuple[int, ...]:
     return (*kept, total - sum(kept))
 
 
-def _fewer_values(target: Target, case: Case, fails: _Budget) -> Case:
+def _fewer_values(target: Target, case: Case, fails: Budget[Case]) -> Case:
     """Return *case* with as many zero elements as ddmin finds, tensor by tensor."""
     for name in case.shapes:
         values = materialise(target, case)[name]
-        kept = [tuple(int(i) for i in index) for index in values.nonzero().tolist()]
-        if fails(_keeping(case, name, [])):
-            case = _keeping(case, name, [])
-            continue
-        size = max(1, len(kept) // 2)
-        while size >= 1 and len(kept) > 1 and fails.left > 0:
-            reduced = False
-            for start in range(0, len(kept), size):
-                if fails.left <= 0:
-                    break
-                fewer = kept[:start] + kept[start + size :]
-                if fewer and fails(_keeping(case, name, fewer)):
-                    kept, reduced = fewer, True
-                    break
-            if not reduced:
-                if size == 1:
-                    break
-                size //= 2
+        places = [tuple(int(i) for i in index) for index in values.nonzero().tolist()]
+        kept = fewest(places, fails, functools.partial(_keeping, case, name))
         if len(kept) < int(values.count_nonzero()) and len(kept) <= MAX_KEPT:
             case = _keeping(case, name, kept)
     return case

@@ -6,20 +6,25 @@ behind it is judged like a shipped graph: the engine's optimized run by its run 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
 
+import torch
 from torch import Tensor
 
+from quantizer.conformance.failures.fewest import Budget, fewest
 from quantizer.conformance.fusion.cases import Built
 from quantizer.conformance.fusion.judging import judge_optimized
 from quantizer.core.verdict import Verdict
 from quantizer.ir.graph import Graph
 from quantizer.runtime.models.engines import OwnFloat, Session, Values
-from quantizer.runtime.models.parts import QUANTIZE, Part, Parts, parts_of, with_constant_codes
+from quantizer.runtime.models.parts import DEQUANTIZE, QUANTIZE, Part, Parts, parts_of, with_constant_codes
 
 MOST = 3
 """Operators of a graph."""
+MAX_RUNS = 200
+"""Runs of a failing graph, in which its data become fewer."""
 
 
 @dataclass(frozen=True)
@@ -39,9 +44,38 @@ def joined_of(graph: Graph, feeds: Mapping[str, Tensor], without_case: Collectio
     return [_joined(parts, group, edges) for group in groups]
 
 
-def judge_joined(joined: Joined, engine: Session, optimized: Session) -> Verdict:
-    """Judge the engine's optimized run of the graph by its run without."""
-    return judge_optimized(joined.built, engine, optimized)
+def judge_joined(joined: Joined, engines: tuple[Session, Session]) -> Verdict:
+    """Judge an engine's optimized run of the graph by its plain run; *engines*: both sessions, the plain one first."""
+    return judge_optimized(joined.built, *engines)
+
+
+def smallest(joined: Joined, fails: Callable[[Joined], bool], *, runs: int = MAX_RUNS) -> Joined:
+    """Return the graph with as few values other than 0 as ddmin finds in its operands, in at most *runs* runs."""
+    budget = Budget(fails, runs)
+    for name, values in joined.built.feeds.items():
+        zero = _code_of_zero(joined.built.graph, name)
+        places = [tuple(int(i) for i in index) for index in (values != zero).nonzero().tolist()]
+        keeping = partial(_keeping, joined, name, zero)
+        joined = keeping(fewest(places, budget, keeping))
+    return joined
+
+
+def _keeping(joined: Joined, name: str, zero: Tensor, places: list[tuple[int, ...]]) -> Joined:
+    """Return *joined* with the values of operand *name* at *places* only, and 0 elsewhere."""
+    feeds = joined.built.feeds
+    kept = zero.to(feeds[name].dtype).expand(feeds[name].shape).clone()
+    for place in places:
+        kept[place] = feeds[name][place]
+    return replace(joined, built=replace(joined.built, feeds={**feeds, name: kept}))
+
+
+def _code_of_zero(graph: Graph, name: str) -> Tensor:
+    """Return the code that stands for 0 in an operand: its zero point if it holds codes under one, else 0."""
+    readers = [
+        node for node in graph.order if node.op == DEQUANTIZE and node.inputs[0] == name and len(node.inputs) > 2
+    ]
+    zero = graph.tensor(str(readers[0].inputs[2])).data if readers else None
+    return torch.zeros(()) if zero is None or zero.numel() != 1 else zero.reshape(())
 
 
 def _groups(parts: Parts, names: Collection[str]) -> Iterator[list[Part]]:
