@@ -54,6 +54,7 @@ def _start(counts: Tensor, low: float, high: float, codes: int) -> tuple[int, in
         return 0, codes - 1
     if high <= 0:
         return bins - codes, bins - 1
+    # the window starts at the fullest bin, but must not leave the histogram at the nearer end
     if fullest < bins - 1 - fullest:
         first = max(fullest - codes // 2, 0)
         return first, first + codes - 1
@@ -69,7 +70,9 @@ def _divergences(counts: Tensor, first: int, last: int, codes: int) -> Tensor:
     """
     bins = counts.numel()
     count = max(first + 1, bins - last)
+    # zeros around the histogram, because the widest windows reach over one of its ends
     padded = torch.nn.functional.pad(counts.float(), (count - (first + 1), count - (bins - last)))
+    # values beyond a window are clipped to its end codes, so their share belongs to its border bins
     before = padded.cumsum(0, dtype=torch.float32)
     after = padded.flip(0).cumsum(0, dtype=torch.float32).flip(0)
     found = []
@@ -87,6 +90,7 @@ def _divergences(counts: Tensor, first: int, last: int, codes: int) -> Tensor:
 def _divergence(share: Tensor, left: Tensor, right: Tensor, codes: int) -> Tensor:
     """Return the divergence of windows [left, right] ([n, 1] each) of *share* [n, bins]."""
     bins = share.shape[1]
+    # bins for each code, rounded down; the last code gets the rest of the window
     size = (bins - 2 * left) // codes
     widest = bins // codes
     within = torch.arange(widest)
@@ -96,9 +100,11 @@ def _divergence(share: Tensor, left: Tensor, right: Tensor, codes: int) -> Tenso
     sums, filled = values.sum(2), values.count_nonzero(2)
     sums[:, codes - 1] += sums[:, codes:].sum(1)
     filled[:, codes - 1] += filled[:, codes:].sum(1)
+    # a code whose bins are all empty would divide by 0
     average = sums[:, :codes] / (filled[:, :codes] + EPSILON)
     group = ((torch.arange(bins) - left) // size).clamp(0, codes - 1)
     coarse, small = average.gather(1, group), share + EPSILON
+    # an empty bin adds 0: its ratio is 1
     present = share != 0.0
     ratio = torch.where(present, share, small) / torch.where(present, coarse, small)
     return (share * ratio.log()).sum(1)

@@ -62,6 +62,7 @@ class ConvBN_fix(Fixed):
             if x is None:
                 raise FixError("ConvBN_fix in training folds the statistics of a batch: call eval() first.")
             made = self.conv(x)
+            # runs for its statistics only
             with torch.no_grad():
                 self.bn(made)
             mean, var = made.mean((0, 2, 3)), made.var((0, 2, 3), correction=int(self._fix_compat is not None))

@@ -32,6 +32,7 @@ def grid_of(scale: Tensor, config: FixConfig, *, rank: int = 0, axis: int | None
     qmin, qmax = -half, half - 1
     zero = None
     if config.zero_point:
+        # 0 must have a code, so the range contains it
         low, high = scale[0].clamp_max(0.0), scale[1].clamp_min(0.0)
         step = (high - low) * 2.0**-config.bitwidth
         zero = (torch.round(-low / step) + qmin).clamp(qmin, qmax)

@@ -44,6 +44,7 @@ class BetweenEnds(Function):
         whole = noisy(data / ends.step, seed) if stochastic else rounded(data, ends.step)
         found = whole * ends.step
         share = ((found >= ends.low) & (found <= ends.high)).to(data.dtype)
+        # at equal operands torch's minimum and maximum give each half of the gradient
         if ends.split:
             share = share - 0.5 * ((found == ends.low) | (found == ends.high)).to(data.dtype)
         ctx.save_for_backward(share, ends.step)

@@ -50,6 +50,7 @@ def exact_sum(
             size = max(size, len(terms) * float(acc.abs().max()) * float(factor.max()) / divisor)
     # float64 decides all elements but those next to a breakpoint of the rounding, which `_decide` takes in integers
     value = functools.reduce(torch.Tensor.add_, parts)
+    # beyond the codes all numbers saturate, so one step beyond stands for any distance
     low, high = (out.qmin - 1 - zero).to(torch.float64), (out.qmax + 1 - zero).to(torch.float64)
     value = value.clamp_(low, high) if zero.dim() else value.clamp_(float(low), float(high))
     rounded = round_tensor(value, rounding, seed=seed)
@@ -72,6 +73,7 @@ def _decide(
 ) -> Tensor:
     """Return the correctly rounded `sum(acc * factor) / divisor` of flat terms, element by element, without error."""
     ratios = [{f: Fraction(f) / Fraction(divisor) for f in sorted(set(factor.tolist()))} for _, factor in terms]
+    # over one denominator the terms are integers, which int64 adds and divides without rationals
     denominator = math.lcm(*(r.denominator for by_factor in ratios for r in by_factor.values()))
     reach = sum(
         int(acc.abs().max()) * max(int(r * denominator) for r in by_factor.values())

@@ -20,6 +20,7 @@ def divide(numerator: Tensor, denominator: Tensor, step: float, rounding: Roundi
     float64 cannot decide are computed in rationals.
     """
     top, bottom = torch.broadcast_tensors(numerator, denominator)
+    # float64 first, because it decides almost all elements; twice a tie is a whole number
     value = top.double() / (bottom.double() * step)
     result = round_tensor(value, rounding).to(torch.int64)
     band = TIE_BAND * value.abs().clamp(min=1.0)

@@ -36,6 +36,7 @@ def square_root(squares: Tensor, offset: Fraction) -> tuple[Tensor, Tensor]:
     top, bottom = offset.numerator, offset.denominator
     for square in squares.flatten().tolist():
         numerator = square * bottom + top
+        # a root has half the bits of its square: these places give 32 bits, or one more
         places = ROOT_BITS - (numerator.bit_length() - bottom.bit_length()) // 2
         root = _scaled_root(numerator, bottom, places)
         if root >= 1 << ROOT_BITS:  # the bit lengths of both operands give that of the quotient up to one bit

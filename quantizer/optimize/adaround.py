@@ -50,9 +50,11 @@ def adaround(
     """
     floor = steps.floor()
     share = steps - floor
+    # the inverse of the stretched sigmoid, so that learning starts at each weight's fraction
     learned = (-torch.log((STRETCH_HIGH - STRETCH_LOW) / (share - STRETCH_LOW) - 1.0)).requires_grad_()
     optimizer = torch.optim.Adam([learned], lr=schedule.learning_rate)
     size = schedule.batch_size
+    # a last batch that is not full is left out, so that all batches weigh the same
     places = [slice(first, first + size) for first in range(0, samples - size + 1, size)]
     count = len(places) * schedule.epochs
     for step in range(count):
@@ -60,6 +62,7 @@ def adaround(
         loss = error(floor + _up(learned), places[step % len(places)])
         power = schedule.power(step, count)
         if power is not None:
+            # 0 where a weight is decided. A high power leaves the middle flat: early steps follow the layer's error
             loss = loss + (1.0 - (2 * _up(learned) - 1).abs().pow(power)).sum() * schedule.regularization
         loss.backward()
         optimizer.step()

@@ -30,7 +30,9 @@ def equalized(graph: Graph, concerns: Callable[[Node], bool], rounds: int) -> Gr
             assert weights is not None
             assert others is not None
             ranges = weights.flatten(1).abs().amax(1)
+            # in files, weights have the channels that they read as their last axis
             following = others.movedim(-1, 0).flatten(1).abs().amax(1)
+            # a channel whose weights are all 0 in one of the layers has no ratio
             usable = (ranges > 0) & (following > 0)
             factor = torch.where(usable, (ranges / following).sqrt(), torch.ones_like(ranges))
             graph = scaled(graph, first, second, factor)
@@ -68,6 +70,7 @@ def _pairs(graph: Graph) -> Iterator[tuple[Node, Node]]:
         while last.activation in ("none", "relu"):
             (made,) = last.outputs
             readers = graph.consumers.get(made, ())
+            # another reader would see the scaled tensor
             if len(readers) != 1 or made in graph.outputs:
                 break
             last = readers[0]

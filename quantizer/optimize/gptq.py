@@ -26,15 +26,19 @@ def gptq(
     """
     values, hessian = weights.to(moments.dtype).clone(), moments.clone()
     unused = hessian.diagonal() == 0
+    # no input reads these columns: any value is as good, and 1 keeps the matrix invertible
     hessian.diagonal()[unused] = 1.0
     values[:, unused] = 0.0
     order = hessian.diagonal().argsort(descending=True) if act_order else torch.arange(len(hessian))
     hessian, values = hessian[order][:, order], values[:, order]
+    # damping keeps the factorization possible where columns are nearly dependent
     hessian.diagonal().add_(damping * hessian.diagonal().mean())
+    # row q of this factor says how an error in column q is best spread over the columns after it
     factor = torch.linalg.cholesky(torch.cholesky_inverse(torch.linalg.cholesky(hessian)), upper=True)
     found = torch.empty_like(values)
     for start in range(0, len(hessian), block):
         stop = min(start + block, len(hessian))
+        # inside a block errors are spread at once, beyond it by one matrix product for the block
         errors = torch.zeros_like(values[:, start:stop])
         for column in range(start, stop):
             found[:, column] = nearest(values[:, column])
@@ -42,4 +46,5 @@ def gptq(
             values[:, column:stop] -= error[:, None] * factor[column, column:stop]
             errors[:, column - start] = error
         values[:, stop:] -= errors @ factor[start:stop, stop:]
+    # back into the caller's order of columns
     return found[:, order.argsort()]

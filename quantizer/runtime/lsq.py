@@ -77,8 +77,10 @@ class _Step(Function):
         elements that share the scale, divided by the root of their number times the largest code.
         """
         inside, codes, raw, scale = ctx.saved_tensors
+        # a clipped code does not move with the scale; a rounded one does, by its rounding error
         moved = gradient * torch.where(inside, codes - raw, codes)
         count = moved.numel() // scale.numel()
         total = moved.sum() if not scale.dim() else moved.movedim(ctx.axis, 0).reshape(len(scale), -1).sum(1)
+        # the step is the magnitude of the scale, so the gradient has the scale's sign
         along = total.reshape(scale.shape) / math.sqrt(count * ctx.quant_max) * scale.sign()
         return torch.where(inside, gradient, 0.0), along, None

@@ -91,6 +91,7 @@ def _moments(x: FloatArray, dx: FloatArray) -> _Moments:
 def _centred(x: FloatArray, dx: FloatArray, eps: float) -> Interval:
     """Return the intersection of three sound enclosures and +-sqrt(n - 1) (Samuelson: no deviation is larger)."""
     n = x.shape[-1]
+    # one element is its own mean
     if n == 1:
         return Interval.exactly(np.zeros_like(x))
     m = _moments(x, dx)

@@ -74,6 +74,7 @@ def quotient(first: FloatArray, second: npt.ArrayLike, rational: Exact) -> Pair:
     divisor = np.asarray(second, np.float64)
     nearest = first / divisor
     again, error = _product(nearest, divisor)
+    # the remainder of the division, without error, says on which side of `nearest` the quotient lies
     left = np.sign((first - again) - error) * np.sign(divisor)
     known = _is_safe(first, divisor, nearest, again) | ((first == 0) & (divisor != 0))
     return Pair(np.where(known, nearest, np.nan), np.where(known, left, 0.0), rational)
@@ -91,6 +92,7 @@ def total(terms: list[tuple[FloatArray, float]], rational: Exact) -> Pair:
         rest = rest + (lost + error)
         slack = slack + np.abs(lost) + np.abs(error) + np.abs(rest)
     nearest, left = _sum(whole, rest)
+    # decided where what is left outweighs its own rounding, or where no whole number and no tie is near
     known &= (np.abs(left) > slack * 2.0**-48) | (slack == 0) | (np.rint(2 * nearest) != 2 * nearest)
     return Pair(np.where(known, nearest, np.nan), left, rational)
 

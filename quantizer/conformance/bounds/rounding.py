@@ -49,6 +49,7 @@ def code_interval(
     """
     v, z = np.asarray(v_over_s, np.float64), np.asarray(zero_point, np.int64)
     e = np.asarray(e_over_s, np.float64)
+    # the judge's own error grows with the terms of a sum, not with what is left of them
     size = np.maximum(np.abs(v), magnitude)
     inner = z if zero_point_first else np.zeros_like(z)
     t = RESOLUTION * np.maximum(np.maximum(1.0, size + np.abs(inner)), e)

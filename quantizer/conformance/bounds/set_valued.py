@@ -30,9 +30,11 @@ def modulo(x: Interval, y: Interval, *, truncated: bool = False) -> Interval:
     sign = x if truncated else y
     every = Interval(np.where(sign.lo < 0, -largest, 0.0), np.where(sign.hi > 0, largest, 0.0))
     same = (low == high) & (np.abs(low) <= EXACT_QUOTIENT)
+    # where the whole box has one quotient, the remainder is linear in x and y
     near = x - Interval.exactly(np.where(same, low, 0.0)) * y
     lo = np.where(same, np.maximum(near.lo, every.lo), every.lo)
     hi = np.where(same, np.minimum(near.hi, every.hi), every.hi)
+    # a divisor that may be 0 may give any number
     pole = (y.lo <= 0) & (y.hi >= 0)
     return Interval(np.where(pole, -np.inf, lo), np.where(pole, np.inf, hi))
 

@@ -61,11 +61,13 @@ def deconv(c: Call) -> Value:
         )
         return c.activated(result)
     x, zero = unsigned(c, 0)
+    # a transposed convolution is a convolution of the input with zeros between its elements and the filter reversed
     spread = _spread(c.e, x, strides, zero)
     reach = [hole * (k - 1) for hole, k in zip(dilations, w.shape[2:], strict=True)]
     around = [(r - pads[i], r - pads[i + rank] + extra[i]) for i, r in enumerate(reach)]
     if min(min(pair) for pair in around) < 0:
         raise UnsupportedError(f"pads {list(pads)} cut more than a filter of {list(w.shape[2:])} adds.")
+    # ONNX has no reversal: a slice by steps of -1, whose end lies before every first place
     flipped = c.e.op(
         "Slice", _by_output(c.e, w, group), [-1] * rank, [-(1 << 31)] * rank, list(range(2, 2 + rank)), [-1] * rank
     )
@@ -93,6 +95,7 @@ def _centred_sums(c: Call, x: Value, w: Value, zero: Value, sizes: dict[str, Any
         return c.e.op("ConvInteger", x, moved, zero, c.e.constant(offset, DTYPES["uint8"]), **sizes)
     none = c.e.constant(torch.tensor(0, dtype=torch.uint8))
     sums = c.e.op("ConvInteger", x, moved, zero, none, **sizes)
+    # sum x * (w - o) = sum x * w - o * sum x, and filters of ones give the sums of x
     ones = c.e.constant(torch.ones(w.shape, dtype=torch.uint8))
     windows = c.e.op("ConvInteger", x, ones, zero, none, **sizes)
     along = offset.to(torch.int32).reshape([-1, *[1] * (x.rank - 2)])
