@@ -132,6 +132,7 @@ def _by_adaround(trained: Trained, method: Method, nodes: Sequence[Node]) -> dic
 
         def error(codes: Tensor, places: slice) -> Tensor:
             values = grid.real((codes + grid.zero).clamp(grid.low, grid.high))
+            # the original takes weights of fully connected layers for codes: it dequantizes them twice (ADR 0015)
             values = grid.real(values) if node.op == "fully_connected" else values
             (got,) = runner.layer(graph, node, [part_of(read, places, count), values, *rest])
             got, gold = (activated(trained, graph, node, v) for v in (got, part_of(made, places, count)))

@@ -61,6 +61,7 @@ def in_vectors(shapes: list[tuple[int, ...]], lanes: int) -> Array:
     views = [np.broadcast_to(np.empty(own, np.int8), shape) for own in shapes]
     axes = [axis for axis in reversed(range(len(shape))) if shape[axis] > 1]
     row = shape[axes[0]] if axes else 1
+    # axes are one row for a kernel as long as each operand is contiguous over both of them
     for inner, outer in itertools.pairwise(axes):
         if any(view.strides[outer] != view.strides[inner] * shape[inner] for view in views):
             break

@@ -41,6 +41,7 @@ def bilinear(trial: Trial) -> Verdict:
     if (name := weight_in_blocks(trial)) is not None:
         return judge_blocks(trial, name, rescale)
     platform, family = trial.target.platform, trial.spec.quantization.family
+    # a float32 accumulator is judged by sums over windows, whose integers no float rounds
     whole = window_sums(trial) if family in platform.accumulator.float32 else None
     acc = trial.sums if whole is None else whole
     magnitude = trial.sum_magnitudes
@@ -102,6 +103,7 @@ def _high_multiplied(trial: Trial, held: Array, mantissa: Array, shift: Array, d
     One rounding remains, of h / 2**n. One mode, half up, judges all channels: where ties go away from zero, a negative
     h is lowered by half a unit, which changes the result of ties only.
     """
+    # a high multiply drops 31 places, so a shorter shift needs the sum shifted to the left first
     left, right = np.maximum(31 - shift, 0), np.maximum(shift - 31, 0)
     processor = trial.target.platform.multiplier.overflow == "x86"
     whole = held.astype(np.int64)
@@ -109,6 +111,7 @@ def _high_multiplied(trial: Trial, held: Array, mantissa: Array, shift: Array, d
         float(np.abs(held).max(initial=0.0)) * 2.0 ** float(left.max(initial=0)) * float(mantissa.max(initial=0))
         >= LARGEST_PRODUCT
     ):
+        # Python's integers, where a product may leave int64
         whole = whole.astype(object)
     if processor:
         whole, left = np.where((left >= 32) & ~_ties_away(trial, declared), 0, whole), left % 32
