@@ -8,6 +8,7 @@ from quantizer.conformance.judging.judge import judge
 from quantizer.conformance.stored.files import read_replay
 from quantizer.conformance.stored.fitting import target_of
 from quantizer.conformance.trials.trial import Trial
+from quantizer.core.case import Case
 from quantizer.core.defects import Defect
 from quantizer.core.library import load_library
 from quantizer.core.rooms import room_of
@@ -23,6 +24,20 @@ DEFECTS = [pytest.param(defect, id=defect.id) for defect in LIBRARY.platform("co
 @pytest.fixture(scope="module", autouse=True)
 def _operators() -> None:
     load_built_ins()
+
+
+def test_a_softmax_of_which_only_a_tile_has_128_rows_depends_on_the_batch() -> None:
+    """A campaign found it: the whole has 192 rows, its first tile 128."""
+    case = Case.from_json(
+        '{"attrs":{"axis":-3},"data":{"seed":1969813,"set":"random"},"op":"softmax","order":"channels_first",'
+        '"platform":"compass","ranges":{"x":[-0.0991,0.1196],"y":[0.0,0.2198]},"scheme":"a8s",'
+        '"shapes":{"x":[5,64,3]},"tiles":{"d2":2},"version":1}',
+        "the test",
+    )
+    trial = Trial(target_of(LIBRARY, case, "the test"), case, BuiltinEngine())
+    (tiled,) = [verdict for verdict in judge(trial) if verdict.check == "tiled"]
+    assert tiled.status == "defect"
+    assert tiled.reason.startswith("batch_dependent_softmax: ")
 
 
 @pytest.mark.parametrize("defect", DEFECTS)

@@ -25,10 +25,9 @@ def dealt(targets: Iterable[Target], target: Target, kinds: Sequence[Kind], name
 
 
 def spread(targets: Iterable[Target], target: Target, kinds: Sequence[Kind], name: str) -> list[Kind]:
-    """Return the kinds that *target* has of all *kinds*, which the operator's targets among *targets* share.
+    """Return the kinds of *target*: the operator's *targets* get *kinds* in turn.
 
-    There are none if *target* is not one of *targets*. Kinds that have nothing to do with a platform's numbers are
-    dealt so.
+    This suits kinds that do not depend on a platform's numbers. A target that is not one of *targets* gets none.
     """
     ids = [each.id for each in targets]
     turn = key(0, target.spec.op, name)
