@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from quantizer.conformance.bounds.rounding import code_interval, rational_codes
 from quantizer.conformance.checks.declared_quantizer import declared_codes
+from quantizer.conformance.checks.held_biases import effective_bits, zero_point_share
 from quantizer.conformance.checks.multiplier_rules import (
     FLOAT32_CODES,
     is_replaced,
@@ -105,19 +106,15 @@ def held_bias_findings(trial: Trial, name: str, got: Array, wanted: Expected, we
 
     A plugin may round its scales in another order, and may leave a saturated bias at the end of the code range.
     """
-    provided, (x, *_) = trial.parameters.constants.get(weight), trial.parameters.inputs.values()
     values = trial.tensors[name].numpy()
-    if provided is None or got.shape != values.shape:
+    added = zero_point_share(trial, weight, values.size)
+    if added is None or got.shape != values.shape:
         yield Finding(name, math.inf, f"codes of shape {values.shape}", f"{got.shape}", "one code per value")
         return
     if not values.size:
         return
-    codes = provided.codes.numpy()
-    sums = np.resize(codes.reshape(len(codes), -1).sum(1), values.shape)
-    added = -int(x.zero_point) * sums
     bits = wanted.dtype.bits
-    effective = trial.target.platform.bias_effective_bits.get(trial.spec.quantization.family, bits)
-    exact = expected_weights.held_bias(values, np.asarray(wanted.steps), added, bits, effective)
+    exact = expected_weights.held_bias(values, np.asarray(wanted.steps), added, bits, effective_bits(trial, bits))
     away, room = np.abs(got - exact).astype(np.float64), np.full(values.shape, 0.5)
     if is_replaced(trial):
         real = np.clip(values.astype(np.float64) / wanted.scale, wanted.qmin - 0.49, wanted.qmax + 0.49)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from quantizer.conformance import bounds, grids
 from quantizer.conformance.bounds import Interval
 from quantizer.conformance.checks import poles
+from quantizer.conformance.checks.held_biases import held_radius, is_held
 from quantizer.conformance.checks.norm_interval import norm_enclosure
 from quantizer.conformance.checks.resize import resize_enclosure
 from quantizer.conformance.grids import listed
@@ -33,7 +34,8 @@ def radius(trial: Trial, name: str) -> Array:
         scale, mode = trial.broadcast(name, params.scale), trial.target.platform.quantizer.rounding
         return grids.radius(trial.doubles[name].numpy(), scale, params, nearest=mode.startswith("half"))
     quantizer = trial.target.platform.quantizer
-    return bounds.input_radius(
+    further = held_radius(trial, name) if is_held(trial, name) else 0.0
+    return further + bounds.input_radius(
         trial.doubles[name].numpy(),
         trial.broadcast(name, params.scale),
         trial.broadcast(name, params.zero_point),

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from quantizer.conformance.checks.blocks import weight_in_blocks
 from quantizer.conformance.checks.constant_codes import code_findings, held_bias_findings
+from quantizer.conformance.checks.held_biases import is_held
 from quantizer.conformance.checks.multiplier_parameters import multiplier_findings, number_findings
 from quantizer.conformance.checks.multiplier_rules import (
     FLOAT32_CODES,
@@ -38,7 +39,6 @@ from quantizer.core.schemes import WeightPart
 from quantizer.core.shapes import channel_axis
 from quantizer.core.verdict import Verdict, Worst
 from quantizer.numerics.qparams import QParams
-from quantizer.plugins.layer_parameters import ABSORBED
 
 Array = NDArray[Any]
 CHECK = "parameters"
@@ -298,8 +298,7 @@ def _constants(trial: Trial, inputs: Mapping[str, Expected], weights: Mapping[st
         ]
         wanted = _bias(trial, [*inputs.values(), *spread], part.bias_bits)
         yield from _bias_params(trial, name, constant.params, wanted)
-        absorbs = trial.spec.quantization.family in trial.target.platform.absorbs_zero_point
-        if absorbs and trial.parameters.extra.get(ABSORBED, True) and wanted.steps is not None:
+        if is_held(trial, name) and wanted.steps is not None:
             yield from held_bias_findings(trial, name, constant.codes.numpy(), wanted, next(iter(weights)))
         else:
             yield from code_findings(trial, name, constant.codes.numpy(), wanted, item.channel_axis or 0)
