@@ -56,5 +56,6 @@ def activate_codes(codes: Tensor, output: QParams, name: str, parameters: Parame
     if (limit := platform.limit(variant)) is not None:
         top = int(quantize(torch.tensor(float(SIX)), output, limit))
     else:
+        # in rationals, as float64 may put 6 / scale on the wrong side of a tie
         top = round_scalar(Fraction(SIX) / Fraction(float(output.scale)), platform.rounding) + zero
     return codes.clamp(max(zero, output.qmin), min(top, output.qmax))

@@ -48,7 +48,7 @@ def requantize_integers(
     product (half up, saturated), then shift right in *rounding*. MultiplierShift subtracts *zero_point*, multiplies in
     int64 and shifts once; a right shift of more than 63 places acts as one of 63. Each parameter is one number, a list
     with a number for each slice along *axis* (1 in the original's simulator), or a tensor that broadcasts. GraphError
-    for lists of another length, and for a zero point in a wrapping mode, whose input are not codes.
+    for lists of another length, and for a zero point in a wrapping mode, whose inputs are not codes.
     """
     numbers = [
         _along(x, name, value, axis)

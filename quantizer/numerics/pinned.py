@@ -84,6 +84,7 @@ class _Pinned(TorchDispatchMode):
         kernel = KERNELS.get(name) or KERNELS.get(name.removesuffix("_"))
         if kernel is None or not _is_float32(args):
             return func(*args, **given)
+        # an operation in place (`sigmoid_`) is found by the name without underscore and writes to its first argument
         into = given.pop("out", args[0] if name not in KERNELS else None)
         made = kernel(func, *args, **given)
         return made if into is None else into.copy_(made)
@@ -188,10 +189,12 @@ def _gelu(_: Any, x: Tensor, *, approximate: str = "none") -> Any:
 
 
 def _power(func: Any, x: Any, exponent: Any) -> Any:
+    # an exponent may be a tensor, with which `in` would compare elements
     if exponent in EXACT_POWERS if isinstance(exponent, int | float) else False:
         return _functional(func)(x, exponent)
     if exponent == ROOT if isinstance(exponent, float) else False:
         return _root(x)
+    # a float32 power takes its exponent as a float32 number
     return _wide(
         func, x, float(torch.tensor(exponent, dtype=torch.float32)) if isinstance(exponent, float) else exponent
     )

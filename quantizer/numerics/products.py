@@ -35,4 +35,5 @@ def convolved(
         dilation=dilation,
         groups=groups,
     )
+    # the bias lies along the channels of [N, O, out...]
     return acc if bias is None else acc + bias.reshape(-1, *(1,) * rank)

@@ -58,6 +58,7 @@ class QParams:
         """
         if self.dtype.kind == "float":
             return self.dtype.bits
+        # from qmax, because a restricted range omits only the most negative code
         return self.qmax.bit_length() + (self.dtype.kind == "int")
 
     @property
@@ -87,6 +88,7 @@ class QParams:
         if self.blocks is None or self.axis is None:
             return self.along(values, len(shape))
         places = torch.tensor(self.blocks.places(shape[self.blocks.axis]), dtype=torch.int64)
+        # [channels, blocks] -> [channels, length], transposed where the block axis comes first
         each = values[:, places] if self.axis < self.blocks.axis else values[:, places].T
         return each.reshape([size if i in (self.axis, self.blocks.axis) else 1 for i, size in enumerate(shape)])
 

@@ -34,9 +34,11 @@ def fixed_point(ratio: Tensor | float, bits: int = 31, *, clamped: bool = True) 
     fraction, exponent = torch.frexp(ratio)
     exponent = exponent.to(torch.int64)
     mantissa = round_tensor(fraction * 2.0**bits, "half_away").to(torch.int64)
+    # a fraction just below 1 rounds up to 2**bits
     carry = mantissa == 1 << bits
     mantissa = torch.where(carry, mantissa >> 1, mantissa)
     exponent = exponent + carry.to(torch.int64)
+    # without a clamp the limit is beyond every float64 exponent
     vanishes, overflows = exponent < -31, exponent > (30 if clamped else 1 << 30)
     mantissa = torch.where(vanishes, 0, torch.where(overflows, (1 << bits) - 1, mantissa))
     exponent = torch.where(vanishes, 0, torch.where(overflows, 30, exponent))
@@ -49,6 +51,7 @@ def q15(ratio: Tensor | float, *, clamped: bool = True) -> tuple[Tensor, Tensor]
     With *clamped*, one of 2**14 or more is padded with zeros after its 15 bits, so that its right shift is 1, too.
     """
     mantissa, shift = fixed_point(ratio, clamped=clamped)
+    # a mantissa from here on would round to 2**15, so it saturates
     reduced = torch.where(mantissa < 0x7FFF0000, (mantissa + (1 << 15)) >> 16, 0x7FFF)
     shift = shift - 16
     if not clamped:
@@ -66,6 +69,7 @@ def right_shifted(ratio: Tensor | float, bits: int = 31, largest: int = LARGEST_
     mantissa = round_tensor(fraction * 2.0**bits, "half_away").to(torch.int64)
     carry = (mantissa == 1 << bits).to(torch.int64)
     shift = bits - exponent.to(torch.int64) - carry
+    # a small ratio keeps fewer bits, so that its shift stays within the limit
     excess = (shift - largest).clamp(0, 31)
     return mantissa >> carry >> excess, shift.clamp_max(largest)
 
@@ -100,6 +104,7 @@ def float32_multiplier(
     ratio = _positive(ratio, torch.float32)
     largest = torch.tensor(2.0 ** min(bits, max_bits) - 1.0, dtype=torch.float32)
     shift = torch.log2((largest / ratio).double()).float().floor().clamp_max(float(max_shift))
+    # one place less where the rounded multiplier does not fit
     shift = shift - (_rounded(ratio * torch.exp2(shift.double()).float()) > largest).float()
     power = torch.exp2(shift.double()).float()
     multiplier = _rounded(ratio * power)
@@ -107,6 +112,7 @@ def float32_multiplier(
         multiplier = torch.where(shift < 0, largest, multiplier)
         shift = shift.clamp_min(0.0)
         power = 2.0**shift
+    # every multiplier equals its power of two, so every ratio is 1
     if float((multiplier - power).abs().max()) < FLOAT32_EPSILON:
         multiplier, shift = torch.ones_like(multiplier), torch.zeros_like(shift)
     return multiplier.to(torch.int64), shift.to(torch.int64)
@@ -114,6 +120,7 @@ def float32_multiplier(
 
 def _rounded(number: Tensor) -> Tensor:
     """Return float32 numbers rounded half up in float32."""
+    # adding a half is exact in float32 below this limit only
     return (number + 0.5).floor().where(number < WHOLE, number)
 
 
@@ -127,6 +134,7 @@ def unify_shifts(mantissas: Tensor, shifts: Tensor, limit: int = 32767) -> tuple
     common = max(0, *places) if places else 0
     grown = [number << (common - place) for number, place in zip(numbers, places, strict=True)]
     excess = 0
+    # all multipliers lose the same number of low bits, until the greatest fits
     while max(grown, default=0) >> excess > limit:
         excess += 1
     unified = torch.tensor([number >> excess for number in grown], dtype=torch.int64).reshape(mantissas.shape)
@@ -188,6 +196,7 @@ def rescale_left_shifted(variant: Variant, scales: Mapping[str, float], output_s
 
     Factors are `scale / (2 * largest scale)`, the multiplier undoes that and the shift.
     """
+    # twice, so that a factor is at most 1/2 and two rescaled operands add up without overflow
     twice = 2.0 * max(scales.values())
     factors = {}
     for name, scale in scales.items():
@@ -241,6 +250,7 @@ def _stages(variant: Variant, scales: Sequence[Tensor], output_scale: float) -> 
     They are 1 / (1 / input scale), the weights' scales, and the output's scale.
     """
     first, second = (s.to(torch.float32) for s in scales)
+    # the kernel inverts the inverse of the scale; both steps round, so the result may differ from the scale
     again = 1.0 / (1.0 / first)
     return replace(_unshifted(variant, second.double()), divisor=output_scale, factors={"x": float(again)})
 

@@ -48,6 +48,7 @@ def accuracy(trial: Trial) -> Verdict:
         enclose = _through_stages
     if enclose is None:
         return inconclusive(CHECK, UNJUDGED)
+    # a wrapped sum says nothing about the real result; `arithmetic` judges it
     if _leaves_accumulator(trial):
         return Verdict(CHECK, "overflow", elements=trial.got.size, reason="a sum may leave the accumulator")
     output = trial.output
@@ -59,6 +60,7 @@ def accuracy(trial: Trial) -> Verdict:
     allowed = _with_limit(trial, inner, _rounded(trial, inner.widened(stages))).saturated(low, high)
     vacuous = bounds.vacuous(allowed, low, high)
     got = scale * decoded(trial.got, output, zero)
+    # the middle of the allowed interval as shown: a saturated result is as good as the clipped one
     centre = np.clip(trial.y, low, high)
     return judge_reals(
         CHECK,
@@ -159,9 +161,11 @@ def _outward(values: Array, direction: int) -> Array:
 def _regret(trial: Trial) -> Verdict:
     """Judge an index operator: the chosen element may be the largest (smallest) one for inputs within half a step."""
     x, dx = known_operands(trial)[trial.spec.activations[0]]
+    # the place of the smallest element is that of the largest one of -x
     x = -x if trial.spec.error_model.smallest else x
     axis = trial.axis
     chosen = trial.got
+    # without keepdims the axis returns, so that indices can be taken along it
     if chosen.ndim < x.ndim:
         chosen = np.expand_dims(chosen, axis)
     if chosen.shape != tuple(1 if i == axis % x.ndim else n for i, n in enumerate(x.shape)):
@@ -172,6 +176,7 @@ def _regret(trial: Trial) -> Verdict:
         return Verdict(CHECK, "fail", ratio=float("inf"), elements=chosen.size, failed=1, worst=worst)
     allowed, actual = bounds.regret(x, np.broadcast_to(dx, x.shape), chosen, axis)
     best = x.max(axis=axis, keepdims=True)
+    # only a value below the allowed one is wrong: nothing is larger than the best element
     return judge_reals(
         CHECK,
         actual,

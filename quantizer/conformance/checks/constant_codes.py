@@ -38,7 +38,9 @@ def code_findings(trial: Trial, name: str, got: Array, wanted: Expected, axis: i
     quantizer = trial.target.platform.quantizer
     exact = values / scale
     slack = 0.0 if quantizer.operation == "exact" else FLOAT32_CODES * np.abs(exact)
+    # the error of the float64 quotient
     slack = slack + 2.0**-45 * np.abs(exact)
+    # beyond the codes the end code is right: the clipped value lies within half a step of it
     real = np.clip(exact, wanted.qmin - zero - 0.49, wanted.qmax - zero + 0.49)
     away = np.abs(got - zero - real)
     ratio = np.where(
@@ -49,6 +51,7 @@ def code_findings(trial: Trial, name: str, got: Array, wanted: Expected, axis: i
     ratio = np.where((got < wanted.qmin) | (got > wanted.qmax), math.inf, ratio)
     steps = None if wanted.steps is None else _spread(wanted.steps, values.shape, axis, wanted.blocks)
     if (right := _declared(trial, name, values, scale, steps, zero, wanted)) is not None:
+        # a code that the declared float32 steps give passes, even if it is more than half a step away
         ratio = np.where(np.any([got == codes for codes in right], axis=0), np.minimum(ratio, 1.0), math.inf)
     elif quantizer.rounding.startswith("half"):
         ratio = np.maximum(ratio, _tie_faults(exact, got, np.broadcast_to(zero, values.shape), trial, wanted))
@@ -122,7 +125,9 @@ def held_bias_findings(trial: Trial, name: str, got: Array, wanted: Expected, we
     if is_replaced(trial):
         real = np.clip(values.astype(np.float64) / wanted.scale, wanted.qmin - 0.49, wanted.qmax + 0.49)
         held = np.abs(exact + added)
+        # at the end of the codes, the order of float32 operations decides whether the sum saturates
         at_end = held >= 2.0 ** (bits - 1) * (1 - FLOAT32_CODES)
+        # above 2**24 float32 no longer holds every integer
         moved = np.abs(exact - np.rint(real)) + np.where(held >= 2.0**24, FLOAT32_CODES * held, 0.0)
         strict = ~at_end & _is_exact(wanted, trial.target.platform.quantizer.operation)
         away = np.where(strict, away, np.abs(got - real))
@@ -150,7 +155,9 @@ def _tie_faults(exact: Array, got: Array, zero: Array, trial: Trial, wanted: Exp
     if not _is_exact(wanted, quantizer.operation):
         return faults
     twice = exact * 2
+    # twice a tie is an odd integer
     for place in map(tuple, np.argwhere((twice == np.rint(twice)) & (np.rint(twice) % 2 != 0))):
+        # a zero point that is added before rounding takes part in it
         inner = int(zero[place]) if quantizer.zero_point == "before" else 0
         code = rational_codes(Fraction(float(exact[place])) + inner, quantizer.rounding)[0] + int(zero[place]) - inner
         if min(wanted.qmax, max(wanted.qmin, code)) != got[place]:
@@ -177,6 +184,7 @@ def _spread(values: Array, shape: tuple[int, ...], axis: int | None, blocks: tup
     if blocks is None or axis is None:
         return _along(values, len(shape), axis)
     along, size = blocks
+    # every block repeats its number; the last block may be shorter
     each = np.repeat(values, size, axis=1)[:, : shape[along]]
     wide = np.expand_dims(each, tuple(range(2, len(shape))))
     return np.moveaxis(wide, (0, 1), (axis % len(shape), along))

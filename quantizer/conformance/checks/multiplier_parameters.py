@@ -94,6 +94,7 @@ def _of_kind(trial: Trial, rescale: Rescale, factors: list[Expected], output: Ex
     elif kind == "normalization" and shifted:
         yield from _norm_multiplier(trial, rescale, factors, output)
     elif kind == "bilinear":
+        # a built-in rule must give the restated numbers; a plugin may instead come near the exact ratio
         restated_ones = [*_restated_multiplier(trial, rescale, factors, output)] if shifted else []
         if restated_ones and (not is_replaced(trial) or all(finding.ratio == 0.0 for finding in restated_ones)):
             yield from restated_ones
@@ -143,6 +144,7 @@ def _attribute_findings(trial: Trial) -> Iterator[Finding]:
             f"the binary places of {name}",
         )
         wanted = float(trial.bound[name]) * unit * 2.0 ** numbers[places]
+        # the fixed-point attribute is stored in 32 bits
         wanted = min(max(wanted, -(2.0**31)), 2.0**31 - 1)
         away = abs(numbers[name] - wanted) / (0.5 + FLOAT32_CODES * abs(wanted))
         yield Finding(name, away, f"{wanted:.9g}", f"{numbers[name]}", f"the nearest integer to {name} in its unit")
@@ -204,8 +206,10 @@ def _product_multiplier(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
     params = [trial.qparams(name) for name in trial.tensors if trial.spec.inputs[name].role != "bias"]
     mantissas = np.atleast_1d(rescale.mantissa.numpy())
     shifts = np.broadcast_to(np.atleast_1d(rescale.shift.numpy()), mantissas.shape)
+    # repeats a scale of the tensor, or the list of a group, for all channels
     columns = [np.resize(p.step.numpy(), mantissas.shape) for p in params]
     output = float(trial.output.scale)
+    # under one shift, small multipliers keep few bits: only the largest must fill its 15
     shared = unifies_shifts(trial) and len(set(shifts.tolist())) == 1 < mantissas.size
     full = shared and float(mantissas.max()) >= SHARED_LEAST
     if rescale.variant == "f32_stages_bias":

@@ -39,6 +39,7 @@ def _problem(trial: Trial, place: str, judge: Callable[[Trial], Verdict]) -> str
         worst = found.worst
         at = "" if worst is None else f", {worst.got} at {list(worst.index)}, expected {worst.expected}"
         return f"{found.failed} wrong codes of {found.elements}{at}; {found.reason or 'outside their interval'}"
+    # shared slices hold other codes than the first run, so these cannot be compared with its results
     if found.status == "inconclusive" and place != SHARED and not torch.equal(other.outcome.codes, trial.outcome.codes):
         return "other codes, and nothing says which are right"
     return None
@@ -59,4 +60,5 @@ def _codes_in(trial: Trial, name: str, place: str) -> Tensor:
     values = trial.codes[name]
     if place != SHARED or name in trial.parameters.constants or not values.numel() or not values.dim():
         return values
+    # all slices repeat the first one, so that one piece of memory can serve them all
     return values[:1].expand(values.shape).contiguous()
