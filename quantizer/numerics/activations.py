@@ -21,7 +21,7 @@ LIMITS = {"none": (-math.inf, math.inf), "relu": (0.0, math.inf), "relu6": (0.0,
 
 
 def activate(values: Tensor, name: str, attrs: Mapping[str, object] | None = None, axis: int = -1) -> Tensor:
-    """Return activation *name* of real *values*, in the type of *values*.
+    """Return real *values* after activation *name*, in their type.
 
     attrs: its attributes, as in `ir.graph.Node`. If there are several slopes, each belongs to one slice along *axis*.
     """

@@ -19,9 +19,9 @@ FloatOverflow = Literal["saturate", "nan"]
 def cast(x: Tensor, target: DType | str, *, overflow: FloatOverflow = "saturate") -> Tensor:
     """Return float32 *x* rounded half to even to values that *target* holds, as float32; the sign of zero stays.
 
-    *overflow*: what a value becomes that is infinite or rounds beyond the largest value. saturate: the largest value
-    (torch, ONNX); nan: infinity, or NaN in a format without infinity (ml_dtypes); GraphError if it has neither. NaN
-    stays; GraphError in a format without NaN.
+    *overflow* says what happens to infinite values, and to values that round beyond the largest one. saturate: they
+    become the largest value (torch, ONNX). nan: they become infinity, or NaN in a format without infinity (ml_dtypes).
+    NaN stays NaN. GraphError for `nan`, and for NaN values, in a format without NaN.
     """
     name = str(target)
     if name not in FLOAT_LAYOUTS:

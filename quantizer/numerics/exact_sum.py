@@ -37,8 +37,8 @@ def exact_sum(
     """Write the correctly rounded real `sum(acc * factor) / divisor`, clamped, into contiguous *codes*.
 
     Values within 2**-40 (relative) of a breakpoint of *rounding* are decided in integers: over a common denominator of
-    all factors where its products fit 62 bits, in rationals otherwise. For a float format, they are the neighbouring
-    codes of the number.
+    all factors where its products fit 62 bits, in rationals otherwise. For a float format, the codes are the nearest
+    ones of that format.
     """
     if out.dtype.kind == "float":
         codes.copy_(exact_nearest(terms, divisor, codes.shape, out.dtype.name, rounding))

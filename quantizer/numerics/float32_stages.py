@@ -140,7 +140,7 @@ def in_vectors(shapes: list[tuple[int, ...]], lanes: int) -> Tensor:
 
 
 def requantize_float32_mean(sums: Tensor, counts: Tensor, rescale: Rescale, out: QParams, platform: Platform) -> Tensor:
-    """Return codes of *sums* of centred codes over *counts* terms; the output has the input's parameters.
+    """Return codes of means: *sums* of centred codes over *counts* terms; the output has the input's parameters.
 
     Windows of one channel are computed by a kernel that ends with the rounding of the platform's quantizer.
     """

@@ -16,7 +16,7 @@ from quantizer.core.formats import format_of
 from quantizer.core.rounding_modes import RoundingMode
 
 MOST_BITS = 40
-"""The largest number of bits of a value in units for which kernels add values as int64."""
+"""Kernels add values as int64 if a value in units has at most this many bits."""
 # relative; far above the error of a float64 sum of a few products
 _NEAR = 2.0**-40
 
@@ -93,7 +93,7 @@ def _goes_up(codes: Tensor, numbers: Tensor, rounding: RoundingMode) -> Tensor:
 def exact_nearest(
     terms: list[tuple[Tensor, Tensor]], divisor: float, shape: torch.Size, name: str, rounding: RoundingMode
 ) -> Tensor:
-    """Return the codes next to the real `sum(acc * factor) / divisor`; rationals decide where float64 cannot."""
+    """Return the rounded codes of the real `sum(acc * factor) / divisor`; rationals decide where float64 cannot."""
     total, size = torch.zeros(shape, dtype=torch.float64), torch.zeros(shape, dtype=torch.float64)
     for acc, factor in terms:
         part = acc.to(torch.float64) * (factor / divisor)

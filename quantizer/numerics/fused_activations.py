@@ -24,7 +24,7 @@ STAGED = ("clip", "leakyrelu", "prelu")
 RELAY_BITS = 8
 """Fraction bits of the sum that CLIP clamps, between its two roundings; 0 for wider outputs."""
 SLOPE_BITS, SLOPES = 12, DTYPES["int16"]
-"""Binary places, and the format, of slopes that are a constant."""
+"""Binary places and format of slopes that a constant tensor gives."""
 HELD = (1 << 47) - 1
 """The largest value of the sum between the two roundings."""
 INT32 = DTYPES["int32"]

@@ -54,9 +54,10 @@ _LARGEST = {torch.bool: 1, torch.int8: 128, torch.uint8: 255, torch.int16: 32768
 
 
 def pin_float32() -> None:
-    """Turn off shortcuts that run float32 products in bfloat16, TF32 or Winograd form, which are not sums of products.
+    """Turn off the shortcuts by which torch computes float32 products in bfloat16, TF32 or Winograd form.
 
-    This module calls it on import. NNPACK would run convolutions of 16 or more images where torch's mkldnn is off.
+    Their results are not sums of float32 products. This module calls the function on import. NNPACK would run
+    convolutions of 16 or more images where torch's mkldnn is off.
     """
     torch.backends.nnpack.set_flags(False)
     torch.set_float32_matmul_precision("highest")
@@ -259,7 +260,7 @@ def int_mm_is_exact() -> bool:
 
 @functools.cache
 def _is_exact_on_pairs(mkldnn: bool) -> bool:  # noqa: FBT001, ARG001 - the key: each of the two has kernels of its own
-    """Return whether int8 products are exact where neighbours of one row meet neighbours of one column, all extreme."""
+    """Return whether int8 products are exact for extreme factors, in every combination of four neighbours."""
     # Without VNNI, mkldnn adds 128 to one operand and the products of two neighbours in 16 bits, which saturate.
     # Rows and columns of 16 show every choice of extremes for four neighbours of either operand.
     choice = torch.arange(16)[:, None] >> (torch.arange(320) % 4) & 1

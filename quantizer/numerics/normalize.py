@@ -158,8 +158,8 @@ def normalize_by_table(
     """Normalise by a table: round mean, floor variance, look up its inverse root, round, requantize; no epsilon.
 
     gamma and beta broadcast against x [..., *channel_axis*, ...]. Stages, in rows of N: mean, variance, root
-    (1 / sqrt(variance) in units of 2**-15), normalized; 16 bits: factor (root times the multiplier of the normalised
-    codes) and deviation (half of it, floored, so that it has 16 bits) before the last.
+    (1 / sqrt(variance) in units of 2**-15), normalized. With 16 bits, two stages come before the last: factor (root
+    times the multiplier of the normalised codes), and deviation (halved and floored, so that it has 16 bits).
     """
     numbers, rounding = parameters.numbers, parameters.platform.rounding
     rows = x.reshape(-1, count)

@@ -55,7 +55,7 @@ def as_x86(acc: Tensor, rescale: Rescale, channel_axis: int | None) -> tuple[Ten
 
 
 def beyond_int32(codes: Tensor, acc: Tensor, rescale: Rescale, out: QParams, channel_axis: int | None) -> Tensor:
-    """Return *codes*, but for products beyond int32 the processor's conversion result plus the zero point.
+    """Return *codes*; a product beyond int32 becomes what the processor converts it to, plus the zero point.
 
     half_away: a float64 number becomes the smallest integer; q15_half_up: the low 32 bits of a 64-bit integer are kept.
     """

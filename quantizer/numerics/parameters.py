@@ -107,7 +107,7 @@ class Request:
         return activation_params(low, high, self.scheme.activation, self.platform.parameters, signed=signed)
 
     def output(self, name: str = "y") -> QParams:
-        """Return the parameters of an output: from its range, fixed by the platform, an input's, or an index's."""
+        """Return the parameters of an output: calibrated, fixed by the platform, an input's, or those of an index."""
         rule = self.spec.quantization.outputs.get(name, "calibrated")
         if rule.startswith("same_as("):
             same = self.inputs[rule.removeprefix("same_as(").removesuffix(")")]
@@ -286,7 +286,8 @@ def within(low: float, high: float, least: float, most: float) -> Range:
 def default_parameters(request: Request) -> Parameters:
     """Return the default parameters of an operator: inputs, weights, biases, outputs and the multiplier of its sums.
 
-    bilinear: one activation times one weight; linear: a sum of activations; others: no ratio.
+    The error model decides the multiplier: of an activation times a weight (bilinear), of a sum, mean or selection of
+    activations, or none.
     """
     spec, platform = request.spec, request.platform
     outputs = {name: request.output(name) for name in spec.outputs}

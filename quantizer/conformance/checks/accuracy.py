@@ -60,7 +60,7 @@ def accuracy(trial: Trial) -> Verdict:
     allowed = _with_limit(trial, inner, _rounded(trial, inner.widened(stages))).saturated(low, high)
     vacuous = bounds.vacuous(allowed, low, high)
     got = scale * decoded(trial.got, output, zero)
-    # the middle of the allowed interval as shown: a saturated result is as good as the clipped one
+    # a result beyond the codes saturates, so distances count from the end code
     centre = np.clip(trial.y, low, high)
     return judge_reals(
         CHECK,
@@ -103,7 +103,7 @@ def _rounded(trial: Trial, exact: Interval) -> Interval:
 
 
 def _steps(mode: RoundingMode, moving: set[str]) -> float:
-    """Return how much of a step *mode* moves a number at most, in the direction in which the modes *moving* move it."""
+    """Return by which part of a step *mode* moves a number at most; *moving*: modes that move it by up to a step."""
     if mode.startswith("half"):
         return 0.5
     return 1.0 if mode in moving else 0.0
@@ -138,7 +138,7 @@ def _limit_error(trial: Trial) -> float:
 
 
 def _leaves_accumulator(trial: Trial) -> bool:
-    """True if a wrapping or saturating accumulator may overflow at the sum of |terms|: `arithmetic` judges this case.
+    """Return whether the sum of |terms| may leave a wrapping or saturating accumulator: `arithmetic` judges the case.
 
     If a sum is shifted to the left in 32 bits that wrap before it is multiplied, the shifted sum must fit.
     """

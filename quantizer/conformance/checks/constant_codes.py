@@ -27,7 +27,7 @@ Array = NDArray[Any]
 
 
 def code_findings(trial: Trial, name: str, got: Array, wanted: Expected, axis: int | None) -> Iterator[Finding]:
-    """Codes are the nearest grid value of the clamped float; exact ties by the declared mode."""
+    """Judge that codes are nearest to the clamped floats; exact ties are rounded in the declared mode."""
     values = trial.tensors[name].double().numpy()
     if got.shape != values.shape:
         yield Finding(name, math.inf, f"codes of shape {values.shape}", f"{got.shape}", "one code per value")
@@ -86,10 +86,7 @@ def _declared(
 
 
 def _directed(exact: Array, slack: Array, got: Array, zero: Array, quantizer: Quantizer, wanted: Expected) -> Array:
-    """Return the distance of each value from its code in steps.
-
-    Infinite if rounded against the quantizer's direction.
-    """
+    """Return the distance of each value from its code in steps; infinite if rounded against the declared direction."""
     low, high = code_interval(
         exact,
         e_over_s=slack,
@@ -166,7 +163,7 @@ def _tie_faults(exact: Array, got: Array, zero: Array, trial: Trial, wanted: Exp
 
 
 def _is_exact(wanted: Expected, operation: str) -> bool:
-    """True if dividing by every scale is exact in the platform's float type: all are powers of two."""
+    """Return whether dividing by every scale is exact in the platform's float type: all are powers of two."""
     if operation == "exact":
         return True
     mantissa, _ = np.frexp(np.atleast_1d(wanted.scale))

@@ -1,7 +1,4 @@
-"""The check `exact`: accumulators must equal a plain int64 sum over explicit windows.
-
-Each operator family has a function.
-"""
+"""The check `exact`: accumulators equal a plain int64 sum over explicit windows, with a function for each family."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def float_forward(trial: Trial, *, off_by: Array | float = 0.0) -> Verdict:
     off_by: what a declared defect adds to the error of each element; where that is infinity, NaN is allowed, too.
     """
     operands = copies(trial.tensors)
-    # a batch computes the float forwards together; what one of them raised belongs to the check of its own trial
+    # an engine may have been asked ahead for several trials; what it raised for this one belongs to this check
     known = trial.float_result
     if isinstance(known, Exception):
         raise known

@@ -151,7 +151,7 @@ def _attribute_findings(trial: Trial) -> Iterator[Finding]:
 
 
 def _inverse_multiplier(trial: Trial, rescale: Rescale, factors: list[Expected], output: Expected) -> Finding:
-    """The multiplier of `a * inverse` must equal s_a / (s_b * s_y) in float32, in units of the table."""
+    """Judge the multiplier of `a * inverse`: it equals s_a / (s_b * s_y) in float32, in units of the table."""
     a, b, y = (np.float32(part.steps) for part in (*factors, output))
     units = np.float32(1 / trial.parameters.tables["inverse"].unit)
     wanted = expected_multipliers.float32_multiplier(
@@ -221,7 +221,7 @@ def _product_multiplier(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
 
 
 def _stage_numbers(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
-    """The input's factor in float32 stages is 1 / (1 / s_x), each division rounded."""
+    """Judge the input's factor in float32 stages: it is 1 / (1 / s_x), each division rounded."""
     scale = np.float32(float(next(iter(trial.parameters.inputs.values())).scale))
     wanted = [float(np.float32(1) / (np.float32(1) / scale))]
     yield equal("factors", wanted, list(rescale.factors.values()), "1 / (1 / s_x) in float32")
@@ -293,6 +293,7 @@ def _fixed_point_multiplier(trial: Trial, rescale: Rescale, one: _Provided) -> F
         rescale.variant in expected_multipliers.ROUND_ONCE
         and _exact_number(one.mantissa, one.shift, rescale.divisor) == _exact_number(*numbers)
     )
+    # a variant that rounds once gives equal codes for equal numbers; one that rounds twice depends on the shift as well
     shown = (f"{float(numbers[0])!r} * 2**-{numbers[1]}", f"{one.mantissa!r} * 2**-{one.shift}")
     return Finding(one.name, 0.0 if right else math.inf, *shown, f"the rule's multiplier ({arithmetic} ratio)")
 

@@ -21,7 +21,7 @@ ROOT_PLACES = 15
 NORMAL_PLACES = 8
 """The product of inverse root and deviation is shifted right by this many bits."""
 FLOATS = 1 + 2.0**-40
-"""Error of float64 in the interval ends that are computed here."""
+"""A factor that covers the float64 error of the interval ends that are computed here."""
 NEAR_TIE = 2.0**-30
 """Within this distance of a tie a product may round either way. It exceeds the float64 error of a 16-bit code."""
 

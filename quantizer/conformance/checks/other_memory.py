@@ -19,7 +19,7 @@ from quantizer.runtime.isolation.placement import placed
 
 
 def in_other_memory(trial: Trial, usual: Verdict, judge: Callable[[Trial], Verdict]) -> Verdict:
-    """Return *usual*, or a failure if the codes in some other memory are wrong. Some of the cases are run there."""
+    """Return *usual*, or a failure if the codes in some other memory are wrong. Only a sample of cases runs there."""
     if not is_due(trial.codes):
         return usual
     for place in PLACES:

@@ -133,7 +133,7 @@ def _accumulator(trial: Trial) -> Iterator[Finding]:
 
 
 def _parameter_findings(name: str, chosen: QParams | None, wanted: Expected) -> Iterator[Finding]:
-    """Scale, zero point, codes and format equal the rule's to the last bit."""
+    """Judge that scale, zero point, codes and format equal the rule's to the last bit."""
     if chosen is None:
         yield Finding(
             name, math.inf, "scale, zero point and format", "nothing", "every tensor's parameters are decided"
@@ -193,7 +193,7 @@ def _held(name: str, wanted: Expected) -> Iterator[Finding]:
 
 
 def _held_by_float(name: str, wanted: Expected, largest: float) -> Finding:
-    """The largest magnitude of the calibrated range lies within half a step of the largest value."""
+    """Judge that the largest magnitude of the calibrated range lies within half a step of the largest value."""
     form = format_of(wanted.dtype.name)
     place = float(form.position(Fraction(largest) / Fraction(float(wanted.scale))))
     return Finding(
@@ -313,7 +313,7 @@ def _constants(trial: Trial, inputs: Mapping[str, Expected], weights: Mapping[st
 
 
 def _bias_params(trial: Trial, name: str, chosen: QParams, wanted: Expected) -> Iterator[Finding]:
-    """A built-in rule must match to the last bit; a plugin may multiply the scales in float32 in another order."""
+    """Judge a bias's scale: equal for a built-in rule; a plugin may multiply scales in float32 in another order."""
     if not is_replaced(trial):
         yield from _parameter_findings(name, chosen, wanted)
         return

@@ -62,6 +62,7 @@ def is_as_stated(defect: Defect, trial: Trial, check: str) -> bool:
             return False
         result = _result(trial, check)
         if stated.encloses:
+            # the whole may pass with the defect while a further run of the check does not
             restated, passes = _restated(stated, trial, result)
             return passes and _holds_again(stated, trial, restated, check)
         own = Trial(
@@ -139,6 +140,7 @@ def _off_by(stated: Computes, trial: Trial, operands: Mapping[str, Tensor], y: A
     if not stated.off_by:
         return np.zeros(y.shape)
     expression, scale = parse(stated.off_by), float(trial.output.scale)
+    # expressions may name only operands that have one number for each output
     known = {
         name: np.broadcast_to(values.numpy(), y.shape)
         for name, values in operands.items()
@@ -183,6 +185,7 @@ def _changed(stated: Computes, trial: Trial, result: Array) -> Iterator[Trial]:
         return
     ((name, axis),) = axes.items()
     terms = other.codes[name].shape[axis]
+    # a kernel may process the terms in two blocks, in which pairs start anew
     for block in (terms, -(-terms // 2)):
         again = copy.copy(other)
         again.shared, lost = {}, _lost_in_pairs(other, name, axis, block)
@@ -205,6 +208,7 @@ def _lost_in_pairs(trial: Trial, name: str, axis: int, block: int) -> Array:
     terms = moved.shape[axis]
     for first in (place for start in range(0, terms, block) for place in range(start, min(start + block, terms), 2)):
         kept: list[slice] = [slice(None)] * moved.dim()
+        # a pair does not cross the end of its block
         kept[axis] = slice(first, min(first + 2, (first // block + 1) * block))
         pair = torch.zeros_like(moved)
         pair[tuple(kept)] = moved[tuple(kept)]
