@@ -120,9 +120,8 @@ def _of_mkl(func: Any, *args: Any, **kwargs: Any) -> Any:
 def _root(x: Tensor) -> Tensor:
     """Return the correctly rounded square root.
 
-    numpy uses the processor's instruction, and IEEE 754 requires it to round correctly.
-
-    MKL's root refines the processor's approximation (`rsqrtps`), which differs between vendors.
+    numpy uses the processor's instruction, and IEEE 754 requires it to round correctly. MKL's root refines the
+    processor's approximation (`rsqrtps`), which differs between vendors.
     """
     return torch.from_numpy(np.asarray(np.sqrt(x.detach().numpy())))
 
@@ -230,7 +229,7 @@ def _batch_norm(
     momentum: float,
     epsilon: float,  # noqa: FBT001, RUF100
 ) -> Any:
-    """Normalise in float64 by the given statistics; in training by the batch's own, as torch does."""
+    """Normalise in float64 by the given statistics; in training, torch normalises by the statistics of the batch."""
     if training or mean is None or variance is None:
         return func(x, weight, bias, mean, variance, training, momentum, epsilon)
     shape = [1, -1, *[1] * (x.dim() - 2)]

@@ -145,7 +145,7 @@ class Constant:
 
     @property
     def sums(self) -> Tensor:
-        """The sum of codes of each slice along the first axis: its result on operands that are all 1.
+        """The sum of the codes in each slice along the first axis, which is the slice's result on operands of 1.
 
         In Winograd's form, operands of 1 become B^T (1, 1, 1, 1) = (0, 2, 0, 0): only the second code counts, twice.
         """
@@ -194,7 +194,7 @@ class Table:
     """A lookup table: entry i belongs to the input code `first + i * step`."""
 
     entries: Tensor
-    """int64; of some platforms float64."""
+    """int64; float64 on some platforms."""
     first: int
     """The input code of entry 0."""
     step: int

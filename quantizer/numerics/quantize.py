@@ -58,8 +58,8 @@ def dequantize(codes: Tensor, params: QParams) -> Tensor:
 def centred(codes: Tensor, params: QParams) -> Tensor:
     """Return `code - zero_point` as int64, or in the narrower type of *codes* if every zero point is 0.
 
-    For a float format, the values of the codes as multiples of its smallest value: `QParams.step` is the real value of
-    1.
+    For a float format, return the values of the codes as multiples of its smallest value; `QParams.step` is the real
+    value of 1.
     """
     if params.dtype.kind == "float":
         return in_units(codes, params.dtype.name)

@@ -48,7 +48,8 @@ def fixed_point(ratio: Tensor | float, bits: int = 31, *, clamped: bool = True) 
 def q15(ratio: Tensor | float, *, clamped: bool = True) -> tuple[Tensor, Tensor]:
     """Return the 31-bit multiplier rounded half-up to 15 bits and saturated, for accumulators of 64 bits.
 
-    With *clamped*, one of 2**14 or more is padded with zeros after its 15 bits, so that its right shift is 1, too.
+    With *clamped*, the multiplier of a ratio of 2**14 or more is padded with zeros after its 15 bits, so that its right
+    shift stays 1.
     """
     mantissa, shift = fixed_point(ratio, clamped=clamped)
     # a mantissa from here on would round to 2**15, so it saturates
@@ -62,8 +63,8 @@ def q15(ratio: Tensor | float, *, clamped: bool = True) -> tuple[Tensor, Tensor]
 def right_shifted(ratio: Tensor | float, bits: int = 31, largest: int = LARGEST_SHIFT) -> tuple[Tensor, Tensor]:
     """Return int64 (mantissa, shift): `fixed_point`, but with at most *largest* places to the right.
 
-    A ratio that needs more keeps fewer bits, down to one. A left shift that the platform's format cannot hold is
-    returned unchanged. Source: computeMultiplierAndShift of MLIR.
+    If a ratio needs more places, its mantissa keeps fewer bits, down to one. A left shift that the platform's format
+    cannot hold is returned unchanged. Source: computeMultiplierAndShift of MLIR.
     """
     fraction, exponent = torch.frexp(_positive(ratio))
     mantissa = round_tensor(fraction * 2.0**bits, "half_away").to(torch.int64)
@@ -96,10 +97,10 @@ def float32_multiplier(
 ) -> tuple[Tensor, Tensor]:
     """Return int64 (multiplier, shift) of a float32 ratio, computed in float32.
 
-    The shift is the largest that keeps the multiplier in its bits, at most the ceiling, and may be negative; with
-    *positive* a negative one becomes 0 and its multiplier the largest. The logarithm is rounded from float64, so that
-    multipliers of more than 18 bits may have one too many at first. If
-    all channels are exactly 1, the pair is (1, 0).
+    The shift is the largest one, up to the ceiling, that keeps the multiplier in its bits; it may be negative. With
+    *positive*, a negative shift becomes 0 and its multiplier the largest. The logarithm is rounded from float64, so
+    that a multiplier of more than 18 bits may at first have one bit too many. If all channels are exactly 1, the pair
+    is (1, 0).
     """
     ratio = _positive(ratio, torch.float32)
     largest = torch.tensor(2.0 ** min(bits, max_bits) - 1.0, dtype=torch.float32)
@@ -224,7 +225,7 @@ def rescale_widened(
 
 
 def whole(mantissa: Tensor, shift: Tensor) -> float:
-    """Return `mantissa * 2**-shift`, which float64 holds, of one multiplier of at most 31 bits."""
+    """Return `mantissa * 2**-shift` of one multiplier of at most 31 bits, which float64 holds exactly."""
     return float(mantissa) * 2.0 ** -int(shift)
 
 
@@ -239,7 +240,7 @@ def ratio_of_scales(scales: Sequence[Tensor], output_scale: float, arithmetic: R
 
 
 def _over_inverse(scales: Sequence[Tensor], output_scale: float) -> Tensor:
-    """Return the float32 product of *scales* times the float32 inverse of the output's."""
+    """Return the float32 product of *scales* times the float32 inverse of the output scale."""
     product = _product([s.to(torch.float32) for s in scales])
     return (product * (1.0 / torch.tensor(output_scale, dtype=torch.float32))).to(torch.float64)
 

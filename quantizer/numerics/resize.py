@@ -72,7 +72,7 @@ NEAR_HALF = (1e-07, 1e-09)
 
 
 def float32_places(size: int, count: int, mode: str) -> Tensor:
-    """Return the same positions in float32 with the inverse of the ratio count / size."""
+    """Return the positions of `places` in float32, computed with the inverse of the ratio count / size."""
     i, step = torch.arange(count), 1.0 / (count / size)
     match mode:
         case "align_corners":

@@ -62,7 +62,7 @@ def _of_range(
 
 
 def _of_float(largest: float, name: str, rule: ParameterRule) -> QParams:
-    """Return parameters where *largest* is the largest value of format *name*; every finite value has a code."""
+    """Return parameters that map *largest* to the largest value of format *name*; every finite value has a code."""
     form, kind = format_of(name), dtype(name)
     scale = largest / form.values[-1]
     # a tensor of zeros has no scale of its own
@@ -117,7 +117,7 @@ def weight_params(
     ends: Ends | None = None,
     block_axis: int | None = None,
 ) -> QParams:
-    """Return the parameters of *weights* from their extrema (or *ends*), one pair per slice along *axis* or one in all.
+    """Return the parameters of *weights* from their extrema or *ends*: per slice along *axis*, or per tensor.
 
     weights: float, any shape. axis: the channel axis, None for one scale for the tensor. group: the number of
     neighbouring channels that share parameters, whatever the granularity; 1 is per channel. block_axis: the axis along
@@ -220,11 +220,11 @@ def effective_bits(codes: Tensor, bits: int | None) -> Tensor:
 def held_with_zero_point(
     codes: Tensor, added: Tensor, params: QParams, effective: int | None, undone: Tensor | None = None
 ) -> Tensor:
-    """Return the bias *codes* after they were stored as the float32 sum with *added*, and *added* was subtracted again.
+    """Return the bias *codes* after the float32 sum with *added* was stored, and *added* was subtracted from it.
 
-    *effective*: as in `effective_bits`. *added*: the input zero point's share of the sums. *undone*: the share that is
-    subtracted again, if the sums contain another one than *added*: if *added* ignores the weights' zero point, the
-    codes are wrong by the product of both zero points.
+    *effective*: as in `effective_bits`. *added*: the input zero point's share of the sums. *undone*: what is subtracted
+    instead of *added*, if the sums contain another share. Where *added* ignores the weights' zero point, the codes are
+    wrong by the product of both zero points.
     """
     held = (codes.float() + added.float()).clamp(float(params.qmin), float(params.qmax)).long()
     left = effective_bits(held, effective) - (added if undone is None else undone)

@@ -99,7 +99,7 @@ def judge_blocks(trial: Trial, name: str, rescale: Rescale) -> Verdict:
 
 
 def multiplier_findings(trial: Trial, factors: list[Expected]) -> Iterator[Finding]:
-    """Judge multipliers: a block's unit is its scale times the activation's; a constant's is the channel's largest."""
+    """Judge multipliers: a block's is its scale times the activation's; the constant's is its channel's largest."""
     rescale = trial.parameters.rescale
     assert rescale is not None
     activation, weight = factors

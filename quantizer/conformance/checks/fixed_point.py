@@ -52,7 +52,7 @@ def rounded(sums: Array, mantissa: Array | int, shift: Array | int, variant: str
 
 
 def judge_rounded(trial: Trial, numbers: Array, made_of: str, detail: Detail | None = None) -> Verdict:
-    """Judge codes against whole *numbers*, the zero point added, clamped as the fused activation and the codes are."""
+    """Judge codes against whole *numbers* plus the zero point, clamped by the fused activation and to the codes."""
     output, cut = trial.output, computed_activation(trial.target.platform, trial.case.activation)
     zero, low, high = int(output.zero_point), output.qmin, output.qmax
     # clamping codes is clamping real numbers: rounding is monotone and takes 0 to the zero point

@@ -56,7 +56,7 @@ def product_error(trial: Trial) -> Array:
 
 
 def in_vectors(shapes: list[tuple[int, ...]], lanes: int) -> Array:
-    """Return a mask of the elements in full vectors. A row: the innermost axes over which all operands are contiguous."""
+    """Return a mask of the elements in full vectors. A row is the innermost axes contiguous in every operand."""
     shape = np.broadcast_shapes(*shapes)
     # a broadcast axis has the stride 0
     views = [np.broadcast_to(np.empty(own, np.int8), shape) for own in shapes]

@@ -276,7 +276,7 @@ def _one_multiplier(trial: Trial, rescale: Rescale, one: _Provided, *, shared: b
 
 
 def _fixed_point_multiplier(trial: Trial, rescale: Rescale, one: _Provided) -> Finding:
-    """Return the finding on a multiplier in fixed point: the rule's; its value if the variant rounds once."""
+    """Judge a fixed-point multiplier: it is the rule's; where the variant rounds once, an equal value suffices."""
     rule = trial.target.platform.multiplier
     arithmetic = rule.ratio.get(trial.spec.quantization.family, "float64")
     own = any(trial.qparams(n).scale.numel() > 1 for n in trial.tensors if trial.spec.inputs[n].role == "weight")

@@ -198,7 +198,7 @@ def _placed(trial: Trial, exact: Exact) -> Exact:
 
 
 def _limited(trial: Trial, exact: Exact, *, capped: bool) -> Exact:
-    """Return *exact* clamped as the fused activation clamps real values; above only where *capped*."""
+    """Return *exact* clamped as the fused activation clamps real values; to its upper limit only if *capped*."""
     if trial.case.activation == "none":
         return exact
     scale = Fraction(float(trial.output.scale))

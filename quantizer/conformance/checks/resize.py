@@ -42,7 +42,7 @@ def positions(size: int, count: int, mode: str) -> list[Fraction]:
 
 
 def exact_weights(size: int, count: int, mode: str) -> list[list[Fraction]]:
-    """Return the weight of each element of the input in each of the output: [count][size]."""
+    """Return the weights of the input elements for each output element: [count][size]."""
     found = []
     for place in positions(size, count, mode):
         inside = min(max(place, Fraction(0)), Fraction(size - 1))
@@ -148,7 +148,7 @@ def _weighted(trial: Trial, shown: Array | None) -> Verdict:
 
 
 def resize_findings(trial: Trial) -> Iterator[Finding]:
-    """Yield the binary places of weights against the platform's rule; a plugin need not provide any."""
+    """Yield the finding on the binary places of weights, by the platform's rule; a plugin need not provide any."""
     platform = trial.target.platform
     if not {"size", "mode"} <= trial.spec.attrs.keys():
         return

@@ -180,8 +180,8 @@ def _present(trial: Trial) -> dict[str, QParams]:
 def declared_loss(trial: Trial, rescale: Rescale, name: str) -> float:
     """Return how far an operand's factor times the multiplier may be from s_x / s_y in the declared formats.
 
-    The sum of half a unit of the multiplier (a multiplier is at least half of 2**bits - 1), half a unit of a factor's
-    15 bits, the multiplier times half a unit of a factor, and half a unit of the multiplier at the largest shift.
+    It is the sum of four errors: half a unit of the multiplier, which is at least half of 2**bits - 1; half a unit of
+    a factor's 15 bits; the multiplier times half a unit of a factor; and half a unit at the largest shift.
     """
     ratio = float(trial.parameters.inputs[name].scale) / float(trial.output.scale)
     one, shift = float(rescale.mantissa) * 2.0 ** -int(rescale.shift), int(rescale.shift)

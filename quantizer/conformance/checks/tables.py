@@ -81,7 +81,7 @@ def table_findings(trial: Trial, name: str, table: Table) -> Iterator[Finding]:
 
 
 def _unread(trial: Trial, name: str, table: Table, places: Array) -> Array:
-    """Return a mask of the entries of codes below the smallest one, where each code has its own entry.
+    """Return a mask of the entries for codes below the smallest one, if each code has its own entry.
 
     Restricted codes lack the smallest code of their format, and tables may repeat an entry for it.
     """
@@ -329,9 +329,7 @@ def cancelled(trial: Trial, values: Mapping[str, torch.Tensor]) -> Array | float
 
 
 def _moved(trial: Trial, values: Mapping[str, torch.Tensor]) -> Array:
-    """Return the change of a monotone f, in codes, within the float32 error of its operand.
-
-    A jump there counts in full.
+    """Return the change of a monotone f, in codes, within the float32 error of its operand; a jump counts in full.
 
     The scale is rounded once. Then the difference from the zero point is multiplied by it or divided by its inverse,
     rounded once; or code and zero point are multiplied by it separately.
@@ -346,6 +344,6 @@ def _moved(trial: Trial, values: Mapping[str, torch.Tensor]) -> Array:
 
 
 def _folded(trial: Trial, name: str) -> float:
-    """Return the largest number whose rounding a code's real value shows: the product of scale and zero point."""
+    """Return the product of scale and zero point: its rounding shows in the real value of a code."""
     params = trial.parameters.inputs[name]
     return float((params.scale * params.zero_point.abs()).max())

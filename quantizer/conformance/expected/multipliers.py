@@ -29,9 +29,9 @@ FIXED_POINT = (
 )
 """Variants whose multiplier splits the real ratio into a 31-bit fraction and a power of two."""
 ROUND_ONCE = ("q31_single", "q15_single", "half_away")
-"""Those of these requantizations whose result does not depend on the shift of a multiplier."""
+"""The fixed-point variants that round once: their result does not depend on the shift of a multiplier."""
 RELAY_BITS = 8
-"""Bits that a clip with two roundings adds to outputs of no more bits."""
+"""Bits that a clip with two roundings adds to a code, for outputs of at most as many bits."""
 
 
 @dataclass(frozen=True)
@@ -80,12 +80,12 @@ def _plain(ratio: Any, bits: int, shifts: Shifts = USUAL) -> tuple[float, int]:
 
 
 def _half_up(number: Any) -> float:
-    """Round a float32 number in float32, where a half can be added to it: from 2**23 on it is whole."""
+    """Round a float32 number half up in float32; from 2**23 on it is whole, and no half can be added to it."""
     return float(number if number >= F32(2.0**23) else np.floor(number + F32(0.5)))
 
 
 def unified(ratios: list[Any], bits: int, shifts: Shifts = USUAL) -> list[tuple[float, int]]:
-    """Return multipliers of several channels under one shift; 1 and 0 for all where every ratio is 2**0."""
+    """Return multipliers of several channels under one shift; multiplier 1 and shift 0 for all if every ratio is 1."""
     own = [_plain(ratio, bits, shifts) for ratio in ratios]
     if all(mantissa == 2.0**shift for mantissa, shift in own):
         own = [(1.0, 0)] * len(own)

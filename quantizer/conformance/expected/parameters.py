@@ -148,10 +148,7 @@ def _is_symmetric(part: ActivationPart, rule: ParameterRule) -> bool:
 
 
 def _float_activation(span: Range, name: str, rule: ParameterRule) -> Expected:
-    """Return the parameters that the rule chooses for a narrow float.
-
-    The largest magnitude of the range is its largest value.
-    """
+    """Return the parameters for a narrow float: the largest magnitude of the range gets the largest value."""
     form, largest = format_of(name), max(abs(span[0]), abs(span[1]))
     scale = largest / max(form.values)
     if scale < rule.minimum_scale:

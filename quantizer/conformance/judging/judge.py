@@ -120,7 +120,7 @@ def _opened(
 def _complete(said: Sequence[Verdict], held: Sequence[Verdict], count: int, *, first: bool) -> list[Verdict]:
     """Return the verdicts of one part, with its share of the counts of the whole; the first part gets the remainder.
 
-    Every part has the same provided numbers.
+    The count of `parameters` is not divided, because every part has the same provided numbers.
     """
     own = {verdict.check: verdict for verdict in said}
     for verdict in held:

@@ -34,7 +34,7 @@ SHARP = "arithmetic=sharp"
 
 
 LEFT = "accumulator=left"
-"""The coverage entry of a sum that leaves an accumulator which, as the platform declares, wraps or saturates."""
+"""The coverage entry of sums that leave an accumulator that wraps or saturates."""
 
 
 class Recorder:

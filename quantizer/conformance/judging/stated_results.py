@@ -41,12 +41,14 @@ WIDEST = 2**15 - 1
 def is_as_stated(defect: Defect, trial: Trial, check: str) -> bool:
     """Return whether the result that fails *check* is the one that *defect* states; True if it states none.
 
-    The result is that of the float operator for `float`, of the tiles for `tiled`, else of the whole. A float result
-    lies no farther from the right one than stated. On an enclosing platform, codes lie in the intervals that follow
-    from the changed operands, attributes, sums or errors; the codes of each run of `properties` lie in the intervals of
-    its own operands, or in the platform's. On other platforms, codes are those of the built-in functions under the
-    stated arithmetic, or as near to them as stated. For `tiled`, float tiles are judged too. On an enclosing platform
-    no defect excuses runs that differ, or damaged operands.
+    The result is that of the float operator for `float`, that of the tiles for `tiled`, and else that of the whole.
+
+    * A float result lies no farther from the right one than stated. For `tiled`, float tiles are judged too.
+    * On an enclosing platform, codes lie in the intervals that follow from the changed operands, attributes, sums or
+      errors. The codes of each run of `properties` lie in the intervals of its own operands, or in the platform's. No
+      defect excuses runs that differ, or damaged operands.
+    * On other platforms, codes are those of the built-in functions under the stated arithmetic, or as near to them as
+      stated.
 
     False where the engine ends or refuses, and where the statement has no value for the case. Any other error is ours,
     and is raised.
