@@ -99,8 +99,8 @@ def float32_multiplier(
 
     The shift is the largest one, up to the ceiling, that keeps the multiplier in its bits; it may be negative. With
     *positive*, a negative shift becomes 0 and its multiplier the largest. The logarithm is rounded from float64, so
-    that a multiplier of more than 18 bits may at first have one bit too many. If all channels are exactly 1, the pair
-    is (1, 0).
+    that a multiplier of more than 18 bits may at first have one bit too many. If all channels are 1 within the bits of
+    their multipliers, the pair is (1, 0).
     """
     ratio = _positive(ratio, torch.float32)
     largest = torch.tensor(2.0 ** min(bits, max_bits) - 1.0, dtype=torch.float32)
@@ -113,7 +113,7 @@ def float32_multiplier(
         multiplier = torch.where(shift < 0, largest, multiplier)
         shift = shift.clamp_min(0.0)
         power = 2.0**shift
-    # every multiplier equals its power of two, so every ratio is 1
+    # every multiplier is 2**shift, so every ratio is 1 within half a unit of the multiplier
     if float((multiplier - power).abs().max()) < FLOAT32_EPSILON:
         multiplier, shift = torch.ones_like(multiplier), torch.zeros_like(shift)
     return multiplier.to(torch.int64), shift.to(torch.int64)
@@ -121,7 +121,7 @@ def float32_multiplier(
 
 def _rounded(number: Tensor) -> Tensor:
     """Return float32 numbers rounded half up in float32."""
-    # adding a half is exact in float32 below this limit only
+    # from this limit on numbers are whole already, and an added half would change the odd ones
     return (number + 0.5).floor().where(number < WHOLE, number)
 
 

@@ -36,7 +36,7 @@ def mean_in_vectors(sums: Tensor, count: int, x: QParams, output: QParams, axis:
     real = x.scale.float() / (count_ * scale)
     mantissa, shift = fixed_point(real.double())
     moved = float(x.zero_point.float() * x.scale.float() / scale)
-    # the conversion to int truncates, so half of the sign rounds half away
+    # the conversion to int truncates, so a half with the sign of the number rounds half away
     constant = int(output.zero_point) - int(torch.tensor(moved).float() + (0.5 if moved > 0 else -0.5))
     numbers = Rescale("q31_half_up", mantissa.double(), shift)
     held, numbers = as_x86(sums + count * x.zero_point, numbers, None)

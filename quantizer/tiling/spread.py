@@ -26,7 +26,7 @@ class Spread:
         elements is empty if the tile begins after the last tap of the last element.
         """
         first, end = output[0] + self.before, output[1] + self.before
-        # -(a // b) rounds up: the first element whose taps reach into the tile, or the one before it across a gap
+        # -(a // b) is -a / b rounded up: the first element with a tap in the tile, or the one before it across a gap
         low = min(-((self.reach - 1 - first) // self.stride), first // self.stride)
         high = max((end - 1) // self.stride + 1, -((self.reach - end) // self.stride) + 1)
         low, high = max(low, 0), min(high, self.size)

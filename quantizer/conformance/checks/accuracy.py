@@ -48,7 +48,7 @@ def accuracy(trial: Trial) -> Verdict:
         enclose = _through_stages
     if enclose is None:
         return inconclusive(CHECK, UNJUDGED)
-    # a wrapped sum says nothing about the real result; `arithmetic` judges it
+    # a sum that wraps or saturates says nothing about the real result; `arithmetic` judges it
     if _leaves_accumulator(trial):
         return Verdict(CHECK, "overflow", elements=trial.got.size, reason="a sum may leave the accumulator")
     output = trial.output

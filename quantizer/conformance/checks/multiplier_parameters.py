@@ -289,11 +289,11 @@ def _fixed_point_multiplier(trial: Trial, rescale: Rescale, one: _Provided) -> F
         clamped=rule.overflow == "exact",
         bits=fixed_point_bits(trial),
     )
+    # a variant that rounds once gives equal codes for equal numbers; one that rounds twice depends on the shift as well
     right = numbers == (one.mantissa, one.shift) or (
         rescale.variant in expected_multipliers.ROUND_ONCE
         and _exact_number(one.mantissa, one.shift, rescale.divisor) == _exact_number(*numbers)
     )
-    # a variant that rounds once gives equal codes for equal numbers; one that rounds twice depends on the shift as well
     shown = (f"{float(numbers[0])!r} * 2**-{numbers[1]}", f"{one.mantissa!r} * 2**-{one.shift}")
     return Finding(one.name, 0.0 if right else math.inf, *shown, f"the rule's multiplier ({arithmetic} ratio)")
 

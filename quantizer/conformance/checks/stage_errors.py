@@ -100,7 +100,7 @@ def _product_error(trial: Trial, rescale: Rescale) -> Array:
         lost = unit + mantissa * unit * 2.0 ** -multiplier_bits(trial)
     # the high multiply rounds once more, at 2**31
     extra = 0.5 * np.exp2(31.0 - shift) if declared.high_multiply else 0.0
-    # (1, 0) stands for every ratio whose multiplier rounds to a power of two
+    # (1, 0) stands for all ratios that are 1 within the bits of a multiplier
     one = (mantissa == 1) & (shift == 0)
     bits = trial.target.scheme.activation.bits
     return np.asarray(acc * np.where(one, 2.0**-bits, lost) + acc * mantissa * unit * 2.0**-22 + extra)

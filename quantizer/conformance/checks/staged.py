@@ -185,7 +185,7 @@ def _exactly(
 
 def _hidden(value: Interval, stage: StageFormat, mode: RoundingMode) -> Interval:
     """Return the interval of a hidden stage's result: its value, widened by its rounding, clamped to its code range."""
-    # toward zero goes down or up by the sign, which an interval need not decide
+    # toward zero goes down or up by the sign, and an interval may hold both signs
     below = 0.5 if mode.startswith("half") else float(mode in ("down", "toward_zero", "stochastic"))
     above = 0.5 if mode.startswith("half") else float(mode in ("up", "toward_zero", "stochastic"))
     lost = Interval.exactly(np.asarray(stage.scale))
