@@ -21,7 +21,7 @@ LIMITS = {"none": (-math.inf, math.inf), "relu": (0.0, math.inf), "relu6": (0.0,
 
 
 def activate(values: Tensor, name: str, attrs: Mapping[str, object] | None = None, axis: int = -1) -> Tensor:
-    """Return activation *name* of real *values*, in the type of *values*.
+    """Return real *values* after activation *name*, in their type.
 
     attrs: its attributes, as in `ir.graph.Node`. If there are several slopes, each belongs to one slice along *axis*.
     """
@@ -56,5 +56,6 @@ def activate_codes(codes: Tensor, output: QParams, name: str, parameters: Parame
     if (limit := platform.limit(variant)) is not None:
         top = int(quantize(torch.tensor(float(SIX)), output, limit))
     else:
+        # in rationals, as float64 may put 6 / scale on the wrong side of a tie
         top = round_scalar(Fraction(SIX) / Fraction(float(output.scale)), platform.rounding) + zero
     return codes.clamp(max(zero, output.qmin), min(top, output.qmax))

@@ -42,6 +42,7 @@ def sums_of_blocks(
         block: product(x[..., start:stop], weight.narrow(blocks.axis, start, stop - start)).to(torch.int64)
         for block, (start, stop) in spans.items()
     }
+    # a tile may lack whole blocks, but all tiles have the same columns
     empty = torch.zeros_like(next(iter(parts.values())))
     columns = [parts.get(block, empty) for block in range(params.scale.shape[-1])]
     return torch.stack([*columns, empty if constant is None else empty + constant], -1)

@@ -53,10 +53,12 @@ def _loops(axes: list[_Axis]) -> list[_Axis]:
     joined: list[_Axis] = []
     for axis in order:
         last = joined[-1] if joined else None
+        # the axis continues where the last one ends, in x and in the result: one longer loop covers both
         if last is not None and axis.stride == last.size * last.stride and axis.out == last.size * last.out:
             joined[-1] = _Axis(last.size * axis.size, last.stride, last.out)
         else:
             joined.append(axis)
+    # the kernel always runs two loops
     return joined + [_Axis(1, 0, 0)] * (2 - len(joined))
 
 
@@ -85,6 +87,7 @@ def _rows(part: Tensor, *, contiguous: bool, across: bool, inner: bool) -> Tenso
     rows, size = part.shape
     if contiguous and size >= LANES:
         whole = size // LANES * LANES
+        # the shape becomes lanes, rows, size / lanes
         lanes = _row_sum(part[:, :whole].unflatten(1, (-1, LANES)).movedim(2, 0))
         made = part.new_zeros(rows)
         for place in range(whole, size):
@@ -114,6 +117,7 @@ def _row_sum(part: Tensor) -> Tensor:
 def _cascade(part: Tensor) -> Tensor:
     """Return sums along the last axis in four levels; each full level is added to the next and restarts at 0."""
     size = part.shape[-1]
+    # the number of elements that fill a level, at least 16
     power = max(4, math.ceil(math.log2(size)) // LEVELS) if size > 1 else 4
     step = 1 << power
     sums = [part.new_zeros(part.shape[:-1]) for _ in range(LEVELS)]
@@ -125,6 +129,7 @@ def _cascade(part: Tensor) -> Tensor:
         for level in range(1, LEVELS):
             sums[level] = sums[level] + sums[level - 1]
             sums[level - 1] = torch.zeros_like(sums[0])
+            # the next level is not full yet
             if done & ((step - 1) << (level * power)):
                 break
     for place in range(done, size):

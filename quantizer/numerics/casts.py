@@ -19,9 +19,9 @@ FloatOverflow = Literal["saturate", "nan"]
 def cast(x: Tensor, target: DType | str, *, overflow: FloatOverflow = "saturate") -> Tensor:
     """Return float32 *x* rounded half to even to values that *target* holds, as float32; the sign of zero stays.
 
-    *overflow*: what a value becomes that is infinite or rounds beyond the largest value. saturate: the largest value
-    (torch, ONNX); nan: infinity, or NaN in a format without infinity (ml_dtypes); GraphError if it has neither. NaN
-    stays; GraphError in a format without NaN.
+    *overflow* says what happens to infinite values, and to values that round beyond the largest one. saturate: they
+    become the largest value (torch, ONNX). nan: they become infinity, or NaN in a format without infinity (ml_dtypes).
+    NaN stays NaN. GraphError for `nan`, and for NaN values, in a format without NaN.
     """
     name = str(target)
     if name not in FLOAT_LAYOUTS:
@@ -33,6 +33,7 @@ def cast(x: Tensor, target: DType | str, *, overflow: FloatOverflow = "saturate"
         raise GraphError(f"cast of NaN to {name}: the format has no such value. Replace NaN before the cast.")
     wide = x.to(torch.float64)
     _, exponent = torch.frexp(wide)
+    # frexp gives 1 more than the exponent; below the smallest normal number, 2**(1 - bias), the step stays constant
     step = torch.exp2((exponent.clamp_min(2 - form.bias) - 1 - form.mantissa_bits).to(torch.float64))
     rounded = torch.where(wide.isfinite(), torch.round(wide / step) * step, wide)
     if overflow == "saturate":
@@ -54,6 +55,7 @@ def pack(codes: Tensor, bits: int, *, signed: bool = True) -> Tensor:
         raise GraphError(f"codes [{int(flat.min())}, {int(flat.max())}]: must lie in {kind} [{kind.min}, {kind.max}].")
     per_byte = 8 // bits
     padded = torch.zeros(-(-flat.numel() // per_byte) * per_byte, dtype=torch.int64)
+    # two's complement in *bits* bits
     padded[: flat.numel()] = flat & ((1 << bits) - 1)
     places = torch.arange(per_byte) * bits
     return (padded.reshape(-1, per_byte) << places).sum(1).to(torch.uint8)
@@ -70,6 +72,7 @@ def unpack(packed: Tensor, bits: int, shape: Sequence[int], *, signed: bool = Tr
     places = torch.arange(per_byte) * bits
     fields = (packed.flatten().to(torch.int64).reshape(-1, 1) >> places) & ((1 << bits) - 1)
     codes = fields.flatten()[:count]
+    # a field above the largest code is a negative number
     return torch.where(codes > kind.max, codes - (1 << bits), codes).reshape(tuple(shape))
 
 

@@ -28,10 +28,12 @@ SINE = [(-1) ** k / math.factorial(2 * k + 1) for k in range(9)]
 
 
 def deviates(shape: tuple[int, ...], seed: tuple[int, ...]) -> NDArray[Any]:
-    """Return *count* float32 normal deviates by the Box-Muller method from the SHAKE-128 bytes of the seed."""
+    """Return float32 normal deviates of *shape*, by the Box-Muller method from the SHAKE-128 bytes of *seed*."""
     count = int(np.prod(shape, dtype=np.int64))
     raw = hashlib.shake_128(repr(seed).encode()).digest(RAW * count)
+    # the upper 53 bits, as many as a float64 in [0, 1) holds
     uniform = (np.frombuffer(raw, "<u8").reshape(2, -1) >> np.uint64(11)) * 2.0**-53
+    # 1 - u is never 0, so the logarithm is finite
     radius = np.sqrt(np.abs(2.0 * logarithm(1.0 - uniform[0])))
     found: NDArray[Any] = (radius * cosine_of_turns(uniform[1])).astype(np.float32).reshape(shape)
     return found
@@ -40,15 +42,18 @@ def deviates(shape: tuple[int, ...], seed: tuple[int, ...]) -> NDArray[Any]:
 def logarithm(x: NDArray[Any]) -> NDArray[Any]:
     """Return the natural logarithm of positive float64 numbers within 3 ulp, the same bits on every processor."""
     mantissa, exponent = np.frexp(x)
+    # the mantissa moves from [1/2, 1) to [sqrt(1/2), sqrt(2)), where the series converges fast
     small = mantissa < math.sqrt(0.5)
     mantissa, exponent = np.where(small, 2.0 * mantissa, mantissa), exponent - small
     fraction = (mantissa - 1.0) / (mantissa + 1.0)
     of_mantissa = 2.0 * fraction * _polynomial(fraction * fraction, LOGARITHM)
+    # the small parts first, so that the largest one is rounded only once
     return np.asarray(exponent * LN2_HIGH + (of_mantissa + exponent * LN2_LOW))
 
 
 def cosine_of_turns(x: NDArray[Any]) -> NDArray[Any]:
     """Return cos(2 pi x) of float64 numbers in [0, 1] within 3 ulp, the same bits on every processor."""
+    # a nearest quarter turn leaves an angle of at most a quarter of pi
     quarters = np.rint(4.0 * x)
     angle = (x - 0.25 * quarters) * (2.0 * math.pi)
     square = angle * angle

@@ -14,6 +14,7 @@ from quantizer.numerics.float_codes import exact_nearest
 from quantizer.numerics.qparams import QParams
 from quantizer.numerics.rounding import divide, round_scalar, round_tensor
 
+# relative; far above the error of a float64 sum of a few products, and few elements lie so near a breakpoint
 _NEAR = 2.0**-40
 _NARROW = (
     (torch.int8, -(1 << 7), (1 << 7) - 1),
@@ -36,8 +37,8 @@ def exact_sum(
     """Write the correctly rounded real `sum(acc * factor) / divisor`, clamped, into contiguous *codes*.
 
     Values within 2**-40 (relative) of a breakpoint of *rounding* are decided in integers: over a common denominator of
-    all factors where its products fit 62 bits, in rationals otherwise. For a float format, they are the neighbouring
-    codes of the number.
+    all factors where its products fit 62 bits, in rationals otherwise. For a float format, the codes are the nearest
+    ones of that format.
     """
     if out.dtype.kind == "float":
         codes.copy_(exact_nearest(terms, divisor, codes.shape, out.dtype.name, rounding))
@@ -46,6 +47,7 @@ def exact_sum(
     parts = []
     for acc, factor in terms:
         parts.append(acc.to(torch.float64, copy=True).mul_(factor / divisor))
+        # terms may cancel, so the error is relative to the largest term, not to the sum
         if len(terms) > 1 and acc.numel():
             size = max(size, len(terms) * float(acc.abs().max()) * float(factor.max()) / divisor)
     # float64 decides all elements but those next to a breakpoint of the rounding, which `_decide` takes in integers
@@ -54,6 +56,7 @@ def exact_sum(
     low, high = (out.qmin - 1 - zero).to(torch.float64), (out.qmax + 1 - zero).to(torch.float64)
     value = value.clamp_(low, high) if zero.dim() else value.clamp_(float(low), float(high))
     rounded = round_tensor(value, rounding, seed=seed)
+    # directed modes break at whole numbers, modes to the nearest at halves
     if rounding in _DIRECTED:
         near = ((value - torch.round(value)).abs_() <= size * _NEAR) & (value > low) & (value < high)
     else:
@@ -79,10 +82,12 @@ def _decide(
         int(acc.abs().max()) * max(int(r * denominator) for r in by_factor.values())
         for (acc, _), by_factor in zip(terms, ratios, strict=True)
     )
+    # stochastic rounding needs an element's index in the whole tensor, which `divide` would count in this short list
     if max(reach, denominator) < 1 << 61 and rounding != "stochastic":
         numerator = torch.zeros_like(index)
         for (acc, factor), by_factor in zip(terms, ratios, strict=True):
             whole = torch.tensor([int(r * denominator) for r in by_factor.values()], dtype=torch.int64)
+            # the keys are sorted, so that the search finds the place of each factor
             which = torch.searchsorted(torch.tensor(list(by_factor), dtype=torch.float64), factor)
             numerator += acc.to(torch.int64) * whole[which]
         return divide(numerator, denominator, rounding)

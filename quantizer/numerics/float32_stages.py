@@ -72,6 +72,7 @@ def requantize_with_real_bias(
         codes = bias.codes.reshape(along)
         scale = bias.params.scale.float()
         scale = scale.reshape(along) if scale.dim() else scale
+        # the exact sum contains the codes of the bias: out with them, the kernel adds the real bias
         sums, value = acc - codes, codes.float() * scale
     if rescale.variant == "f32_stages_bias":
         (factor,) = rescale.factors.values()
@@ -83,6 +84,7 @@ def requantize_with_real_bias(
         return _clamped(((sums + kept).float() * mantissa).round() + out.zero_point, out)
     held = sums.float()
     if value is not None:
+        # per channel the kernel divides; per tensor it multiplies by the inverse, fused with the addition
         held = held + value / scale if mantissa.dim() else multiply_add(value, inverse(scale), held)
     return _clamped((held * mantissa).round() + out.zero_point, out)
 
@@ -101,6 +103,7 @@ def requantize_float32_terms(
     if rescale.variant == "aligned_half_away" and len(set(shapes)) == 1:
         return _aligned([terms[name] for name in names], scales, rescale.divisor, out)
     fused = [
+        # the zero point is added back, because the kernel dequantizes the codes as stored
         dequantized_fused(terms[n] + (z := parameters.inputs[n].zero_point), s, z)
         for n, s in zip(names, scales, strict=True)
     ]
@@ -128,6 +131,7 @@ def in_vectors(shapes: list[tuple[int, ...]], lanes: int) -> Tensor:
         if shape[axis] == 1:
             continue
         runs = tuple(own[axis] != 1 for own in wide)
+        # a row ends where an operand starts or stops broadcasting
         if kind not in (None, runs):
             break
         row, kind = row * shape[axis], runs
@@ -136,7 +140,7 @@ def in_vectors(shapes: list[tuple[int, ...]], lanes: int) -> Tensor:
 
 
 def requantize_float32_mean(sums: Tensor, counts: Tensor, rescale: Rescale, out: QParams, platform: Platform) -> Tensor:
-    """Return codes of *sums* of centred codes over *counts* terms; the output has the input's parameters.
+    """Return codes of means: *sums* of centred codes over *counts* terms; the output has the input's parameters.
 
     Windows of one channel are computed by a kernel that ends with the rounding of the platform's quantizer.
     """
@@ -150,6 +154,7 @@ def requantize_float32_mean(sums: Tensor, counts: Tensor, rescale: Rescale, out:
         alone = sums.dim() > 1 and sums.shape[1] == 1
         return _clamped(rounded_alone(steps, out, platform) if alone else (steps + zero).round(), out)
     scale = torch.tensor(rescale.divisor).float()
+    # not 1 / n: the scale does not cancel in float32
     return _clamped((sums.float() * (scale / (scale * n))).round() + out.zero_point, out)
 
 

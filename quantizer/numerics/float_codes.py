@@ -16,7 +16,8 @@ from quantizer.core.formats import format_of
 from quantizer.core.rounding_modes import RoundingMode
 
 MOST_BITS = 40
-"""The largest number of bits of a value in units for which kernels add values as int64."""
+"""Kernels add values as int64 if a value in units has at most this many bits."""
+# relative; far above the error of a float64 sum of a few products
 _NEAR = 2.0**-40
 
 
@@ -40,7 +41,7 @@ def _values(name: str) -> Tensor:
 
 
 def in_units(codes: Tensor, name: str) -> Tensor:
-    """Return the values of int64 *codes* of format *name* in its units; GraphError for a code that it does not have."""
+    """Return the values of int64 *codes* of format *name* in its units; GraphError for a code outside the format."""
     table, places = units_of(name), codes.to(torch.int64) - format_of(name).first
     if places.numel() and not (int(places.min()) >= 0 and int(places.max()) < table.numel()):
         raise GraphError(f"codes of {name}: must lie in [{format_of(name).first}, {format_of(name).last}].")
@@ -53,11 +54,14 @@ def nearest(values: Tensor, name: str, rounding: RoundingMode = "half_even") -> 
     half_even: ties to the even code, which has the even mantissa. NaN gives the code of 0. GraphError for stochastic
     rounding.
     """
+    # contiguous, because searchsorted copies anything else and warns
     numbers = values.to(torch.float64).nan_to_num(nan=0.0, posinf=torch.inf, neginf=-torch.inf).contiguous()
     first, ties = format_of(name).first, _ties(name)
     if rounding in ("up", "down", "toward_zero"):
         return _directed(numbers, name, rounding)
+    # the number of ties below a value is its place; a value on a tie gets the lower of both codes here
     places = torch.searchsorted(ties, numbers)
+    # a number above the last tie is compared with that tie, which it does not equal
     at = places.clamp_max(ties.numel() - 1)
     return places + first + ((ties[at] == numbers) & _goes_up(places + first, numbers, rounding)).to(torch.int64)
 
@@ -89,12 +93,13 @@ def _goes_up(codes: Tensor, numbers: Tensor, rounding: RoundingMode) -> Tensor:
 def exact_nearest(
     terms: list[tuple[Tensor, Tensor]], divisor: float, shape: torch.Size, name: str, rounding: RoundingMode
 ) -> Tensor:
-    """Return the codes next to the real `sum(acc * factor) / divisor`; rationals decide where float64 cannot."""
+    """Return the rounded codes of the real `sum(acc * factor) / divisor`; rationals decide where float64 cannot."""
     total, size = torch.zeros(shape, dtype=torch.float64), torch.zeros(shape, dtype=torch.float64)
     for acc, factor in terms:
         part = acc.to(torch.float64) * (factor / divisor)
         total, size = total + part, size + part.abs()
     codes, directed = nearest(total, name, rounding), rounding in ("up", "down", "toward_zero")
+    # the breakpoints on both sides of the float64 sum: `after` is the first one that is not below it
     breaks = _values(name) if directed else _ties(name)
     after = torch.searchsorted(breaks, total.contiguous())
     sides = [breaks[(after + move).clamp(0, breaks.numel() - 1)] for move in (-1, 0)]
@@ -102,6 +107,7 @@ def exact_nearest(
     near = (distance <= size * _NEAR).flatten().nonzero().flatten().tolist()
     flat = [part.expand(shape).flatten()[near].tolist() for pair in terms for part in pair]
     decided = codes.flatten()
+    # data has few distinct terms, and rationals are slow
     known: dict[tuple[float, ...], int] = {}
     for place, numbers in zip(near, zip(*flat, strict=True), strict=True):
         if numbers not in known:

@@ -24,7 +24,7 @@ STAGED = ("clip", "leakyrelu", "prelu")
 RELAY_BITS = 8
 """Fraction bits of the sum that CLIP clamps, between its two roundings; 0 for wider outputs."""
 SLOPE_BITS, SLOPES = 12, DTYPES["int16"]
-"""Binary places, and the format, of slopes that are a constant."""
+"""Binary places and format of slopes that a constant tensor gives."""
 HELD = (1 << 47) - 1
 """The largest value of the sum between the two roundings."""
 INT32 = DTYPES["int32"]
@@ -36,9 +36,9 @@ def along(values: Tensor, rank: int, axis: int) -> Tensor:
 
 
 def activate_staged(values: Tensor, name: str, attrs: Mapping[str, object], axis: int) -> Tensor:
-    """Return real *values* after activation *name*: `low` and `high`, or `slope`.
+    """Return real *values* after activation *name*, whose attributes are `low` and `high`, or `slope`.
 
-    Scalars, or one number for each slice along *axis*.
+    An attribute is a scalar, or has one number for each slice along *axis*.
     """
     if name == "clip":
         return values.clamp(attrs["low"], attrs["high"])  # type: ignore[call-overload, no-any-return]
@@ -94,6 +94,7 @@ def relay(acc: Tensor, bounds: Bounds, rescale: Rescale, rounding: RoundingMode,
     """Return int64 codes of higher resolution, which a fused clip clamps between its two roundings."""
     if rescale.variant != "multiplier_shift":
         raise GraphError(f"a fused clip takes a multiplier with a shift, not {rescale.variant}.")
+    # fewer places to the right: the codes keep these fraction bits
     shifted = replace(rescale, shift=rescale.shift - bounds.relay_bits)
     axis = -1 if channel_axis is None else channel_axis
     factor = along(shifted.mantissa * torch.exp2(-shifted.shift.double()), acc.dim(), axis)

@@ -44,11 +44,13 @@ def requantize_integers(
 ) -> Tensor:
     """Return int64 codes of integers *x*; a negative *shift* is a right shift, a positive one a left shift.
 
-    The two wrapping modes are one code path there: shift left in int32 (wrapping), take the high half of the doubled
-    product (half up, saturated), then shift right in *rounding*. MultiplierShift subtracts *zero_point*, multiplies in
-    int64 and shifts once; a right shift of more than 63 places acts as one of 63. Each parameter is one number, a list
-    with a number for each slice along *axis* (1 in the original's simulator), or a tensor that broadcasts. GraphError
-    for lists of another length, and for a zero point in a wrapping mode, whose input are not codes.
+    Both wrapping modes are one code path in the source: shift left in int32 (wrapping), take the high half of the
+    doubled product (half up, saturated), then shift right in *rounding*. integer_multiplier_shift subtracts
+    *zero_point*, multiplies in int64 and shifts once; a right shift of more than 63 places acts as one of 63.
+
+    A parameter is one number, a list with a number for each slice along *axis* (1 in the source's simulator), or a
+    tensor that broadcasts. GraphError for lists of another length, and for a zero point in a wrapping mode, which
+    takes integers that are not codes.
     """
     numbers = [
         _along(x, name, value, axis)

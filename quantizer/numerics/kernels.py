@@ -39,9 +39,9 @@ FLOAT64_EXACT = 1 << 53  # the same for float64
 MOST_PIECES = 4
 """If a float32 reduction must be split into more pieces than this, float64 is faster."""
 INT_MM_WORK = 1 << 22
-"""Number of multiplications from which the integer matrix product is faster in spite of rearranging its operands."""
+"""From so many multiplications on, the integer matrix product is faster although its operands are rearranged."""
 MOST_IN_RUNS = 1.5
-"""Elements of a run over those of the output, up to which runs, copied in long pieces, are faster than patches."""
+"""Copy runs (long contiguous pieces), not patches, while a run has at most this many times the output's elements."""
 
 _CONV: dict[int, Callable[..., Tensor]] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 _CONV_TRANSPOSE: dict[int, Callable[..., Tensor]] = {
@@ -49,18 +49,20 @@ _CONV_TRANSPOSE: dict[int, Callable[..., Tensor]] = {
     2: F.conv_transpose2d,
     3: F.conv_transpose3d,
 }
+# the largest absolute value of a dtype; operands of other dtypes must be read for it
 _LARGEST = {torch.bool: 1, torch.int8: 128, torch.uint8: 255, torch.int16: 32768}
 
 
 def pin_float32() -> None:
-    """Turn off shortcuts that run float32 products in bfloat16, TF32 or Winograd form, which are not sums of products.
+    """Turn off the shortcuts by which torch computes float32 products in bfloat16, TF32 or Winograd form.
 
-    It is called when this module is imported. NNPACK takes convolutions of 16 images and more where torch's mkldnn
-    is off.
+    Their results are not sums of float32 products. This module calls the function on import. NNPACK would run
+    convolutions of 16 or more images where torch's mkldnn is off.
     """
     torch.backends.nnpack.set_flags(False)
     torch.set_float32_matmul_precision("highest")
     mkldnn = getattr(torch.backends, "mkldnn", None)
+    # older versions of torch lack some of these switches
     for place in (torch.backends, mkldnn, *(getattr(mkldnn, part, None) for part in ("conv", "matmul", "rnn"))):
         if hasattr(place, "fp32_precision"):
             setattr(place, "fp32_precision", "ieee")  # noqa: B010
@@ -72,10 +74,11 @@ pin_float32()
 def choose(bound: int, *, int8: bool = False, work: int = 0, pieces: int = 0) -> Kernel:
     """Return the fastest kernel that is exact while the sums of absolute products stay within *bound*.
 
-    *int8*: whether one matrix product of int8 operands can compute it; *work*: the number of its multiplications;
+    *int8*: whether one matrix product of int8 operands can compute it. *work*: the number of its multiplications.
     *pieces*: the number of parts into which float32 must split the reduction, 0 if it cannot. GraphError if a sum may
     leave int64.
     """
+    # the int8 product adds in int32, which must hold every partial sum
     if int8 and work >= INT_MM_WORK and bound < 1 << 31 and int_mm_is_exact():
         return "int_mm"
     if bound <= FLOAT32_EXACT:
@@ -109,8 +112,10 @@ def conv(
     _check_groups(x.shape[1], w.shape[1] * groups, w.shape[0], groups)
     out = window_sizes(x.shape[2:], w.shape[2:], stride, padding, dilation)
     taps = math.prod(w.shape[1:])
+    # one matrix product computes only one group
     work = x.shape[0] * math.prod(out) * w.shape[0] * taps if groups == 1 else 0
     bound, x_max, w_max = _bound(x, w, taps, [0], work)
+    # the number of input channels whose products float32 adds exactly; 0 if one channel is already too many
     channels = FLOAT32_EXACT // max(1, x_max * w_max * math.prod(w.shape[2:]))
     kernel = choose(
         bound,
@@ -122,6 +127,7 @@ def conv(
         return _conv_int_mm(x.to(torch.int8), w.to(torch.int8), stride, padding, dilation, out)
     if kernel == "int64":
         return int64_conv(x, w, stride, padding, dilation, groups)
+    # torch pads both ends alike, and convolves no empty tensor
     uneven = any(before != after for before, after in padding) or 0 in x.shape
     if uneven:
         x, padding = pad_spatial(x, padding), [(0, 0)] * rank
@@ -156,6 +162,7 @@ def conv_transpose(
         raise GraphError(f"transposed convolution of size {list(x.shape[2:])}: padding {padding} crops all of {full}.")
     if 0 in x.shape:
         return torch.zeros(x.shape[0], w.shape[1] * groups, *out, dtype=torch.int64)
+    # weights as [groups, C/groups, O/groups, kernel...]: an output sums over the axes 1 and 3 and up
     bound, _, _ = _bound(x, w.reshape(groups, -1, *w.shape[1:]), w.numel() // (w.shape[1] * groups), [0, 2], 0)
     kernel = choose(bound)
     if kernel == "int64":
@@ -168,6 +175,7 @@ def conv_transpose(
     for axis, (size, (before, _)) in enumerate(zip(out, padding, strict=True), 2):
         first = min(before, whole.shape[axis])
         whole = whole.narrow(axis, first, min(size, whole.shape[axis] - first))
+    # output_padding may ask for outputs behind the last window, where no input contributes
     missing = [(0, size - have) for size, have in zip(out, whole.shape[2:], strict=True)]
     return pad_spatial(whole, missing).contiguous()
 
@@ -182,6 +190,7 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
     if a.dim() < 1 or b.dim() < 2 or a.shape[-1] != b.shape[-2]:
         raise GraphError(f"matmul of {tuple(a.shape)} and {tuple(b.shape)}: the inner sizes must be equal.")
     inner = a.shape[-1]
+    # torch._int_mm has no batch axes
     work = a.numel() * b.shape[-1] if b.dim() == 2 else 0
     bound, a_max, b_max = _bound(a, b, inner, [b.dim() - 1], work)
     length = FLOAT32_EXACT // max(1, a_max * b_max)
@@ -213,12 +222,15 @@ def pool_sum(
     padding = padding or [(0, 0)] * rank
     out = window_sizes(x.shape[2:], kernel, stride, padding, dilation)
     bound = _largest(x) * math.prod(kernel)
+    # int32 where every sum fits, because it moves half the bytes
     total = pad_spatial(x.to(torch.int32 if bound < 1 << 31 else torch.int64), padding)
     # a window sum is separable: the cost is the sum of the kernel's sizes, not their product
     for axis, (size, k, s, d) in enumerate(zip(out, kernel, stride, dilation, strict=True), 2):
+        # a single window covers the axis
         if k == total.shape[axis]:
             total = total.sum(axis, keepdim=True, dtype=total.dtype)
             continue
+        # the t-th element of all windows along this axis is one strided slice
         span = (size - 1) * s + 1
         index = (slice(None),) * axis
         parts = [total[(*index, slice(t * d, t * d + span, s))] for t in range(k)]
@@ -248,7 +260,7 @@ def int_mm_is_exact() -> bool:
 
 @functools.cache
 def _is_exact_on_pairs(mkldnn: bool) -> bool:  # noqa: FBT001, ARG001 - the key: each of the two has kernels of its own
-    """Return whether int8 products are exact where neighbours of one row meet neighbours of one column, all extreme."""
+    """Return whether int8 products are exact for extreme factors, in every combination of four neighbours."""
     # Without VNNI, mkldnn adds 128 to one operand and the products of two neighbours in 16 bits, which saturate.
     # Rows and columns of 16 show every choice of extremes for four neighbours of either operand.
     choice = torch.arange(16)[:, None] >> (torch.arange(320) % 4) & 1
@@ -310,7 +322,9 @@ def _bound(x: Tensor, w: Tensor, taps: int, kept: list[int], work: int) -> tuple
     if not x_max or not w_max or taps * x_max * w_max > FLOAT32_EXACT:
         x_max, w_max = _largest(x), _largest(w)
     bound = taps * x_max * w_max
+    # this bound suffices for the fastest kernel that the operands allow
     enough = 1 << 30 if work >= INT_MM_WORK and max(x_max, w_max) <= 128 else FLOAT32_EXACT
+    # the float64 sum of |w| below must stay exact, too
     if bound <= enough or taps * w_max >= FLOAT64_EXACT:
         return bound, x_max, w_max
     # sum|w| * max|x| is never above taps * max|w| * max|x|, and often small enough for a faster kernel
@@ -322,12 +336,13 @@ def _largest(x: Tensor) -> int:
     """Return max|x| of integers; 0 if there are none."""
     if not x.numel():
         return 0
+    # in Python integers, because -(-128) wraps in int8
     least, greatest = x.aminmax()
     return max(-int(least), int(greatest))
 
 
 def _fits_int8(x: Tensor, largest: int) -> bool:
-    """Return whether every value of *x* lies in [-128, 127]; +128 occurs after centring and does not."""
+    """Return whether every value of *x* lies in [-128, 127]. A centred code may be +128, which does not fit."""
     return x.dtype == torch.int8 or largest < 128 or (largest == 128 and int(x.max()) < 128)
 
 

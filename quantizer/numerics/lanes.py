@@ -38,6 +38,7 @@ def total(values: Tensor) -> Tensor:
     lanes = values[..., :LANES].clone()
     for start in range(LANES, size, LANES):
         part = values[..., start : start + LANES]
+        # the last vector may be incomplete; it reaches only the first lanes
         lanes[..., : part.shape[-1]] += part
     while lanes.shape[-1] > 1:
         half = lanes.shape[-1] // 2

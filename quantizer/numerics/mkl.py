@@ -20,6 +20,7 @@ Branch = Literal["pinned", "absent", "too late"]
 LIBRARIES = ("libtorch_cpu.so", "libtorch_cpu.dylib", "torch_cpu.dll")
 SETTERS = ("mkl_serv_cbwr_set", "MKL_CBWR_Set")
 """The name of MKL's function in a torch that links MKL statically, and in MKL's own library."""
+# MKL_CBWR_COMPATIBLE and MKL_CBWR_SUCCESS of mkl_types.h
 COMPATIBLE = 3
 SUCCESS = 0
 SAID = {
@@ -54,6 +55,7 @@ def _setter() -> ctypes._NamedFuncPointer | None:
     folder = Path(torch.__file__).parent / "lib"
     for path in (folder / name for name in LIBRARIES):
         try:
+            # torch has loaded it already, so this is a second handle to the same library
             library = ctypes.CDLL(str(path))
         except OSError:
             continue

@@ -60,6 +60,7 @@ def decided_by_table(request: Request, count: int, *, mean: bool = True) -> Para
     bits = request.scheme.activation.bits
     if bits <= 8 and mean:
         room = math.ceil(math.log2(count)) - 1 - SQUARES_ROOM // 2
+        # even, so that the root of 2**room is a whole shift, too
         room += room & 1
         numbers = {"variance_shift": room, "norm_multiplier": 1, "norm_shift": room >> 1}
     else:
@@ -113,8 +114,10 @@ def normalize_exactly(
     params, output, rounding = parameters.inputs["x"], parameters.outputs["y"], parameters.platform.rounding
     rows = centred(x, params).reshape(-1, count)
     total = rows.sum(dim=1, keepdim=True) if mean else torch.zeros(len(rows), 1, dtype=torch.int64)
+    # the spread is N**2 * variance in steps of x, so epsilon is brought to the same units
     offset = Fraction(epsilon) * count * count / Fraction(float(params.scale)) ** 2
     root, exponent = square_root(_spread(rows, total), offset)
+    # (N * x - sum x) / sqrt(N**2 * variance): N cancels
     normalized = quotient(count * rows - total, root, exponent, rounding)
     unit = torch.tensor(2.0**-QUOTIENT_BITS, dtype=torch.float64)
     shaped = normalized.reshape(x.shape)
@@ -155,11 +158,12 @@ def normalize_by_table(
     """Normalise by a table: round mean, floor variance, look up its inverse root, round, requantize; no epsilon.
 
     gamma and beta broadcast against x [..., *channel_axis*, ...]. Stages, in rows of N: mean, variance, root
-    (1 / sqrt(variance) in units of 2**-15), normalized; 16 bits: factor (root times the multiplier of the normalised
-    codes) and deviation (half of it, floored, so that it has 16 bits) before the last.
+    (1 / sqrt(variance) in units of 2**-15), normalized. With 16 bits, two stages come before the last: factor (root
+    times the multiplier of the normalised codes), and deviation (halved and floored, so that it has 16 bits).
     """
     numbers, rounding = parameters.numbers, parameters.platform.rounding
     rows = x.reshape(-1, count)
+    # of the raw codes, because the zero point cancels in the deviation
     mean = divide(rows.sum(dim=1, keepdim=True), count, rounding)
     deviation = rows - mean
     squares = (deviation * deviation).sum(dim=1, keepdim=True)
@@ -172,6 +176,7 @@ def normalize_by_table(
         factor, shift = root * numbers["norm_multiplier"], shift + numbers["norm_shift"]
     else:
         factor = _factor(root, parameters)
+        # the deviation of 16-bit codes has 17 bits; half of it fits 16, and one place less is shifted
         deviation, shift = deviation >> 1, shift - 1
         stages |= {"factor": factor, "deviation": deviation}
     end = 1 << (parameters.outputs["y"].dtype.bits - 1)
@@ -188,6 +193,7 @@ def root_mean_square_by_table(
     Stages, in rows of N: variance, root, factor, normalized, as in `normalize_by_table` with 16 bits, but without
     halving.
     """
+    # no mean is subtracted, so the zero point must be
     rows = centred(x, parameters.inputs["x"]).reshape(-1, count)
     variance = _variance((rows * rows).sum(dim=1, keepdim=True), count, None)
     root = _root(variance, parameters)

@@ -16,9 +16,9 @@ from quantizer.numerics.fused import multiply_add
 def matmul(a: Tensor, b: Tensor) -> Tensor:
     """Return the product of a [..., m, k] and b [..., k, n]: each product is rounded, then added in order along k.
 
-    Multiply a batch of small float32 matrices as torch does.
+    Torch adds batches of small float32 matrices in this order.
     """
-    leading = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])  # torch's own imports sympy: a second
+    leading = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])  # torch.broadcast_shapes imports sympy, for a second
     found = a.new_zeros((*leading, a.shape[-2], b.shape[-1]))
     for place in range(a.shape[-1]):
         found = found + a[..., place : place + 1] * b[..., place : place + 1, :]
@@ -68,6 +68,7 @@ def _of_group(x: Tensor, weight: Tensor) -> Tensor:
     spatial, kernel = x.dim() - 2, weight.shape[2:]
     found = x.new_zeros((x.shape[0], weight.shape[1], *kernel, *x.shape[2:]))
     for channel in range(x.shape[1]):
+        # [n, 1, 1..., spatial...] times [1, o, kernel..., 1...]
         values = x[:, channel].reshape(x.shape[0], 1, *[1] * spatial, *x.shape[2:])
         found = multiply_add(values, weight[channel].reshape(1, -1, *kernel, *[1] * spatial), found)
     return found

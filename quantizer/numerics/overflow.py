@@ -34,12 +34,14 @@ def as_x86(acc: Tensor, rescale: Rescale, channel_axis: int | None) -> tuple[Ten
         return acc, _counted(rescale)
     if rescale.variant not in SHIFTED or not acc.numel():
         return acc, rescale
+    # no left shift, and a sum in 32 bits: nothing overflows
     if int(rescale.shift.min()) > 30 and int(acc.abs().max()) < 1 << 31:
         return acc, rescale
     places = (31 - rescale.shift).clamp_min(0)
     if rescale.shift.dim() == 0:
         places = places.reshape(1)
     vanishes = places >= INT32
+    # scalar instructions take counts modulo 32; vector instructions give 0 from 32 places on
     scalar = torch.full_like(vanishes, rescale.variant == "q31_double")
     axis = 0 if channel_axis is None else channel_axis % acc.dim()
     if rescale.variant == "q31_half_up_in_8_lanes":
@@ -48,17 +50,19 @@ def as_x86(acc: Tensor, rescale: Rescale, channel_axis: int | None) -> tuple[Ten
     shape = [-1 if place == axis else 1 for place in range(acc.dim())]
     kept = (scalar | ~vanishes).to(torch.int64).reshape(shape)
     held = _wrapped((acc.long() * kept) << (places % INT32).reshape(shape))
+    # the sums are shifted left already; only the right shift of the 31-bit multiplier remains
     return held, replace(rescale, shift=rescale.shift.clamp_min(31))
 
 
 def beyond_int32(codes: Tensor, acc: Tensor, rescale: Rescale, out: QParams, channel_axis: int | None) -> Tensor:
-    """Return *codes*, but for products beyond int32 the processor's conversion result plus the zero point.
+    """Return *codes*; a product beyond int32 becomes what the processor converts it to, plus the zero point.
 
     half_away: a float64 number becomes the smallest integer; q15_half_up: the low 32 bits of a 64-bit integer are kept.
     """
     shape = [-1 if place == (channel_axis or 0) % acc.dim() else 1 for place in range(acc.dim())]
     mantissa, shift = (t.reshape(shape) if t.dim() else t for t in (rescale.mantissa, rescale.shift))
     value = acc.double() * (mantissa * torch.exp2(-shift.double()))
+    # rounding half away takes numbers from these limits on beyond int32
     beyond = (value >= 2.0**31 - 0.5) | (value <= -(2.0**31) - 0.5)
     if not bool(beyond.any()):
         return codes

@@ -92,6 +92,7 @@ class Request:
             )
         lows, highs = zip(*(self._range(name) for name in values), strict=True)
         params = given[0] if given else self._activation(min(lows), max(highs))
+        # an index has no scale to share
         return {name: params if name in values else self.input(name) for name in names}
 
     def input(self, name: str) -> QParams:
@@ -106,7 +107,7 @@ class Request:
         return activation_params(low, high, self.scheme.activation, self.platform.parameters, signed=signed)
 
     def output(self, name: str = "y") -> QParams:
-        """Return the parameters of an output: from its range, fixed by the platform, an input's, or an index's."""
+        """Return the parameters of an output: calibrated, fixed by the platform, an input's, or those of an index."""
         rule = self.spec.quantization.outputs.get(name, "calibrated")
         if rule.startswith("same_as("):
             same = self.inputs[rule.removeprefix("same_as(").removesuffix(")")]
@@ -146,6 +147,7 @@ class Request:
         params = weight_params(
             values, part, self.platform.parameters, axis, group=group, ends=ends, block_axis=block_axis
         )
+        # the weight scale grows if the bias would overflow its codes
         if self.platform.parameters.weights_hold_bias and self.spec.error_model.kind == "bilinear":
             for other, item in self.spec.inputs.items():
                 if item.role == "bias" and other in self.constants:
@@ -164,18 +166,21 @@ class Request:
         for other in factors[1:]:
             scale = scale * other.scale
             steps = steps * other.steps if steps is not None and other.steps is not None else None
+        # a float32 quantizer sees the product of scales as a float32 number
         if self.platform.quantizer.operation in ("divide_float32", "inverse_float32"):
             scale = scale.float().double()
         channel = self.spec.inputs[name].channel_axis or 0
         axis = next((channel for params in factors if params.axis is not None), None)
         params = bias_params(scale, steps, self.scheme.weight.bias_bits, axis)
         operation = self.platform.quantizer
+        # the bias is divided by that product in float64, though activations are quantized in float32
         if operation.operation in ("divide_float32", "inverse_float32"):
             operation = operation.model_copy(update={"operation": "exact"})
         codes = quantize(self.constants[name], params, operation)
         family = self.spec.quantization.family
         if family in self.platform.absorbs_zero_point:
             for weight in (weights or {}).values():
+                # all groups of a transposed convolution share the first axis of the weight
                 repeats = len(codes) // len(weight.codes)
                 zero = next(iter(self.inputs.values())).zero_point
                 added, undone = (-zero * sums.repeat(repeats) for sums in (weight.sums, weight.centred_sums))
@@ -263,6 +268,7 @@ class Request:
         slope = cast("float | Tensor", self.activation_attrs["slope"])
         axis = 1 if self.spec.outputs[name].spatial else -1
         found = slope_of(slope, bits, axis=axis, float32=family in self.platform.accumulator.float32)
+        # with a negative slope, the larger accumulator no longer gives the larger value
         if family == "comparison" and bool((found.codes < 0).any()):
             raise UnsupportedError(
                 f"{self.spec.op}: a fused {self.activation} with a slope below 0 turns the order of operands around,"
@@ -280,7 +286,8 @@ def within(low: float, high: float, least: float, most: float) -> Range:
 def default_parameters(request: Request) -> Parameters:
     """Return the default parameters of an operator: inputs, weights, biases, outputs and the multiplier of its sums.
 
-    bilinear: one activation times one weight; linear: a sum of activations; others: no ratio.
+    The error model decides the multiplier: of an activation times a weight (bilinear), of a sum, mean or selection of
+    activations, or none.
     """
     spec, platform = request.spec, request.platform
     outputs = {name: request.output(name) for name in spec.outputs}
@@ -321,6 +328,7 @@ def _weights_and_ratio(request: Request, output: QParams) -> tuple[dict[str, Con
         return {}, _product_ratio(request, [], output)
     weights: dict[str, Constant] = {}
     ratio: Rescale | None = None
+    # one shift for all channels truncates small multipliers to 0: try larger groups until none is 0
     for group in group_sizes(request, names[0]):
         weights = {name: request.weight(name, group) for name in names}
         ratio = _product_ratio(request, [c.params for c in weights.values()], output)
@@ -348,6 +356,7 @@ def group_sizes(request: Request, name: str) -> list[int | None]:
         count = groups
     else:
         return [None]
+    # all groups of a transposed convolution share the weight's channel axis, which is shorter than the output's
     if channels < request.channels:
         count = min(count, 1) if part.granularity != "channel" else count
     sizes: list[int | None] = [-(-channels // (count >> halvings)) for halvings in range(count.bit_length())]
@@ -359,6 +368,7 @@ def _product_ratio(request: Request, weights: list[QParams], output: QParams) ->
         ((x, *_), (own, *_)) = request.inputs.values(), weights
         return replace(product_ratio(x.step, own, output), axis=request.channel_axis)
     factors = [*request.inputs.values(), *(params.repeated(request.channels) for params in weights)]
+    # multipliers are computed from float32 steps only if every factor has them
     steps = [params.steps for params in factors if params.steps is not None]
     numbers = rescale(
         request.platform,

@@ -84,6 +84,7 @@ class _Pinned(TorchDispatchMode):
         kernel = KERNELS.get(name) or KERNELS.get(name.removesuffix("_"))
         if kernel is None or not _is_float32(args):
             return func(*args, **given)
+        # an operation in place (`sigmoid_`) is found by the name without underscore and writes to its first argument
         into = given.pop("out", args[0] if name not in KERNELS else None)
         made = kernel(func, *args, **given)
         return made if into is None else into.copy_(made)
@@ -119,9 +120,8 @@ def _of_mkl(func: Any, *args: Any, **kwargs: Any) -> Any:
 def _root(x: Tensor) -> Tensor:
     """Return the correctly rounded square root.
 
-    numpy uses the processor's instruction, and IEEE 754 requires it to round correctly.
-
-    MKL's root refines the processor's approximation (`rsqrtps`), which differs between vendors.
+    numpy uses the processor's instruction, and IEEE 754 requires it to round correctly. MKL's root refines the
+    processor's approximation (`rsqrtps`), which differs between vendors.
     """
     return torch.from_numpy(np.asarray(np.sqrt(x.detach().numpy())))
 
@@ -188,10 +188,12 @@ def _gelu(_: Any, x: Tensor, *, approximate: str = "none") -> Any:
 
 
 def _power(func: Any, x: Any, exponent: Any) -> Any:
+    # an exponent may be a tensor, with which `in` would compare elements
     if exponent in EXACT_POWERS if isinstance(exponent, int | float) else False:
         return _functional(func)(x, exponent)
     if exponent == ROOT if isinstance(exponent, float) else False:
         return _root(x)
+    # a float32 power takes its exponent as a float32 number
     return _wide(
         func, x, float(torch.tensor(exponent, dtype=torch.float32)) if isinstance(exponent, float) else exponent
     )
@@ -227,7 +229,7 @@ def _batch_norm(
     momentum: float,
     epsilon: float,  # noqa: FBT001, RUF100
 ) -> Any:
-    """Normalise in float64 by the given statistics; in training by the batch's own, as torch does."""
+    """Normalise in float64 by the given statistics; in training, torch normalises by the statistics of the batch."""
     if training or mean is None or variance is None:
         return func(x, weight, bias, mean, variance, training, momentum, epsilon)
     shape = [1, -1, *[1] * (x.dim() - 2)]

@@ -1,4 +1,4 @@
-"""Exact sums of products of the codes of an activation and of weights. Convolutions of every rank share them."""
+"""Exact sums of products of activation codes and weight codes. Convolutions of every rank use them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def convolved(
 ) -> Tensor:
     """Return the int64 convolution of codes (N, C, ...) *x* with (O, C/groups, kernel...) *weight*, plus *bias* (O).
 
-    *padding*: all before, then all after the spatial axes; it is the zero point, so zero after centring.
+    *padding*: all before, then all after the spatial axes. It has the code of the zero point, 0 after centring.
     """
     rank = weight.dim() - 2
     acc = conv(
@@ -35,4 +35,5 @@ def convolved(
         dilation=dilation,
         groups=groups,
     )
+    # the bias lies along the channels of [N, O, out...]
     return acc if bias is None else acc + bias.reshape(-1, *(1,) * rank)

@@ -58,6 +58,7 @@ class QParams:
         """
         if self.dtype.kind == "float":
             return self.dtype.bits
+        # from qmax, because a restricted range omits only the most negative code
         return self.qmax.bit_length() + (self.dtype.kind == "int")
 
     @property
@@ -87,6 +88,7 @@ class QParams:
         if self.blocks is None or self.axis is None:
             return self.along(values, len(shape))
         places = torch.tensor(self.blocks.places(shape[self.blocks.axis]), dtype=torch.int64)
+        # [channels, blocks] -> [channels, length], transposed where the block axis comes first
         each = values[:, places] if self.axis < self.blocks.axis else values[:, places].T
         return each.reshape([size if i in (self.axis, self.blocks.axis) else 1 for i, size in enumerate(shape)])
 
@@ -143,7 +145,7 @@ class Constant:
 
     @property
     def sums(self) -> Tensor:
-        """The sum of codes of each slice along the first axis: its result on operands that are all 1.
+        """The sum of the codes in each slice along the first axis, which is the slice's result on operands of 1.
 
         In Winograd's form, operands of 1 become B^T (1, 1, 1, 1) = (0, 2, 0, 0): only the second code counts, twice.
         """
@@ -192,7 +194,7 @@ class Table:
     """A lookup table: entry i belongs to the input code `first + i * step`."""
 
     entries: Tensor
-    """int64; of some platforms float64."""
+    """int64; float64 on some platforms."""
     first: int
     """The input code of entry 0."""
     step: int

@@ -23,6 +23,7 @@ def quantize(x: Tensor, params: QParams, quantizer: Quantizer, *, seed: int = 0)
         return torch.where(x.isnan(), params.qmin, codes) if quantizer.nan == "lowest" else codes
     zero = params.spread(params.zero_point, x.shape)
     nan = 0.0 if quantizer.nan == "zero" else float(params.qmin)
+    # the kernel computes x * (1 / scale) + zero point as one fused float32 operation
     if quantizer.operation == "inverse_float32" and quantizer.zero_point == "before":
         inverse = 1.0 / params.spread(params.scale, x.shape).float()
         fused = multiply_add(x.float(), inverse, zero.float())
@@ -57,12 +58,13 @@ def dequantize(codes: Tensor, params: QParams) -> Tensor:
 def centred(codes: Tensor, params: QParams) -> Tensor:
     """Return `code - zero_point` as int64, or in the narrower type of *codes* if every zero point is 0.
 
-    For a float format, the values of the codes as multiples of its smallest value: `QParams.step` is the real value of
-    1.
+    For a float format, return the values of the codes as multiples of its smallest value; `QParams.step` is the real
+    value of 1.
     """
     if params.dtype.kind == "float":
         return in_units(codes, params.dtype.name)
     zero = params.spread(params.zero_point, codes.shape)
     if codes.dtype == torch.int64:
         return codes - zero
+    # narrow codes stay narrow if there is nothing to subtract: kernels need not scan int8 for its extrema
     return codes.to(torch.int64) - zero if bool(zero.any()) else codes

@@ -34,9 +34,11 @@ def fixed_point(ratio: Tensor | float, bits: int = 31, *, clamped: bool = True) 
     fraction, exponent = torch.frexp(ratio)
     exponent = exponent.to(torch.int64)
     mantissa = round_tensor(fraction * 2.0**bits, "half_away").to(torch.int64)
+    # a fraction just below 1 rounds up to 2**bits
     carry = mantissa == 1 << bits
     mantissa = torch.where(carry, mantissa >> 1, mantissa)
     exponent = exponent + carry.to(torch.int64)
+    # without a clamp the limit is beyond every float64 exponent
     vanishes, overflows = exponent < -31, exponent > (30 if clamped else 1 << 30)
     mantissa = torch.where(vanishes, 0, torch.where(overflows, (1 << bits) - 1, mantissa))
     exponent = torch.where(vanishes, 0, torch.where(overflows, 30, exponent))
@@ -46,9 +48,11 @@ def fixed_point(ratio: Tensor | float, bits: int = 31, *, clamped: bool = True) 
 def q15(ratio: Tensor | float, *, clamped: bool = True) -> tuple[Tensor, Tensor]:
     """Return the 31-bit multiplier rounded half-up to 15 bits and saturated, for accumulators of 64 bits.
 
-    With *clamped*, one of 2**14 or more is padded with zeros after its 15 bits, so that its right shift is 1, too.
+    With *clamped*, the multiplier of a ratio of 2**14 or more is padded with zeros after its 15 bits, so that its right
+    shift stays 1.
     """
     mantissa, shift = fixed_point(ratio, clamped=clamped)
+    # a mantissa from here on would round to 2**15, so it saturates
     reduced = torch.where(mantissa < 0x7FFF0000, (mantissa + (1 << 15)) >> 16, 0x7FFF)
     shift = shift - 16
     if not clamped:
@@ -59,13 +63,14 @@ def q15(ratio: Tensor | float, *, clamped: bool = True) -> tuple[Tensor, Tensor]
 def right_shifted(ratio: Tensor | float, bits: int = 31, largest: int = LARGEST_SHIFT) -> tuple[Tensor, Tensor]:
     """Return int64 (mantissa, shift): `fixed_point`, but with at most *largest* places to the right.
 
-    A ratio that needs more keeps fewer bits, down to one. A left shift that the platform's format cannot hold is
-    returned unchanged. Source: computeMultiplierAndShift of MLIR.
+    If a ratio needs more places, its mantissa keeps fewer bits, down to one. A left shift that the platform's format
+    cannot hold is returned unchanged. Source: computeMultiplierAndShift of MLIR.
     """
     fraction, exponent = torch.frexp(_positive(ratio))
     mantissa = round_tensor(fraction * 2.0**bits, "half_away").to(torch.int64)
     carry = (mantissa == 1 << bits).to(torch.int64)
     shift = bits - exponent.to(torch.int64) - carry
+    # a small ratio keeps fewer bits, so that its shift stays within the limit
     excess = (shift - largest).clamp(0, 31)
     return mantissa >> carry >> excess, shift.clamp_max(largest)
 
@@ -92,14 +97,15 @@ def float32_multiplier(
 ) -> tuple[Tensor, Tensor]:
     """Return int64 (multiplier, shift) of a float32 ratio, computed in float32.
 
-    The shift is the largest that keeps the multiplier in its bits, at most the ceiling, and may be negative; with
-    *positive* a negative one becomes 0 and its multiplier the largest. The logarithm is rounded from float64, so that
-    multipliers of more than 18 bits may have one too many at first. If
-    all channels are exactly 1, the pair is (1, 0).
+    The shift is the largest one, up to the ceiling, that keeps the multiplier in its bits; it may be negative. With
+    *positive*, a negative shift becomes 0 and its multiplier the largest. The logarithm is rounded from float64, so
+    that a multiplier of more than 18 bits may at first have one bit too many. If all channels are 1 within the bits of
+    their multipliers, the pair is (1, 0).
     """
     ratio = _positive(ratio, torch.float32)
     largest = torch.tensor(2.0 ** min(bits, max_bits) - 1.0, dtype=torch.float32)
     shift = torch.log2((largest / ratio).double()).float().floor().clamp_max(float(max_shift))
+    # one place less where the rounded multiplier does not fit
     shift = shift - (_rounded(ratio * torch.exp2(shift.double()).float()) > largest).float()
     power = torch.exp2(shift.double()).float()
     multiplier = _rounded(ratio * power)
@@ -107,6 +113,7 @@ def float32_multiplier(
         multiplier = torch.where(shift < 0, largest, multiplier)
         shift = shift.clamp_min(0.0)
         power = 2.0**shift
+    # every multiplier is 2**shift, so every ratio is 1 within half a unit of the multiplier
     if float((multiplier - power).abs().max()) < FLOAT32_EPSILON:
         multiplier, shift = torch.ones_like(multiplier), torch.zeros_like(shift)
     return multiplier.to(torch.int64), shift.to(torch.int64)
@@ -114,6 +121,7 @@ def float32_multiplier(
 
 def _rounded(number: Tensor) -> Tensor:
     """Return float32 numbers rounded half up in float32."""
+    # from this limit on numbers are whole already, and an added half would change the odd ones
     return (number + 0.5).floor().where(number < WHOLE, number)
 
 
@@ -127,6 +135,7 @@ def unify_shifts(mantissas: Tensor, shifts: Tensor, limit: int = 32767) -> tuple
     common = max(0, *places) if places else 0
     grown = [number << (common - place) for number, place in zip(numbers, places, strict=True)]
     excess = 0
+    # all multipliers lose the same number of low bits, until the greatest fits
     while max(grown, default=0) >> excess > limit:
         excess += 1
     unified = torch.tensor([number >> excess for number in grown], dtype=torch.int64).reshape(mantissas.shape)
@@ -188,6 +197,7 @@ def rescale_left_shifted(variant: Variant, scales: Mapping[str, float], output_s
 
     Factors are `scale / (2 * largest scale)`, the multiplier undoes that and the shift.
     """
+    # twice, so that a factor is at most 1/2 and two rescaled operands add up without overflow
     twice = 2.0 * max(scales.values())
     factors = {}
     for name, scale in scales.items():
@@ -215,7 +225,7 @@ def rescale_widened(
 
 
 def whole(mantissa: Tensor, shift: Tensor) -> float:
-    """Return `mantissa * 2**-shift`, which float64 holds, of one multiplier of at most 31 bits."""
+    """Return `mantissa * 2**-shift` of one multiplier of at most 31 bits, which float64 holds exactly."""
     return float(mantissa) * 2.0 ** -int(shift)
 
 
@@ -230,7 +240,7 @@ def ratio_of_scales(scales: Sequence[Tensor], output_scale: float, arithmetic: R
 
 
 def _over_inverse(scales: Sequence[Tensor], output_scale: float) -> Tensor:
-    """Return the float32 product of *scales* times the float32 inverse of the output's."""
+    """Return the float32 product of *scales* times the float32 inverse of the output scale."""
     product = _product([s.to(torch.float32) for s in scales])
     return (product * (1.0 / torch.tensor(output_scale, dtype=torch.float32))).to(torch.float64)
 
@@ -241,6 +251,7 @@ def _stages(variant: Variant, scales: Sequence[Tensor], output_scale: float) -> 
     They are 1 / (1 / input scale), the weights' scales, and the output's scale.
     """
     first, second = (s.to(torch.float32) for s in scales)
+    # the kernel inverts the inverse of the scale; both steps round, so the result may differ from the scale
     again = 1.0 / (1.0 / first)
     return replace(_unshifted(variant, second.double()), divisor=output_scale, factors={"x": float(again)})
 

@@ -19,7 +19,9 @@ VECTOR = 16
 
 def averaged(sums: Tensor, counts: Tensor, x: QParams, output: QParams) -> Tensor:
     """Return means of raw codes, ties away from zero: AVERAGE_POOL_2D, whose input and output share parameters."""
+    # these kernels add the codes as stored, zero point included
     raw = sums + counts * x.zero_point
+    # adding or subtracting half the count rounds half away from zero
     means = torch.where(raw > 0, (raw + counts // 2) // counts, -((counts // 2 - raw) // counts))
     return means.clamp(output.qmin, output.qmax)
 
@@ -34,6 +36,7 @@ def mean_in_vectors(sums: Tensor, count: int, x: QParams, output: QParams, axis:
     real = x.scale.float() / (count_ * scale)
     mantissa, shift = fixed_point(real.double())
     moved = float(x.zero_point.float() * x.scale.float() / scale)
+    # the conversion to int truncates, so a half with the sign of the number rounds half away
     constant = int(output.zero_point) - int(torch.tensor(moved).float() + (0.5 if moved > 0 else -0.5))
     numbers = Rescale("q31_half_up", mantissa.double(), shift)
     held, numbers = as_x86(sums + count * x.zero_point, numbers, None)

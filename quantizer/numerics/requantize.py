@@ -1,7 +1,7 @@
 """Requantization: from an exact accumulator to output codes, one function per variant that platform files name.
 
-All variants but `exact` restate one real engine bit for bit; which engine, and on how many elements it was shown, is in
-the tests of this module.
+Every variant except `exact` restates a real engine bit for bit. The tests of this module name the engine and the
+number of elements on which it was compared.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ EIGHT = 8
 """The number of channels of a vector."""
 MANTISSA_BITS = 31
 FURTHEST = 20
-"""Right shift of a 15-bit multiplier that makes every 16-bit code 0."""
+"""Left shift under which every sum but 0 saturates 16-bit codes, even after a 15-bit multiplier."""
 
 
 def requantize(
@@ -56,6 +56,7 @@ def requantize(
     zero = out.along(out.zero_point, acc.dim())
     codes = torch.empty(acc.shape, dtype=torch.int64)
     axis = next((i for i, size in enumerate(acc.shape) if size > 1), 0)
+    # stochastic rounding draws by the flat index in the whole tensor, which a block does not know
     if acc.numel() <= _BLOCK or rounding == "stochastic":
         _requantize_block(acc, mantissa, shift, zero, codes, rescale, out, rounding, first, seed)
         return codes
@@ -91,6 +92,7 @@ def requantize_sum(
     zero points into a constant and rounds it.
     """
     order = list(rescale.factors)
+    # operands that are rescaled one by one get their sign after rounding, in `_fixed_point_sum`
     if rescale.operands is None:
         terms = {name: -term if name in minus else term for name, term in terms.items()}
     names = sorted(terms, key=lambda name: order.index(name) if name in order else len(order))
@@ -229,6 +231,7 @@ def _left_shifted(term: Tensor, factor: float, places: int) -> Tensor:
 def _fixed(term: Tensor, factor: float, variant: Variant) -> Tensor:
     """Return *term* times a multiplier of at most 31 bits and its shift, rounded as *variant* does."""
     fraction, exponent = math.frexp(factor)
+    # at most 62 places to the right: a small multiplier drops its low bits instead
     lost = max(0, MANTISSA_BITS - exponent - LARGEST_SHIFT)
     mantissa = torch.tensor(int(fraction * 2.0**MANTISSA_BITS) >> lost)
     return round_fixed_point(term, mantissa, torch.tensor(MANTISSA_BITS - exponent - lost), variant)
@@ -257,6 +260,7 @@ def _requantize_block(
             store_codes(codes, scaled.round_(), zero, out)
     elif variant in ("multiplier_shift", "half_away"):
         mode: RoundingMode = "half_away" if variant == "half_away" else rounding
+        # a sum below 2**38 times 15 bits is exact in float64; scaling by a power of two always is
         scaled = acc.to(torch.float64, copy=True).mul_(mantissa * torch.exp2(-shift.to(torch.float64)))
         if first is not None and variant == "multiplier_shift":
             unit = 2.0**-first.fraction_bits
@@ -286,6 +290,7 @@ def round_fixed_point(
     """
     if variant == "q15_single" and int(shift.min()) < 1:
         left = (1 - shift).clamp(0, FURTHEST)
+        # clamped first, so that no product leaves 62 bits; a sum that is cut saturates in any case
         acc = torch.where(
             left > 0, acc.to(torch.int64).clamp(-1 << FURTHEST, 1 << FURTHEST) << left, acc.to(torch.int64)
         )

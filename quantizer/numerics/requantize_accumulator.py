@@ -35,9 +35,11 @@ def requantize_accumulator(
     blocks, *acc* has one more axis, with a sum for each block (`numerics.blocks`).
     """
     platform, rescale = parameters.platform, _rescale(parameters)
+    # only weights in blocks have multipliers along two axes
     if rescale.mantissa.dim() > 1:
         return finish_blocks(acc, parameters, rescale, parameters.outputs[output], platform.rounding)
     held = limit(acc, parameters.accumulator_bits, platform.accumulator.overflow)
+    # the kernel of this activation reads the sum as float32
     if parameters.activation in platform.accumulator.float32_before:
         held = held.float()
     axis = rescale.axis if channel_axis is None else channel_axis
@@ -72,6 +74,7 @@ def requantize_terms(
     rescale = _rescale(parameters)
     if rescale.variant in float32_stages.TERMS:
         return float32_stages.requantize_float32_terms(terms, parameters, rescale, parameters.outputs[output])
+    # a single operand is shifted left as an accumulator is, and overflows alike
     if (
         rescale.variant == "q31_double"
         and parameters.platform.multiplier.overflow == "x86"
@@ -104,12 +107,13 @@ def requantize_each_term(terms: Mapping[str, Tensor], parameters: Parameters) ->
 
 
 def requantize_mean(sums: Tensor, counts: Tensor | int, parameters: Parameters) -> Tensor:
-    """Return the codes of *sums* of centred codes (int64) divided by *counts* of terms (that broadcast).
+    """Return the codes of *sums* of centred codes (int64), each divided by its number of terms in *counts* (broadcast).
 
-    exact: one rounding of the rational. f32_dequantized: the sum of dequantized float32
-    values divided by the count, then by the scale. area_multiplier: a multiplier of 8 bits for 1/count.
-    area_reciprocal: one of 31 bits, rounded half up; input and output have one scale.
-    Other variants have the count in their multiplier.
+    * exact: one rounding of the rational number.
+    * f32_dequantized: the sum of dequantized float32 values, divided by the count, then by the scale.
+    * area_multiplier: a multiplier of 8 bits stands for 1 / count.
+    * area_reciprocal: a multiplier of 31 bits stands for 1 / count, rounded half up; input and output have one scale.
+    * Other variants have the count in their multiplier.
     """
     rescale, out, mode = _rescale(parameters), parameters.outputs["y"], parameters.platform.rounding
     counts = torch.as_tensor(counts, dtype=torch.int64).expand(sums.shape)
@@ -136,6 +140,7 @@ def requantize_mean(sums: Tensor, counts: Tensor | int, parameters: Parameters) 
             return requantize(held, numbers, out)
         case "area_multiplier":
             mantissa, shift = float32_multiplier((1.0 / counts).float(), AREA_BITS)
+            # a sum below 2**45 times 8 bits is exact in float64, and so is scaling by a power of two
             scaled = (sums.double() * mantissa) * torch.exp2(-shift.double())
             return (round_tensor(scaled, mode).long() + out.zero_point).clamp(out.qmin, out.qmax)
         case "area_reciprocal":

@@ -24,11 +24,14 @@ class Places:
         """Return the indices of the nearest elements, clamped to the input; *rounding* decides ties."""
         match rounding:
             case "round_prefer_floor":
+                # ceil(place - 1/2): a tie goes to the smaller index
                 found = -((self.bottom - 2 * self.top) // (2 * self.bottom))
             case "round_prefer_ceil":
+                # floor(place + 1/2): a tie goes to the larger index
                 found = (2 * self.top + self.bottom) // (2 * self.bottom)
             case "ceil":
                 found = -(-self.top // self.bottom)
+            # rounds up where the image shrinks and down where it grows
             case "simple" if self.shrinks:
                 found = -(-self.top // self.bottom)
             case _:
@@ -56,6 +59,7 @@ def places(size: int, count: int, mode: str) -> Places:
         case "pytorch_half_pixel" if count == 1:
             return Places(i * 0, 1, size, count < size)
         case "half_pixel" | "pytorch_half_pixel":
+            # (i + 1/2) * size / count - 1/2, over the denominator 2 * count
             return Places((2 * i + 1) * size - count, 2 * count, size, count < size)
         case "tf_half_pixel_for_nn":
             return Places((2 * i + 1) * size, 2 * count, size, count < size)
@@ -68,7 +72,7 @@ NEAR_HALF = (1e-07, 1e-09)
 
 
 def float32_places(size: int, count: int, mode: str) -> Tensor:
-    """Return the same positions in float32 with the inverse of the ratio count / size."""
+    """Return the positions of `places` in float32, computed with the inverse of the ratio count / size."""
     i, step = torch.arange(count), 1.0 / (count / size)
     match mode:
         case "align_corners":
@@ -87,6 +91,7 @@ def float32_index(places_: Tensor, rounding: str, size: int) -> Tensor:
     """Return the nearest index of float32 positions: half to even, but down if within rounding error of a half."""
     match rounding:
         case "round_prefer_floor":
+            # positions carry the rounding error of the ratio, so a half need not be exact
             near = torch.isclose(places_, places_.int() + 0.5, rtol=NEAR_HALF[0], atol=NEAR_HALF[1])
             found = torch.where(near, torch.floor(places_), torch.round(places_))
         case "round_prefer_ceil":

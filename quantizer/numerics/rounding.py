@@ -43,6 +43,7 @@ def round_tensor(x: Tensor, mode: RoundingMode, *, seed: int | Tensor = 0) -> Te
     part = x - whole
     if mode == "stochastic":
         return _round_stochastic(whole, part, seed)
+    # *part* has the sign of x, so a tie below 0 is -0.5, and up means toward zero there
     if mode == "half_up":
         return whole + ((part >= 0.5).to(x.dtype) - (part < -0.5).to(x.dtype))
     if mode == "half_down":
@@ -62,6 +63,7 @@ def round_scalar(x: float | Fraction, mode: RoundingMode, *, seed: int = 0, inde
     floor = exact.numerator // exact.denominator
     rest = exact - floor
     if mode == "stochastic":
+        # the upper 53 bits, as many as a float64 in [0, 1) holds
         uniform = Fraction((_splitmix64_int(seed, index) >> 11), 1 << 53)
         return floor + (uniform < rest)
     tie = (rest > Fraction(1, 2)) - (rest < Fraction(1, 2))
@@ -92,7 +94,9 @@ def shift_right(v: Tensor, bits: Tensor | int, mode: RoundingMode, *, seed: int 
     quotient = v >> right
     if bool((bits < 0).any()):
         quotient = quotient << (-bits).clamp(0, 63)
+    # the shift floors, so the remainder is never negative
     rest = v & ((one << right) - 1)
+    # a shift by 0 leaves no remainder; half must only be larger than 0
     half = torch.where(right == 0, one, one << (right - 1).clamp_min(0))
     if mode == "stochastic":
         return quotient + (_uniform(v, seed) & ((one << right) - 1)).lt(rest).to(torch.int64)
@@ -107,12 +111,14 @@ def divide(numerator: Tensor, denominator: Tensor | int, mode: RoundingMode, *, 
     rest = numerator - quotient * denominator
     if mode == "stochastic":
         return quotient + torch.remainder(_uniform(numerator, seed), denominator).lt(rest).to(torch.int64)
+    # rounded up, so that `rest >= half` is right for odd denominators, which have no tie
     half = (denominator + 1) >> 1
     return quotient + _bump(quotient, rest, half, denominator & 1, mode)
 
 
 def splitmix64(counter: Tensor) -> Tensor:
     """Return the splitmix64 hash of each int64 *counter* value, as int64 (Steele, Lea, Flood 2014)."""
+    # int64 products wrap as the unsigned ones of the original; only its right shifts must not copy the sign
     z = counter * _signed(_GOLDEN)
     z = (z ^ _logical_shift(z, 30)) * _signed(_MIX_1)
     z = (z ^ _logical_shift(z, 27)) * _signed(_MIX_2)

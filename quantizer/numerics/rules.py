@@ -42,6 +42,7 @@ def activation_params(
     With *widened*, the range is first extended to contain 0. Raises GraphError when an end is not finite or low > high.
     The platform's rule decides which number is rounded: the scale, or codes per unit (`q_range / f_range` in float32).
     """
+    # a copy, because tensors of the cached result may be changed in place
     return _of_range(low, high, part, rule, signed=signed, widened=widened).copied()
 
 
@@ -61,9 +62,10 @@ def _of_range(
 
 
 def _of_float(largest: float, name: str, rule: ParameterRule) -> QParams:
-    """Return parameters where *largest* is the largest value of format *name*; every finite value has a code."""
+    """Return parameters that map *largest* to the largest value of format *name*; every finite value has a code."""
     form, kind = format_of(name), dtype(name)
     scale = largest / form.values[-1]
+    # a tensor of zeros has no scale of its own
     scale = 1.0 if scale < rule.minimum_scale else scale
     scale = float(np.float32(scale)) if rule.scale == "float32" else scale
     return QParams(kind, torch.tensor(scale, dtype=torch.float64), torch.tensor(0), kind.min, kind.max)
@@ -115,7 +117,7 @@ def weight_params(
     ends: Ends | None = None,
     block_axis: int | None = None,
 ) -> QParams:
-    """Return the parameters of *weights* from their extrema (or *ends*), one pair per slice along *axis* or one in all.
+    """Return the parameters of *weights* from their extrema or *ends*: per slice along *axis*, or per tensor.
 
     weights: float, any shape. axis: the channel axis, None for one scale for the tensor. group: the number of
     neighbouring channels that share parameters, whatever the granularity; 1 is per channel. block_axis: the axis along
@@ -129,10 +131,12 @@ def weight_params(
         flat, axis = values.reshape(1, -1), None
     else:
         flat = np.moveaxis(values, axis, 0).reshape(values.shape[axis], -1)
+    # 0 must be a code
     low, high = np.minimum(flat.min(1), 0.0), np.maximum(flat.max(1), 0.0)
     if ends is not None:
         pair = (ends.low.reshape(1), ends.high.reshape(1)) if axis is None else (ends.lows, ends.highs)
         low, high = (end.double().numpy() for end in pair)
+    # neighbours share the extrema of their group; each channel still has its own entry
     if size is not None and size > 1:
         starts = np.arange(0, len(low), size)
         first = np.arange(len(low)) // size
@@ -160,6 +164,7 @@ def _in_blocks(
 
 def extrema(weights: Tensor, axis: int, blocks: Blocks) -> tuple[Array, Array]:
     """Return the smallest and the largest weight of each block, float64 [channels, blocks]."""
+    # [channels, length of the block axis, rest]
     rows = np.moveaxis(weights.detach().numpy().astype(np.float64), (axis, blocks.axis), (0, 1))
     rows = rows.reshape(*rows.shape[:2], -1)
     starts = np.arange(0, rows.shape[1], blocks.size)
@@ -205,6 +210,7 @@ def effective_bits(codes: Tensor, bits: int | None) -> Tensor:
     """
     if bits is None or not codes.numel():
         return codes
+    # ends of at least one code, so that both logarithms exist
     least, most = min(int(codes.min()), -1), max(int(codes.max()), 1)
     limit = 1 << (bits - 1)
     excess = max(math.ceil(math.log2(most / (limit - 1))), math.ceil(math.log2(-least / limit)))
@@ -214,11 +220,11 @@ def effective_bits(codes: Tensor, bits: int | None) -> Tensor:
 def held_with_zero_point(
     codes: Tensor, added: Tensor, params: QParams, effective: int | None, undone: Tensor | None = None
 ) -> Tensor:
-    """Return the bias *codes* after they were stored as the float32 sum with *added*, and *added* was subtracted again.
+    """Return the bias *codes* after the float32 sum with *added* was stored, and *added* was subtracted from it.
 
-    *effective*: as in `effective_bits`. *added*: the input zero point's share of the sums. *undone*: the share that is
-    subtracted again, if the sums contain another one than *added*: if *added* ignores the weights' zero point, the
-    codes are wrong by the product of both zero points.
+    *effective*: as in `effective_bits`. *added*: the input zero point's share of the sums. *undone*: what is subtracted
+    instead of *added*, if the sums contain another share. Where *added* ignores the weights' zero point, the codes are
+    wrong by the product of both zero points.
     """
     held = (codes.float() + added.float()).clamp(float(params.qmin), float(params.qmax)).long()
     left = effective_bits(held, effective) - (added if undone is None else undone)
@@ -273,8 +279,9 @@ class _Grid:
 
 
 def _params(low: Array, high: Array, grid: _Grid, axis: int | None) -> QParams:
-    """Return the parameters of ranges, one along *axis* for each, or of a single range."""
+    """Return the parameters of the ranges [low, high]: one for each along *axis*, or per tensor if *axis* is None."""
     if grid.symmetric:
+        # of unsigned codes only the positive half of the symmetric range is represented
         largest = np.maximum(-low, high)
         low, high = (-largest if grid.dtype.kind == "int" else np.zeros_like(largest)), largest
     steps: Array | None = None
@@ -297,12 +304,14 @@ def _params(low: Array, high: Array, grid: _Grid, axis: int | None) -> QParams:
 def _scale(low: Array, high: Array, grid: _Grid) -> tuple[Array, Array]:
     """Return scale and zero point; a scale below the rule's smallest becomes 1."""
     scale = (high - low) / (grid.qmax - grid.qmin)
+    # an empty range, or one that rounds to nothing, must not divide by 0
     dead = scale < grid.rule.minimum_scale
     scale = np.where(dead, 1.0, scale)
     if grid.power_of_two:
         scale = _next_power_of_two(scale)
     zero = np.zeros_like(scale) if grid.symmetric else np.clip(np.rint(grid.qmin - low / scale), *grid.zero_points)
     zero = np.clip(np.where(dead, 0.0, zero), grid.qmin, grid.qmax)
+    # a scale beyond float32 becomes infinite, and QParams refuses it
     with np.errstate(over="ignore"):
         return scale.astype(np.float32).astype(np.float64) if grid.rule.scale == "float32" else scale, zero
 
@@ -314,6 +323,7 @@ def _steps(low: Array, high: Array, grid: _Grid) -> tuple[Array, Array, Array]:
     steps = codes / np.where((width < grid.rule.minimum_range) | np.isnan(width), codes, width)
     if grid.power_of_two:
         steps = (1.0 / _next_power_of_two(1.0 / steps.astype(np.float64))).astype(np.float32)
+    # the rule's zero point has the other sign: it is added to the code, not subtracted
     theirs = np.zeros_like(steps) if grid.symmetric else np.rint(steps * low.astype(np.float32)) - grid.qmin
     least, most = grid.zero_points
     theirs = np.clip(theirs, -most, -least)
@@ -321,5 +331,6 @@ def _steps(low: Array, high: Array, grid: _Grid) -> tuple[Array, Array, Array]:
 
 
 def _next_power_of_two(scale: Array) -> Array:
+    # a power of two has the mantissa 1/2 and is its own next power
     mantissa, exponent = np.frexp(scale)
     return np.asarray(np.ldexp(np.ones_like(scale), np.where(mantissa == 0.5, exponent - 1, exponent)))

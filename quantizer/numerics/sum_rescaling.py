@@ -55,6 +55,7 @@ def rescale(
             mantissa, shift = _folded(only, output, count)
             return Rescale(variant, mantissa.double(), shift, factors=single)
         case "f32_mean_of_codes_half_even" | "f32_mean_of_codes_half_away":
+            # the kernel rounds 1 / count to float32 before it multiplies
             share = torch.tensor(1.0) / torch.tensor(float(count))
             ratios = {
                 name: float(params.scale.float() / output.scale.float() * share) for name, params in inputs.items()

@@ -49,15 +49,18 @@ def rescale_sum(
     count: int = 1,
     variant: Variant | None = None,
 ) -> Rescale:
-    """Return factors and multiplier of `f(factor * (code - zero_point))`; f is a sum or a selection (maximum).
+    """Return the factors and the multiplier of `f(factor * (code - zero_point))`; f is a sum or a selection (maximum).
 
     *count*: the divisor of a mean; 1 if there is no single divisor. *variant*: the case's variant, if it differs from
-    the family's. exact, f32_dequantized: factors are the input scales, divided by the output scale. Other float32
-    variants:
-    factors are float32 ratios. multiplier_shift: integer factors of 15 bits and one multiplier (two operands that
-    meet), or a multiplier for each operand (concatenation, or one operand). Fixed-point ones of a platform that widens
-    operands: `rescale_widened`, or a multiplier for each operand that is rescaled to the output separately.
-    area_multiplier, area_reciprocal: no factors; the multiplier follows from each window's area.
+    the family's. The variant decides the numbers:
+
+    * `IN_SCALES`: the factors are the input scales, and the divisor is the output scale.
+    * Other float32 variants: the factors are float32 ratios of input scale to output scale.
+    * multiplier_shift: two operands that meet get integer factors of 15 bits and one multiplier. The operands of a
+      concatenation, and a single operand, get a multiplier each.
+    * Fixed point on a platform that widens operands: as `rescale_widened` says. An operand that is rescaled to the
+      output separately gets its own multiplier.
+    * area_multiplier, area_reciprocal: no factors; the area of each window gives the multiplier.
     """
     variant = variant or platform.requantize.get(family, platform.requantize["default"])
     if variant in IN_SCALES:
@@ -82,7 +85,7 @@ def rescale_sum(
 
 
 def _unscaled(variant: Variant, **numbers: Any) -> Rescale:
-    """Return numbers with the multiplier 1: the sum is scaled only by its factors or by a divisor."""
+    """Return numbers with the multiplier 1: only the factors or a divisor scale the sum."""
     return Rescale(variant, torch.tensor(1.0, dtype=torch.float64), torch.tensor(0), **numbers)
 
 
@@ -111,6 +114,7 @@ def _widened_sum(
     """Return the fixed-point factors of a sum on a platform that widens operands."""
     scales = {name: float(params.scale) for name, params in inputs.items()}
     if len(inputs) > 1 and family not in OWN_MULTIPLIERS:
+        # in one sum the operands must first reach a common scale; otherwise each goes straight to the output's
         return rescale_widened(platform, variant, scales, float(output.scale), activation_bits)
     unit = float(output.scale) * count
     ends = {name: whole(*fixed(platform, variant, scale / unit, activation_bits)) for name, scale in scales.items()}
@@ -125,9 +129,10 @@ def rescale_alone(platform: Platform, x: QParams, output: QParams, activation_bi
 def _ratio_of_each(
     platform: Platform, family: str, inputs: Mapping[str, QParams], output: QParams, activation_bits: int, count: int
 ) -> Rescale:
-    """Return a multiplier and shift for each operand; of a single one as the common multiplier."""
+    """Return a multiplier and a shift for each operand; for a single operand they are those of the sum."""
     share = torch.tensor(1.0 / count, dtype=torch.float32)
     reach = platform.aligned_within.get(family)
+    # scales that are this close count as equal, and codes pass unchanged
     everything = [*inputs.values(), output]
     if reach is not None and _aligned(everything, reach):
         return _unscaled("multiplier_shift", factors=dict.fromkeys(inputs, 1.0))
@@ -158,6 +163,7 @@ def _kernel_order(shapes: Mapping[str, tuple[int, ...]], names: list[str]) -> li
     """
     match names:
         case [first, second]:
+            # from the innermost axis outwards; shapes of different rank are aligned at their last axis
             pairs = zip(reversed(shapes[first] or (1,)), reversed(shapes[second] or (1,)), strict=False)
             size = next((a for a, b in pairs if max(a, b) > 1), 1)
             return [first, second] if size > 1 else [second, first]
@@ -166,7 +172,7 @@ def _kernel_order(shapes: Mapping[str, tuple[int, ...]], names: list[str]) -> li
 
 
 def _aligned(tensors: list[QParams], reach: float) -> bool:
-    """Return whether, in float64, all scales lie within a factor and all zero points are equal."""
+    """Return whether all zero points are equal and, in float64, no scale exceeds *reach* times another."""
     steps = [float(_steps(params)) for params in tensors]
     zeros = {int(params.zero_point) for params in tensors}
     return max(steps) / (min(steps) + FLOAT32_EPSILON) <= reach and len(zeros) == 1
@@ -200,14 +206,17 @@ def _crossed_sum(
         return Rescale("multiplier_shift", mantissa.double(), shift.long(), factors={first: 1.0, second: 1.0})
     mantissa_a, shift_a = float32_multiplier(steps_a, FACTOR_BITS)
     mantissa_b, shift_b = float32_multiplier(steps_b, FACTOR_BITS)
+    # factor_a ~ steps_b * 2**common, factor_b ~ steps_a * 2**common: integers, and the multiplier undoes them
     common = torch.maximum(shift_a, shift_b)
     factor_a = mantissa_b.float() * torch.pow(2.0, (common - shift_b).float())
     factor_b = mantissa_a.float() * torch.pow(2.0, (common - shift_a).float())
     ratio = steps_y / (steps_b * steps_a) / torch.pow(2.0, common.float())
+    # a factor beyond 15 bits shrinks, and the other one with it, so that their proportion stays
     shrink = torch.maximum(factor_a, factor_b) / FACTOR_LIMIT
     if bool(shrink > 1.0):
         factor_a, factor_b, ratio = factor_a / shrink, factor_b / shrink, ratio * shrink
     mantissa, shift = float32_multiplier(ratio, bits, rule.max_bits, rule.max_shift)
+    # the kernel shifts only to the right, so a left shift goes into the multiplier
     if int(shift) < 0:
         mantissa = (mantissa.float() * 2.0 ** -int(shift)).clamp(1, FACTOR_LIMIT)
         shift = torch.zeros_like(shift)
@@ -223,6 +232,6 @@ def _steps(params: QParams) -> Tensor:
 
 
 def _equal(a: QParams, b: QParams) -> bool:
-    """Return whether codes can be added directly: scales within a factor of 1 and equal zero points."""
+    """Return whether codes can be added directly: equal zero points, and steps equal up to float32's epsilon."""
     largest, smallest = torch.maximum(_steps(a), _steps(b)), torch.minimum(_steps(a), _steps(b))
     return bool(largest / (smallest + FLOAT32_EPSILON) <= 1.0) and int(a.zero_point) == int(b.zero_point)

@@ -139,6 +139,7 @@ def _entries(
     real = (codes - inp.zero_point).to(torch.float64) * inp.scale
     value = f(real).to(torch.float64) / out.scale
     rounded = _rounded(value, out, rounding, before=before)
+    # NaN (a function outside its domain) becomes code 0; infinities become finite here and saturate
     return rounded.nan_to_num(nan=0.0).clamp(out.qmin, out.qmax).to(torch.int64)
 
 
@@ -169,6 +170,7 @@ def _linspace_entries(f: Function, size: int, first: int, inp: QParams, out: QPa
     points = linspace(inp.qmin, inp.qmax, size - lacking)
     if lacking:
         points = torch.cat([points[:1], points])
+    # as recorded: a product with the inverse steps, which rounds differently from a quotient
     real = (points - inp.zero_point.to(torch.float32)) * (1 / _steps(inp))
     rounded = _rounded(f(real).to(torch.float32) * _steps(out), out, rounding, before=True)
     return rounded.nan_to_num(nan=0.0).clamp(out.qmin, out.qmax).to(torch.int64)
@@ -180,6 +182,7 @@ def linspace(first: float, last: float, count: int) -> Tensor:
     The result of torch.linspace on a processor with fused multiply-add (AVX2, AVX-512), on which the tables were
     recorded.
     """
+    # float64 holds the float32 product exactly, so the last rounding is that of a fused multiply-add
     step = torch.tensor(last - first, dtype=torch.float32).div(count - 1).double()
     place = torch.arange(count)
     return torch.where(place < count // 2, first + step * place, last - step * (count - 1 - place)).float()

@@ -46,6 +46,7 @@ def pool_padding(
     for axis, (size, k, s) in enumerate(zip(sizes, kernel, stride, strict=True)):
         before, after = padding[axis], padding[axis + rank]
         free = size + before + after - k
+        # -(-a // s) rounds up
         count = (-(-free // s) if ceil_mode else free // s) + 1
         if ceil_mode and (count - 1) * s >= size + before:
             count -= 1
@@ -99,6 +100,7 @@ def patches(
 ) -> Tensor:
     """Return the windows of (N, C, spatial...) *x* as a matrix: rows (N, out...), columns (kernel..., C)."""
     out = window_sizes(x.shape[2:], kernel, stride, padding, dilation)
+    # channels last, so that a window consists of contiguous pieces of C elements or more
     channels_last = [0, *range(2, x.dim()), 1]
     padded = x.new_zeros(
         x.shape[0], *(size + sum(pair) for size, pair in zip(x.shape[2:], padding, strict=True)), x.shape[1]
@@ -109,6 +111,7 @@ def patches(
     inside.copy_(x.permute(channels_last))
     strides = padded.stride()
     steps = strides[1:-1]
+    # a view [N, out..., kernel..., C] in which windows overlap; the reshape copies it
     windows = padded.as_strided(
         (x.shape[0], *out, *kernel, x.shape[1]),
         (
@@ -147,6 +150,7 @@ def runs(x: Tensor, kernel: Sequence[int], padding: Padding, dilation: Sequence[
     padded = pad_spatial(x, padding).contiguous()
     strides = padded.stride()
     length = run_length(out, padded.shape[-1])
+    # a view [C, kernel..., N, out[:-2]..., run] in which windows overlap; the reshape copies it
     windows = padded.as_strided(
         (x.shape[1], *kernel, x.shape[0], *out[:-2], length),
         (strides[1], *(step * d for step, d in zip(strides[2:], dilation, strict=True)), strides[0], *strides[2:-2], 1),
@@ -159,6 +163,7 @@ def from_runs(product: Tensor, batch: int, out: Sequence[int], width: int) -> Te
     lead, length = out[:-2], run_length(out, width)
     rows = (out[-2], out[-1]) if len(out) > 1 else (out[-1],)
     stacked = product.reshape(product.shape[0], batch, *lead, length).transpose(0, 1)
+    # steps of one padded row leave out the windows that cross the edge of the image
     return stacked.as_strided((*stacked.shape[:-1], *rows), (*stacked.stride()[:-1], *(width, 1)[-len(rows) :]))
 
 
@@ -185,5 +190,6 @@ def spread(x: Tensor, stride: Sequence[int]) -> Tensor:
 
 def flip_weights(w: Tensor, groups: int) -> Tensor:
     """Convert (C, O/g, kernel...) weights of a transposed convolution to the weights of an equivalent convolution."""
+    # [groups, C/groups, O/groups, kernel...] -> [groups, O/groups, C/groups, kernel...]
     per_group = w.reshape(groups, w.shape[0] // groups, *w.shape[1:]).transpose(1, 2)
     return per_group.reshape(groups * w.shape[1], w.shape[0] // groups, *w.shape[2:]).flip(*range(2, w.dim()))

@@ -35,6 +35,7 @@ def convolved(x: Tensor, weights: Tensor, padding: tuple[int, int, int, int], si
     # A tile gives two outputs: an odd width gets one column of zeros more, whose output is cut off at the end.
     odd = (left + x.shape[3] + right) % STEP
     padded = functional.pad(x.float(), (left, right + odd, top, bottom))
+    # [n, c, height, width / 2, 3, 4]: neighbouring pieces overlap by two columns
     pieces = padded.unfold(2, KERNEL, 1).unfold(3, TILE, STEP)
     return torch.stack([_of_one(sample.contiguous(), weights.float(), size) for sample in pieces])
 
@@ -43,5 +44,6 @@ def _of_one(pieces: Tensor, weights: Tensor, size: tuple[int, int]) -> Tensor:
     """Return sums [o, height, width] of one image's pieces [c, height, width / 2, 3, 4]: over channels, then rows."""
     read = pieces.matmul(INPUT.t())
     products = read * weights[:, :, None, None]
+    # [o, c, height, width / 2, 3, 4] summed over channels, then kernel rows; two outputs for each piece
     made = products.sum(1).sum(3).matmul(OUTPUT.t())
     return made.reshape(len(weights), made.shape[1], -1)[:, : size[0], : size[1]]

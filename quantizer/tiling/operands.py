@@ -16,7 +16,7 @@ from quantizer.tiling.windows import Box, Tile, padded_places, slices
 
 
 class UnfitError(ValueError):
-    """Results of tiles do not make the output."""
+    """The results of the tiles do not make up the output."""
 
 
 def cut(operands: Mapping[str, Tensor], tile: Tile) -> dict[str, Tensor]:
@@ -36,6 +36,7 @@ def padded_with(operands: Mapping[str, Tensor], spec: Spec, tile: Tile, code: in
             border = torch.full(shape, code, dtype=values.dtype)
             parts = [border, values] if (name, index) == before else [values, border]
             found[operand] = torch.cat(parts, axis)
+            # negative padding crops, and stays with the operator
             numbers[index] = min(0, numbers[index])
             attrs[name] = tuple(numbers)
     return found, replace(tile, attrs=attrs)
@@ -67,15 +68,17 @@ def _sliced(params: QParams, box: Box) -> QParams:
     if params.axis is None:
         return params
     blocks = params.blocks
+    # a cut may begin inside a block
     part = params if blocks is None else replace(params, blocks=blocks.cut(box[blocks.axis][0]))
     return part.sliced(*box[params.axis])
 
 
 def stitch(shape: tuple[int, ...], parts: Sequence[tuple[Tile, Tensor]], dtype: torch.dtype) -> Tensor:
-    """Return the output that the tiles' results make.
+    """Return the output, put together from the results of the tiles.
 
     UnfitError if a result does not have the shape of its box, or an element is not in exactly one tile.
     """
+    # counted, so that overlaps show as well as gaps
     whole, covered = torch.zeros(shape, dtype=dtype), torch.zeros(shape, dtype=torch.int64)
     for tile, values in parts:
         box = tuple(stop - start for start, stop in tile.output)

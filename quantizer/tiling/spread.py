@@ -26,9 +26,11 @@ class Spread:
         elements is empty if the tile begins after the last tap of the last element.
         """
         first, end = output[0] + self.before, output[1] + self.before
+        # -(a // b) is -a / b rounded up: the first element with a tap in the tile, or the one before it across a gap
         low = min(-((self.reach - 1 - first) // self.stride), first // self.stride)
         high = max((end - 1) // self.stride + 1, -((self.reach - end) // self.stride) + 1)
         low, high = max(low, 0), min(high, self.size)
+        # the tile lies behind all taps: nothing but zeros
         if first >= (self.size - 1) * self.stride + self.reach:
             return (self.size, self.size), (0, 0), end - first
         behind = (high - 1) * self.stride + self.reach - end

@@ -44,6 +44,7 @@ def _cut_along(spec: Spec, sizes: Sizes, values: Values, axis: str) -> Mapping[s
         raise CaseError(
             f"data.stack.axis: {axis!r} is not an axis of {spec.op} along which outputs do not depend on each other."
         )
+    # asks for one element more than there is, so that the end changes in every operand that is cut
     longer = part(spec, shapes, attrs, {axis: (0, size + 1)})
     found = {}
     for name, box in longer.inputs.items():
@@ -88,6 +89,7 @@ def _stacked_shapes(spec: Spec, sizes: Sizes, values: Values, axis: str, count: 
         own = [i for i, (one, other) in enumerate(zip(before, after, strict=True)) if one != other]
         channels = channel_axis(spec, variables(spec, grown, attrs), len(after))
         legal = len(own) == 1 and after[own[0]] == size * count and own[0] != channels
+        # the longer case must be cut in the same places
         legal = legal and independent_axes(spec, grown, attrs).get(axis) == size * count
         return grown if legal and cut_along(spec, grown, attrs, axis) == places else None
     except (QuantizerError, ValueError):
@@ -145,6 +147,7 @@ def _boxes(
     shapes, attrs = dict(sizes), dict(values)
     places = cut_along(spec, shapes, attrs, axis)
     size = independent_axes(spec, shapes, attrs)[axis]
+    # rounded up; the last part may be shorter
     each = -(-size // count)
     ends = [(start, min(start + each, size)) for start in range(0, size, each)] if each else []
     if not ends:

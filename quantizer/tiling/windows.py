@@ -47,10 +47,12 @@ def _tileable(
     axes: dict[str, int] = {}
     for name, rule in spec.tiling.items():
         if name == "*":
+            # an axis with a rule of its own is not numbered as well
             own = {i for i, axis in _output_places(spec, len(output)).items() if axis.names & spec.tiling.keys()}
             rest = [i for i in range(len(output)) if i not in own]
             axes |= {f"d{i}": output[i] for i in rest if _holds(rule.when, bound | {"i": i})}
         elif _holds(rule.when, bound):
+            # a reduced axis is not an axis of the output
             axes[name] = (
                 bound[str(rule.axis)] if rule.rule == "accumulate" else output[_output_axis(spec, name, len(output))]
             )
@@ -65,9 +67,8 @@ def tiles(spec: Spec, shapes: Mapping[str, Shape], attrs: Mapping[str, AttrValue
     return [*_tiles(spec, tuple(shapes.items()), tuple(attrs.items()), tuple(plan.sizes.items()))]
 
 
-@functools.lru_cache(
-    maxsize=8
-)  # parts of a stack follow each other; a larger cache would slow every garbage collection
+# parts of a stack follow each other; a larger cache would slow every garbage collection
+@functools.lru_cache(maxsize=8)
 def _tiles(
     spec: Spec,
     sizes: tuple[tuple[str, Shape], ...],
@@ -78,6 +79,7 @@ def _tiles(
     bound, whole = variables(spec, shapes, attrs), _whole(spec, shapes, attrs)
     legal = tileable_axes(spec, shapes, attrs)
     cuts: list[list[_Cut]] = []
+    # split reductions last, so that the slices of one output follow each other
     for axis in sorted(plan, key=lambda name: (name in legal and _rule(spec, name).rule == "accumulate", name)):
         if axis not in legal:
             raise UnsupportedError(f"{spec.op}: axis {axis!r} cannot be tiled here; these can: {', '.join(legal)}.")
@@ -178,11 +180,13 @@ def _halo(
         place = _output_axis(spec, cut.axis, len(tile.output))
     stride, window = int(rule.stride(bound)), int(rule.window(bound))
     left, right = _padding_entry(rule.before, bound), _padding_entry(rule.after, bound)
+    # in places of the unpadded input: negative inside the padding
     first = cut.start * stride - bound[left[0]][left[1]]
     end = (cut.stop - 1) * stride + window - bound[left[0]][left[1]]
     size = shapes[operand][axis]
     low = min(max(first, 0), size)
     high = max(low, min(end, size))
+    # a window wholly inside the padding reads nothing, and all of it becomes padding before
     before, after = (low - first, end - high) if high > low else (end - first, 0)
     attrs = dict(tile.attrs)
     attrs[left[0]] = _at(attrs[left[0]], left[1], before)
@@ -231,9 +235,11 @@ def _any_axis(
     rank, inputs = len(tile.output), {}
     for operand, box in tile.inputs.items():
         shape = shapes[operand]
+        # operands of lower rank are aligned at their last axis
         own = axis - (rank - len(shape)) if rule.input_axis is None else _input_axis(rule, operand, bound, axis)
         item = spec.inputs[operand]
         has = (item.role == "activation" or item.weight_in_blocks is not None) and 0 <= own < len(shape)
+        # an operand of size 1 broadcasts along the axis and stays whole
         shared = has and (shape[own] != 1 or tile.output[axis][1] - tile.output[axis][0] == 1)
         inputs[operand] = _set(box, own, cut) if shared else box
     return Tile(_set(tile.output, axis, cut), inputs, tile.attrs, tile.part, tile.parts)

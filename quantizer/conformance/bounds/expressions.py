@@ -42,10 +42,12 @@ def _number(value: float) -> Interval:
 
 def _apply(name: str, x: Interval) -> Interval:
     if name in ("log", "sqrt"):
+        # outward rounding may leave the domain of these functions
         return (log if name == "log" else sqrt)(Interval(np.minimum(np.maximum(x.lo, 0.0), x.hi), x.hi))
     if name == "relu":
         return x.moved(lambda end: np.maximum(end, 0.0))
     function, turns, magnitude = _FUNCTIONS[name]
+    # equal ends stay as they are: infinity minus itself is NaN
     middle = np.where(x.lo == x.hi, x.lo, (x.lo + x.hi) / 2)
     size = np.maximum(np.abs(x.lo), np.abs(x.hi)) if magnitude else 0.0
     return piecewise_monotone(function, middle, np.where(x.lo == x.hi, 0.0, (x.hi - x.lo) / 2), turns, magnitude=size)

@@ -170,6 +170,7 @@ def input_radius(
     """
     s, z = np.asarray(scale, np.float64), np.asarray(zero_point, np.float64)
     step = 0.5 if rounding.startswith("half") else 1.0
+    # beyond the codes x saturates, and its distance from the end counts in full
     radius = s * step + np.maximum(np.maximum(s * (qmin - z) - x, x - s * (qmax - z)), 0.0)
     magnitude = np.abs(x) + s * np.maximum(np.abs(z), max(abs(qmin), abs(qmax)))
     if float32:

@@ -57,6 +57,7 @@ def piecewise_monotone(
         # a point just outside counts too: a wider hull is sound, a missed point is not
         near = 8 * UNIT * np.abs(c)
         inside = (c >= box.lo - near) & (c <= box.hi + near)
+        # elsewhere f is asked at an end, because the point may lie outside its domain
         values.append(np.where(inside, f(np.where(inside, c, box.lo)), values[0]))
     lows = [value - ulps_of(value, ulps, magnitude) for value in values]
     highs = [value + ulps_of(value, ulps, magnitude) for value in values]

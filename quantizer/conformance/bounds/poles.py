@@ -28,6 +28,7 @@ def reciprocal(x: Interval) -> Interval:
 @np.errstate(all="ignore")
 def rsqrt(x: Interval) -> Interval:
     """Return 1/sqrt(x); at zero unbounded above, unbounded where x may be negative (no real value is right there)."""
+    # the magnitude only keeps NaN out: where x may be negative, the result is unbounded
     return _unbounded(_hull(lambda end: 1.0 / np.sqrt(np.abs(end)), x), x.lo < 0)
 
 
@@ -59,6 +60,7 @@ def power(base: Interval, exponent: Interval) -> Interval:
     bound = _corners([np.power(p, n) for p in (base.lo, base.hi) for n in (exponent.lo, exponent.hi)])
     n, zero = exponent.lo, _has_zero(base)
     whole = (exponent.hi == n) & (np.floor(n) == n)
+    # an even power turns at 0
     turns = whole & (n > 0) & (np.fmod(n, 2) == 0) & zero
     bound = Interval(np.where(turns, 0.0, bound.lo), bound.hi)
     defined = (base.lo > 0) | ((base.lo == 0) & (exponent.lo > 0)) | (whole & ((n >= 0) | ~zero))

@@ -34,6 +34,7 @@ def product(x: FloatArray, dx: FloatArray, axes: Sequence[int]) -> Interval:
 def euclidean(f: ArrayFunction, x: FloatArray, dx: FloatArray, *, terms: int) -> Interval:
     """Return the range of f, the root of a sum of *terms* squares, over x +- dx; f increases with every |x_i|."""
     box = Interval.around(x, np.broadcast_to(dx, x.shape))
+    # the smallest magnitude in each interval: 0 if the interval holds 0
     smallest = np.maximum(np.maximum(box.lo, -box.hi), 0.0)
     low, high = f(smallest), f(np.maximum(-box.lo, box.hi))
     lost = gamma(terms + FUNCTION_ULPS) * high + np.sqrt(terms * TINY)

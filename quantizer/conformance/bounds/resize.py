@@ -26,6 +26,7 @@ def resize_linear(x: FloatArray, dx: FloatArray, weights: Mapping[int, FloatArra
         absolute = np.abs(matrix)
         centre = _along(centre, matrix, axis)
         radius, magnitude = _along(radius, absolute, axis), _along(magnitude, absolute, axis)
+        # an axis enlarges the largest element by at most the sum of its weights
         largest *= max(1.0, float(np.max(absolute.sum(axis=1), initial=0.0)))
         sizes += sum(matrix.shape)
     if not (radius >= 0).all():

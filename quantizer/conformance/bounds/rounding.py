@@ -58,6 +58,7 @@ def code_interval(
     low = _saturated(_lowest(w - spread, rounding), z - inner, qmin, qmax, -UNREACHABLE)
     high = _saturated(_highest(w + spread, rounding), z - inner, qmin, qmax, UNREACHABLE)
     if exact is not None:
+        # with a further error, two codes may both be right
         open_choice = (low != high) & (e == 0)
         if rounding == "stochastic":  # both neighbouring codes are right unless an integer lies within t
             open_choice &= np.ceil(w - t) <= np.floor(w + t)

@@ -50,6 +50,7 @@ def held_sums(trial: Trial, acc: Array, magnitude: Array) -> tuple[Array, Array,
         wrapped = (acc + limit) % (2 * limit) - limit
         return wrapped, wrapped, None
     if rule.overflow == "saturate":
+        # the sums of all positive and of all negative terms
         above, below = (magnitude + acc) / 2, (acc - magnitude) / 2
         least = np.maximum(np.minimum(above, limit - 1) + below, -limit)
         most = np.minimum(np.maximum(below, -limit) + above, limit - 1)

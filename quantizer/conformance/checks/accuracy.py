@@ -48,6 +48,7 @@ def accuracy(trial: Trial) -> Verdict:
         enclose = _through_stages
     if enclose is None:
         return inconclusive(CHECK, UNJUDGED)
+    # a sum that wraps or saturates says nothing about the real result; `arithmetic` judges it
     if _leaves_accumulator(trial):
         return Verdict(CHECK, "overflow", elements=trial.got.size, reason="a sum may leave the accumulator")
     output = trial.output
@@ -59,6 +60,7 @@ def accuracy(trial: Trial) -> Verdict:
     allowed = _with_limit(trial, inner, _rounded(trial, inner.widened(stages))).saturated(low, high)
     vacuous = bounds.vacuous(allowed, low, high)
     got = scale * decoded(trial.got, output, zero)
+    # a result beyond the codes saturates, so distances count from the end code
     centre = np.clip(trial.y, low, high)
     return judge_reals(
         CHECK,
@@ -101,7 +103,7 @@ def _rounded(trial: Trial, exact: Interval) -> Interval:
 
 
 def _steps(mode: RoundingMode, moving: set[str]) -> float:
-    """Return how much of a step *mode* moves a number at most, in the direction in which the modes *moving* move it."""
+    """Return by which part of a step *mode* moves a number at most; *moving*: modes that move it by up to a step."""
     if mode.startswith("half"):
         return 0.5
     return 1.0 if mode in moving else 0.0
@@ -136,7 +138,7 @@ def _limit_error(trial: Trial) -> float:
 
 
 def _leaves_accumulator(trial: Trial) -> bool:
-    """True if a wrapping or saturating accumulator may overflow at the sum of |terms|: `arithmetic` judges this case.
+    """Return whether the sum of |terms| may leave a wrapping or saturating accumulator: `arithmetic` judges the case.
 
     If a sum is shifted to the left in 32 bits that wrap before it is multiplied, the shifted sum must fit.
     """
@@ -159,9 +161,11 @@ def _outward(values: Array, direction: int) -> Array:
 def _regret(trial: Trial) -> Verdict:
     """Judge an index operator: the chosen element may be the largest (smallest) one for inputs within half a step."""
     x, dx = known_operands(trial)[trial.spec.activations[0]]
+    # the place of the smallest element is that of the largest one of -x
     x = -x if trial.spec.error_model.smallest else x
     axis = trial.axis
     chosen = trial.got
+    # without keepdims the axis returns, so that indices can be taken along it
     if chosen.ndim < x.ndim:
         chosen = np.expand_dims(chosen, axis)
     if chosen.shape != tuple(1 if i == axis % x.ndim else n for i, n in enumerate(x.shape)):
@@ -172,6 +176,7 @@ def _regret(trial: Trial) -> Verdict:
         return Verdict(CHECK, "fail", ratio=float("inf"), elements=chosen.size, failed=1, worst=worst)
     allowed, actual = bounds.regret(x, np.broadcast_to(dx, x.shape), chosen, axis)
     best = x.max(axis=axis, keepdims=True)
+    # only a value below the allowed one is wrong: nothing is larger than the best element
     return judge_reals(
         CHECK,
         actual,

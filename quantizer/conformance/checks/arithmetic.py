@@ -63,12 +63,14 @@ def _of_codes(trial: Trial) -> Verdict:
     if has_stages(trial):
         return staged(trial)
     if trial.target.platform.enclosing is not None:
+        # an index is not rounded, so it has no enclosure
         return _index(trial) if trial.spec.error_model.kind == "index" else enclosed(trial)
     judged = as_declared(trial)
     if (reading := trial.target.reading) is not None:
         verdict = _READINGS[reading](judged)
         if verdict is not None:
             return verdict
+    # the most specific judge first: the room's oracle, replayed float32 stages, then the error model
     return judged_by_room(judged) or replayed(judged) or _by_model(judged)
 
 
@@ -79,6 +81,7 @@ def _by_model(trial: Trial) -> Verdict:
 def _exactly(trial: Trial) -> Verdict | None:
     """Judge a plugin by exact arithmetic if the platform's own functions lose bits. RELU6 clips at exactly 6."""
     platform = trial.target.platform
+    # exact sums, and each activation by its own name instead of what the platform computes for it
     sums = platform.accumulator.model_copy(update={"float32": [], "float32_before": []})
     update = {"accumulator": sums, "activations": {name: name for name in platform.activations}}
     exact = platform.model_copy(update=update)
@@ -137,10 +140,13 @@ def _movement(trial: Trial) -> Verdict:
         return judge_by_reference(trial)
     real = trial.y_hat / float(output.scale)
     whole, scale = np.rint(real), float(output.scale)
-    moved = whole * scale == trial.y_hat  # the error of float64 in the code's real value
+    # the reference scales codes in float64; where that explains the difference, the code itself was moved
+    moved = whole * scale == trial.y_hat
     real = np.where(moved, whole, real)
     quantizer = trial.target.platform.quantizer
+    # a code that stays whole has no float32 error
     exact = quantizer.operation == "exact" or np.abs(real - np.rint(real)) < RESOLUTION * np.abs(real)
+    # quotients by a power of two are exact, so their ties are real ties
     if math.frexp(float(output.scale))[0] == 0.5:
         exact = exact | (np.abs(real - np.trunc(real)) == 0.5)
     return rounded_once(
@@ -157,6 +163,7 @@ def _movement(trial: Trial) -> Verdict:
 
 def _index(trial: Trial) -> Verdict:
     """Judge indices: they must equal the indices that the reference operator gives for the codes."""
+    # on the codes themselves: scales are positive, so the largest code has the largest value
     wanted = trial.reference({name: values.double() for name, values in trial.codes.items()}).astype(np.int64)
     return judge_equal(CHECK, trial, trial.got, wanted, "the reference's index on the codes, ties by the declared rule")
 

@@ -39,6 +39,7 @@ def one_block(trial: Trial, name: str, block: int) -> Trial:
     place = torch.arange(codes.shape[axis]) // size
     kept = (place == block).reshape([-1 if i == axis else 1 for i in range(codes.dim())])
     other = copy.copy(trial)
+    # the copy shares the cached sums of the whole weight
     other.__dict__.pop("sums", None)
     other.__dict__.pop("sum_magnitudes", None)
     biases = [n for n, operand in trial.spec.inputs.items() if operand.role == "bias"]
@@ -61,6 +62,7 @@ def columns_of(trial: Trial, name: str) -> list[tuple[Array, Array]]:
 def judge_blocks(trial: Trial, name: str, rescale: Rescale) -> Verdict:
     """Judge codes by the exact number, rounded once: the blocks' sums times their multipliers, plus the constant."""
     exactly = columns_of(trial, name)
+    # `parameters` fails such multipliers; nothing can be judged with them here
     if rescale.mantissa.dim() != 2 or rescale.mantissa.shape[1] != len(exactly):
         return inconclusive(
             CHECK, f"multipliers of shape {list(rescale.mantissa.shape)} for {len(exactly)} sums: parameters fails"
@@ -85,6 +87,7 @@ def judge_blocks(trial: Trial, name: str, rescale: Rescale) -> Verdict:
     terms, exact = summed(columns)
     value = np.sum(terms, axis=0)
     tops, top_exact = summed(most)
+    # where an accumulator may saturate, any sum between both ends is possible
     cut = not all(map(np.array_equal, columns, most))
     return rounded_once(
         trial,
@@ -96,7 +99,7 @@ def judge_blocks(trial: Trial, name: str, rescale: Rescale) -> Verdict:
 
 
 def multiplier_findings(trial: Trial, factors: list[Expected]) -> Iterator[Finding]:
-    """Judge multipliers: a block's unit is its scale times the activation's; a constant's is the channel's largest."""
+    """Judge multipliers: a block's is its scale times the activation's; the constant's is its channel's largest."""
     rescale = trial.parameters.rescale
     assert rescale is not None
     activation, weight = factors

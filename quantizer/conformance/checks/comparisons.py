@@ -27,6 +27,7 @@ def compared(trial: Trial) -> Verdict:
 def on_codes(trial: Trial) -> Array:
     """Return whether the relation holds for the codes' values: centred codes times scales, over one denominator."""
     scales = [Fraction(float(trial.qparams(name).scale)) for name in trial.centred]
+    # float scales have powers of two as denominators, so the largest one serves for all
     over = max(scale.denominator for scale in scales)
     whole = [
         centred.numpy().astype(np.int64).astype(object) * int(scale * over)

@@ -28,7 +28,7 @@ Array = NDArray[Any]
 
 
 def code_findings(trial: Trial, name: str, got: Array, wanted: Expected, axis: int | None) -> Iterator[Finding]:
-    """Codes are the nearest grid value of the clamped float; exact ties by the declared mode."""
+    """Judge that codes are nearest to the clamped floats; exact ties are rounded in the declared mode."""
     values = trial.tensors[name].double().numpy()
     if got.shape != values.shape:
         yield Finding(name, math.inf, f"codes of shape {values.shape}", f"{got.shape}", "one code per value")
@@ -39,7 +39,9 @@ def code_findings(trial: Trial, name: str, got: Array, wanted: Expected, axis: i
     quantizer = trial.target.platform.quantizer
     exact = values / scale
     slack = 0.0 if quantizer.operation == "exact" else FLOAT32_CODES * np.abs(exact)
+    # the error of the float64 quotient
     slack = slack + 2.0**-45 * np.abs(exact)
+    # beyond the codes the end code is right: the clipped value lies within half a step of it
     real = np.clip(exact, wanted.qmin - zero - 0.49, wanted.qmax - zero + 0.49)
     away = np.abs(got - zero - real)
     ratio = np.where(
@@ -50,6 +52,7 @@ def code_findings(trial: Trial, name: str, got: Array, wanted: Expected, axis: i
     ratio = np.where((got < wanted.qmin) | (got > wanted.qmax), math.inf, ratio)
     steps = None if wanted.steps is None else _spread(wanted.steps, values.shape, axis, wanted.blocks)
     if (right := _declared(trial, name, values, scale, steps, zero, wanted)) is not None:
+        # a code that the declared float32 steps give passes, even if it is more than half a step away
         ratio = np.where(np.any([got == codes for codes in right], axis=0), np.minimum(ratio, 1.0), math.inf)
     elif quantizer.rounding.startswith("half"):
         ratio = np.maximum(ratio, _tie_faults(exact, got, np.broadcast_to(zero, values.shape), trial, wanted))
@@ -84,10 +87,7 @@ def _declared(
 
 
 def _directed(exact: Array, slack: Array, got: Array, zero: Array, quantizer: Quantizer, wanted: Expected) -> Array:
-    """Return the distance of each value from its code in steps.
-
-    Infinite if rounded against the quantizer's direction.
-    """
+    """Return the distance of each value from its code in steps; infinite if rounded against the declared direction."""
     low, high = code_interval(
         exact,
         e_over_s=slack,
@@ -119,7 +119,9 @@ def held_bias_findings(trial: Trial, name: str, got: Array, wanted: Expected, we
     if is_replaced(trial):
         real = np.clip(values.astype(np.float64) / wanted.scale, wanted.qmin - 0.49, wanted.qmax + 0.49)
         held = np.abs(exact + added)
+        # at the end of the codes, the order of float32 operations decides whether the sum saturates
         at_end = held >= 2.0 ** (bits - 1) * (1 - FLOAT32_CODES)
+        # above 2**24 float32 no longer holds every integer
         moved = np.abs(exact - np.rint(real)) + np.where(held >= 2.0**24, FLOAT32_CODES * held, 0.0)
         strict = ~at_end & _is_exact(wanted, trial.target.platform.quantizer.operation)
         away = np.where(strict, away, np.abs(got - real))
@@ -147,7 +149,9 @@ def _tie_faults(exact: Array, got: Array, zero: Array, trial: Trial, wanted: Exp
     if not _is_exact(wanted, quantizer.operation):
         return faults
     twice = exact * 2
+    # twice a tie is an odd integer
     for place in map(tuple, np.argwhere((twice == np.rint(twice)) & (np.rint(twice) % 2 != 0))):
+        # a zero point that is added before rounding takes part in it
         inner = int(zero[place]) if quantizer.zero_point == "before" else 0
         code = rational_codes(Fraction(float(exact[place])) + inner, quantizer.rounding)[0] + int(zero[place]) - inner
         if min(wanted.qmax, max(wanted.qmin, code)) != got[place]:
@@ -156,7 +160,7 @@ def _tie_faults(exact: Array, got: Array, zero: Array, trial: Trial, wanted: Exp
 
 
 def _is_exact(wanted: Expected, operation: str) -> bool:
-    """True if dividing by every scale is exact in the platform's float type: all are powers of two."""
+    """Return whether dividing by every scale is exact in the platform's float type: all are powers of two."""
     if operation == "exact":
         return True
     mantissa, _ = np.frexp(np.atleast_1d(wanted.scale))
@@ -174,6 +178,7 @@ def _spread(values: Array, shape: tuple[int, ...], axis: int | None, blocks: tup
     if blocks is None or axis is None:
         return _along(values, len(shape), axis)
     along, size = blocks
+    # every block repeats its number; the last block may be shorter
     each = np.repeat(values, size, axis=1)[:, : shape[along]]
     wide = np.expand_dims(each, tuple(range(2, len(shape))))
     return np.moveaxis(wide, (0, 1), (axis % len(shape), along))

@@ -20,14 +20,12 @@ BEYOND_CODES = 2.0**60
 
 @np.errstate(over="ignore")
 def steps_in_float32(x: Array, scale: Array, steps: Array | None, zero: Array, quantizer: Quantizer) -> Array:
-    """Return the number that the quantizer rounds, without the zero point.
+    """Return the float32 *x* in steps: the number that the quantizer rounds, without the zero point.
 
-    These are the steps of float32 *x*, computed in float32 and stored in float64.
-
-    *scale*, *steps* (1 / scale as the platform's rule rounds it; None: the float32 inverse of the scale) and *zero*
-    broadcast against *x*. With `zero_point: before` the sum is rounded to float32 as well. If the inverse of a
-    scale is used, product and sum are rounded together. The operations are those of `core.platform_settings.Quantizer`,
-    except `exact`.
+    The steps are computed in float32 and stored in float64. *scale*, *steps* and *zero* broadcast against *x*. *steps*
+    are 1 / scale as the platform's rule rounds it; None: the float32 inverse of the scale. With `zero_point: before`
+    the sum is rounded to float32 as well. If the inverse of a scale is used, product and sum are rounded together. The
+    operations are those of `core.platform_settings.Quantizer`, except `exact`.
     """
     first, inverse = quantizer.zero_point == "before", np.asarray(F32(1) / scale.astype(F32))
     if quantizer.operation == "divide_float32":
@@ -35,7 +33,9 @@ def steps_in_float32(x: Array, scale: Array, steps: Array | None, zero: Array, q
     elif quantizer.operation == "multiply_float32" and steps is not None:
         held = np.asarray(x * steps.astype(F32))
     elif first and quantizer.operation == "inverse_float32":
+        # the zero point is subtracted again in float64, which only undoes the shift, not the rounding of the sum
         held = fused(x, inverse, zero.astype(F32)) - zero.astype(np.float64)
+        # infinities become finite, so that later sums are numbers; such codes saturate
         return np.clip(held, -BEYOND_CODES, BEYOND_CODES)
     else:
         held = np.asarray(x * inverse)
@@ -77,6 +77,7 @@ def declared_codes(
         )[0]
 
     found = [rounded(of_floats(real), real)]
+    # a plugin may multiply or divide the same numbers without rounding
     if exact and steps is not None and quantizer.operation == "multiply_float32":
         factors = steps.astype(np.float64)
         number = product(x, factors, 0, lambda i: Fraction(float(x[i])) * Fraction(float(steps[i])))

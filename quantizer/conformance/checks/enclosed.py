@@ -91,7 +91,9 @@ def computed_error(trial: Trial) -> Array:
             float(trial.output.scale),
         )
         with np.errstate(invalid="ignore"):  # infinity minus infinity is NaN
+            # the float32 result on dequantized operands: their own error, then that of the operator's float forward
             away = np.maximum(np.maximum(inner.hi - near.y, near.y - inner.lo), 0.0) + radius
+            # two roundings for the quotient by the output's scale
             moved = away * (1 + lost(2)) + lost(2) * np.abs(near.y)
         moved = np.where(exact_in_any_order(trial), 0.0, moved)
         trial.shared[name] = np.where(np.isnan(moved), np.inf, moved) / scale
@@ -115,6 +117,7 @@ def exact_in_any_order(trial: Trial) -> Array:
     if not all(listed(params) is None and _powers_of_two(params.scale.numpy()) for params in formats):
         return nowhere
     if kind in ("movement", "selection"):
+        # a constant that fills need not be a float32 number
         with np.errstate(over="ignore"):
             return np.asarray(trial.y_hat.astype(np.float32) == trial.y_hat)
     bias = {name for name in coded if trial.spec.inputs[name].role == "bias"}
@@ -131,6 +134,7 @@ def _powers_of_two(scales: Array) -> bool:
 
 def _on_codes(trial: Trial) -> Trial:
     """Return *trial* with dequantized codes as its operands; their radius is the float32 error of dequantizing."""
+    # shallow: everything else is shared; cached results are not, because they belong to the operands
     other = copy.copy(trial)
     other.doubles = trial.values
     other.centre = other.y = trial.reference(trial.values)

@@ -81,6 +81,7 @@ def _bilinear(trial: Trial) -> Interval:
 
     bias = None
     if b is not None:
+        # the distance of a bias is known per channel; the bound takes it per output element
         bias = (operands[b][0], np.broadcast_to(trial.per_channel(as_torch(operands[b][1])), trial.output_shape))
     terms = max(trial.most_read(x), trial.most_read(w))
     return bounds.bilinear(f, f, operands[x], operands[w], bias, terms=terms, centre=trial.centre)
@@ -101,7 +102,7 @@ def _softmax(trial: Trial) -> Interval:
 
 
 def _magnitude(x: Array, dx: Array) -> Array:
-    """Return the magnitude of the largest terms that the reference of a one-input function subtracts."""
+    """Return the size of the largest terms that the reference of a one-input function subtracts."""
     return np.asarray(np.maximum(np.abs(x) + dx, 1.0))
 
 

@@ -26,6 +26,7 @@ def engine(trial: Trial) -> Verdict | None:
         return None
     wanted = BuiltinEngine().run(trial.call, trial.codes, trial.parameters).codes.numpy()
     platform = trial.target.platform
+    # elements whose codes depend on the order of additions: every order is right
     free = np.zeros(wanted.shape, dtype=bool)
     if trial.got.shape == wanted.shape and oracle_of(trial.spec.quantization.family, platform.places) is None:
         free = order_decides(trial)

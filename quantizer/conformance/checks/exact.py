@@ -1,7 +1,4 @@
-"""The check `exact`: accumulators must equal a plain int64 sum over explicit windows.
-
-Each operator family has a function.
-"""
+"""The check `exact`: accumulators equal a plain int64 sum over explicit windows, with a function for each family."""
 
 from __future__ import annotations
 
@@ -36,6 +33,7 @@ def exact(trial: Trial) -> Verdict | None:
     got = acc.numpy()
     rule, scheme = trial.target.platform.accumulator, trial.target.scheme
     if rule.overflow == "wrap" and trial.spec.error_model.kind == "bilinear":
+        # two wrapping sums are equal if they are equal modulo the register; an engine may wrap later
         bits = scheme.activation.accumulator_bits if rule.bits == "scheme" else rule.bits
         got, wanted = _wrapped(got, bits), _wrapped(wanted, bits)
     return judge_equal(CHECK, trial, got, wanted, "the int64 sum over explicit windows", tensor="accumulator")

@@ -43,6 +43,7 @@ def rounded(sums: Array, mantissa: Array | int, shift: Array | int, variant: str
     """
     whole = np.asarray(sums).astype(np.int64)
     m, s = np.asarray(mantissa).astype(np.int64), np.asarray(shift).astype(np.int64)
+    # Python's integers, where a product may leave int64
     if int(np.abs(whole).max(initial=0)) * int(m.max(initial=0)) >= INT64:
         whole, m, s = whole.astype(object), m.astype(object), s.astype(object)
     above, below = NUDGES[variant]
@@ -51,9 +52,10 @@ def rounded(sums: Array, mantissa: Array | int, shift: Array | int, variant: str
 
 
 def judge_rounded(trial: Trial, numbers: Array, made_of: str, detail: Detail | None = None) -> Verdict:
-    """Judge codes against whole *numbers*, the zero point added, clamped as the fused activation and the codes are."""
+    """Judge codes against whole *numbers* plus the zero point, clamped by the fused activation and to the codes."""
     output, cut = trial.output, computed_activation(trial.target.platform, trial.case.activation)
     zero, low, high = int(output.zero_point), output.qmin, output.qmax
+    # clamping codes is clamping real numbers: rounding is monotone and takes 0 to the zero point
     if cut != "none":
         low = max(low, zero)
     if cut == "relu6":
@@ -68,8 +70,10 @@ def judge_widened(trial: Trial, rescale: Rescale, parts: Mapping[str, Array]) ->
     total = np.zeros(trial.output_shape, dtype=np.int64)
     zeros = {name: values * 0 for name, values in trial.centred.items()}
     for name, part in parts.items():
+        # the reference of ones in one operand and zeros elsewhere is the sign with which it enters the sum
         sign = np.rint(trial.reference({**zeros, name: zeros[name] + 1}))
         mantissa, shift = expected_multipliers.as_multiplier(Fraction(rescale.factors[name]))
+        # a kernel rounds the operand itself and then subtracts it, so the sign comes off before rounding
         total = total + sign * rounded(sign * part, mantissa, shift, str(rescale.operands))
     numbers = rounded(total, rescale.mantissa.numpy(), rescale.shift.numpy(), rescale.variant)
     return judge_rounded(

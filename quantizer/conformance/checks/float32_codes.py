@@ -24,17 +24,16 @@ def fused(a: Array, b: Array, c: Array) -> Array:
     """Return float32 `a * b + c` rounded once: the float64 sum is made odd where it is not exact."""
     product, addend = a.astype(np.float64) * np.asarray(b, np.float64), np.asarray(c, np.float64)
     total = product + addend
+    # Knuth's error-free sum: *rest* is what the float64 sum lost
     part = total - product
     rest = (product - (total - part)) + (addend - part)
+    # rounded to odd, so that rounding to float32 is the only rounding that shows
     odd = np.where((total.view(np.int64) & 1 == 0) & (rest != 0), np.nextafter(total, np.copysign(np.inf, rest)), total)
     return np.asarray(odd.astype(F32))
 
 
 def one_code(trial: Trial, rounded: Array, real: Array, made_of: str) -> Verdict:
-    """Judge codes that must equal *rounded*, saturated and activated.
-
-    *real* is the unrounded value, without zero point.
-    """
+    """Judge codes that equal *rounded*, saturated and activated; *real*: the unrounded values without zero point."""
     output, zero = trial.output, int(trial.output.zero_point)
     least = max(output.qmin, zero) if trial.case.activation != "none" else output.qmin
     wanted = np.clip(np.nan_to_num(rounded, nan=0.0), least, output.qmax).astype(np.int64)

@@ -27,6 +27,7 @@ def replayed_mean(trial: Trial, rescale: Rescale) -> Verdict:
     variant = _mean_variant(trial, rescale.variant)
     if variant == "floating":
         scale = float(trial.output.scale)
+        # few significant bits: every order of additions is exact
         if short(trial, [scale], np.abs(sums)):
             return quantized(trial, (sums * scale).astype(F32) / n, "half_even of the float32 mean")
         if terms.max(initial=1) <= ONE_ORDER:
@@ -48,10 +49,7 @@ def replayed_mean(trial: Trial, rescale: Rescale) -> Verdict:
 
 
 def _added(trial: Trial, scale: float) -> Array:
-    """Return float32 sums of dequantized codes along the axes of the case.
-
-    With at most two terms, the order is irrelevant.
-    """
+    """Return float32 sums of dequantized codes along the axes of the case; two terms at most have only one order."""
     attrs: Mapping[str, Any] = trial.case.attrs
     axes = tuple(int(axis) for axis in attrs["axes"])
     real = trial.centred["x"].numpy().astype(F32) * F32(scale)

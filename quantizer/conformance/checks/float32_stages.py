@@ -58,6 +58,7 @@ def product_error(trial: Trial) -> Array:
 def in_vectors(shapes: list[tuple[int, ...]], lanes: int) -> Array:
     """Return a mask of the elements in full vectors. A row is the innermost axes contiguous in every operand."""
     shape = np.broadcast_shapes(*shapes)
+    # a broadcast axis has the stride 0
     views = [np.broadcast_to(np.empty(own, np.int8), shape) for own in shapes]
     axes = [axis for axis in reversed(range(len(shape))) if shape[axis] > 1]
     row = shape[axes[0]] if axes else 1
@@ -121,6 +122,7 @@ def _scaling(trial: Trial, rescale: Rescale) -> Verdict:
         name: trial.codes[name].numpy().astype(F32) * known.params.scale.numpy().astype(F32)
         for name, known in trial.parameters.constants.items()
     }
+    # the kernel forms the factor in float64 and rounds it to float32 once
     factor = (found["weight"].astype(np.float64) * float(rescale.mantissa)).astype(F32).reshape(along)
     bias = found.get("bias", np.zeros(1, F32)).astype(np.float64) / float(trial.output.scale)
     constant = bias.astype(F32).reshape(along) if "bias" in found else np.zeros((), F32)
@@ -141,10 +143,7 @@ def _products(trial: Trial, _: Rescale) -> Verdict:
 
 
 def _dequantized(trial: Trial, rescale: Rescale) -> dict[str, Array]:
-    """Return each operand's float32 values `(code - z) * s` in the shape of the output.
-
-    They are zero where the output does not come from that operand.
-    """
+    """Return each operand's float32 values `(code - z) * s` in the output's shape; 0 where it has no part in it."""
     zeros = {name: values * 0 for name, values in trial.centred.items()}
     return {
         name: trial.reference({**zeros, name: values}).astype(F32) * F32(rescale.factors[name])
@@ -168,6 +167,7 @@ def _lanes(trial: Trial, rescale: Rescale) -> Verdict:
     for name in plain:
         scale, offset = F32(rescale.factors[name]), F32(int(trial.parameters.inputs[name].zero_point))
         codes = np.broadcast_to(trial.codes[name].numpy(), trial.output_shape).astype(F32)
+        # zero point times scale is rounded on its own
         held.append(fused(codes, np.asarray(scale), np.asarray(-offset * scale)))
     first, second = held
     vector = (first + second) * inverse
@@ -187,6 +187,7 @@ def _aligned(trial: Trial, rescale: Rescale) -> Verdict:
     for name, ratio in ratios.items():
         codes = np.broadcast_to(trial.centred[name].numpy().astype(np.int64), trial.output_shape)
         total = total + codes * round(ratio * 2.0**shift)
+    # half away from zero in integers
     rounded = np.sign(total) * ((2 * np.abs(total) + (1 << shift)) >> (shift + 1))
     zero = int(trial.output.zero_point)
     return one_code(trial, rounded + zero, total * 2.0**-shift, "half_away of the integer sum")

@@ -30,6 +30,7 @@ def float_forward(trial: Trial, *, off_by: Array | float = 0.0) -> Verdict:
     off_by: what a declared defect adds to the error of each element; where that is infinity, NaN is allowed, too.
     """
     operands = copies(trial.tensors)
+    # an engine may have been asked ahead for several trials; what it raised for this one belongs to this check
     known = trial.float_result
     if isinstance(known, Exception):
         raise known
@@ -40,6 +41,7 @@ def float_forward(trial: Trial, *, off_by: Array | float = 0.0) -> Verdict:
     if got.shape != trial.y.shape:
         return judge_reals(CHECK, got, trial.y, trial.y, trial.y, made_of="the shape of the spec")
     radius = float_radius(trial)
+    # a stack has several data sets
     small = {trial.case.data.set, *trial.case.data.sets} == {"small_integers"}
     exact = small and trial.spec.error_model.kind in _EXACT_KINDS
     radius = (np.zeros_like(radius) if exact else radius) + off_by
@@ -97,6 +99,7 @@ def _cancelled(trial: Trial) -> float:
 def _resized(trial: Trial) -> Array:
     """Bound an interpolation: sums of four products, and positions with three roundings each."""
     x = trial.doubles["x"].numpy()
+    # a position is off by three roundings, and neighbours differ by at most 2 max|x|
     moved = 3 * UNIT * (sum(x.shape[2:]) + 2) * 2 * float(np.abs(x).max(initial=0.0))
     return np.asarray(lost(12) * trial.magnitude(trial.doubles) + moved + _half_ulp(trial.y))
 
@@ -126,6 +129,7 @@ def _softmax(trial: Trial) -> Array:
 
 def _product(trial: Trial) -> Array:
     """Bound a product: each factor rounds; an underflow has an absolute error, multiplied by all later factors."""
+    # the product with all factors raised to at least 1 bounds every partial product that multiplies an underflow
     (x,) = trial.doubles
     grown = trial.reference({x: trial.doubles[x].abs().clamp(min=1.0)})
     flushed = trial.terms * np.finfo(np.float32).smallest_normal * grown
@@ -134,6 +138,7 @@ def _product(trial: Trial) -> Array:
 
 def _euclidean(trial: Trial) -> Array:
     """Bound squares, their sum and its root: n + 1 roundings; squares that underflow have an absolute error."""
+    # the root of a sum is at most the sum of the roots, so underflows add at most the root of what they lose
     flushed = math.sqrt(trial.terms * float(np.finfo(np.float32).smallest_normal))
     return np.asarray(lost(trial.terms + 1) * trial.y + flushed + _half_ulp(trial.y))
 

@@ -50,9 +50,11 @@ def tiled(trial: Trial) -> Verdict | None:
     if not trial.case.tiles.sizes:
         return None
     plan = planned(trial, trial.case.tiles)
+    # the judge adds up the parts of a split sum, so the engine must show them
     if any(tile.parts > 1 for tile in plan) and trial.accumulate(trial.call, trial.codes, trial.parameters) is None:
         return inconclusive("tiled", f"engine {trial.engine.name} shows no accumulators to split")
     if any(tile.parts > 1 for tile in plan) and _brings_sums_to_codes_itself(trial):
+        # tiles along other axes need no sums and are still judged
         plan = planned(trial, _unsplit(trial))
         if len(plan) == 1:
             return inconclusive("tiled", "the platform's own function takes no sums: nothing says how to split them")
@@ -80,6 +82,7 @@ def owed(trial: Trial) -> tuple[Array, Array]:
     if trial.target.platform.enclosing is None or trial.spec.error_model.kind == "index":
         return trial.got, trial.got
     if not set(ALLOWED) <= trial.shared.keys():
+        # judging stores the limits of each element
         enclosed(trial)
     low, high = (trial.shared.get(name, trial.got) for name in ALLOWED)
     return low, high
@@ -154,6 +157,7 @@ def _tile_codes(trial: Trial, plan: list[Tile]) -> Iterator[tuple[Tile, Tensor]]
             continue
         parameters, operands = one.parameters, one.operands
         assert parameters is not None, "an integer forward"
+        # the bias belongs to the first slice only
         if tile.part:
             operands = {name: values for name, values in operands.items() if trial.spec.inputs[name].role != "bias"}
         part = trial.accumulate(one.call, operands, parameters)
@@ -192,6 +196,7 @@ def tiled_float(trial: Trial, plan: list[Tile], *, off_by: Array | float = 0.0) 
     verdict = passed("tiled")
     if "float" not in trial.engine.checks:
         return verdict
+    # the first and the last tile hold the borders, where windows meet the padding
     ends = {plan[0].output, plan[-1].output}
     parts: dict[tuple[tuple[int, int], ...], tuple[Tile, Tensor]] = {}
     chosen = [tile for tile in plan if tile.output in ends]
@@ -225,6 +230,7 @@ def _with_tile(verdict: Verdict, plan: list[Tile]) -> Verdict:
     index = verdict.worst.index
     for tile in plan:
         if all(start <= i < stop for i, (start, stop) in zip(index, tile.output, strict=True)):
+            # a wrong halo shows at the edge of a tile
             seam = min(min(i - start, stop - 1 - i) for i, (start, stop) in zip(index, tile.output, strict=True))
             detail = {"tile": str(list(tile.output)), "distance to its edge": str(seam)}
             return replace(verdict, worst=replace(verdict.worst, detail=detail))

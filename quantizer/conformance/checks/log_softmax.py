@@ -39,6 +39,7 @@ def logarithms(trial: Trial) -> Verdict:
     value = (distance * s_x - logarithm) / s_y
     unit = FLOAT32_UNIT if table.entries.dtype.is_floating_point else FLOAT64_UNIT
     extra = unit * (OPERATIONS * (np.abs(distance) * s_x + np.abs(logarithm)) + distance.shape[trial.axis]) / s_y
+    # a sum of 1 has the logarithm 0, and powers of two scale without rounding
     settled = (logarithm == 0) & all(math.frexp(scale)[0] == 0.5 for scale in (s_x, s_y))
     return final_codes(
         trial,
@@ -67,6 +68,7 @@ def _exponentials(distance: Array, table: Table) -> Array:
     """Return the provided table at each distance from the largest code, interpolated linearly between entries."""
     entries = np.append(table.entries.numpy(), table.entries.numpy()[-1]).astype(np.float64) * table.unit
     step = abs(table.step)
+    # a negative step: the entries run away from the largest code
     place = (distance - table.first) if table.step > 0 else (table.first - distance)
     index, part = np.divmod(np.clip(place, 0, table.entries.numel() * step - 1), step)
     return np.asarray(entries[index] + (entries[index + 1] - entries[index]) * part / step)

@@ -42,6 +42,7 @@ def mean(trial: Trial) -> Verdict:
     if rescale.variant == "f32_dequantized" and not _is_global(trial):
         return _dequantized_mean(trial, terms, rescale)
     if rescale.variant == "f32_dequantized":
+        # over the whole image the kernel multiplies by one float32 number
         ratio = np.float32(next(iter(rescale.factors.values())))
         mantissa = ratio / (np.float32(rescale.divisor) * terms.astype(np.float32))
         return replayed_stage(trial, sums, mantissa, DECLARED["f32_even"])
@@ -75,6 +76,7 @@ def mean_ratios(rescale: Rescale, numbers: list[int]) -> dict[int, Fraction]:
     if rescale.variant != "area_multiplier":
         return dict.fromkeys(numbers, whole)
     found = {n: expected_multipliers.float32_multiplier(np.float32(1.0 / n), AREA_BITS) for n in numbers}
+    # the rule gives (1, 0) only if every ratio is 1; next to other areas, the area 1 has a multiplier of 8 bits, too
     if numbers != [1] and 1 in found:
         found[1] = expected_multipliers.area_of_one(AREA_BITS)
     return {n: Fraction(mantissa) / Fraction(2) ** shift for n, (mantissa, shift) in found.items()}
@@ -94,11 +96,13 @@ def _dequantized_mean(trial: Trial, terms: Array, rescale: Rescale) -> Verdict:
     total = np.zeros(trial.output_shape, dtype=np.float32)
     for place in np.ndindex(*trial.output_shape[2:]):
         rows, columns = (
+            # windows are cut at the edges of the image
             range(max(0, i * s - p), min(size, i * s - p + k))
             for i, s, p, k, size in zip(
                 place, attrs["stride"], attrs["padding"][:2], attrs["kernel"], x.shape[2:], strict=True
             )
         )
+        # in the kernel's order, which decides the float32 sum
         for row in rows:
             for column in columns:
                 total[(slice(None), slice(None), *place)] += x[:, :, row, column]

@@ -94,6 +94,7 @@ def _of_kind(trial: Trial, rescale: Rescale, factors: list[Expected], output: Ex
     elif kind == "normalization" and shifted:
         yield from _norm_multiplier(trial, rescale, factors, output)
     elif kind == "bilinear":
+        # a built-in rule must give the restated numbers; a plugin may instead come near the exact ratio
         restated_ones = [*_restated_multiplier(trial, rescale, factors, output)] if shifted else []
         if restated_ones and (not is_replaced(trial) or all(finding.ratio == 0.0 for finding in restated_ones)):
             yield from restated_ones
@@ -143,13 +144,14 @@ def _attribute_findings(trial: Trial) -> Iterator[Finding]:
             f"the binary places of {name}",
         )
         wanted = float(trial.bound[name]) * unit * 2.0 ** numbers[places]
+        # the fixed-point attribute is stored in 32 bits
         wanted = min(max(wanted, -(2.0**31)), 2.0**31 - 1)
         away = abs(numbers[name] - wanted) / (0.5 + FLOAT32_CODES * abs(wanted))
         yield Finding(name, away, f"{wanted:.9g}", f"{numbers[name]}", f"the nearest integer to {name} in its unit")
 
 
 def _inverse_multiplier(trial: Trial, rescale: Rescale, factors: list[Expected], output: Expected) -> Finding:
-    """The multiplier of `a * inverse` must equal s_a / (s_b * s_y) in float32, in units of the table."""
+    """Judge the multiplier of `a * inverse`: it equals s_a / (s_b * s_y) in float32, in units of the table."""
     a, b, y = (np.float32(part.steps) for part in (*factors, output))
     units = np.float32(1 / trial.parameters.tables["inverse"].unit)
     wanted = expected_multipliers.float32_multiplier(
@@ -204,8 +206,10 @@ def _product_multiplier(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
     params = [trial.qparams(name) for name in trial.tensors if trial.spec.inputs[name].role != "bias"]
     mantissas = np.atleast_1d(rescale.mantissa.numpy())
     shifts = np.broadcast_to(np.atleast_1d(rescale.shift.numpy()), mantissas.shape)
+    # repeats a scale of the tensor, or the list of a group, for all channels
     columns = [np.resize(p.step.numpy(), mantissas.shape) for p in params]
     output = float(trial.output.scale)
+    # under one shift, small multipliers keep few bits: only the largest must fill its 15
     shared = unifies_shifts(trial) and len(set(shifts.tolist())) == 1 < mantissas.size
     full = shared and float(mantissas.max()) >= SHARED_LEAST
     if rescale.variant == "f32_stages_bias":
@@ -217,7 +221,7 @@ def _product_multiplier(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
 
 
 def _stage_numbers(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
-    """The input's factor in float32 stages is 1 / (1 / s_x), each division rounded."""
+    """Judge the input's factor in float32 stages: it is 1 / (1 / s_x), each division rounded."""
     scale = np.float32(float(next(iter(trial.parameters.inputs.values())).scale))
     wanted = [float(np.float32(1) / (np.float32(1) / scale))]
     yield equal("factors", wanted, list(rescale.factors.values()), "1 / (1 / s_x) in float32")
@@ -272,7 +276,7 @@ def _one_multiplier(trial: Trial, rescale: Rescale, one: _Provided, *, shared: b
 
 
 def _fixed_point_multiplier(trial: Trial, rescale: Rescale, one: _Provided) -> Finding:
-    """Return the finding on a multiplier in fixed point: the rule's; its value if the variant rounds once."""
+    """Judge a fixed-point multiplier: it is the rule's; where the variant rounds once, an equal value suffices."""
     rule = trial.target.platform.multiplier
     arithmetic = rule.ratio.get(trial.spec.quantization.family, "float64")
     own = any(trial.qparams(n).scale.numel() > 1 for n in trial.tensors if trial.spec.inputs[n].role == "weight")
@@ -285,6 +289,7 @@ def _fixed_point_multiplier(trial: Trial, rescale: Rescale, one: _Provided) -> F
         clamped=rule.overflow == "exact",
         bits=fixed_point_bits(trial),
     )
+    # a variant that rounds once gives equal codes for equal numbers; one that rounds twice depends on the shift as well
     right = numbers == (one.mantissa, one.shift) or (
         rescale.variant in expected_multipliers.ROUND_ONCE
         and _exact_number(one.mantissa, one.shift, rescale.divisor) == _exact_number(*numbers)

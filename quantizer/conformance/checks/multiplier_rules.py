@@ -64,6 +64,7 @@ def shifts_of(trial: Trial) -> Shifts:
 
 def fixed_point_bits(trial: Trial) -> int:
     """Return the bits of a fixed-point multiplier: 15 or 31 if the name of the requantization says so."""
+    # q15_half_up is formed with 31 bits and then reduced to 15
     return {"q15_single": 15, "q15_half_up": 31}.get(str(trial.variant), multiplier_bits(trial))
 
 

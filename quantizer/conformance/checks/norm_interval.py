@@ -21,7 +21,7 @@ ROOT_PLACES = 15
 NORMAL_PLACES = 8
 """The product of inverse root and deviation is shifted right by this many bits."""
 FLOATS = 1 + 2.0**-40
-"""Error of float64 in the interval ends that are computed here."""
+"""A factor that covers the float64 error of the interval ends that are computed here."""
 NEAR_TIE = 2.0**-30
 """Within this distance of a tie a product may round either way. It exceeds the float64 error of a 16-bit code."""
 
@@ -93,9 +93,11 @@ def normalized_interval(trial: Trial, *, declared: bool, epsilon: float = 0.0) -
     deviation, variance, count = lines(trial)
     mean = trial.spec.error_model.centred
     exact_mean = row_means(trial, row_codes(trial).astype(np.float64))
+    # an integer mean is at most this far from the exact one
     moved = np.abs(exact_mean - np.rint(exact_mean))
     squares = count * (variance + moved**2)
     added = count * epsilon / float(trial.parameters.inputs["x"].scale) ** 2
+    # 3 * 64 + 1 entries: m from 1 to 4 in steps of 1/64
     table = table_error(193, ROOT_PLACES + 1)
     wanted = expected_norm.table_numbers(count, trial.target.scheme, trial.target.platform, mean=mean)
     if bits <= 8 and mean:
@@ -112,12 +114,15 @@ def normalized_interval(trial: Trial, *, declared: bool, epsilon: float = 0.0) -
         format_bits = trial.target.platform.significant_bits.get("inverse_root")
         significant = int(format_bits({"activation_bits": bits})) if format_bits else bits
         absolute, relative = 0.0, table + 2 * 2.0**-significant
+    # the variance is floored, and a variance of 0 is read as 1, whose inverse root is the largest entry
     least, most = np.floor(squares / unit / FLOATS), np.floor((squares + added) / unit * FLOATS)
     high = np.minimum(1.0, 1.0 / np.sqrt(np.maximum(least, 1.0))) * (1 + relative) * FLOATS + absolute
     low = np.minimum(1.0, 1.0 / np.sqrt(np.maximum(most, 1.0))) * (1 - relative) / FLOATS - absolute
+    # halving floors, which lowers a deviation by at most one step
     halved = float(bits > 8 and mean)
     ends = [end * root * gain for end in (deviation - moved - halved, deviation + moved) for root in (low, high)]
     end, low, high = 2.0 ** (bits - 1), np.minimum.reduce(ends), np.maximum.reduce(ends)
+    # declared: half a code either way; otherwise the nearest codes, where a product close to a tie may go either way
     first, last = (
         (low - 0.5, high + 0.5) if declared else (np.ceil(low - 0.5 - NEAR_TIE), np.floor(high + 0.5 + NEAR_TIE))
     )
@@ -205,6 +210,7 @@ def norm_float_radius(trial: Trial) -> Array:
     deviation = x - row_means(trial, x)
     s = np.sqrt((deviation**2).mean(axis=1, keepdims=True) + eps)
     mean = lost(count) * np.abs(row_means(trial, np.abs(x)))
+    # without a mean nothing is subtracted, so no deviation is off
     a = (mean + UNIT * (np.abs(deviation) + mean)) * trial.spec.error_model.centred
     rms = np.sqrt((a * a).mean(axis=1, keepdims=True))
     flushed = math.sqrt(np.finfo(np.float32).smallest_normal)

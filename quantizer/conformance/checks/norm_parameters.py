@@ -16,14 +16,20 @@ from quantizer.conformance.trials.trial import Trial
 
 
 def norm_factors(trial: Trial) -> dict[str, Expected]:
-    """Return the parameters of the normalised value: its scale times gamma's is beta's. Empty for other operators."""
+    """Return the parameters of the normalised value; empty for other operators.
+
+    Its scale times the scale of gamma is the scale of beta.
+    """
     if trial.spec.error_model.kind != "normalization":
         return {}
     return {"normalized": expected_norm.normalized(norm_count(trial), trial.target.scheme, trial.target.platform)}
 
 
 def norm_findings(trial: Trial) -> Iterator[Finding]:
-    """Yield the numbers of an integer normalisation against the platform's rule. A plugin may use its own names."""
+    """Yield findings on the numbers of an integer normalisation, compared with the platform's rule.
+
+    A plugin may use names of its own.
+    """
     platform = trial.target.platform
     if trial.spec.error_model.kind != "normalization" or not is_integer(trial):
         return

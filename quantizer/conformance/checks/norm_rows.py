@@ -42,7 +42,7 @@ def row_means(trial: Trial, values: Array) -> Array:
 
 
 def neighbours_of(trial: Trial, name: str, values: Array) -> Array:
-    """Return *values* of the shape of gamma or beta shaped to broadcast against x: along the axis that both name."""
+    """Return *values*, in the shape of gamma or beta, reshaped to broadcast against x along the axis that both name."""
     whole, own = trial.spec.inputs["x"].axes, trial.spec.inputs[name].axes
     if not isinstance(whole, list) or not isinstance(own, list):
         return values

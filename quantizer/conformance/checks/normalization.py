@@ -39,7 +39,7 @@ CODE_LIMIT = 1 << 62
 def normalization_arithmetic(trial: Trial) -> Verdict:
     """Judge each shown stage from the codes before it, then the output.
 
-    Without stages it is judged by the sum of all stage errors.
+    If no stages are shown, the sum of all stage errors bounds the output.
     """
     stages = {name: values.numpy() for name, values in trial.outcome.stages.items()}
     if not is_integer(trial) and {"root", "exponent", "normalized"} <= stages.keys():
@@ -59,6 +59,7 @@ def _moments(trial: Trial) -> tuple[Array, Array, int]:
     count = codes.shape[1]
     if not trial.spec.error_model.centred:
         return count * codes, count * (codes * codes).sum(axis=1, keepdims=True), count
+    # deviations do not depend on a common offset; without it the squares stay small
     codes = codes - codes.min(axis=1, keepdims=True)
     total = codes.sum(axis=1, keepdims=True)
     return count * codes - total, count * (codes * codes).sum(axis=1, keepdims=True) - total * total, count
@@ -78,11 +79,12 @@ def _rounded_stage(
 
 
 def _exact_platform(trial: Trial, stages: dict[str, Array]) -> Verdict:
-    """The root is floored to 32 significant bits; the quotient is rounded to 2**-30, the output once more."""
+    """Judge root, quotient and output: floored to 32 significant bits, rounded to 2**-30, and rounded to a code."""
     deviation, spread, count = _moments(trial)
     scale, epsilon = Fraction(float(trial.parameters.inputs["x"].scale)), Fraction(float(trial.bound["epsilon"]))
     offset = epsilon * count * count / scale**2
     roots = [_floored_root(int(value) + offset) for value in spread.ravel()]
+    # the exponent first, because the root depends on it
     for place, name in enumerate(("exponent", "root")):
         wanted = np.array([pair[1 - place] for pair in roots], dtype=np.int64).reshape(spread.shape)
         made_of = f"sqrt(N**2 * (variance + epsilon)) in steps of x, {ROOT_BITS} bits, down"
@@ -105,6 +107,7 @@ def _floored_root(square: Fraction) -> tuple[int, int]:
     """Return (mantissa, places) of sqrt(square): floor(sqrt(square) * 2**places) in [2**31, 2**32); (0, 0) of 0."""
     if square == 0:
         return 0, 0
+    # a guess from the bit lengths; the loops correct it
     places = ROOT_BITS + (square.denominator.bit_length() - square.numerator.bit_length()) // 2
     while (root := math.isqrt(math.floor(square * Fraction(4) ** places))) >= 1 << ROOT_BITS:
         places -= 1
@@ -173,7 +176,7 @@ class _ByTable:
         return self.output()
 
     def mean(self) -> Verdict:
-        """The mean of the codes, an integer."""
+        """Judge the mean of the codes, an integer."""
         count, total = self.codes.shape[1], self.codes.sum(axis=1, keepdims=True)
         params = self.trial.parameters.inputs["x"]
         return _rounded_stage(
@@ -187,7 +190,7 @@ class _ByTable:
         )
 
     def variance(self) -> Verdict:
-        """Squares of deviations from the provided mean: 8 bits shift their sum, 16 bits floor their mean."""
+        """Judge the squares of deviations from the provided mean: 8 bits shift their sum, 16 bits floor their mean."""
         deviation = self.codes - self.centre
         squares = (deviation * deviation).sum(axis=1, keepdims=True)
         shift = self.numbers[0]
@@ -200,7 +203,7 @@ class _ByTable:
         return _stage(self.trial, "variance", self.stages["variance"], wanted, wanted, "mean of squares, down")
 
     def root(self) -> Verdict:
-        """The provided table at m = variance / 4**k, interpolated linearly at a place of 15 bits, then shifted by k.
+        """Judge the root: the provided table at variance / 4**k, interpolated at 15 binary places, shifted by k.
 
         Lower bits of the place are dropped, which raises the value by less than 2**-15 of the difference of two
         entries. Where the platform declares significant bits, an integer in units of 2**-15 must have them as well.
@@ -212,6 +215,7 @@ class _ByTable:
         index = np.clip(np.floor(place).astype(np.int64) - first, 0, entries.size - 2)
         drop = entries[index] - entries[index + 1]
         value = (entries[index] - drop * (place - index - first)) / 2.0**halves
+        # nothing is dropped if the place has no more than 15 bits
         spare = np.where(np.exp2(15.0) * place % 1 == 0, 0.0, drop * 2.0**-15 / 2.0**halves)
         low, high = (np.floor(end + 0.5).astype(np.int64) for end in (value, value + spare))
         verdict = _stage(
@@ -220,7 +224,7 @@ class _ByTable:
         return verdict if verdict.failing else self.significance(value, spare) or verdict
 
     def significance(self, value: Array, spare: Array) -> Verdict | None:
-        """The root must have as many significant bits as the platform declares, in any unit."""
+        """Judge that the root has as many significant bits as the platform declares, in any unit."""
         declared = self.trial.target.platform.significant_bits.get("inverse_root")
         if declared is None:
             return None
@@ -240,7 +244,7 @@ class _ByTable:
         return Verdict(CHECK, "fail", ratio=float(away.max()), elements=away.size, failed=failed, worst=worst)
 
     def factor(self) -> Verdict:
-        """For 16 bits: the provided root times the provided multiplier."""
+        """Judge the factor of 16 bits: the provided root times the provided multiplier."""
         root, (_, multiplier, shift) = self.stages["root"], self.numbers
         return _rounded_stage(
             self.trial,
@@ -253,12 +257,12 @@ class _ByTable:
         )
 
     def deviation(self) -> Verdict:
-        """16 bits: half of the deviation from the provided mean, floored."""
+        """Judge the deviation of 16 bits: half of the distance from the provided mean, floored."""
         wanted = (self.codes - self.centre) >> 1
         return _stage(self.trial, "deviation", self.stages["deviation"], wanted, wanted, "(x - mean) / 2, down")
 
     def normalized(self) -> Verdict:
-        """Deviation times the provided root or factor, shifted, clamped to the codes of the output's width."""
+        """Judge the deviation times the provided root or factor: shifted, clamped to codes of the output's width."""
         _, multiplier, shift = self.numbers
         if self.narrow:
             product, places = (
@@ -281,7 +285,7 @@ class _ByTable:
         )
 
     def half_up(self) -> Verdict:
-        """A root mean square: the value times the provided factor, shifted half up, clamped."""
+        """Judge a root mean square: the value times the provided factor, shifted half up, clamped."""
         wanted = (self.codes * self.stages["factor"] + (1 << (NORMAL_PLACES - 1))) >> NORMAL_PLACES
         end = 1 << (self.trial.output.dtype.bits - 1)
         wanted = wanted.clip(-end, end - 1)
@@ -289,7 +293,7 @@ class _ByTable:
         return _stage(self.trial, "normalized", self.stages["normalized"], wanted, wanted, made_of)
 
     def output(self) -> Verdict:
-        """(normalized * gamma + beta) * m * 2**-n, from the provided codes."""
+        """Judge the output: (normalized * gamma + beta) * m * 2**-n, from the provided codes."""
         trial, rescale = self.trial, self.trial.parameters.rescale
         if rescale is None:
             return inconclusive(CHECK, "no multiplier was provided")
@@ -310,10 +314,7 @@ class _ByTable:
 
 
 def _without_stages(trial: Trial) -> Verdict:
-    """Judge an engine that shows no stages by the sum of their errors.
-
-    On an integer platform epsilon may be omitted.
-    """
+    """Judge an engine that shows no stages by the sum of their errors; integer platforms may leave epsilon out."""
     if is_integer(trial):
         low, high = final_interval(trial, declared=False, epsilon=float(trial.bound["epsilon"]))
         value, extra = (low + high) / 2, (high - low) / 2

@@ -19,7 +19,7 @@ from quantizer.runtime.isolation.placement import placed
 
 
 def in_other_memory(trial: Trial, usual: Verdict, judge: Callable[[Trial], Verdict]) -> Verdict:
-    """Return *usual*, or a failure if the codes in some other memory are wrong. Some of the cases are run there."""
+    """Return *usual*, or a failure if the codes in some other memory are wrong. Only a sample of cases runs there."""
     if not is_due(trial.codes):
         return usual
     for place in PLACES:
@@ -39,6 +39,7 @@ def _problem(trial: Trial, place: str, judge: Callable[[Trial], Verdict]) -> str
         worst = found.worst
         at = "" if worst is None else f", {worst.got} at {list(worst.index)}, expected {worst.expected}"
         return f"{found.failed} wrong codes of {found.elements}{at}; {found.reason or 'outside their interval'}"
+    # shared slices hold other codes than the first run, so these cannot be compared with its results
     if found.status == "inconclusive" and place != SHARED and not torch.equal(other.outcome.codes, trial.outcome.codes):
         return "other codes, and nothing says which are right"
     return None
@@ -59,4 +60,5 @@ def _codes_in(trial: Trial, name: str, place: str) -> Tensor:
     values = trial.codes[name]
     if place != SHARED or name in trial.parameters.constants or not values.numel() or not values.dim():
         return values
+    # all slices repeat the first one, so that one piece of memory can serve them all
     return values[:1].expand(values.shape).contiguous()

@@ -50,6 +50,7 @@ def parameters(trial: Trial) -> Verdict:
     if not findings:
         return Verdict(CHECK, "pass")
     worst = max(findings, key=lambda finding: finding.ratio)
+    # `not <=`, so that NaN fails
     failed = [finding for finding in findings if not finding.ratio <= 1.0]
     return Verdict(
         CHECK,
@@ -94,6 +95,7 @@ def _findings(trial: Trial) -> Iterator[Finding]:
         yield from _parameter_findings(name, trial.parameters.outputs.get(name), wanted)
     for name, wanted in {**inputs, **outputs}.items():
         yield from _held(name, wanted)
+    # the bias of a normalisation has the scale of the normalised value times gamma, not of x
     factors = norm_factors(trial) or inputs
     weights = _weights(trial, factors, outputs["y"])
     yield from _constants(trial, factors, weights)
@@ -131,7 +133,7 @@ def _accumulator(trial: Trial) -> Iterator[Finding]:
 
 
 def _parameter_findings(name: str, chosen: QParams | None, wanted: Expected) -> Iterator[Finding]:
-    """Scale, zero point, codes and format equal the rule's to the last bit."""
+    """Judge that scale, zero point, codes and format equal the rule's to the last bit."""
     if chosen is None:
         yield Finding(
             name, math.inf, "scale, zero point and format", "nothing", "every tensor's parameters are decided"
@@ -142,6 +144,7 @@ def _parameter_findings(name: str, chosen: QParams | None, wanted: Expected) -> 
         ("zero point", chosen.zero_point.numpy(), wanted.zero_point),
         ("codes", np.array([chosen.qmin, chosen.qmax]), np.array([wanted.qmin, wanted.qmax])),
     ]
+    # a plugin that divides by scales provides no steps
     if wanted.steps is not None and chosen.steps is not None:
         pairs.append(("steps", chosen.steps.numpy(), wanted.steps))
     for what, got, expected in pairs:
@@ -178,6 +181,7 @@ def _held(name: str, wanted: Expected) -> Iterator[Finding]:
         return
     low, high = (end / scale + zero for end in wanted.span)
     beyond = max(wanted.qmin - low, high - wanted.qmax, 0.0)
+    # half a step, and the float32 error of the end in codes
     room = 0.5 + FLOAT32_CODES * (wanted.qmax - wanted.qmin)
     yield Finding(
         f"range of {name}",
@@ -189,7 +193,7 @@ def _held(name: str, wanted: Expected) -> Iterator[Finding]:
 
 
 def _held_by_float(name: str, wanted: Expected, largest: float) -> Finding:
-    """The largest magnitude of the calibrated range lies within half a step of the largest value."""
+    """Judge that the largest magnitude of the calibrated range lies within half a step of the largest value."""
     form = format_of(wanted.dtype.name)
     place = float(form.position(Fraction(largest) / Fraction(float(wanted.scale))))
     return Finding(
@@ -237,6 +241,7 @@ def _grouped(
         }
         if size is None or not unifies_shifts(trial):
             break
+        # a plugin may keep the finest grouping although its smallest multiplier is 0
         if place == 0 and is_replaced(trial) and _provides(trial, names[0], found[names[0]]):
             break
         if _least_multiplier(trial, [*inputs.values()], [*found.values()], output) > 0:
@@ -293,6 +298,7 @@ def _constants(trial: Trial, inputs: Mapping[str, Expected], weights: Mapping[st
             yield Finding(name, math.inf, "codes", "nothing", "every constant is decided")
             continue
         spread = [
+            # the bias is added under the largest scale of a channel's blocks
             expected_weights.repeated(expected_weights.coarsest(wanted), _channels(trial))
             for wanted in weights.values()
         ]
@@ -305,7 +311,7 @@ def _constants(trial: Trial, inputs: Mapping[str, Expected], weights: Mapping[st
 
 
 def _bias_params(trial: Trial, name: str, chosen: QParams, wanted: Expected) -> Iterator[Finding]:
-    """A built-in rule must match to the last bit; a plugin may multiply the scales in float32 in another order."""
+    """Judge a bias's scale: equal for a built-in rule; a plugin may multiply scales in float32 in another order."""
     if not is_replaced(trial):
         yield from _parameter_findings(name, chosen, wanted)
         return

@@ -54,6 +54,7 @@ def bilinear(trial: Trial) -> Verdict:
     if declared is None:
         return inconclusive(CHECK, f"variant {rescale.variant} declares no rounding stages")
     replayed = declared.float32 or declared.high_multiply or platform.multiplier.overflow == "x86"
+    # integer and float32 stages are replayed on a single sum, not on an interval
     if replayed and not np.array_equal(held, most):
         return Verdict(CHECK, "overflow", elements=acc.size, reason="a sum may saturate before it is complete")
     return _multiplied(trial, rescale, declared, before_activation(trial, held), before_activation(trial, most))
@@ -67,6 +68,7 @@ def _multiplied(trial: Trial, rescale: Rescale, declared: Declared, held: Array,
         return replayed_stage(trial, held, mantissa, declared)
     if declared.high_multiply:
         return _high_multiplied(trial, held, mantissa, shift, declared)
+    # 64-bit shift instructions take their count modulo 64
     if x86 and rescale.variant == "q15_half_up":
         shift = np.where(shift < 0, shift % 64, shift)
     factor = mantissa * np.exp2(-shift.astype(np.float64))

@@ -94,10 +94,12 @@ def _equivariant(trial: Trial, relation: Property) -> Related | None:
     listed = named_axes(output.axes or [], len(trial.output_shape)) or {}
     place = next(place for place, axis in listed.items() if relation.axis in axis.names)
     channel = channel_axis(spec, trial.bound, len(trial.output_shape))
+    # the constants of a plugin's own lie along this axis, and nobody knows how to reverse them
     if channel == place and own_per_channel(trial, channel):
         return None
     parameters = replace(trial.parameters, constants=constants)
     rescale = parameters.rescale
+    # multipliers per channel are reversed with the channels
     if rescale is not None and channel == place and rescale.mantissa.dim():
         parameters = replace(
             parameters, rescale=replace(rescale, mantissa=rescale.mantissa.flip(0), shift=rescale.shift.flip(0))
@@ -123,6 +125,7 @@ def _commutes(trial: Trial, relation: Property) -> Related | None:
 
 
 def _swap_of(trial: Trial, relation: Property) -> dict[str, str] | None:
+    # float32 sums round differently in another order
     known = trial.parameters.rescale
     if (known is not None and DECLARED[known.variant].float32) or (
         relation.when is not None and not relation.when(trial.bound)
@@ -137,6 +140,7 @@ def _swapped_parameters(trial: Trial, relation: Property) -> Parameters | None:
     own = trial.parameters
     if (swap := _swap_of(trial, relation)) is None:
         return None
+    # numbers and tables do not say which operand they belong to, so the rule is asked again
     return _swapped_by_rule(trial, swap) if own.numbers or own.tables else _swapped(own, swap)
 
 
@@ -154,6 +158,7 @@ def _swapped_by_rule(trial: Trial, swap: Mapping[str, str]) -> Parameters | None
     None if the rule then chooses other scales, since the two outputs cannot be compared.
     """
     case, own = trial.case, trial.parameters
+    # a case that states its values has none for swapped operands
     if case.data.given:
         return None
     shapes, ranges = (

@@ -25,7 +25,9 @@ def quantized_reals(trial: Trial, name: str) -> Verdict:
     Infinities saturate; NaN may become any code.
     """
     quantizer, output = trial.target.platform.runtime_quantizer, trial.output
+    # infinities saturate, so the largest float32 number stands for them and keeps the arithmetic finite
     x, scale, zero = _finite(trial.tensors[name].numpy(), F32_LARGEST), float(output.scale), int(output.zero_point)
+    # an infinite allowance accepts every code
     anything = np.where(np.isnan(x), np.inf, 0.0)
     x = np.nan_to_num(x)
     declared = Declared(quantizer.rounding, quantizer.zero_point == "before")

@@ -33,6 +33,7 @@ def quotient(trial: Trial) -> Verdict:
         stage = judge_equal(CHECK, trial, got, inverse, "the entry of |b|", tensor="inverse")
         if stage.failing:
             return stage
+    # the table is read at |b|, so the numerator takes the sign of b
     whole = np.where(bottom < 0, -top, top) * inverse
     ratio = Fraction(float(rescale.mantissa)) / Fraction(2) ** int(rescale.shift)
     return _rounded(
@@ -45,6 +46,7 @@ def _exact(trial: Trial, top: Array, bottom: Array) -> Verdict:
     a, b = (Fraction(float(params.scale)) for params in trial.parameters.inputs.values())
     ratio = a / b / Fraction(float(trial.output.scale))
     with np.errstate(all="ignore"):
+        # a / 0 is infinite with the sign of a, and 0 / 0 is NaN
         value = np.where(bottom == 0, top * np.inf, top / bottom * float(ratio))
     return _rounded(
         trial, value, lambda i: int(top[i]) * ratio / int(bottom[i]), "the quotient of the values of the codes"

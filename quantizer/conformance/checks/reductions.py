@@ -47,6 +47,7 @@ def euclidean_arithmetic(trial: Trial) -> Verdict:
 
     def exact(index: tuple[int, ...]) -> Fraction:
         square = max(int(sums[index]), 0) * ratio**2 * 4**ROOT_PLACES
+        # an irrational root lies between two steps of 2**-64; their middle rounds as it does
         root = math.isqrt(math.floor(square))
         return Fraction(2 * root + (root * root != square), 2 ** (ROOT_PLACES + 1))
 

@@ -55,9 +55,11 @@ def _shown(values: Mapping[str, Any]) -> str:
 def _breaking(target: Target, index: int) -> Iterator[tuple[dict[str, tuple[int, ...]], dict[str, Any]]]:
     """Yield shapes and attributes that break constraint *index* and keep all others: one value changed, then two."""
     spec = target.spec
+    # two values change only if no single change breaks this constraint alone
     for count, seed in itertools.product((1, 2), range(SEEDS)):
         case = build_case(target, HashChoices(key(seed, "reject", target.id), {}))
         bound = variables(spec, case.shapes, case.attrs)
+        # a dimension of absent operands has no tensor to change
         absent = {plain_name(item.axes) for name, item in spec.inputs.items() if name not in case.shapes}
         names = [name for name in bound if name in spec.constraints[index].require.names and name not in absent]
         for chosen in itertools.combinations(names, count):
@@ -72,6 +74,7 @@ def _candidates(value: Any) -> Iterator[Any]:
     if isinstance(value, bool):
         yield not value
     elif isinstance(value, int):
+        # zero, a negative number, neighbours, and numbers far away on both sides
         yield from (v for v in dict.fromkeys((0, -1, value - 1, value + 1, value + 7, -value - 9)) if v != value)
     elif isinstance(value, float):
         yield from (v for v in dict.fromkeys((0.0, -1.0, value - 1, value + 1, value + 7, -value - 9)) if v != value)
@@ -88,6 +91,7 @@ def _broken(spec: Spec, bound: Mapping[str, Any]) -> list[int]:
             if not constraint.require(bound):
                 found.append(index)
         except QuantizerError:
+            # without the value of every constraint nobody knows which of them the engine would name
             return []
     return found
 

@@ -45,10 +45,12 @@ def sum_codes(trial: Trial, parts: Mapping[str, Array], rescale: Rescale) -> Arr
     places = trial.target.platform.multiplier.places(trial.target.scheme.activation.bits)
     total: Any = 0
     for name, part in parts.items():
+        # a single operand has no factor of its own; its multiplier leads to the output
         if len(rescale.factors) == 1:
             total = part
             continue
         fraction, exponent = math.frexp(rescale.factors[name])
+        # Python's integers, because the shifted operand times 31 bits may leave int64
         shifted = part.astype(np.int64).astype(object) << places
         total = total + high_multiplied(shifted, int(fraction * 2**31), 31 - exponent)
     alone = len(rescale.factors) == 1

@@ -146,9 +146,11 @@ def _codes(trial: Trial, real: Real, declared: Declared, extra: Array | float) -
     value, exact, magnitude = real.value, real.exact, real.magnitude
     if (first := first_rounding(trial, declared)) is not None:
         value, exact = _rounded_first(value, exact, first)
+    # a limit that becomes a code by its own rule cuts the codes below, not the numbers
     value = np.clip(value, least, np.inf if own else most)
     exact = _limited(trial, exact, capped=own is None)
     if (form := listed(trial.output)) is not None:
+        # on a grid that is finer near 0, the error of float64 counts in its finest steps
         magnitude = np.maximum(magnitude, np.abs(value)) / form.unit
         value, exact = positions(value, trial.output), _placed(trial, exact)
     low, high = code_interval(
@@ -180,11 +182,9 @@ def first_unit(first: FirstRounding) -> float:
 
 
 def _rounded_first(value: Array, exact: Exact, first: FirstRounding) -> tuple[Array, Exact]:
-    """Return the numbers after the first rounding.
-
-    They are computed in rationals, because float64 cannot decide a tie.
-    """
+    """Return the numbers after the first rounding, computed in rationals, because float64 cannot decide a tie."""
     held = np.asarray(value, np.float64).copy()
+    # every element, because nothing here says which numbers are far from a tie
     for index in np.ndindex(*held.shape):
         held[index] = (
             rational_codes(exact(index) * 2**first.fraction_bits, first.rounding)[0] * 2.0**-first.fraction_bits
@@ -198,7 +198,7 @@ def _placed(trial: Trial, exact: Exact) -> Exact:
 
 
 def _limited(trial: Trial, exact: Exact, *, capped: bool) -> Exact:
-    """Return *exact* clamped as the fused activation clamps real values; above only where *capped*."""
+    """Return *exact* clamped as the fused activation clamps real values; to its upper limit only if *capped*."""
     if trial.case.activation == "none":
         return exact
     scale = Fraction(float(trial.output.scale))
@@ -209,6 +209,7 @@ def _limited(trial: Trial, exact: Exact, *, capped: bool) -> Exact:
         value = value if low is None else max(value, low)
         return value if high is None or not capped else min(value, high)
 
+    # a pair compares exactly with 0 and with a float64 limit only
     if not isinstance(exact, Pair) or low not in (None, 0):
         return clamped
     held = exact if low is None else exact.at_least_zero(clamped)

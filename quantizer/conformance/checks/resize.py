@@ -35,13 +35,14 @@ def positions(size: int, count: int, mode: str) -> list[Fraction]:
         return [Fraction(0)]
     if mode == "align_corners":
         return [Fraction(i * (size - 1), count - 1) for i in range(count)]
+    # tf_half_pixel_for_nn adds the half pixel and does not take it off again
     half = Fraction(0) if mode == "asymmetric" else Fraction(1, 2)
     back = half if mode in ("half_pixel", "pytorch_half_pixel") else Fraction(0)
     return [(i + half) * Fraction(size, count) - back for i in range(count)]
 
 
 def exact_weights(size: int, count: int, mode: str) -> list[list[Fraction]]:
-    """Return the weight of each element of the input in each of the output: [count][size]."""
+    """Return the weights of the input elements for each output element: [count][size]."""
     found = []
     for place in positions(size, count, mode):
         inside = min(max(place, Fraction(0)), Fraction(size - 1))
@@ -103,6 +104,7 @@ def _floats(weights: list[list[Fraction]]) -> Array:
 
 def _line(size: int, count: int, mode: str) -> tuple[Array, Array, Array, Array]:
     """Return both neighbours and their weights, computed in float32."""
+    # the ratio is inverted in float64 and rounded to float32 once
     i, step = np.arange(count), F32(1.0 / (count / size))
     if count == 1 and mode in ("align_corners", "pytorch_half_pixel"):
         place = np.zeros(1, F32)
@@ -131,6 +133,7 @@ def _weighted(trial: Trial, shown: Array | None) -> Verdict:
     codes = trial.codes["x"].numpy()
     terms = [codes[:, :, down[r][:, None], across[c]] * got[place] for place, (r, c) in enumerate(pairs)]
     total, magnitude = sum(terms), sum(np.abs(term) for term in terms)
+    # sums below 2**24 are exact in float32
     extra = np.where(magnitude < EXACT_FLOAT, 0.0, 8 * FLOAT32_UNIT * magnitude / unit)
     low, high = code_interval(
         total / unit,
@@ -145,7 +148,7 @@ def _weighted(trial: Trial, shown: Array | None) -> Verdict:
 
 
 def resize_findings(trial: Trial) -> Iterator[Finding]:
-    """Yield the binary places of weights against the platform's rule; a plugin need not provide any."""
+    """Yield the finding on the binary places of weights, by the platform's rule; a plugin need not provide any."""
     platform = trial.target.platform
     if not {"size", "mode"} <= trial.spec.attrs.keys():
         return

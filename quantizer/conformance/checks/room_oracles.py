@@ -45,19 +45,13 @@ def _stated(trial: Trial, names: tuple[str, ...], wanted: tuple[int, ...]) -> Fi
 
 
 def lost_of_room(trial: Trial) -> Array | None:
-    """Return the error beyond half a step that the oracle of the platform's room allows in accuracy.
-
-    None without an oracle.
-    """
+    """Return the error beyond half a step that the room's oracle allows in `accuracy`; None without an oracle."""
     oracle = _oracle(trial)
     return None if oracle is None or not oracle.lost else loaded(oracle.lost)(asked(trial, trial.codes))
 
 
 def judged_by_room(trial: Trial) -> Verdict | None:
-    """Return the verdict of the room's oracle for the operator family.
-
-    None if the room has no oracle, or if the oracle does not cover this case.
-    """
+    """Return the verdict of the room's oracle for the operator family; None if no oracle covers this case."""
     oracle = _oracle(trial)
     if oracle is None or (wanted := loaded(oracle.codes)(asked(trial, trial.codes))) is None:
         return None

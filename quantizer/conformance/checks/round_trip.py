@@ -23,15 +23,15 @@ CHECK = "round_trip"
 def round_trip(trial: Trial) -> Verdict | None:
     """Write the float graph to each format that holds it and read it back: it is the same, bit for bit.
 
-    Then the codes are equal, too, because every part of a run is a function of these. Inconclusive where no format
-    can hold
-    the case.
+    Then the codes are equal, too, because every part of a run is a function of the graph. Inconclusive where no format
+    can hold the case.
     """
     files = layer_files(trial.spec)
     if not files:
         return inconclusive(CHECK, "no file format holds this operator")
     verdicts = [_through(trial, file, trial.spec.formats[name]) for name, file in files.items()]
     decided = [verdict for verdict in verdicts if verdict.status != "inconclusive"]
+    # a failure in any format fails; otherwise a verdict that decides comes before an inconclusive one
     return next((verdict for verdict in decided if verdict.failing), (decided or verdicts)[0])
 
 
@@ -56,6 +56,7 @@ def _difference(trial: Trial, graph: Graph, node: Node, form: LayerFormat, order
     for name, value in _written_attrs(trial, form).items():
         if node.attrs.get(name) != value:
             return failure(CHECK, f"attribute {name} was {value!r} and came back as {node.attrs.get(name)!r}")
+    # a file leaves out absent operands at the end, so `node.inputs` may be shorter
     for name, read_name in zip(trial.spec.inputs, node.inputs, strict=False):
         if read_name is not None and name not in trial.tensors and _holds_zeros(form, graph.tensor(read_name), name):
             continue
@@ -102,6 +103,7 @@ def float_graph(trial: Trial, order: AxisOrder) -> Graph:
     for name, values in trial.tensors.items():
         arranged = to_node_order(values, order, spatial=spec.inputs[name].spatial).contiguous()
         constant = spec.inputs[name].role != "activation"
+        # the float graph: indices are the only integers
         form = "int32" if spec.inputs[name].kind == "index" else "float32"
         tensors[name] = Tensor(name, tuple(arranged.shape), dtype(form), arranged if constant else None)
     output = next(iter(spec.outputs.values()))

@@ -1,7 +1,4 @@
-"""The check `arithmetic` for softmax: exponentials, then a reciprocal or a quotient, then the output.
-
-Each is judged from the codes before it.
-"""
+"""The check `arithmetic` for softmax. Exponentials, reciprocal or quotient, and output: each from the codes before."""
 
 from __future__ import annotations
 
@@ -74,6 +71,7 @@ def _prescribed_exponentials(trial: Trial, table: Table) -> tuple[Array, int]:
 
 def _mode(trial: Trial) -> RoundingMode:
     declared = trial.target.platform.requantize.get(trial.spec.quantization.family)
+    # the platform may declare a rounding for softmax alone
     return "half_up" if declared == "half_up" else trial.target.platform.rounding
 
 
@@ -135,6 +133,7 @@ def _reciprocal(trial: Trial, total: Array) -> tuple[Array, int]:
     """Return `multiplier * 2**e / sum`, rounded down, and e."""
     multiplier = trial.parameters.numbers["multiplier"]
     base = 30 if int(trial.parameters.tables["exp"].entries.max()) == 1 else 31
+    # as many places as keep the dividend below 2**base
     enlarge = base - math.ceil(math.log2(max(multiplier, 1)))
     return np.floor_divide(np.full_like(total, multiplier << enlarge), np.maximum(total, 1)), enlarge
 
@@ -144,6 +143,7 @@ def _quotient(trial: Trial, exponentials: Array, total: Array) -> tuple[Array, i
     largest = max(int(trial.parameters.tables["exp"].entries.max()), 1)
     enlarge = (30 if largest == 1 else 31) - math.ceil(math.log2(largest))
     wide = np.broadcast_to(np.maximum(total, 1), exponentials.shape)
+    # half up: (2 a + b) // 2 b
     return np.floor_divide(2 * (exponentials.astype(np.int64) << enlarge) + wide, 2 * wide), enlarge
 
 

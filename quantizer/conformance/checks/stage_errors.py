@@ -93,10 +93,14 @@ def _product_error(trial: Trial, rescale: Rescale) -> Array:
     if declared.float32:
         return acc * mantissa * FLOAT32_UNIT * 4 + abs(int(trial.output.zero_point)) * FLOAT32_UNIT
     unit = np.exp2(-shift.astype(np.float64))
+    # half a unit of the multiplier
     lost = unit * 0.5
     if trial.target.platform.multiplier.unify_shifts and rescale.mantissa.dim():
+        # under one shift multipliers are truncated: a unit of the shared shift, and the loss of their own bits before
         lost = unit + mantissa * unit * 2.0 ** -multiplier_bits(trial)
+    # the high multiply rounds once more, at 2**31
     extra = 0.5 * np.exp2(31.0 - shift) if declared.high_multiply else 0.0
+    # (1, 0) stands for all ratios that are 1 within the bits of a multiplier
     one = (mantissa == 1) & (shift == 0)
     bits = trial.target.scheme.activation.bits
     return np.asarray(acc * np.where(one, 2.0**-bits, lost) + acc * mantissa * unit * 2.0**-22 + extra)
@@ -119,9 +123,11 @@ def _sum_error(trial: Trial, rescale: Rescale) -> Array:
         factor = rescale.factors.get(name, 1.0) * gain
         lost = abs(factor - float(trial.parameters.inputs[name].step) / scale)
         if rescale.variant == "multiplier_shift":
+            # a wrong factor must not widen the bound beyond what the format explains
             lost = min(lost, declared_loss(trial, rescale, name))
         total = total + np.abs(part) * lost + (0.0 if rescale.operands is None else gain / 2)
         if DECLARED[rescale.variant].float32:
+            # float32 kernels work on the codes as stored
             offset = abs(int(trial.parameters.inputs[name].zero_point)) * _count(trial)
             total = total + 4 * FLOAT32_UNIT * factor * (np.abs(part) + 2 * offset)
     if DECLARED[rescale.variant].float32:
@@ -172,6 +178,7 @@ def _function_error(trial: Trial, rescale: Rescale | None) -> Array:
     if tables and tables[0].step == 1:
         return np.asarray(budget * np.abs(real) + cancelled(trial, trial.values))
     if tables:
+        # half a unit of an entry, and the floor of the interpolation
         return np.asarray(budget * np.abs(real) + 1.5 + _between(trial, tables[0]))
     if has(trial.parameters, "sides"):
         return _sides_error(trial)
@@ -264,6 +271,7 @@ def _softmax_error(trial: Trial) -> Array:
         return share / scale * (terms + 4) * FLOAT32_UNIT
     if has(trial.parameters, "reciprocal"):
         return np.asarray((1 + terms * share) * 4 / total + 8 * share + 2)
+    # half a unit of the numerator, and of each term of the sum that divides it
     error = (1 + terms * share) * (table.unit / 2) / total / scale
     if trial.target.platform.tables.exponential == "fixed_point":
         error = error + share / scale * FIXED_POINT_SOFTMAX
@@ -271,6 +279,7 @@ def _softmax_error(trial: Trial) -> Array:
     step = abs(table.step)
     if step > 1:
         width = step * input_scale
+        # the chord between two entries, and the last segment, where the table repeats its last entry
         chord = width**2 / 8 * np.exp(width)
         flat = np.expm1(width)
         error = error + (share * (chord + flat) * (1 + terms * share)) / scale

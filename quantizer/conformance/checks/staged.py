@@ -54,6 +54,7 @@ def staged(trial: Trial) -> Verdict:
     for name, stage in declared_stages(trial.spec, trial.target.platform).items():
         value = enclosed(stage.value, {n: part.real for n, part in operands.items()}, numbers)
         exact = _exactly(stage, operands, numbers)
+        # the last stage has no format of its own: it is the output
         if name not in formats:
             return _combined(_last(trial, stage, value, exact), found)
         shown = trial.outcome.stages.get(name)
@@ -184,6 +185,7 @@ def _exactly(
 
 def _hidden(value: Interval, stage: StageFormat, mode: RoundingMode) -> Interval:
     """Return the interval of a hidden stage's result: its value, widened by its rounding, clamped to its code range."""
+    # toward zero goes down or up by the sign, and an interval may hold both signs
     below = 0.5 if mode.startswith("half") else float(mode in ("down", "toward_zero", "stochastic"))
     above = 0.5 if mode.startswith("half") else float(mode in ("up", "toward_zero", "stochastic"))
     lost = Interval.exactly(np.asarray(stage.scale))

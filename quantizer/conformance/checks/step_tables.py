@@ -19,10 +19,9 @@ def step_codes(trial: Trial, places: Array, beside: Array | float, folded: float
     """Return the possible entries at each place: the code of f there, of f just below, and of f just above.
 
     A whole number is exact in float32, so that the declared quantizer gives it one code (and a plugin may multiply
-    exactly). Only the operand's float32 error is allowed. At a jump of f it allows the codes of both sides, but
-    none between them.
-    *beside*: the allowed error of a position, in codes. *folded*: scale times zero point, if the kernel rounds this
-    product. None for any other f, or if the platform declares no float32 quantizer for its tables.
+    exactly). Only the float32 error of the operand is allowed: at a jump of f, the codes of both sides, but none
+    between them. *beside*: the allowed error of a position, in codes. *folded*: scale times zero point, if the kernel
+    rounds this product. None for any other f, or if the platform declares no float32 quantizer for its tables.
     """
     platform, output, zero = trial.target.platform, trial.output, int(trial.output.zero_point)
     if platform.tables.alignment != "linspace" or platform.quantizer.rounding != platform.rounding:
@@ -32,6 +31,7 @@ def step_codes(trial: Trial, places: Array, beside: Array | float, folded: float
     real = (places - int(params.zero_point)) * scale
     by = beside * scale + 2.0**-24 * (4 * np.abs(real) + folded)
     values = [trial.reference({name: torch.from_numpy(np.asarray(real + side * by))}) for side in (0, -1, 1)]
+    # f has values that are not whole, so this judge does not apply
     if any(part.shape != places.shape or not (np.rint(part) == part).all() for part in values):
         return None
     steps = None if output.steps is None else np.broadcast_to(output.steps.numpy(), places.shape)

@@ -38,10 +38,8 @@ def sum_multiplier(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
         yield equal("factors, multiplier, shift", ({}, 1.0, 0), provided, "the number of terms alone decides")
         return
     if rescale.variant == "multiplier_shift":
-        for name, (
-            multiplier,
-            shift,
-        ) in rescale.pairs.items():  # it is written into files, but the kernel reads other numbers
+        # pairs are written into files, but kernels read the factors
+        for name, (multiplier, shift) in rescale.pairs.items():
             got = Fraction(multiplier) / Fraction(2) ** shift
             yield equal(f"multiplier and shift[{name}]", Fraction(rescale.factors.get(name, 0.0)), got, "the factor")
         meet = len(params) > 1 and trial.spec.quantization.family != "concatenation"
@@ -109,10 +107,7 @@ def _count(trial: Trial) -> int:
 
 
 def _terms(trial: Trial) -> int:
-    """Return the number of terms in a mean's multiplier (of the smallest window if windows differ).
-
-    1 for other operators.
-    """
+    """Return the number of terms in a mean's multiplier (of the smallest window if windows differ), else 1."""
     if trial.spec.error_model.kind != "mean":
         return 1
     known = mean_counts(trial)
@@ -120,12 +115,13 @@ def _terms(trial: Trial) -> int:
 
 
 def _integers(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
-    """Multipliers and factors fit an integer kernel: no more significant bits than the rule's or a word's.
+    """Judge that multipliers and factors fit an integer kernel: in the bits of the rule, or of a word if it has more.
 
     A factor may stand for a multiplier that has its own shift, so it may have fractional bits or trailing zero bits.
     """
     bits = max(multiplier_bits(trial), WORD_BITS)
     for name, value in (("multiplier", rescale.mantissa.item()), *rescale.factors.items()):
+        # without trailing zeros, which are a shift, the significant bits remain
         whole = abs(Fraction(value).numerator)
         if whole // max(whole & -whole, 1) >= 1 << bits:
             text = "an integer kernel multiplies by it"
@@ -169,6 +165,7 @@ def _near(trial: Trial, name: str, got: Fraction, ratio: Fraction, bits: int) ->
     The rule's shift is the largest that keeps the multiplier within 2**bits - 1. So the multiplier is at least half of
     that.
     """
+    # the largest shift leaves half of its unit, however small the ratio is
     floor = Fraction(1, 2 << trial.target.platform.multiplier.max_shift)
     allowed = max(ratio / (2**bits - 1), floor) + ratio * Fraction(FLOAT32_CODES)
     text = f"{bits} bits of the ratio"
@@ -183,8 +180,8 @@ def _present(trial: Trial) -> dict[str, QParams]:
 def declared_loss(trial: Trial, rescale: Rescale, name: str) -> float:
     """Return how far an operand's factor times the multiplier may be from s_x / s_y in the declared formats.
 
-    The sum of half a unit of the multiplier (a multiplier is at least half of 2**bits - 1), half a unit of a factor's
-    15 bits, the multiplier times half a unit of a factor, and half a unit of the multiplier at the largest shift.
+    It is the sum of four errors: half a unit of the multiplier, which is at least half of 2**bits - 1; half a unit of
+    a factor's 15 bits; the multiplier times half a unit of a factor; and half a unit at the largest shift.
     """
     ratio = float(trial.parameters.inputs[name].scale) / float(trial.output.scale)
     one, shift = float(rescale.mantissa) * 2.0 ** -int(rescale.shift), int(rescale.shift)
@@ -206,7 +203,7 @@ def _copied(trial: Trial) -> bool:
 
 
 def _restated_factors(trial: Trial, names: list[str], got: tuple[float, ...], bits: int) -> Iterator[Finding]:
-    """Multiplier, shift and the two operands' factors must equal the numbers that the platform's rule gives."""
+    """Judge multiplier, shift and the factors of two operands: they equal the numbers of the platform's rule."""
     first, second = (trial.parameters.inputs[name] for name in names)
     step_a, step_b, step_y = (_codes_per_unit(params) for params in (first, second, trial.output))
     equal_zero = int(first.zero_point) == int(second.zero_point)

@@ -33,7 +33,7 @@ POINT = 2.0**-22
 
 
 def table_findings(trial: Trial, name: str, table: Table) -> Iterator[Finding]:
-    """Each entry is within half a unit (and the declared float32 budget) of f at the code that indexes it."""
+    """Judge that each entry is within half a unit (and the declared float32 budget) of f at the code that reads it."""
     yield from _layout(trial, name, table)
     if (stated := entries_of_room(trial, name)) is not None:
         away = np.abs(table.entries.numpy() - stated)
@@ -52,6 +52,7 @@ def table_findings(trial: Trial, name: str, table: Table) -> Iterator[Finding]:
     if name in OF_UNITS:
         yield from _fine_enough(trial, name, table)
     else:
+        # a table of codes shows this finding only where it fails: its entries are judged below in any case
         yield from (finding for finding in _steps_fine_enough(trial, name, table) if finding.ratio)
     if (found := _entries_at(trial, name, table, places)) is None:
         return
@@ -64,6 +65,7 @@ def table_findings(trial: Trial, name: str, table: Table) -> Iterator[Finding]:
         ratio = np.where(wrong, math.inf, _directed(trial, name, entries, wanted, budget))
     elif name not in OF_UNITS:
         ratio = np.maximum(ratio, _wrong_ties(trial, name, entries, wanted))
+    # a float32 operand beside a jump of f may give the code of either side
     if name not in OF_UNITS and (either := _steps(trial, places, 0.0)) is not None:
         ratio = np.where(np.any([entries == codes for codes in either], axis=0), np.minimum(ratio, 1.0), np.inf)
     ratio = np.where(unread, 0.0, ratio)
@@ -79,7 +81,7 @@ def table_findings(trial: Trial, name: str, table: Table) -> Iterator[Finding]:
 
 
 def _unread(trial: Trial, name: str, table: Table, places: Array) -> Array:
-    """Return a mask of the entries of codes below the smallest one, where each code has its own entry.
+    """Return a mask of the entries for codes below the smallest one, if each code has its own entry.
 
     Restricted codes lack the smallest code of their format, and tables may repeat an entry for it.
     """
@@ -129,6 +131,7 @@ def _surely_whole(trial: Trial, places: Array, wanted: Array) -> Array:
     if not whole.any() or not _is_exact(trial):
         return np.zeros(wanted.shape, bool)
     moves = np.zeros(wanted.shape, bool)
+    # f is not flat where a small step to either side changes it
     for side in (-BESIDE, BESIDE):
         if (found := _function_codes(trial, places + side)) is not None:
             moves |= found[0] != wanted
@@ -193,6 +196,7 @@ def _wrong_ties(trial: Trial, name: str, entries: Array, wanted: Array) -> Array
     if not _is_exact(trial):
         return faults
     inner = _added_before_rounding(trial, name)
+    # the floor is no tie, so a value that f only approaches is not judged as one
     wanted = np.where(_only_neared(trial, wanted), np.floor(wanted), wanted)
     for place in np.flatnonzero(wanted - np.floor(wanted) == 0.5):
         exact = Fraction(float(wanted[place])) - zero + inner
@@ -240,10 +244,12 @@ def holds_spread_entries(trial: Trial, name: str, table: Table) -> bool:
     """
     count, operand = table.entries.numel(), trial.parameters.inputs[trial.spec.activations[0]]
     entries = table.entries.numpy()
+    # exponentials end at distance 0 from the largest code
     first, last = table.first, 0 if name == "exp" else table.first + table.step * count - 1
     lacking = name not in OF_UNITS and first < operand.qmin
     points = np.linspace(operand.qmin if lacking else first, last, count - lacking)
     points = np.append(points[:1], points) if lacking else points
+    # the first and the last point are exact
     beside = np.where((points == points[0]) | (points == last), 0.0, POINT * (last - first))
     if name not in OF_UNITS and (either := _steps(trial, points, beside)) is not None:
         return bool(np.any([entries == codes for codes in either], axis=0).all())
@@ -263,6 +269,7 @@ def exponentials(trial: Trial, table: Table, places: Array) -> tuple[Array, Arra
     wanted = np.exp(np.minimum(places, 0) * scale) / table.unit
     if not in_float32(trial):
         return wanted, 2.0**-45 * wanted
+    # kernels may scale code and zero point separately, and add the logarithm of the unit inside exp
     summed = (np.abs(places) + 2 * zero) * scale + abs(math.log(table.unit))
     return wanted, np.maximum(FLOAT32_ENTRIES, 4 * 2.0**-24 * summed) * wanted
 
@@ -322,9 +329,7 @@ def cancelled(trial: Trial, values: Mapping[str, torch.Tensor]) -> Array | float
 
 
 def _moved(trial: Trial, values: Mapping[str, torch.Tensor]) -> Array:
-    """Return the change of a monotone f, in codes, within the float32 error of its operand.
-
-    A jump there counts in full.
+    """Return the change of a monotone f, in codes, within the float32 error of its operand; a jump counts in full.
 
     The scale is rounded once. Then the difference from the zero point is multiplied by it or divided by its inverse,
     rounded once; or code and zero point are multiplied by it separately.
@@ -332,12 +337,13 @@ def _moved(trial: Trial, values: Mapping[str, torch.Tensor]) -> Array:
     ((name, part),) = values.items()
     by = 2.0**-24 * (4 * part.abs() + _folded(trial, name))
     low, high = (trial.reference({name: part + side * by}) for side in (-1, 1))
+    # infinity minus infinity is NaN
     with np.errstate(invalid="ignore"):
         moved = np.abs(high - low) / float(trial.output.scale)
     return np.where(np.isfinite(moved), moved, 0.0)
 
 
 def _folded(trial: Trial, name: str) -> float:
-    """Return the largest number whose rounding a code's real value shows: the product of scale and zero point."""
+    """Return the product of scale and zero point: its rounding shows in the real value of a code."""
     params = trial.parameters.inputs[name]
     return float((params.scale * params.zero_point.abs()).max())

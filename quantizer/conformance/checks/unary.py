@@ -96,6 +96,7 @@ def function_of_multiple(trial: Trial) -> tuple[Array, Array]:
     if family == "leaky_rectifier":
         provided = has(trial.parameters, "slope")
         slope = numbers["slope"] * 2.0 ** -numbers["slope_shift"] if provided else float(trial.bound["slope"])
+        # a slope that is not provided is rounded to as many places as the activation has bits
         lost = 0.0 if provided else np.abs(c) * 2.0 ** -(bits + 1)
         return np.where(below, slope * c, c) * ratio, ratio * below * (0.5 + lost)
     if family == "clamping":
@@ -149,7 +150,7 @@ def _ratio(trial: Trial) -> Fraction:
 def _leaky(trial: Trial, shown: Tensor | None, slope: int, shift: int) -> Verdict:
     """Judge the negative side first: slope * min(c, 0) * 2**-shift, rounded; then both sides times the multiplier.
 
-    If the forward does not show the negative side, the side that the platform declares is used.
+    If the forward does not show the negative side, the codes that the platform declares are used.
     """
     c = next(iter(trial.centred.values())).numpy().astype(np.int64)
     below, ratio = np.minimum(c, 0) * slope, Fraction(1, 2**shift)
@@ -166,7 +167,7 @@ def _leaky(trial: Trial, shown: Tensor | None, slope: int, shift: int) -> Verdic
 def _clamped(trial: Trial, shown: Tensor | None) -> Verdict:
     """Judge the clamped code, which has relay_bits more bits, then its rounding.
 
-    A code that is not shown is computed as the platform declares.
+    If the forward does not show the code, the code that the platform declares is used.
     """
     numbers = trial.parameters.numbers
     bits = numbers["relay_bits"]
@@ -215,6 +216,7 @@ def _stage(
 ) -> Verdict:
     """Judge codes that are `whole * ratio`, rounded once, plus *zero*; clamped to the output's codes, or to *ends*."""
     output, mode = trial.output, trial.target.platform.rounding
+    # only the last stage is limited to the output's codes
     own = (output.qmin, output.qmax) if tensor == "y" else (-(1 << 62), 1 << 62)
     qmin, qmax = ends or own
     value = whole * float(ratio)

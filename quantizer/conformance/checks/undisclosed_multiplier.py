@@ -28,6 +28,7 @@ def undisclosed_multiplier(trial: Trial, sums: Array, terms: Array, bits: int) -
     is sound: every r whose products round to the nearest code lies in the intersection.
     """
     output, params, mode = trial.output, next(iter(trial.parameters.inputs.values())), trial.target.platform.rounding
+    # a directed rounding moves a number by up to a whole code
     zero, half = int(output.zero_point), 0.5 if mode.startswith("half") else 1.0
     ratio = Fraction(float(params.scale)) / Fraction(float(output.scale))
     low, high = np.zeros(sums.shape), np.zeros(sums.shape)
@@ -40,8 +41,10 @@ def undisclosed_multiplier(trial: Trial, sums: Array, terms: Array, bits: int) -
             half,
             (output.qmin - zero, output.qmax - zero),
             float(exact),
+            # where the bits hold the ratio exactly, `away` is 0 and nothing else is possible
             away + (away > 0) * float(exact) * FLOAT32_CODES,
         )
+        # a negative sum exchanges the ends
         ends = sums[here] * least, sums[here] * most
         low[here], high[here] = np.minimum(*ends), np.maximum(*ends)
     value = (low + high) / 2
@@ -76,9 +79,11 @@ def _factor(
     sums: Array, codes: Array, half: float, ends: tuple[int, int], ratio: float, away: float
 ) -> tuple[float, float]:
     """Return the interval of possible factors; the exact ratio at both ends if no factor is possible."""
+    # a sum of 0 says nothing about the factor
     told = sums != 0
     sign, size = np.sign(sums[told]), np.abs(sums[told])
     towards = sign * codes[told]
+    # a saturated code bounds the factor on one side only
     at_top = np.where(sign > 0, codes[told] >= ends[1], codes[told] <= ends[0])
     at_bottom = np.where(sign > 0, codes[told] <= ends[0], codes[told] >= ends[1])
     low = np.where(at_bottom, -np.inf, (towards - half) / size)

@@ -68,10 +68,7 @@ def linear(trial: Trial) -> Verdict:
 def _magnitude(
     trial: Trial, parts: Mapping[str, Array], factors: Mapping[str, Fraction], gain: Fraction
 ) -> Array | float:
-    """Return the sum of |terms| in output steps for a non-uniform grid that is finer near 0 than the terms.
-
-    Else none.
-    """
+    """Return the sum of |terms| in output steps if the grid is not uniform, and finer near 0 than the terms; else 0."""
     if listed(trial.output) is None:
         return 0.0
     return sum(
@@ -94,6 +91,7 @@ def _widened_sum(trial: Trial, rescale: Rescale) -> Array:
         return replayed_stages.sum_codes(trial, {name: selected}, rescale)
     scaled = replayed_stages.sum_codes(trial, {name: values.numpy()}, rescale).astype(np.float64)
     zero = int(trial.output.zero_point)
+    # the kernel clips rescaled codes, so the reference sees them without their zero point
     return trial.reference({name: as_torch(scaled - zero)}) + zero
 
 
@@ -111,6 +109,7 @@ def _combined(
     def selected(index: tuple[int, ...]) -> Fraction:
         own = {name: factors.get(name.removeprefix("-"), Fraction(1)) for name in parts}
         near = [own[name] * int(part[index]) * gain for name, part in parts.items()]
+        # float64 has selected one of these numbers; the nearest is that one
         return min(near, key=lambda number: abs(number - Fraction(float(value[index]))))
 
     return value, selected
@@ -123,6 +122,7 @@ def _exact_sum(parts: Mapping[str, Array], factors: Mapping[str, Fraction], gain
         return sum((factors[n] * int(part[index]) for n, part in parts.items()), Fraction(0)) * gain
 
     numbers = {name: float(factors[name] * gain) for name in parts}
+    # pairs need factors that float64 holds exactly
     if not parts or any(factors[name] * gain != number for name, number in numbers.items()):
         return rational
     return total([(np.asarray(part, np.float64), numbers[name]) for name, part in parts.items()], rational)
@@ -178,8 +178,10 @@ def _float32_sum(trial: Trial, rescale: Rescale) -> Array:
     exact = True
     for name, values in raw.items():
         ratio = rescale.factors.get(name, 1.0)
+        # kernels may add codes as stored, so zero points count as terms
         offset = abs(int(trial.qparams(name).zero_point))
         total = total + ratio * np.abs(trial.reference({**zeros, name: values + offset}))
+        # a power of two scales without rounding
         exact &= math.frexp(ratio)[0] == 0.5
     smallest = min((ratio for ratio in rescale.factors.values()), default=1.0)
     operations = 4 * len(raw)

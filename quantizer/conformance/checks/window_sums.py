@@ -25,11 +25,13 @@ def convolution(trial: Trial) -> Array:
     x, w = found["x"], found["weight"]
     attrs: Mapping[str, Any] = trial.case.attrs
     rank = w.ndim - 2
+    # a depthwise convolution has one group for each channel
     groups = int(attrs["groups"]) if "groups" in attrs else x.shape[1]
     x = np.pad(x, [(0, 0), (0, 0), *zip(attrs["padding"][:rank], attrs["padding"][rank:], strict=True)])
     sizes = _sizes(x.shape[2:], w.shape[2:], attrs["stride"], attrs["dilation"])
     out = np.zeros((x.shape[0], w.shape[0], *sizes), dtype=np.int64)
     per_group, inputs = w.shape[0] // groups, w.shape[1]
+    # one tap of the window at a time, for all windows at once; products and sums stay in int64
     for offset, window in _windows(w.shape[2:], sizes, attrs["stride"], attrs["dilation"]):
         seen = x[(slice(None), slice(None), *window)]
         for group in range(groups):
@@ -50,6 +52,7 @@ def transposed_convolution(trial: Trial) -> Array:
     reach = [d * (k - 1) + 1 for d, k in zip(dilation, w.shape[2:], strict=True)]
     extra = attrs["output_padding"]
     full = [(n - 1) * s + r + e for n, s, r, e in zip(x.shape[2:], stride, reach, extra, strict=True)]
+    # weights are [O/groups, C, kernel...]
     outputs, inputs = w.shape[0], x.shape[1] // groups
     out = np.zeros((x.shape[0], outputs * groups, *full), dtype=np.int64)
     for offset, window in _windows(w.shape[2:], x.shape[2:], stride, dilation):
@@ -94,12 +97,14 @@ def scaling(trial: Trial) -> Array:
     if trial.spec.quantization.family not in trial.target.platform.accumulator.float32:
         return np.asarray(found["x"] * factor + constant)
     absorbed = (constant - int(trial.qparams("x").zero_point) * factor).astype(np.float32)
+    # of the codes as stored, because the constant has absorbed the zero point
     product = trial.codes["x"].numpy().astype(np.float32) * factor.astype(np.float32)
     return np.asarray((product + absorbed).astype(np.int64))
 
 
 def reduction(trial: Trial) -> Array:
     """Return sums along the reduced axes."""
+    # a global average has no axes: it covers the image
     x, attrs = operands(trial)["x"], trial.case.attrs
     if "axes" not in attrs:
         return np.asarray(x.sum(axis=(2, 3), keepdims=True))
@@ -157,6 +162,7 @@ def mean_sums(trial: Trial) -> tuple[Array, Array] | None:
 def _of_family(found: Callable[[], Array]) -> Array | None:
     try:
         return found()
+    # an operator of a user's own may name the family without its operands or attributes
     except (KeyError, IndexError, ValueError):
         return None
 
@@ -183,6 +189,7 @@ def _pooled(trial: Trial, x: Array) -> Array:
     axes = tuple(range(2, x.ndim))
     padded = np.pad(x, [(0, 0), (0, 0), *zip(before, after, strict=True)])
     windows = np.lib.stride_tricks.sliding_window_view(padded, kernel, axes)
+    # the view has a window at every place; strides choose some of them
     chosen = (slice(0, (n - 1) * s + 1, s) for n, s in zip(sizes, stride, strict=True))
     return np.asarray(windows[(slice(None), slice(None), *chosen)].sum(axis=tuple(range(-len(axes), 0))))
 

@@ -29,9 +29,9 @@ FIXED_POINT = (
 )
 """Variants whose multiplier splits the real ratio into a 31-bit fraction and a power of two."""
 ROUND_ONCE = ("q31_single", "q15_single", "half_away")
-"""Those of these requantizations whose result does not depend on the shift of a multiplier."""
+"""The fixed-point variants that round once: their result does not depend on the shift of a multiplier."""
 RELAY_BITS = 8
-"""Bits that a clip with two roundings adds to outputs of no more bits."""
+"""Bits that a clip with two roundings adds to a code, for outputs of at most as many bits."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,7 @@ def _plain(ratio: Any, bits: int, shifts: Shifts = USUAL) -> tuple[float, int]:
     """Return one ratio's multiplier and shift, without the shortcut for powers of two."""
     top = F32(2.0**bits - 1)
     shift = min(shifts.largest, int(np.floor(np.log2(top / F32(ratio)))))
+    # no shift to the left exists, so the ratio saturates
     if shifts.positive and shift < 0:
         return float(top), 0
     if (wide := _half_up(F32(ratio) * F32(2.0**shift))) <= top:
@@ -79,16 +80,17 @@ def _plain(ratio: Any, bits: int, shifts: Shifts = USUAL) -> tuple[float, int]:
 
 
 def _half_up(number: Any) -> float:
-    """Round a float32 number in float32, where a half can be added to it: from 2**23 on it is whole."""
+    """Round a float32 number half up in float32; from 2**23 on it is whole, and no half can be added to it."""
     return float(number if number >= F32(2.0**23) else np.floor(number + F32(0.5)))
 
 
 def unified(ratios: list[Any], bits: int, shifts: Shifts = USUAL) -> list[tuple[float, int]]:
-    """Return multipliers of several channels under one shift; 1 and 0 for all where every ratio is 2**0."""
+    """Return multipliers of several channels under one shift; multiplier 1 and shift 0 for all if every ratio is 1."""
     own = [_plain(ratio, bits, shifts) for ratio in ratios]
     if all(mantissa == 2.0**shift for mantissa, shift in own):
         own = [(1.0, 0)] * len(own)
     shift = max(0, *(s for _, s in own))
+    # exact: mantissas of at most 31 bits, shifted to the left
     mantissas = [int(m * 2.0 ** (shift - s)) for m, s in own]
     while max(mantissas) > FACTOR_LIMIT:
         mantissas = [m >> 1 for m in mantissas]
@@ -105,6 +107,7 @@ def separate(ratios: list[Any], bits: int, shifts: Shifts = USUAL) -> list[tuple
 def shift_choices(ratio: Fraction, bits: int, ceiling: int) -> set[int]:
     """Return the shifts that the rule `floor(log2((2**bits - 1) / ratio))` can give when log2 is taken in float32."""
     exact = math.log2(2**bits - 1) - (math.log2(ratio.numerator) - math.log2(ratio.denominator))
+    # far above the error of a float32 logarithm
     slack = 2.0**-20 * max(1.0, abs(exact))
     return {min(ceiling, math.floor(exact - slack)), min(ceiling, math.floor(exact + slack))}
 
@@ -129,10 +132,12 @@ def crossed_sum(
     of_a = F32(mantissa_b) * F32(2.0 ** (common - shift_b))
     of_b = F32(mantissa_a) * F32(2.0 ** (common - shift_a))
     ratio = y / (b * a) / F32(2.0**common)
+    # both factors shrink alike, so that their proportion stays
     shrink = max(of_a, of_b) / F32(FACTOR_LIMIT)
     if shrink > 1:
         of_a, of_b, ratio = of_a / shrink, of_b / shrink, ratio * shrink
     mantissa, shift = float32_multiplier(ratio, bits, Shifts(shifts.largest))
+    # a left shift goes into the multiplier
     if shift < 0:
         mantissa, shift = float(min(FACTOR_LIMIT, max(1.0, mantissa * 2.0**-shift))), 0
     clipped = (float(min(FACTOR_LIMIT, max(0.0, np.rint(k)))) for k in (of_a, of_b))
@@ -189,6 +194,7 @@ def fixed_point(
         mantissa, exponent = 2**bits - 1, 30
     if variant != "q15_half_up":
         return float(mantissa), bits - exponent
+    # after its 15 bits a large multiplier is padded with zeros, so that the shift stays 1 or more
     behind = max(0, exponent - 14) if clamped else 0
     return float(min(0x7FFF, (mantissa + 2**15) >> 16) << behind), 15 - exponent + behind
 

@@ -59,6 +59,7 @@ def code_ends(bits: int, *, signed: bool, restricted: bool) -> tuple[int, int]:
 
 def _power_of_two(scale: float) -> float:
     exact = Fraction(scale)
+    # starts too low, so that a rounded logarithm cannot skip the right power
     exponent = math.floor(math.log2(scale)) - 1
     while Fraction(2) ** exponent < exact:
         exponent += 1
@@ -98,6 +99,7 @@ def choose(
         scale = 1.0
     elif power_of_two:
         scale = _power_of_two(scale)
+    # an empty range: the code nearest to 0
     zero = min(max(0, qmin), qmax) if dead else 0
     if not dead and not symmetric:
         zero = _held_zero(int(np.rint(qmin - low / scale)), qmin, qmax, bits, rule)
@@ -116,6 +118,7 @@ def activation(span: Range, part: ActivationPart, rule: ParameterRule, *, signed
     if part.format != "integer":
         return _float_activation(span, part.format, rule)
     symmetric, restricted = _is_symmetric(part, rule), part.range == "restricted"
+    # the rule makes wide formats symmetric, without the most negative code
     if symmetric and part.symmetry != "symmetric":
         restricted = True
     scale, zero, steps = choose(
@@ -145,10 +148,7 @@ def _is_symmetric(part: ActivationPart, rule: ParameterRule) -> bool:
 
 
 def _float_activation(span: Range, name: str, rule: ParameterRule) -> Expected:
-    """Return the parameters that the rule chooses for a narrow float.
-
-    The largest magnitude of the range is its largest value.
-    """
+    """Return the parameters for a narrow float: the largest magnitude of the range gets the largest value."""
     form, largest = format_of(name), max(abs(span[0]), abs(span[1]))
     scale = largest / max(form.values)
     if scale < rule.minimum_scale:
@@ -189,6 +189,7 @@ def output(
     """Return the parameters that the rule chooses for output *name*."""
     chosen = spec.quantization.outputs.get(name, "calibrated")
     if chosen.startswith("same_as"):
+        # the operand's name in `same_as(name)`
         given = inputs[chosen[8:-1]]
         if spec.op not in platform.full_range_outputs:
             return given
@@ -239,6 +240,7 @@ def _calibrated(
         item, bound = spec.outputs[name], dict(case.attrs)
         least = -math.inf if item.min is None else float(F32(item.min(bound)))
         most = math.inf if item.max is None else float(F32(item.max(bound)))
+        # the middle one of three numbers is the clamped end
         low, high = sorted((low, least, most))[1], sorted((high, least, most))[1]
     part = scheme.activation
     if part.fast and family in platform.tables.fast:

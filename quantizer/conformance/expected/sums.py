@@ -27,5 +27,6 @@ def on_one_grid(ratios: list[float]) -> tuple[list[float], int]:
 def folded(ratio: float, count: int) -> tuple[int, int]:
     """Return the multiplier and shift of a mean: the ratio's multiplier, divided in integers by the terms."""
     mantissa, shift = fixed(ratio)
+    # a right shift of more than 62 places could not be rounded in int64
     places = min(math.floor(math.log2(count)), 32, 62 - shift)
     return mantissa * 2**places // count, shift + places

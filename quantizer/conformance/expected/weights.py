@@ -68,6 +68,7 @@ def weight(
     if per_channel:
         rows = np.moveaxis(values, axis or 0, 0)
         size = group or 1
+        # every channel sees the values of its whole group
         parts = [rows[c // size * size : c // size * size + size] for c in range(len(rows))]
     else:
         parts = [values]
@@ -103,6 +104,7 @@ def holding_bias(found: Expected, bias: Array, input_scale: float, bits: int) ->
         if found.scale.ndim
         else np.array(np.abs(bias).max(), dtype=np.float64)
     )
+    # the type of the largest bias carries through: float32 per channel, float64 for a tensor
     needed = [float(v * v.dtype.type(2) * v.dtype.type(1.0001)) / (2**bits - 2) for v in np.atleast_1d(largest)]
     scales = [float(v) for v in np.atleast_1d(found.scale)]
     grown = [
@@ -121,12 +123,14 @@ def held_bias(values: Array, steps: Array, added: Array, bits: int, effective: i
     ends = F32(-(2.0 ** (bits - 1))), F32(2.0 ** (bits - 1) - 1)
     codes = np.clip(np.rint(values.astype(F32) * steps), *ends)
     held = [int(v) for v in np.clip(codes + added.astype(F32), *ends)]
+    # the fewest low bits that must go so that every code has the effective bits
     places = 0
     while max(held, default=0) > (2 ** (effective - 1) - 1) << places or min(held, default=0) < -1 << (
         effective - 1 + places
     ):
         places += 1
     if places:
+        # the shift floors, for negative codes as well
         held = [int(F32(v >> places << places)) for v in held]
     low, high = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
     return np.array([min(high, max(low, v - int(a))) for v, a in zip(held, added, strict=True)], dtype=np.int64)
@@ -159,6 +163,7 @@ def weight_groups(
 
     *shared*: all groups of the output have the same weights.
     """
+    # all groups have one list of channels, so one scale serves them all
     if shared and part.granularity == "tensor" and platform.parameters.weight_groups:
         return [channels]
     attribute = platform.parameters.weight_groups

@@ -48,6 +48,7 @@ def witness(trial: Trial, verdicts: Sequence[Verdict]) -> Witness | None:
     sound = {v.check: v for v in verdicts if v.status == "pass" and v.elements > 0 and not v.vacuous}
     names = [name for name in ("parameters", "float", *CODES) if name in sound]
     names = [name for name in names if known_defect(trial, name) is None]
+    # a change of the float result does not show in infinity or NaN
     if "float" in names and not np.isfinite(trial.y).all():
         names.remove("float")
     clamped = trial.case.activation != "none"  # a clip after the function may undo the change
@@ -94,9 +95,8 @@ def _in_registry(
         return change(original(*args, **named))
 
     def block() -> AbstractContextManager[None]:
-        same = (
-            entry if kind == "quantized" else None
-        )  # stages stay shown or hidden as they were; the judge never uses a changed rule
+        # stages stay shown or hidden as they were; the judge never uses a changed rule
+        same = entry if kind == "quantized" else None
         return REGISTRY.overridden(op, kind, changed, platform, like=same)
 
     return Planted(f"{op}.{kind} on {platform}", checks, block, lambda own: own)

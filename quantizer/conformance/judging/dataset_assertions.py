@@ -35,9 +35,9 @@ def missed_targets(trial: Trial, names: Container[str]) -> set[str]:
 
 
 def _ties(trial: Trial) -> bool:
-    """Some output lies exactly between two codes, or codes are copied.
+    """Return whether some output lies exactly between two codes, or codes are copied.
 
-    For an index operator, some selected element equals another one. For a comparison, some pair is equal.
+    For an index operator: whether some selected element equals another one. For a comparison: whether a pair is equal.
     """
     kind = trial.spec.error_model.kind
     platform, family = trial.target.platform, trial.spec.quantization.family
@@ -57,13 +57,14 @@ def _ties(trial: Trial) -> bool:
         near = y[np.abs(places - 0.5) < NEAR]
         return any(exact_position(Fraction(float(v)) / scale, trial.output) % 1 == Fraction(1, 2) for v in near)
     twice = y * 2 / float(scale)
+    # float64 selects the few candidates, and rationals decide
     return any(
         (Fraction(float(y[i])) / scale * 2) % 2 == 1 for i in np.flatnonzero(np.abs(twice - np.rint(twice)) < 2.0**-30)
     )
 
 
 def _saturation(trial: Trial) -> bool:
-    """Before saturation some output is within two codes of an end or beyond it, or the range is fixed."""
+    """Return whether some output, before saturation, is within two codes of an end or beyond, or the range is fixed."""
     platform = trial.target.platform
     if trial.spec.quantization.family in platform.same_as_input or trial.spec.op in {
         **platform.fixed_outputs,
@@ -75,7 +76,7 @@ def _saturation(trial: Trial) -> bool:
 
 
 def _accumulator_limit(trial: Trial) -> bool:
-    """Some sum reaches nine tenths of the largest that its codes and terms allow."""
+    """Return whether some sum reaches nine tenths of the largest sum that its codes and terms allow."""
     if trial.spec.error_model.kind != "bilinear":
         return True
     largest = float(trial.sum_magnitudes.max(initial=0.0))
@@ -89,7 +90,7 @@ def _accumulator_limit(trial: Trial) -> bool:
 
 
 def _scale_spread(trial: Trial) -> bool:
-    """Scales of channels or operands differ by at least 2**10, or all channels, or all operands, share one."""
+    """Return whether scales of channels or operands differ by 2**10 or more, or all channels or operands share one."""
     part = trial.target.weight
     if trial.spec.quantization.family in trial.target.platform.shared_parameters:
         return True
@@ -102,7 +103,7 @@ def _scale_spread(trial: Trial) -> bool:
 
 
 def _zero_point_extremes(trial: Trial) -> bool:
-    """A zero point of an activation (the output's with real inputs) is an end of its codes, unless it is fixed."""
+    """Return whether a zero point of an activation (of the output for real inputs) is 0 or near an end of the codes."""
     return any(
         int(params.zero_point) in (params.qmin, params.qmax, params.qmin + 1, params.qmax - 1)
         or int(params.zero_point) == 0
@@ -111,7 +112,7 @@ def _zero_point_extremes(trial: Trial) -> bool:
 
 
 def _near_ties(trial: Trial) -> bool:
-    """Some sum changes its code under an arithmetic that differs only next to ties, or is within 2**-12 of a tie."""
+    """Return whether a sum has another code under an arithmetic that differs next to ties, or lies near a tie."""
     if has_own_rule(trial.target):
         return True  # no number says how far the room's rule is from a tie
     if is_near_sum(trial.target):

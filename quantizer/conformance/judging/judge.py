@@ -58,6 +58,7 @@ def judge(trial: Trial, checks: Sequence[str] = EVERY) -> list[Verdict]:
     try:
         if trial.unsupported is not None:
             return [inconclusive("engine", trial.unsupported)]
+        # asked here, so that a rule that raises fails `parameters` and nothing else
         _ = trial.parameters
     except Exception as err:  # noqa: BLE001 - whatever a plugin raises is its failure
         return [failure("parameters", f"the quantize rule: {raised(err)}")]
@@ -119,7 +120,7 @@ def _opened(
 def _complete(said: Sequence[Verdict], held: Sequence[Verdict], count: int, *, first: bool) -> list[Verdict]:
     """Return the verdicts of one part, with its share of the counts of the whole; the first part gets the remainder.
 
-    Every part has the same provided numbers.
+    The count of `parameters` is not divided, because every part has the same provided numbers.
     """
     own = {verdict.check: verdict for verdict in said}
     for verdict in held:
@@ -136,6 +137,7 @@ def _by_parts(trial: Trial, verdicts: Sequence[Verdict], checks: Sequence[str]) 
     If no part fails alone, each part is judged by its codes in the result of the whole stack. A failure is reported
     for a part that was run alone.
     """
+    # shares of the whole's result need no further run
     if _shares_hold(trial, verdicts):
         found = [(part, judge(part, checks)) for part in parts_of(trial)]
         if not any(verdict.failing for _, several in found for verdict in several):
@@ -224,6 +226,7 @@ def _discounted(verdict: Verdict, trial: Trial, verdicts: Sequence[Verdict]) -> 
     if verdict.status == "pass" and (reason := unstable_defect(trial, verdict.check)):
         return replace(verdict, status="defect", reason=reason)
     if verdict.check == "accuracy" and verdict.status == "pass" and not _is_sharp(verdicts):
+        # as if all vacuous elements lay in one part
         if verdict.elements and verdict.vacuous * trial.data_sets > VACUOUS_SHARE * verdict.elements:
             return replace(verdict, status="mistrusted", reason="more than 5 % of the elements are vacuous")
         if any(part.case.data.sets == ("random",) and is_constant(part) for part in parts_of(trial)):

@@ -54,6 +54,7 @@ def _declared(trial: Trial, check: str, defects: Sequence[Defect]) -> Iterator[D
     concerned = [defect for defect in defects if defect.concerns(trial.spec.op) and check in defect.checks]
     if concerned:
         predicates = [parse(defect.predicate) for defect in concerned]
+        # some values take a run of the reference, so only those that a predicate names are computed
         asked = frozenset[str]().union(*(predicate.names for predicate in predicates))
         names = {**trial.bound, **case_values(trial, asked)}
         yield from (defect for defect, holds in zip(concerned, predicates, strict=True) if holds(names))
@@ -98,9 +99,9 @@ def _spread(scales: Sequence[float]) -> float:
 
 
 def _largest_sum(trial: Trial) -> float:
-    """Return the largest |sum| of a linear or bilinear operator or a mean; |code| for other operators of one input.
+    """Return the largest |sum| of a linear or bilinear operator or a mean.
 
-    Else 0.
+    For other operators of one input, the largest |centred code|. For all others, 0.
     """
     kind = trial.spec.error_model.kind
     if kind in ("linear", "bilinear"):
@@ -113,9 +114,9 @@ def _largest_sum(trial: Trial) -> float:
 
 
 def _largest_ratio(trial: Trial) -> float:
-    """Return the largest product of input and weight scales over the output's.
+    """Return the largest ratio of scales: the product of input and weight scales over the output scale.
 
-    Without products, the largest scale's.
+    Without products, the largest input scale over the output scale.
     """
     if trial.spec.error_model.kind != "bilinear":
         return max(ratios(trial.parameters).values(), default=0.0) if trial.parameters.outputs else 0.0

@@ -27,10 +27,11 @@ from quantizer.tiling.windows import tiles
 def matches_builtin(trial: Trial, check: str) -> bool:
     """Return whether a failing *check* fails like the built-in functions; True for an operator without them.
 
-    `parameters`: on tables of the built-in rule's form, each entry within half a unit and the float32 budget of f at
-    the rule's own point (functions of two libraries), on biases that have the built-in rule's codes, and on ranges that
-    are not held. Other checks: the codes are those of the built-in integer forward under the provided parameters.
-    `tiled`: so are the codes of tiles, and float tiles lie within their bound.
+    * `parameters`: every failing number is the built-in rule's own. A bias has its codes. A table has its layout, and
+      its entries, or entries within half a unit and the float32 budget of f at the rule's own points, because two
+      libraries compute f. A range that is not held follows from the platform's rule.
+    * Other checks: the codes are those of the built-in integer forward under the provided parameters.
+    * `tiled`: so are the codes of the tiles, and float tiles lie within their bound.
     """
     if check == "parameters":
         return all(_is_own(trial, finding.tensor) for finding in failing(trial))
@@ -88,6 +89,7 @@ def _is_own_table(trial: Trial, tensor: str) -> bool:
     if own is None:
         return False
     provided = trial.parameters.tables[name]
+    # a table of another layout does not come from the built-in rule
     same = (provided.first, provided.step, provided.unit, provided.entries.shape)
     if same != (own.first, own.step, own.unit, own.entries.shape):
         return False

@@ -34,7 +34,7 @@ SHARP = "arithmetic=sharp"
 
 
 LEFT = "accumulator=left"
-"""The coverage entry of a sum that leaves an accumulator which, as the platform declares, wraps or saturates."""
+"""The coverage entry of sums that leave an accumulator that wraps or saturates."""
 
 
 class Recorder:
@@ -69,6 +69,7 @@ class Recorder:
             return
         reached = coverage(trial.target, trial.case)
         failing = any(verdict.failing for verdict in verdicts)
+        # only data sets that no case has covered yet need to be looked at
         open_ = {name for name in trial.case.data.sets if f"data={name}" not in self._coverage}
         nothing = failing or any(_is_without_codes(verdict) for verdict in verdicts)
         lost = open_ if nothing else missed_targets(trial, open_)

@@ -92,8 +92,10 @@ class Schedule:
             return True
         seen, shown = self._seen[name], self._shown(sample, case)
         asked = not kinds.isdisjoint(sample.always) or is_sampled(number, name, sample)
+        # a structure that the check has seen is not worth a second run
         if sample.once:
             asked &= not shown <= seen
+        # a new class of tiles always runs
         elif "tiles" in sample.always:
             asked |= not shown <= seen
         if asked:

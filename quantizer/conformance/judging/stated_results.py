@@ -41,12 +41,14 @@ WIDEST = 2**15 - 1
 def is_as_stated(defect: Defect, trial: Trial, check: str) -> bool:
     """Return whether the result that fails *check* is the one that *defect* states; True if it states none.
 
-    The result is that of the float operator for `float`, of the tiles for `tiled`, else of the whole. A float result
-    lies no farther from the right one than stated. On an enclosing platform, codes lie in the intervals that follow
-    from the changed operands, attributes, sums or errors; the codes of each run of `properties` lie in the intervals of
-    its own operands, or in the platform's. On other platforms, codes are those of the built-in functions under the
-    stated arithmetic, or as near to them as stated. For `tiled`, float tiles are judged too. On an enclosing platform
-    no defect excuses runs that differ, or damaged operands.
+    The result is that of the float operator for `float`, that of the tiles for `tiled`, and else that of the whole.
+
+    * A float result lies no farther from the right one than stated. For `tiled`, float tiles are judged too.
+    * On an enclosing platform, codes lie in the intervals that follow from the changed operands, attributes, sums or
+      errors. The codes of each run of `properties` lie in the intervals of its own operands, or in the platform's. No
+      defect excuses runs that differ, or damaged operands.
+    * On other platforms, codes are those of the built-in functions under the stated arithmetic, or as near to them as
+      stated.
 
     False where the engine ends or refuses, and where the statement has no value for the case. Any other error is ours,
     and is raised.
@@ -62,6 +64,7 @@ def is_as_stated(defect: Defect, trial: Trial, check: str) -> bool:
             return False
         result = _result(trial, check)
         if stated.encloses:
+            # the whole may pass with the defect while a further run of the check does not
             restated, passes = _restated(stated, trial, result)
             return passes and _holds_again(stated, trial, restated, check)
         own = Trial(
@@ -139,6 +142,7 @@ def _off_by(stated: Computes, trial: Trial, operands: Mapping[str, Tensor], y: A
     if not stated.off_by:
         return np.zeros(y.shape)
     expression, scale = parse(stated.off_by), float(trial.output.scale)
+    # expressions may name only operands that have one number for each output
     known = {
         name: np.broadcast_to(values.numpy(), y.shape)
         for name, values in operands.items()
@@ -183,6 +187,7 @@ def _changed(stated: Computes, trial: Trial, result: Array) -> Iterator[Trial]:
         return
     ((name, axis),) = axes.items()
     terms = other.codes[name].shape[axis]
+    # a kernel may process the terms in two blocks, in which pairs start anew
     for block in (terms, -(-terms // 2)):
         again = copy.copy(other)
         again.shared, lost = {}, _lost_in_pairs(other, name, axis, block)
@@ -205,6 +210,7 @@ def _lost_in_pairs(trial: Trial, name: str, axis: int, block: int) -> Array:
     terms = moved.shape[axis]
     for first in (place for start in range(0, terms, block) for place in range(start, min(start + block, terms), 2)):
         kept: list[slice] = [slice(None)] * moved.dim()
+        # a pair does not cross the end of its block
         kept[axis] = slice(first, min(first + 2, (first // block + 1) * block))
         pair = torch.zeros_like(moved)
         pair[tuple(kept)] = moved[tuple(kept)]

@@ -69,7 +69,9 @@ def _with_parameters(trial: Trial, parameters: Parameters) -> Trial:
     """Return a copy of *trial* that is judged by *parameters*."""
     other = copy.copy(trial)
     other.parameters = parameters
+    # the codes stay those that ran
     other.codes = trial.codes
+    # cached under the old parameters
     other.__dict__.pop("variant", None)
     return other
 
@@ -83,6 +85,7 @@ def known_stages(trial: Trial) -> set[str] | None:
     if not trial.outcome.stages or forward is None or forward.origin == BUILT_IN:
         return None
     (output,) = [*trial.spec.outputs][-1:]
+    # the stage of the output is the result itself
     declared = set(declared_stages(trial.spec, trial.target.platform)) - {output}
     return declared or _stages(trial)
 

@@ -46,6 +46,7 @@ class Allowed:
         """Return the ratio of error to allowed error: above 1 for a code outside, at most 1 for one inside."""
         inside = self.admits(codes)
         if self.value is None:
+            # without a real value the distance counts in codes, and 1 more, so that it is above 1
             return np.where(inside, 0.0, np.maximum(self.low - codes, codes - self.high) + 1.0)
         return _ratio(trial, codes, inside, codes - self.zero - self.value, self.allowance)
 
@@ -68,7 +69,9 @@ def judge_codes(check: str, trial: Trial, allowed: Allowed, *, got: Array | None
     if codes.shape != low.shape:
         return _wrong_shape(check, tensor, codes.shape, low.shape)
     if check == "arithmetic" and tensor == "y":
+        # other checks compare further runs with these codes
         trial.shared.update(zip(ALLOWED, (low, high), strict=True))
+    # one right code for each element, and all of them found: the common case takes a short way
     if low is high and np.array_equal(codes, low):
         return Verdict(check, "pass", elements=codes.size, width=1.0)
     if not codes.size:
@@ -91,6 +94,7 @@ def _ratio(trial: Trial, codes: Array, inside: Array, away: Array, allowance: Ar
     with np.errstate(invalid="ignore"):  # an infinite value, for which every code is right
         ratio = np.abs(away) / allowance
     ratio = np.where(np.isnan(ratio), 0.0, ratio)
+    # at an end of the codes, the distance from a value that saturates says nothing
     at_end = (codes <= trial.output.qmin) | (codes >= trial.output.qmax)
     return np.where(inside, np.where(at_end, 0.0, np.minimum(ratio, 1.0)), np.maximum(ratio, JUST_ABOVE_ONE))
 
@@ -134,6 +138,7 @@ def judge_reals(
     with np.errstate(all="ignore"):
         side = np.where(got >= centre, high - centre, centre - low)
         away = np.abs(got - centre)
+        # an exact result has the ratio 0, even if its interval is a point
         ratio = np.where(away == 0, 0.0, away / side)
         ratio = np.where(np.isnan(ratio), 0.0, ratio)
     ratio = np.where(inside, np.minimum(ratio, 1.0), np.maximum(ratio, JUST_ABOVE_ONE))

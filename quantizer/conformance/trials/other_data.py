@@ -26,6 +26,7 @@ def with_other_data(trial: Trial) -> Iterator[Trial]:
     Indices stay. A change without effect (on constant data) is left out.
     """
     entry = REGISTRY.find(trial.spec.op, "quantized", trial.target.platform.places)
+    # only a plugin's function may have cached results
     if entry is None or entry.origin in (BUILT_IN, OVERRIDE):
         return
     inputs = trial.spec.inputs
@@ -64,10 +65,12 @@ def _step(trial: Trial, name: str) -> float:
 
 def _changed(values: Tensor, step: float, change: Change) -> Tensor:
     made = change(values.flatten(), step).reshape(values.shape)
+    # a change that overflows counts as no change
     return made if bool(made.isfinite().all()) else values
 
 
 def _towards_middle(values: Tensor, _: float) -> Tensor:
+    # halves first, because the sum of both ends may overflow
     middle = values.min() / 2 + values.max() / 2
     return middle + SHARE * (values - middle)
 

@@ -25,8 +25,10 @@ def part_of(trial: Trial, place: int) -> Trial:
     part.tensors = {name: values[slices(piece.inputs[name])] for name, values in trial.tensors.items()}
     part.codes = {name: values[slices(piece.inputs[name])] for name, values in trial.codes.items()}
     box = slices(piece.output)
+    # stages have shapes of their own, so they are not cut
     part.outcome = Staged(trial.outcome.codes[box], {})
     part.y = trial.y[box]
+    # a whole that matches does so in every part; a mismatch may lie in another part
     part.matches = {check: True for check, same in trial.matches.items() if same}
     if TILED in trial.shared:
         part.shared[TILED] = trial.shared[TILED][box]

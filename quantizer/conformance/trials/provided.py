@@ -27,7 +27,7 @@ def lacking(spec: Spec, operands: Iterable[str], found: Parameters) -> list[str]
 
 
 def provided_tensors(parameters: Parameters) -> dict[str, Tensor]:
-    """Return every tensor that a rule provides, by the words that a failure names it with."""
+    """Return every tensor that a rule provides, by the words with which a failure names it."""
     found = {f"table {name}": table.entries for name, table in parameters.tables.items()}
     found |= {f"constant {name}": constant.codes for name, constant in parameters.constants.items()}
     constants = {name: constant.params for name, constant in parameters.constants.items()}

@@ -21,10 +21,12 @@ def reach_of(target: Target, rescale: Rescale) -> int | None:
     """Return the exponent at which the multipliers end, if the ratio of *rescale* is there or beyond; else None."""
     rule, bits = target.platform.multiplier, _bits(target)
     if rescale.variant == "multiplier_shift" and rule.positive_shifts:
+        # a ratio beyond the reach becomes the largest multiplier with the shift 0
         saturated = (rescale.mantissa == 2.0**bits - 1) & (rescale.shift == 0)
         return bits if bool(saturated.any()) else None
     if rescale.variant not in ("q31_single", "q31_double"):
         return None
+    # the largest multiplier is just below 2**bits; its shift is at least 1 unless the platform declares another
     reach = bits - (1 if rule.shifts is None else rule.shifts[0])
     ratio = float((rescale.mantissa * torch.exp2(-rescale.shift)).max())
     factor = 1.0 if rescale.operands is not None else max(rescale.factors.values(), default=1.0)

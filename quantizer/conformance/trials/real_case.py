@@ -79,6 +79,7 @@ class RealCase:
         if name not in places:
             return values.numel()
         size = values.shape[places[name]]
+        # parts have the same size, rounded up; the last one may be shorter
         return values.numel() // size * -(-size // self.data_sets) if size else 0
 
     def reference(self, operands: Mapping[str, Tensor]) -> Array:
@@ -91,6 +92,7 @@ class RealCase:
 
         For a sum of operands, each operand's part is counted separately, so that `a - b` counts |a| + |b|.
         """
+        # the absolute value of an index would be another index
         pointing = {name for name, item in self.spec.inputs.items() if item.kind == "index"}
         absolute = {name: values if name in pointing else values.abs() for name, values in operands.items()}
         if self.spec.error_model.kind not in ("linear", "mean"):

@@ -36,6 +36,7 @@ def ask_ahead(trials: Sequence[Trial]) -> None:
     asked = [Asked(trial.call, trial.codes, trial.parameters) for trial in ready]
     floats = ready if "float" in engine.checks else []
     results = engine.run_each([*asked, *(Asked(trial.call, trial.tensors, None) for trial in floats)])
+    # the codes come first, the float results behind them
     for trial, result in zip(ready, results, strict=False):
         made = _made(result)
         trial.outcome = made if isinstance(made, Exception) else Staged(made, {})
@@ -65,9 +66,7 @@ def takes_batches(trial: Trial) -> bool:
 
 
 def run_together(trials: Sequence[Trial]) -> list[tuple[Trial, Verdict]]:
-    """Run the trials of one structure in one call if the function under test supports it.
-
-    Each trial gets its own result.
+    """Run the trials of one structure in one call, if the function under test supports it; each gets its own result.
 
     Return the first trial of each batch that gave no codes, with a failing verdict. Such trials then run alone.
     """
@@ -129,6 +128,7 @@ def in_a_batch(trial: Trial) -> Verdict | None:
     engine = trial.engine
     assert isinstance(engine, BuiltinEngine)
     count = SIZES[key(sample_number(trial.case), "batch") % len(SIZES)]
+    # two trials alternate, so that a mix-up of neighbours shows
     turns = [(trial.codes, trial.parameters), (_reversed(trial), _moved(trial))]
     alone = [trial.outcome.codes, trial.run(trial.call, *turns[1]).codes]
     given = [turns[place % 2] for place in range(count)]
@@ -145,10 +145,7 @@ def in_a_batch(trial: Trial) -> Verdict | None:
 
 
 def _reversed(trial: Trial) -> Mapping[str, Tensor]:
-    """Return the activations' codes in reverse order.
-
-    Constants and indices stay as they are: parameters belong to them.
-    """
+    """Return the activations' codes in reverse order; constants and indices stay, because parameters belong to them."""
     inputs = trial.spec.inputs
     return {
         name: values.flip(tuple(range(values.dim()))).contiguous()
@@ -161,6 +158,7 @@ def _reversed(trial: Trial) -> Mapping[str, Tensor]:
 def _moved(trial: Trial) -> Parameters:
     """Return the parameters with another zero point of the output."""
     output = trial.output
+    # a zero point at the upper end moves down
     step = 1 if int(output.zero_point.max()) < output.qmax else -1
     moved = replace(output, zero_point=output.zero_point + step)
     return replace(trial.parameters, outputs={**trial.parameters.outputs, "y": moved})

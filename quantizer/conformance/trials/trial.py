@@ -72,6 +72,7 @@ class Trial(RealCase):
             raise GraphError(f"it returned {type(found).__name__}, must be Parameters. Return what it built.")
         if absent := lacking(self.spec, self.tensors, found):
             raise GraphError(f"it provided nothing for {', '.join(absent)}. Provide the parameters of every tensor.")
+        # kept, so that `damaged` can tell whether a forward wrote into them
         self._provided = copies(provided_tensors(found))
         return found
 
@@ -143,6 +144,7 @@ class Trial(RealCase):
         try:
             if (why := self.declined) is not None:
                 return why
+            # running the case asks the engine; a refusal is its answer, and no failure
             _ = self.outcome
         except RefusedError as err:
             return str(err)
@@ -251,7 +253,7 @@ class Trial(RealCase):
     def results(self, several: Iterable[Asked]) -> Iterator[Tensor]:
         """Yield the codes or float results of several runs, which a real engine gets in one message.
 
-        Each runs on its tensors themselves, by our own functions only where it is reached.
+        Each run gets these tensors themselves. Our own functions run one after the other, each when its result is read.
         """
         if isinstance(self.engine, ExternalEngine):
             yield from (result() for result in self.engine.run_each([*several]))
@@ -279,8 +281,10 @@ class Trial(RealCase):
 
     def under_platform(self, platform: Platform) -> Trial:
         """Return this trial as if *platform* declared the arithmetic, without running it again."""
+        # shallow: the results and the codes stay those of this run
         other = copy.copy(self)
         other.target = dataclasses.replace(self.target, platform=platform)
+        # the built-in rule of the other platform has not run
         other._ran_built_in = False
         return other
 
