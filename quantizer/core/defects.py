@@ -237,6 +237,7 @@ def check_defects(defects: Sequence[Defect], key: str, taken: Sequence[str] = ()
     findings = []
     ids = [*taken, *(defect.id for defect in defects)]
     for index, defect in enumerate(defects):
+        # only against earlier ids, so that the later entry is reported
         if defect.id in ids[: len(taken) + index]:
             findings.append(Finding((key, index, "id"), f"{defect.id!r} is the id of another defect."))
         if not defect.id.isidentifier():
@@ -246,6 +247,7 @@ def check_defects(defects: Sequence[Defect], key: str, taken: Sequence[str] = ()
             parse(defect.predicate)
         except SpecError as err:
             findings.append(Finding((key, index, "predicate"), str(err)))
+        # both or neither must be given
         if (defect.engine is None) != (not defect.versions):
             text = "a defect of a real engine names the versions in which it was seen, no other does."
             findings.append(Finding((key, index, "versions"), text))

@@ -325,9 +325,11 @@ def _shape_end(domain: Domain, bound: Mapping[str, Any], *, high: bool) -> tuple
     smallest, largest = domain.rank or [1, 4]
     rank = largest if high else smallest
     if domain.product is not None:
+        # all elements along the first axis
         return (_whole(domain.product, bound), *(1,) * (rank - 1))
     if domain.sum is not None:
         total = _whole(domain.sum, bound)
+        # as many parts as the rank allows, each of at least 1; the first takes the rest
         return (total - min(rank, total) + 1, *(1,) * (min(rank, total) - 1))
     return tuple(_whole(domain.max if high else domain.min, {**bound, ENTRY: i}) for i in range(rank))
 
@@ -341,6 +343,7 @@ def _integer_end(domain: Domain, bound: Mapping[str, Any], *, high: bool) -> int
 def _one_end(domain: Domain, bound: Mapping[str, Any], *, high: bool) -> int:
     step = _whole(domain.multiple_of, bound) if domain.multiple_of is not None else 1
     low, top = _whole(domain.min, bound), _whole(domain.max, bound)
+    # the bounds, moved inwards to multiples of the step; max() only until the check below refuses a step below 1
     first, last = -(-low // max(step, 1)) * step, top // max(step, 1) * step
     if step < 1 or first > last:
         raise SpecError(f"nothing lies in min={low}, max={top}" + (f", multiple_of={step}" if step != 1 else ""))
@@ -349,6 +352,7 @@ def _one_end(domain: Domain, bound: Mapping[str, Any], *, high: bool) -> int:
 
 def _number(expression: Expression | None, bound: Mapping[str, Any]) -> Number:
     value = math.nan if expression is None else expression(bound)
+    # True is an int in Python
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise SpecError(f"expression {getattr(expression, 'text', '')!r}: must be a number, got {got(value)}")
     return value

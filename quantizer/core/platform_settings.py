@@ -29,6 +29,7 @@ NARROW_BITS = 8
 
 
 SIGNS = ("signed", "unsigned", "inputs")
+# 2**-126; below it float32 numbers have fewer significant bits
 SMALLEST_SCALE = 1.1754943508222875e-38
 """The smallest normal float32 number."""
 
@@ -119,6 +120,7 @@ class Multiplier(Model):
 
     def width(self, activation_bits: int) -> int:
         """Return the bits of a multiplier under activations of so many bits."""
+        # wide activations would otherwise ask for multipliers that the system cannot hold
         return min(activation_bits if self.bits == "activation" else self.bits, self.max_bits)
 
 

@@ -61,6 +61,7 @@ class _Step(Function):
         assert config.offset is not None
         shape = [-1 if i == config.channel_axis else 1 for i in range(values.dim())] if scale.dim() else []
         step, zero = scale.abs().reshape(shape), config.offset.reshape(shape).to(values.dtype)
+        # in float32 as in inference; rounded in float64, which holds every float32 quotient
         raw = values / step
         codes = round_tensor(raw.double(), config.rounding).to(values.dtype) + zero
         inside = (codes >= config.quant_min) & (codes <= config.quant_max)

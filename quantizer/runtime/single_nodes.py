@@ -16,6 +16,7 @@ def alone(graph: Graph, node: Node) -> TorchExecutor:
     """
     reads = tuple(dict.fromkeys(node.reads))
     held = {
+        # constants are fed like every other operand, with any shape
         name: replace(graph.tensor(name), data=None, qparams=None, shape=(), ranked=False)
         for name in (*reads, *node.outputs)
     }

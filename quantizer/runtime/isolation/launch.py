@@ -28,4 +28,5 @@ def launch(limits: Limits, python: str = "", variables: Mapping[str, str] | None
     python: its interpreter, empty for ours; variables: added to our environment. A file of the current folder
     hides no module of Python's (-P): the process looks there last.
     """
+    # a fork would copy torch's thread pools without their threads
     return Child([python or sys.executable, "-P", "-m", __package__], environment(variables), limits)

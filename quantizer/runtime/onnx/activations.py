@@ -154,6 +154,7 @@ def hard_swish(x: Tensor) -> Tensor:
 @kernel("Softplus")
 def softplus(x: Tensor) -> Tensor:
     """log(exp(x) + 1), without overflow."""
+    # log(exp(x) + exp(0))
     return torch.logaddexp(x, torch.zeros_like(x))
 
 
@@ -193,6 +194,7 @@ def gelu(x: Tensor, *, approximate: str) -> Ours | None:
 def gelu_any(x: Tensor, *, approximate: str) -> Tensor:
     """x times the normal distribution function, by erf or by an approximation with tanh."""
     one_of("Gelu", "approximate", approximate, ("none", "tanh"))
+    # there the cube or the product inside torch's function overflows; gelu(x) is x
     return torch.where(x > torch.finfo(x.dtype).max / 4, x, F.gelu(x, approximate=approximate))
 
 
@@ -248,6 +250,7 @@ def clip(
 ) -> Tensor:
     """Clips to the low bound, then to the high bound."""
     first, last = scalar(low, min), scalar(high, max)
+    # a bound beyond the type would become infinite in it
     first, last = (None if bound is not None and _beyond(x, bound) else bound for bound in (first, last))
     if x.dtype in UNSIGNED:
         return by_numpy(lambda v: v.clip(first, last), x)
@@ -259,6 +262,7 @@ def softmax_along(x: Tensor, dim: int) -> Tensor:
     """Softmax along one axis. Formats of 16 bits round at every step, as in ONNX's expansion of the operator."""
     if x.dtype not in HALVES or not x.numel():
         return torch.softmax(x, dim=dim)
+    # less the maximum, so that no exponential overflows
     powers = (x - x.amax(dim=dim, keepdim=True)).exp()
     return powers / powers.float().sum(dim=dim, keepdim=True).to(x.dtype)
 
@@ -288,6 +292,7 @@ def _by_rows(function: object, x: Tensor, axis: int, since: int) -> Tensor:
     if since >= COERCED_UNTIL or not x.numel():
         found = function(x, dim=axis)
     else:
+        # before version 13 all axes from *axis* on are one
         found = function(x.reshape(math.prod(x.shape[:axis]), -1), dim=1).reshape(x.shape)
     assert isinstance(found, Tensor)
     return found

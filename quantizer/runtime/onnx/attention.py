@@ -47,6 +47,7 @@ def _bias(mask: Tensor | None, keys: int, allowed: Tensor, kind: torch.dtype) ->
         return bias
     if mask.dtype == torch.bool:
         mask = torch.zeros(mask.shape, dtype=kind).masked_fill(~mask, -math.inf)
+    # a mask may be shorter than the keys: the rest is forbidden
     if keys > mask.shape[-1]:
         mask = torch.nn.functional.pad(mask, [0, keys - mask.shape[-1]], value=-math.inf)
     return bias + mask
@@ -113,6 +114,7 @@ def attention(
     values = values if past_value is None else torch.cat([past_value, values], dim=2)
     count, length = queries.shape[2], keys.shape[2]
     known = None if nonpad_kv_seqlen is None else nonpad_kv_seqlen.reshape(-1, 1, 1, 1)
+    # the place of the first query among the keys
     offset = past if known is None else known - count
     allowed = _allowed(count, length, offset, left_window_size, right_window_size, causal=bool(is_causal))
     if known is not None:
@@ -122,6 +124,7 @@ def attention(
     capped = softcap * torch.tanh(scores / softcap) if softcap > 0 else scores
     masked = capped + bias
     wide = masked.to(container(softmax_precision)) if isinstance(softmax_precision, DType) else masked
+    # a softmax over minus infinities is NaN
     blind = (bias == -math.inf).all(dim=-1, keepdim=True)
     shares = softmax_along(wide, -1).masked_fill(blind, 0).to(q.dtype)
     y = (shares.to(values.dtype) @ _for_each_query_head(values, queries)).to(q.dtype)

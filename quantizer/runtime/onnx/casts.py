@@ -55,6 +55,7 @@ def encoded(x: Tensor, target: DType, *, saturate: bool = True, round_mode: str 
         if saturate:
             x = x.clamp(-largest, largest)
         elif target.name == "float8_e4m3fn":
+            # 448 + 16 is half a step past the largest number; up to there rounding returns to 448
             x = torch.where(x.abs() > largest + 16, torch.nan, x)
     return x.to(kind)
 
@@ -64,6 +65,7 @@ def _integers(x: Tensor, target: DType) -> Tensor:
         return x.view(container(target))
     wide = x.to(torch.int64) if x.dtype != torch.uint64 else x.view(torch.int64)
     if target.bits < 8:
+        # the low bits, as a two's complement of that width
         wide = wide & ((1 << target.bits) - 1)
         if target.kind == "int":
             wide = torch.where(wide > target.max, wide - (1 << target.bits), wide)
@@ -74,6 +76,7 @@ def _float4(x: Tensor) -> Tensor:
     """Round half to even to one of the magnitudes, at most 6; NaN gives zero, as in ONNX's own tests."""
     magnitude = torch.nan_to_num(x.abs(), nan=0.0, posinf=FLOAT4[-1])
     table = torch.tensor(FLOAT4)
+    # a tie lies exactly between two magnitudes, all of which float32 holds
     middles = (table[1:] + table[:-1]) / 2
     code = torch.bucketize(magnitude, middles)
     tie = torch.isin(magnitude, middles) & (code % 2 == 1)
@@ -85,8 +88,10 @@ def _float4(x: Tensor) -> Tensor:
 def _powers(x: Tensor, *, saturate: bool, round_mode: str) -> Tensor:
     """Return powers of two: the exponent rounded up, down or to the nearest."""
     one_of("Cast", "round_mode", round_mode, ("up", "down", "nearest"))
+    # frexp's fraction is in [1/2, 1): one exponent lower it is in [1, 2)
     mantissa, exponent = torch.frexp(x.abs())
     below = exponent - 1
+    # 0.75 is the middle between two powers
     up = {"up": mantissa > 0.5, "down": torch.zeros_like(x, dtype=torch.bool), "nearest": mantissa >= 0.75}[round_mode]
     code = below + up + 127
     if not saturate and bool(((code < 0) | (code > 254)).any()):
@@ -177,6 +182,7 @@ def dequantize_linear(
     values = decoded(x, source)
     if zero is not None:
         offset = _along(decoded(zero, source), x, axis, block_size)
+        # in int64, because the difference of two codes may leave their type
         values = values.to(torch.int64) - offset.to(torch.int64) if source.is_integer else values - offset
     steps = scale.to(torch.float32) if scale.dtype == torch.float8_e8m0fnu else scale
     kind = container(output_dtype) if isinstance(output_dtype, DType) else steps.dtype
@@ -189,6 +195,7 @@ def dynamic_quantize_linear(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
     The standard leaves scale 0 open. ONNX Runtime and the reference use 1.
     """
+    # a zero among the values widens the range, and makes it exist for an empty x
     values = torch.cat([x.reshape(-1), x.new_zeros(1)])
     low, high = values.amin(), values.amax()
     scale = (high - low) / 255

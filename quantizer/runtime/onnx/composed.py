@@ -105,6 +105,7 @@ def prelu(run: Run, x: Tensor, slope: Tensor) -> Tensor | None:
         return None
     if not run.computed(slope) and (float(slope) >= 0 if slope.numel() == 1 else sliced_axis(x, slope) is not None):
         return None
+    # relu(-x) = -min(x, 0)
     below = one(run, "relu", one(run, "negative", x))
     return two(run, "sub", one(run, "relu", x), two(run, "mul", below, slope))
 
@@ -112,6 +113,7 @@ def prelu(run: Run, x: Tensor, slope: Tensor) -> Tensor | None:
 @composed("Swish")
 def swish(run: Run, x: Tensor, *, alpha: float) -> Tensor | None:
     """x times the sigmoid of a multiple."""
+    # `mapped` has silu for it
     if alpha == 1:
         return None
     return two(run, "mul", x, one(run, "sigmoid", two(run, "mul", x, number(alpha, x))))
@@ -150,6 +152,7 @@ def softmax(run: Run, x: Tensor, *, axis: int, since: int) -> Tensor | None:
 def log_softmax(run: Run, x: Tensor, *, axis: int, since: int) -> Tensor | None:
     """Deviations from the maximum, minus the logarithm of the sum of their exponentials."""
     last = axis_of("LogSoftmax", axis, x.dim())
+    # over the last axis both definitions agree
     if since < COERCED_UNTIL and last != x.dim() - 1:
         return None
     away = two(run, "sub", x, one(run, "reduce_max", x, axes=(last,), keepdims=True))
@@ -170,6 +173,7 @@ def gemm(
         product = run(Ours("fully_connected", {"x": x, "weight": weight}, {}))
         product = product if alpha == 1 else two(run, "mul", product, number(alpha, product))
     else:
+        # alpha goes into the constant, which saves an operator and a rounding
         weight = (b if transB else b.mT.contiguous()) * alpha if alpha != 1 or not transB else b
         row = c is not None and not run.computed(c) and (c.dim() < 2 or c.shape[0] == 1)
         operands = {"x": x, "weight": weight}
@@ -188,6 +192,7 @@ def matmul(run: Run, a: Tensor, b: Tensor) -> Tensor | None:
     """A product of rows and filters, if the second operand is one constant matrix."""
     if not floats(a, b) or b.dim() != 2 or a.dim() < 2 or run.computed(b):
         return None
+    # fully_connected takes [n, c]: leading axes become rows
     rows = reshaped(run, a, (math.prod(a.shape[:-1]), a.shape[-1]))
     product = run(Ours("fully_connected", {"x": rows, "weight": b.mT.contiguous()}, {}))
     return reshaped(run, product, (*a.shape[:-1], b.shape[1]))
@@ -228,6 +233,7 @@ def pool1d(
     """Pools of one axis, as pools over images of one row."""
     if x.dim() != 3 or made > 1 or not floats(x):
         return None
+    # [n, c, 1, length]
     image = reshaped(run, x, (x.shape[0], x.shape[1], 1, x.shape[2]))
     lists = {key: attrs.pop(key, None) for key in ("dilations", "pads", "strides")}
     pads = lists["pads"] or (0, 0)

@@ -82,6 +82,7 @@ def _slice(run: Run, x: Tensor, axis: int, begin: int, end: int, stride: int) ->
     """Run one slice along one axis; an end before the first element is written as one outside."""
     rank = x.dim()
     if end < 0:
+        # -1 would count from the end
         end = -x.shape[axis] - 1
     attrs = {
         "begin": tuple(begin if i == axis else 0 for i in range(rank)),
@@ -98,6 +99,7 @@ def gather(run: Run, x: Tensor, indices: Tensor, *, axis: int) -> Tensor | None:
     size, found = x.shape[along], whole(indices)
     if not floats(x) or indices.dim() > 1 or not found or any(not -size <= i < size for i in found):
         return None
+    # negative indices count from the end
     places = [i % size for i in found]
     step = places[1] - places[0] if len(places) > 1 else 1
     if step == 0 or any(b - a != step for a, b in pairwise(places)):

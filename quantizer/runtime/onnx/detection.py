@@ -48,6 +48,7 @@ def non_max_suppression(
         corners = _corners(boxes[batch], centred=bool(center_point_box))
         for kind in range(scores.shape[1]):
             own = scores[batch, kind]
+            # stable: of equal scores the first box is the better one
             left = torch.argsort(own, descending=True, stable=True)
             left = left if floor is None else left[own[left] > floor]
             for _ in range(limit):
@@ -98,6 +99,7 @@ def roi_align(
         if not 0 <= batch < x.shape[0]:
             raise UnsupportedError(f"RoiAlign: batch index {batch}: must lie in [0, {x.shape[0] - 1}].")
         x1, y1, x2, y2 = (value * spatial_scale - (0.5 if half else 0.0) for value in roi)
+        # without the half pixel, regions have at least one element, as in the operator's first version
         sizes = [size if half else max(size, 1.0) for size in (y2 - y1, x2 - x1)]
         grid = [sampling_ratio or math.ceil(size / count) for size, count in zip(sizes, bins, strict=True)]
         if min(grid) < 1:
@@ -112,6 +114,7 @@ def roi_align(
                 weight = (wy.reshape(-1, 1) * wz).to(x.dtype) * inside
                 parts.append(x[batch][:, y][:, :, z] * weight)
         values = sum(parts, torch.zeros(())) if mode == "avg" else torch.stack(parts).amax(dim=0)
+        # [c, bins, samples, bins, samples]
         cells = values.reshape(x.shape[1], bins[0], grid[0], bins[1], grid[1])
         found.append(cells.mean(dim=(2, 4)) if mode == "avg" else cells.amax(dim=(2, 4)))
     return torch.stack(found) if found else torch.zeros(0, x.shape[1], *bins, dtype=x.dtype)
@@ -125,6 +128,7 @@ def max_roi_pool(x: Tensor, rois: Tensor, *, pooled_shape: Sequence[int], spatia
     for place, (batch, *corners) in enumerate(rois.tolist()):
         if not 0 <= batch < x.shape[0]:
             raise UnsupportedError(f"MaxRoiPool: image {batch:g}: must lie in [0, {x.shape[0] - 1}].")
+        # half up, as C's round for nonnegative numbers
         x1, y1, x2, y2 = (math.floor(value * spatial_scale + 0.5) for value in corners)
         for i in range(rows):
             low, high = _bin(i, y1, y2, rows, x.shape[2])

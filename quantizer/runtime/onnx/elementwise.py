@@ -106,8 +106,10 @@ def power(x: Tensor, y: Tensor) -> Tensor:
         return torch.where(torch.signbit(x) & (exponent % 2 != 0), -magnitude, magnitude).to(x.dtype)
     if y.is_floating_point():
         return by_numpy(lambda a, b: np.power(a, b).astype(a.dtype), x, y)
+    # the result would be a fraction
     if y.dtype not in (torch.uint8, *UNSIGNED) and bool((y < 0).any()):
         raise UnsupportedError("Pow of integers with a negative exponent: must be floats.")
+    # numpy multiplies integers exactly and wraps; torch goes through floats for some types
     return by_numpy(lambda a, b: np.power(a, b.astype(a.dtype)), x, y)
 
 
@@ -208,6 +210,7 @@ def _unary(
 
 _unary("Abs", torch.abs, lambda x: x, ours="abs")
 _unary("Neg", torch.neg, ours="negative")
+# torch's sign of NaN is 0
 _unary("Sign", lambda x: torch.where(x.isnan(), x, torch.sign(x)), np.sign, ours="sign")
 _unary("Exp", torch.exp, ours="exp")
 _unary("Log", torch.log, ours="log")

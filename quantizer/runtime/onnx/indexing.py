@@ -44,6 +44,7 @@ def mapped_gather(x: Tensor, indices: Tensor, *, axis: int) -> Ours | None:
     along = axis_of("Gather", axis, x.dim())
     if not is_plain(x) or not indices.numel():
         return None
+    # only to refuse: the registry's gather takes negative indices itself
     _from_zero("Gather", indices, x.shape[along])
     return Ours("gather", {"x": x, "indices": indices}, {"axis": axis, "batch_dims": 0})
 
@@ -90,6 +91,7 @@ def gather_nd(x: Tensor, indices: Tensor, *, batch_dims: int = 0) -> Tensor:
         )
     places = [_from_zero("GatherND", indices[..., i], x.shape[batch_dims + i]) for i in range(depth)]
     rank = indices.dim() - 1
+    # an index for each shared axis, shaped to broadcast with the others
     batches = [
         torch.arange(x.shape[i]).reshape([-1 if axis == i else 1 for axis in range(rank)]) for i in range(batch_dims)
     ]
@@ -130,6 +132,7 @@ def scatter_nd(x: Tensor, indices: Tensor, updates: Tensor, *, reduction: str = 
         )
     places = torch.zeros(indices.shape[:-1], dtype=torch.int64)
     for i in range(depth):
+        # the place of a slice in x flattened over the indexed axes
         places = places * x.shape[i] + _from_zero("ScatterND", indices[..., i], x.shape[i])
     slices = math.prod(x.shape[depth:])
     flat = x.reshape(math.prod(x.shape[:depth]), slices)
@@ -183,9 +186,11 @@ def unique(x: Tensor, *, axis: int | None = None, sorted: int = 1, made: int) ->
     _, first, which, count = np.unique(
         wide.numpy(), return_index=True, return_inverse=True, return_counts=True, axis=along
     )
+    # numpy returns them in ascending order
     order = np.arange(len(first)) if sorted else np.argsort(first, kind="stable")
     places = torch.from_numpy(first[order])
     y = x.reshape(-1)[places] if along is None else x.index_select(along, places)
+    # argsort inverts the permutation `order`
     inverse = np.argsort(order, kind="stable")[which.reshape(-1)]
     return (y, places, torch.from_numpy(inverse), torch.from_numpy(count[order]))[:made]
 
@@ -203,6 +208,7 @@ def range_(start: Tensor, limit: Tensor, delta: Tensor, *, stash_type: int | Non
     first, last, step = (scalar(value, 0) for value in (start, limit, delta))
     if step == 0:
         raise UnsupportedError("Range: delta is 0: must not be.")
+    # ceil by floor division, exact for integers of any size
     exact: Any = -((first - last) // step) if not start.is_floating_point() else math.ceil((last - first) / step)
     count = max(0, int(exact))
     sized("Range", (count,), start.dtype)

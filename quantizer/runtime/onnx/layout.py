@@ -40,6 +40,7 @@ def moves(function: Callable[..., Outcome]) -> Callable[..., Outcome]:
         kind = operands[0].dtype if operands[0] is not None else torch.float32
         if kind in PLAIN:
             return function(*operands, **named)
+        # an integer type of the same width: moving bits needs no arithmetic
         bits = SIGNED[kind.itemsize]
         found = function(*(v.view(bits) if v is not None and v.dtype == kind else v for v in operands), **named)
         return found.view(kind) if isinstance(found, Tensor) else [part.view(kind) for part in found]
@@ -57,6 +58,7 @@ def reshaped(x: Tensor, wanted: Sequence[int], *, allow_zero: bool) -> tuple[int
     sizes = [x.shape[i] if size == 0 and not allow_zero and i < x.dim() else size for i, size in enumerate(wanted)]
     if sizes.count(-1) == 1:
         rest = math.prod(size for size in sizes if size != -1)
+        # without elements the remainder is not determined; ONNX Runtime's 0 keeps the number of elements
         sizes[sizes.index(-1)] = x.numel() // rest if rest else 0
     if min(sizes, default=0) < 0 or math.prod(sizes) != x.numel():
         raise UnsupportedError(f"Reshape of {list(x.shape)} to {list(wanted)}: the number of elements must not change.")
@@ -198,6 +200,7 @@ def expand(x: Tensor, shape: Tensor) -> Tensor:
         both = torch.broadcast_shapes(x.shape, wanted)
     except RuntimeError:
         raise UnsupportedError(f"Expand of {list(x.shape)} to {list(wanted)}: must broadcast.") from None
+    # a clone, because an expanded tensor shares its elements, and handlers may write
     return x.expand(sized("Expand", both, x.dtype)).clone()
 
 
@@ -241,6 +244,7 @@ def pad_any(
     if len(padding) != 2 * len(chosen):
         raise UnsupportedError(f"Pad: {len(padding)} pads for {len(chosen)} axes: must be two for each.")
     for axis, before, after in zip(chosen, padding, padding[len(chosen) :], strict=False):
+        # negative pads crop first
         x = x.narrow(axis, max(0, -before), max(0, x.shape[axis] + min(0, before) + min(0, after)))
         low, high = max(0, before), max(0, after)
         if not (low or high):
@@ -253,6 +257,7 @@ def pad_any(
             x = wide
         elif mode in ("reflect", "edge", "wrap"):
             kind: Any = mode
+            # padding the indices in numpy has the standard's modes, for any type of elements
             x = x.index_select(axis, torch.from_numpy(np.pad(np.arange(size), (low, high), mode=kind)))
         else:
             raise UnsupportedError(f"Pad: mode={mode!r}: must be constant, reflect, edge or wrap.")
@@ -283,8 +288,10 @@ def depth_to_space_any(x: Tensor, *, blocksize: int, mode: str = "DCR") -> Tenso
         raise UnsupportedError(f"DepthToSpace of {c} channels: must be a multiple of blocksize={blocksize} squared.")
     rest = c // (blocksize * blocksize)
     if mode == "DCR":
+        # [n, row, column, rest, h, w] -> [n, rest, h, row, w, column]
         y = x.reshape(n, blocksize, blocksize, rest, h, w).permute(0, 3, 4, 1, 5, 2)
     else:
+        # [n, rest, row, column, h, w] -> [n, rest, h, row, w, column]
         y = x.reshape(n, rest, blocksize, blocksize, h, w).permute(0, 1, 4, 2, 5, 3)
     return y.reshape(n, rest, h * blocksize, w * blocksize)
 
@@ -305,6 +312,7 @@ def space_to_depth_any(x: Tensor, *, blocksize: int, mode: str = "DCR") -> Tenso
     one_of("SpaceToDepth", "mode", mode, ORDERS)
     if h % blocksize or w % blocksize:
         raise UnsupportedError(f"SpaceToDepth of {h} x {w}: must be multiples of blocksize={blocksize}.")
+    # of [n, c, h, row, w, column]
     order = (0, 3, 5, 1, 2, 4) if mode == "DCR" else (0, 1, 3, 5, 2, 4)
     y = x.reshape(n, c, h // blocksize, blocksize, w // blocksize, blocksize).permute(order)
     return y.reshape(n, c * blocksize * blocksize, h // blocksize, w // blocksize)

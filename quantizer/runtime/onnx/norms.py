@@ -49,6 +49,7 @@ def batch_norm(
         or any(v.dtype != x.dtype for v in (scale, bias, mean, var))
     ):
         return None
+    # (x - mean) * factor + bias = x * factor + (bias - mean * factor)
     factor = scale / torch.sqrt(var + epsilon)
     return Ours("batch_norm", {"x": x, "weight": factor, "bias": bias - mean * factor}, {"axis": 1})
 
@@ -187,6 +188,7 @@ def group_norm_of_any_rank(
 @kernel("LRN")
 def local_response(x: Tensor, *, alpha: float, beta: float, bias: float, size: int) -> Tensor:
     """Divide by a power of the sum of squares of *size* neighbouring channels."""
+    # an even window has its longer part behind; more than all channels would only add zeros
     before, after = (min(count, x.shape[1]) for count in ((size - 1) // 2, size - 1 - (size - 1) // 2))
     wide = _wide(x)
     square = torch.nn.functional.pad(wide * wide, [*[0] * (2 * (x.dim() - 2)), before, after])
@@ -199,6 +201,7 @@ def lp_norm(x: Tensor, *, axis: int, p: int) -> Tensor:
     """Divide by the norm along one axis; a zero vector stays zero."""
     wide = _wide(x)
     norm = wide.abs().sum(dim=axis, keepdim=True) if p == 1 else (wide * wide).sum(dim=axis, keepdim=True).sqrt()
+    # the inner where avoids 0 / 0, whose NaN would also reach gradients
     found = torch.where(norm == 0, torch.zeros_like(wide), wide / torch.where(norm == 0, torch.ones_like(norm), norm))
     return found.to(x.dtype)
 

@@ -34,6 +34,7 @@ def max_pool(
     """The registry's max_pool2d, if no index is requested and the window is dense."""
     _pools("MaxPool", x)
     stride, holes, padding = windows(x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad, cut=True)
+    # the registry has no indices and no dilation
     if made > 1 or set(holes) != {1} or storage_order not in (0, 1):
         return None
     return _pool2d("max_pool2d", x, kernel_shape, stride, padding, {"ceil_mode": bool(ceil_mode)})
@@ -54,6 +55,7 @@ def avg_pool(
     """The registry's avg_pool2d, unless a window that extends beyond the padding would count the part outside."""
     _pools("AveragePool", x)
     stride, holes, padding = windows(x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad, cut=True)
+    # without padding both ways of counting agree
     include = bool(count_include_pad) and any(padding)
     if set(holes) != {1} or (ceil_mode and include):
         return None
@@ -83,6 +85,7 @@ def _count(size: int, window: int, step: int, before: int, after: int, *, ceil: 
     computes one window, and the reference rounds down to none: such pools are refused.
     """
     count = shape_functions.windows(size, window, step, before, after, ceil)
+    # shorter by a part of a step: the two implementations disagree
     torn = not ceil and count == 0 and (window - size - before - after) % step
     if count < 0 or torn:
         raise UnsupportedError(
@@ -100,12 +103,14 @@ def _gathered(x: Tensor, kernel: Sizes, steps: Sizes, holes: Sizes, counts: Size
         (count - 1) * step + (k - 1) * hole + 1
         for count, step, k, hole in zip(counts, steps, kernel, holes, strict=True)
     ]
+    # behind, as far as the last window reaches, with ceil_mode beyond the padding
     around = [(pads[i], max(0, ends[i] - x.shape[2 + i] - pads[i])) for i in range(rank)]
     sized("a pool", (*x.shape[:2], *counts, math.prod(kernel)), x.dtype)
     y = F.pad(x, [size for pair in reversed(around) for size in pair], value=fill)
     for i in range(rank):
         y = y.narrow(2 + i, 0, ends[i])
     for i in range(rank):
+        # whole windows first, then only every `hole`-th element of them
         y = y.unfold(2 + i, (kernel[i] - 1) * holes[i] + 1, steps[i])[..., :: holes[i]]
     return y.reshape(*y.shape[: 2 + rank], math.prod(y.shape[2 + rank :]))
 
@@ -169,9 +174,11 @@ def avg_pool_of_any_rank(
         for size, k, h, s, a, b in zip(x.shape[2:], kernel_shape, holes, steps, padding, padding[rank:], strict=False)
     ]
     sums = _gathered(x, kernel_shape, steps, holes, counts, padding, 0.0).sum(dim=-1)
+    # sums of ones count the places that a mean is over
     inside = torch.ones(1, 1, *x.shape[2:], dtype=x.dtype)
     around = padding
     if count_include_pad:
+        # the padding counts, places beyond it do not
         inside = F.pad(inside, [padding[i + side * rank] for i in reversed(range(rank)) for side in (0, 1)], value=1.0)
         around = (0,) * (2 * rank)
     return sums / _gathered(inside, kernel_shape, steps, holes, counts, around, 0.0).sum(dim=-1)

@@ -112,11 +112,13 @@ def interp(
     if x.dim() != 4 or max(pad_beg, pad_end) > 0 or min(zoom_factor, shrink_factor) < 1:
         raise UnsupportedError(f"Interp of {list(x.shape)}: must be images, pads 0 or less, factors 1 or more.")
     one_of("Interp", "mode", mode, ("linear", "bilinear", "nearest"))
+    # pads are 0 or less: they crop
     part = x[:, :, -pad_beg : x.shape[2] + pad_end, -pad_beg : x.shape[3] + pad_end]
     size = list(part.shape[2:])
     if height or width:
         size = [height, width]
     else:
+        # Caffe's formulas: corners stay corners when shrunk and when enlarged
         size = [(n - 1) // shrink_factor + 1 for n in size]
         size = [n + (n - 1) * (zoom_factor - 1) for n in size]
     if not part.numel() or min(size) < 1:
@@ -200,6 +202,7 @@ def multi_head_attention(
         )
     projected = ((query, q_weight, q_bias), (key, k_weight, k_bias), (value, v_weight, v_bias))
     q, k, v = (F.linear(x, w, b).unflatten(2, (num_heads, -1)).transpose(1, 2) for x, w, b in projected)
+    # [batch, heads, length, length]
     share = torch.softmax(q @ k.transpose(2, 3) * (size // num_heads) ** -0.5, dim=-1)
     return F.linear((share @ v).transpose(1, 2).flatten(2), out_weight, out_bias)
 

@@ -52,11 +52,13 @@ def windows(
         return steps, holes, given
     if auto_pad == "VALID":
         return steps, holes, (0,) * (2 * rank)
+    # the padding that ceil(size / stride) windows need, summed over both sides
     totals = [
         (-(-size // step) - 1) * step + (k - 1) * hole + 1 - size
         for size, k, step, hole in zip(sizes, kernel_shape, steps, holes, strict=True)
     ]
     if cut and min(totals, default=0) < 0:
+        # truncated, as integer division in C++ truncates negative numbers
         before = tuple(math.trunc((t + (auto_pad == "SAME_LOWER")) / 2) for t in totals)
         return steps, holes, (*before, *(t - b for t, b in zip(totals, before, strict=True)))
     small, large = tuple(max(0, t) // 2 for t in totals), tuple(max(0, t) - max(0, t) // 2 for t in totals)
@@ -86,6 +88,7 @@ def conv(
     stride, dilation, padding = windows(x.shape[2:], w.shape[2:], strides, dilations, pads, auto_pad)
     operands = {"x": x, "weight": w} | ({} if b is None else {"bias": b})
     attrs: dict[str, Any] = {"stride": stride, "padding": padding, "dilation": dilation}
+    # one filter or more for each channel
     if rank == 2 and group == x.shape[1] > 1 and w.shape[1] == 1:
         return Ours("depthwise_conv2d", operands, attrs)
     return Ours(f"conv{rank}d", operands, attrs | {"groups": group})
@@ -123,6 +126,7 @@ def conv_transpose(
         "dilation": dilation,
         "groups": group,
     }
+    # ONNX has [c, o / groups, kh, kw]; the registry has the output channels first
     operands = {"x": x, "weight": w.transpose(0, 1)} | ({} if b is None else {"bias": b})
     return Ours("conv_transpose2d", operands, attrs)
 
@@ -155,7 +159,9 @@ def conv_transpose_any(
     stride, dilation, padding = windows(x.shape[2:], w.shape[2:], strides, dilations, pads, "NOTSET")
     extra = tuple(output_padding or (0,) * rank)
     transposed = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[rank - 1]
+    # without bias: cropped and padded places must get it only once
     full = transposed(x, w, None, stride=stride, groups=group, dilation=dilation)
+    # F.pad counts from the last axis
     full = F.pad(full, [size for amount in reversed(extra) for size in (0, amount)])
     if output_shape is not None or auto_pad.startswith("SAME"):
         wanted = output_shape or [size * step for size, step in zip(x.shape[2:], stride, strict=True)]
@@ -201,6 +207,7 @@ def fully_connected(
 ) -> Ours | None:
     """The registry's fully_connected, if alpha and beta are 1 and c is one row."""
     plain = a.is_floating_point() and alpha == 1 and (c is None or (beta == 1 and c.dim() == 1)) and not transA
+    # fully_connected has weights [o, c]
     weight = b if transB else b.T
     if not plain or (c is not None and c.shape[0] != weight.shape[0]) or not (a.numel() and b.numel()):
         return None
@@ -223,6 +230,7 @@ def gemm(
     product = (a.T if transA else a) @ (b.T if transB else b)
     if a.is_floating_point():
         y = product if alpha == 1 else alpha * product
+        # 0 * NaN would be NaN
         return y if c is None or beta == 0 else y + (c if beta == 1 else beta * c)
     if alpha != 1 or beta != 1:
         raise UnsupportedError("Gemm of integers: alpha and beta must be 1.")
@@ -275,6 +283,7 @@ def requantized(sums: Tensor, factor: Tensor, y_scale: Tensor, y_zero: Tensor) -
 
     The standard leaves the arithmetic open; this is the float32 arithmetic of ONNX Runtime's kernels.
     """
+    # one float32 factor, then one product: two roundings before the one to an integer
     scaled = torch.round(sums.float() * (factor.float() / y_scale.float()))
     limits = torch.iinfo(y_zero.dtype)
     return (scaled + y_zero.float()).clamp(limits.min, limits.max).to(y_zero.dtype)
@@ -297,6 +306,7 @@ def qlinear_conv(
     along = (-1, *[1] * (w.dim() - 1))
     sums = exact_conv(_centred(x, x_zero, ()), _centred(w, w_zero, along), None if b is None else b.double(), **attrs)
     factor = (
+        # along the result's channels, axis 1
         x_scale * w_scale.reshape([1, -1, *[1] * (x.dim() - 2)])
         if w_scale.numel() > 1
         else x_scale * w_scale.reshape(())

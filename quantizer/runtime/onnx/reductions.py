@@ -65,6 +65,7 @@ def _mean(x: Tensor, axes: tuple[int, ...], keep: bool) -> Tensor:  # noqa: FBT0
 
 
 def _product(x: Tensor, axes: tuple[int, ...], keep: bool) -> Tensor:  # noqa: FBT001 - as in torch
+    # torch's prod takes one axis; from the last on, so that earlier numbers stay valid
     for axis in reversed(axes):
         x = x.prod(dim=axis, keepdim=keep, dtype=x.dtype)
     return x
@@ -72,6 +73,7 @@ def _product(x: Tensor, axes: tuple[int, ...], keep: bool) -> Tensor:  # noqa: F
 
 def _extreme(largest: bool) -> Reduce:  # noqa: FBT001 - one of two
     def reduce(x: Tensor, axes: tuple[int, ...], keep: bool) -> Tensor:  # noqa: FBT001 - as in torch
+        # torch refuses an extreme over no elements
         if all(x.shape[axis] for axis in axes):
             if x.dtype == torch.bool:
                 return reduce(x.to(torch.uint8), axes, keep).bool()
@@ -79,6 +81,7 @@ def _extreme(largest: bool) -> Reduce:  # noqa: FBT001 - one of two
         if x.dtype == torch.bool:
             fill: Any = not largest
         elif x.is_floating_point():
+            # the neutral element, as the standard says for an empty reduction
             fill = -math.inf if largest else math.inf
         else:
             fill = torch.iinfo(x.dtype).min if largest else torch.iinfo(x.dtype).max
@@ -155,6 +158,7 @@ def _place(function: Callable[..., Tensor], x: Tensor, axis: int, keepdims: int,
     axis = axis_of("ArgMax", axis, x.dim())
     if not last:
         return function(x, dim=axis, keepdim=bool(keepdims))
+    # the last of equals is the first of the reversed axis
     return x.shape[axis] - 1 - function(x.flip(axis), dim=axis, keepdim=bool(keepdims))
 
 
@@ -202,7 +206,9 @@ def top_k(
         raise UnsupportedError(f"TopK: k={count}: must lie in [0, {x.shape[along]}].")
     wide = x.to(torch.int64) if x.dtype in (torch.uint16, torch.uint32) else x
     if x.dtype == torch.uint64:
+        # with the sign bit flipped, int64 orders like uint64
         wide = x.view(torch.int64) ^ torch.iinfo(torch.int64).min
+    # a stable sort, because torch's topk leaves the order of equals open
     order = torch.argsort(wide, dim=along, descending=bool(largest), stable=True).narrow(along, 0, count)
     picked = torch.gather(wide, along, order)
     if x.dtype == torch.uint64:

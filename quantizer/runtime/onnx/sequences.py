@@ -54,6 +54,7 @@ def rotary_embedding(
     cos, sin = cos_cache.unsqueeze(2), sin_cache.unsqueeze(2)
     part, rest = heads[..., :turned], heads[..., turned:]
     a, b = (part[..., 0::2], part[..., 1::2]) if interleaved else part.chunk(2, dim=-1)
+    # a rotation of (a, b)
     pair = (cos * a - sin * b, sin * a + cos * b)
     part = torch.stack(pair, dim=-1).flatten(-2) if interleaved else torch.cat(pair, dim=-1)
     y = torch.cat([part, rest], dim=-1)
@@ -79,6 +80,7 @@ def tensor_scatter(
     places = places % length if mode == "circular" else places
     if places.numel() and not (int(places.min()) >= 0 and int(places.max()) < length):
         raise UnsupportedError(f"TensorScatter: writes {count} from {start.tolist()} on into {length} places.")
+    # an index for each example and place, the same along all other axes
     shape = [cache.shape[0], *(count if i == along else 1 for i in range(1, cache.dim()))]
     return cache.scatter(along, places.reshape(shape).expand_as(update), update)
 
@@ -98,6 +100,7 @@ def reverse_sequence(x: Tensor, lengths: Tensor, *, batch_axis: int, time_axis: 
             "must be 0 and 1, with one length in [0, size of time_axis] for each example."
         )
     step = torch.arange(x.shape[time])
+    # steps past an example's length stay where they are
     places = torch.where(step < known, known - 1 - step, step)
     places = (places.T if time == 0 else places).reshape(*x.shape[:2], *[1] * (x.dim() - 2))
     return torch.gather(x, time, places.expand_as(x))
@@ -188,8 +191,10 @@ def linear_attention(
         state = state if shrink is None else state * shrink[:, t]
         new = v[:, t]
         if gain is not None:
+            # the delta rule corrects what the state returns for this key
             new = gain[:, t] * (new - torch.einsum("bhdm,bhd->bhm", state, k[:, t]))
         state = state + k[:, t].unsqueeze(-1) * new.unsqueeze(-2)
+        # several query heads read the state of one key head
         read = state.repeat_interleave(q_num_heads // kv_num_heads, dim=1)
         found.append(factor * torch.einsum("bhd,bhdm->bhm", q[:, t], read))
     y = torch.stack(found, dim=1).flatten(2) if found else query.new_zeros(batch, 0, q_num_heads * v.shape[3])

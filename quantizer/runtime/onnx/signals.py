@@ -37,6 +37,7 @@ def dft(
             f"DFT of shape {list(x.shape)} along axis {along}, {onesided=}, {inverse=}: the last axis must have 1 or 2 "
             "elements and not be transformed; 1 for a one-sided transform."
         )
+    # a one-sided spectrum of n / 2 + 1 places belongs to an even length n
     count = int(scalar(length, 2 * (x.shape[along] - 1) if inverse and onesided else x.shape[along]))
     sized("DFT", (*x.shape[:along], count, *x.shape[along + 1 :]), torch.complex64)
     wide = x if x.dtype in (torch.float32, torch.float64) else x.float()
@@ -80,6 +81,7 @@ def stft(
             f"STFT of {list(x.shape)} in frames of {length} every {hop}, a window of {given}: must have 3 axes, and "
             "frames no longer than the signal, one element apart or more, as long as the window."
         )
+    # [batch, frames, length, 1 or 2]
     frames = x.unfold(1, length, hop).movedim(-1, 2)
     weighted = frames if window is None else frames * window.reshape(-1, 1)
     return dft(weighted.to(x.dtype), axis=2, onesided=onesided, since=17)
@@ -106,6 +108,7 @@ def mel_weight_matrix(
     at = torch.arange(places[0], dtype=torch.float64)
     made = torch.zeros(places, dtype=torch.float64)
     for i, (first, middle, last) in enumerate(zip(corners, corners[1:], corners[2:], strict=False)):
+        # two corners in one place make a side without width
         rising = (at - first) / (middle - first) if middle > first else torch.ones_like(at)
         falling = (last - at) / (last - middle) if last > middle else torch.zeros_like(at)
         made[:, i] = torch.where((at >= first) & (at <= middle), rising, made[:, i])

@@ -81,6 +81,7 @@ def _taken(size: int, start: int, end: int, step: int) -> range:
     """
     lowest, highest = (0, size) if step > 0 else (-1, size - 1)
     begin, stop = (value + size if value < 0 else value for value in (start, end))
+    # for negative steps the stop -1 means "through element 0"
     return range(min(max(begin, 0), highest), min(max(stop, lowest), highest), step)
 
 
@@ -103,5 +104,6 @@ def slice_any(x: Tensor, *operands: Tensor | None, **attrs: Any) -> Tensor:
         if places.step > 0:
             x = x[(*[slice(None)] * axis, slice(places.start, places.stop, places.step))]
         else:
+            # torch has no negative steps
             x = x.index_select(axis, torch.tensor(list(places), dtype=torch.int64))
     return x

@@ -43,6 +43,7 @@ def _loss(
         raise UnsupportedError(f"{op}: every label must lie in [0, {logs.shape[1] - 1}], or be {ignore_index=}.")
     share = (torch.ones(logs.shape[1], dtype=logs.dtype) if weight is None else weight)[places] * known
     losses = -torch.gather(logs, 1, places.unsqueeze(1)).squeeze(1)
+    # where first: an ignored label may have an infinite logarithm
     losses = torch.where(known, losses, 0) * share
     if reduction == "none":
         return losses

@@ -94,6 +94,7 @@ def container(params: QParams) -> str:
     signed = params.dtype.min < 0
     for kind in CONTAINERS:
         ends = np.iinfo(kind)
+        # the narrowest container of the same signedness
         if (ends.min < 0) == signed and ends.min <= params.dtype.min and params.dtype.max <= ends.max:
             return kind
     return "int64"
