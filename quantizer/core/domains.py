@@ -71,6 +71,7 @@ def draw_order(spec: Spec) -> tuple[str, ...]:
     SpecError if names need each other's values.
     """
     domains = domains_of(spec)
+    # the names whose values each domain waits for
     waiting = {name: needs(domain) & domains.keys() for name, domain in domains.items()}
     order: list[str] = []
     while waiting:
@@ -86,6 +87,7 @@ def _circle(waiting: Mapping[str, frozenset[str]]) -> str:
     """Return a sentence that names one cycle of dimensions and attributes that need each other's values."""
     path = [next(iter(waiting))]
     while path[-1] not in path[:-1]:
+        # each waits for another that waits, so that this walk ends in a cycle; min, so that it is the same in each run
         path.append(min(name for name in waiting[path[-1]] if name in waiting))
     circle = path[path.index(path[-1]) :]
     if len(circle) == 2:
@@ -127,6 +129,7 @@ def fits(value: object, domain: Domain) -> bool:
         case "float":
             return isinstance(value, int | float) and not isinstance(value, bool)
         case "enum":
+            # Python takes 1, 1.0 and True for equal
             return any(value == choice and type(value) is type(choice) for choice in domain.choices or [])
         case "shape":
             return isinstance(value, list) and all(size >= 0 for size in value)
@@ -156,6 +159,7 @@ def check_domain(domain: Domain, location: Location) -> Iterator[Finding]:
         yield Finding((*location, key), f"does not apply to type {domain.type}. Its keys: {legal}.", key=True)
     incomplete = [*_check_complete(domain, location), *_check_length(domain, location)]
     yield from incomplete
+    # bounds of an incomplete domain would only give follow-up errors
     if incomplete:
         return
     yield from _check_bounds(domain, location)

@@ -17,7 +17,7 @@ from quantizer.core.wording import shown_path
 
 
 class WriteError(QuantizerError):
-    """Raised if files could not be written. None of them was."""
+    """Files could not be written; none of them was."""
 
 
 def resolved(path: Path | str) -> Path:

@@ -254,8 +254,7 @@ class Release(Model):
     """Settings that changed in a release of the system, while the platform kept its name.
 
     A run of the real engine is judged by the settings of the engine's version. Everything else is judged by the
-    platform's own
-    settings, which are those of the oldest supported version.
+    platform's own settings, which are those of the oldest supported version.
     """
 
     engine: str

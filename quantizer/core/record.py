@@ -70,6 +70,7 @@ class Record(Struct, frozen=True, forbid_unknown_fields=True, gc=False, tag_fiel
 
 
 def _number(value: float) -> float | str:
+    # JSON has no infinity
     return value if math.isfinite(value) else "inf"
 
 

@@ -362,6 +362,7 @@ def _origin(entry: EntryPoint) -> str:
 
 def _entries(group: str) -> Iterator[EntryPoint]:
     """Yield the entry points of a group; a checkout's come from its present pyproject.toml."""
+    # an editable installation keeps the entry points of the day it was made
     own = _declared(Path(__file__).resolve().parents[2] / PROJECT, group)
     yield from own or ()
     for entry in _once(entry_points(group=group)):

@@ -127,7 +127,7 @@ def infer_shapes(spec: Spec, shapes: Mapping[str, Shape], attrs: Mapping[str, An
 def tensor_shapes(spec: Spec, shapes: Mapping[str, Shape], attrs: Mapping[str, Any]) -> tuple[Shape, ...]:
     """Return the shape of every tensor that a node makes: its outputs, or the pieces of an output.
 
-    Raises GraphError or ConstraintError if the graph is not legal, or the pieces do not make up the whole.
+    Raises GraphError or ConstraintError if the graph is not legal, or the pieces do not add up to the whole.
     """
     inferred = infer_shapes(spec, shapes, attrs)
     cut = next(iter(spec.outputs.values())).pieces

@@ -54,6 +54,7 @@ def check_spec(spec: Spec, stem: str) -> list[Finding]:
                 f"must equal the file's name, got {spec.op!r}. Write op: {stem} or rename the file to {spec.op}.yaml.",
             )
         )
+    # values are tried only where the names in expressions are right
     return findings or list(try_values(spec))
 
 
@@ -75,6 +76,7 @@ def _check_names(spec: Spec) -> Iterator[Finding]:
     if len(spec.dims) + len(spec.attrs) > MAX_NAMES:
         count = len(spec.dims) + len(spec.attrs)
         yield Finding(("dims",), f"{count} dims and attrs; at most {MAX_NAMES} are read.", key=True)
+    # an operator may be called like a function of the language, but not like the file of schemes
     if spec.op in RESERVED - set(FUNCTIONS) or spec.op == "schemes":
         yield Finding(("op",), f"{spec.op!r} is a reserved word. Choose another name.")
 

@@ -21,7 +21,7 @@ from quantizer.numerics.qparams import Constant, QParams
 from quantizer.numerics.rules import weight_part
 
 CONSTANT_FACTORS = ("matrix_product",)
-"""Operator families in which a constant activation, like a weight, may have a different signedness from the others."""
+"""Operator families whose constant activation may have another sign than the other operands, as a weight may."""
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,7 @@ def _bias_bits(provided: Provided, scheme: Scheme) -> str | None:
 
 
 def _mixed(provided: Provided, platform: Platform) -> str | None:
-    """Return why signs differ on a platform that does not choose them tensor by tensor; None if they do not."""
+    """Return why the signs of the tensors are illegal on the platform; None if they are equal or may differ there."""
     if platform.parameters.activation_sign == "by_range":
         return None
     # a constant operand of a product is a weight in disguise: its sign may differ
@@ -244,7 +244,7 @@ def _largest_sum(provided: Provided, terms: int) -> int:
         least = min(first.qmin - int(first.zero_point), 0)
         axis = provided.spec.inputs[key].channel_axis or 0
         centred = constant.codes - constant.params.along(constant.params.zero_point, constant.codes.dim())
-        # [channels, terms]
+        # the rows have the shape [channels, terms]
         rows = centred.movedim(axis, 0).reshape(centred.shape[axis], -1)
         above, below = rows.clamp(min=0).sum(1), rows.clamp(max=0).sum(1)
         low, high = above * least + below * most, above * most + below * least

@@ -119,7 +119,7 @@ def run_together(
     arranged = [_arranged(spec, node, operands) for operands in several]
     wanted = _made_shapes(spec, node, arranged[0])
     entry = REGISTRY.entry(spec.op, "quantized", provided[0].platform.places)
-    # [trials, ...]
+    # a new first axis for the trials
     stacked = {name: torch.stack([operands[name] for operands in arranged]) for name in arranged[0]}
     made = trials_of(entry.function(**stacked, parameters=tuple(provided), **node.attrs), len(several))
     if not entry.activates:

@@ -379,7 +379,7 @@ def _usable_constants(
 
 
 def _is_sum(bias: Constant, inputs: Mapping[str, QParams], weights: Mapping[str, Constant]) -> bool:
-    """Return whether a bias has the scale of the sums to which it is added, compared in float32."""
+    """Return whether a bias has the scale of its sums, compared in float32."""
     # files hold the product rounded to float32, so that float64 would find a difference
     scale = _unit(inputs, weights, bias.codes.numel()).float()
     return bool((scale == bias.params.scale.float()).all()) and not bool(bias.params.zero_point.any())

@@ -52,7 +52,7 @@ class LearnedStep:
 class _Step(Function):
     """Forward: scale * (code - offset).
 
-    Backward: the gradient of values is passed where the code is not clipped; that of the scale is given below.
+    Backward: the gradient of values passes where the code is not clipped; `backward` says what the scale's gradient is.
     """
 
     @staticmethod

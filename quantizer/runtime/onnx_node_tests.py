@@ -257,7 +257,7 @@ def _model(case: Any) -> onnx.ModelProto:
 
 
 def _arrays(values: Sequence[Any]) -> list[Any]:
-    """Return *values* as arrays: those of 4 and 8 bits are given as ONNX's own tensors."""
+    """Return *values* as arrays: numbers of 4 and 8 bits are given as ONNX's own tensors."""
     return [numpy_helper.to_array(item) if isinstance(item, onnx.TensorProto) else item for item in values]
 
 

@@ -49,9 +49,9 @@ def dispatch_graph(
 ) -> Graph:
     """Return *graph* with a platform for each operation: *platform* for those to quantize, fp32 for the others.
 
-    platform: default: the one that a room declares for such graphs (`core.rooms.graph_platform`). dispatcher: `allin`
-    selects every operation of QUANTIZED on float32; `conservative` selects of these only the ones connected to a
-    computing operation through selected ones. dispatching_table: node -> platform; it overrides the dispatcher. Raises
+    platform: by default the platform that a room declares for such graphs (`core.rooms.graph_platform`). dispatcher:
+    `allin` selects every operation of QUANTIZED on float32; `conservative` selects those of them that are connected to
+    a computing operation through selected ones. dispatching_table: node -> platform; it overrides the dispatcher. Raises
     ValueError for an unknown platform or dispatcher, GraphError for an unknown node.
     """
     platform = platform or graph_platform()

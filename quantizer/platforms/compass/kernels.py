@@ -162,7 +162,7 @@ def resize_bilinear_of_floats(x: Tensor, *, size: Pair, mode: str) -> Tensor:
 def resize_bilinear(x: Tensor, *, parameters: Parameters, size: Pair, mode: str) -> Staged:
     """Add raw codes times 13-bit weights in float32, divide, round half to even; weights need not add up to 1.
 
-    Stages: weights, those of the four neighbours, row by row, rounded half up [4, rows, columns].
+    Stage `weights`: the weights of the four neighbours, row by row, rounded half up [4, rows, columns].
     """
     params, unit = parameters.outputs["y"], 2.0 ** parameters.numbers["weight_bits"]
     total, weights = torch.zeros(()), []

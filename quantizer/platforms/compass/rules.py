@@ -130,7 +130,7 @@ def log_softmax(request: Request) -> Parameters:
         raise ValueError("compass parameters carry steps")
     # the table has at most 2**lut_bits entries; wider codes are interpolated
     size, last = 1 << min(bits, request.scheme.activation.lut_bits), (1 << bits) - 1
-    # exp(-distance * scale); flipped below, so that the entry of the largest code comes last
+    # exp(-distance * scale); flipped below, so that the entry of distance 0 comes last
     values = linspace(0, last, size) * (1 / -x.steps)
     with pinned():
         entries = torch.exp(values).flip(0)

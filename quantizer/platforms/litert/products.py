@@ -63,7 +63,8 @@ def transposed_convolution(
 ) -> Lowered:
     """Return TRANSPOSE_CONV, with dilation and groups as zeros in its weights [o, kh, kw, c], and a crop after it.
 
-    Its own crop is that of padding SAME. It is used if the case has the same crop and no stride exceeds the kernel.
+    The operator itself crops only as padding SAME does. That is used if the case has this crop and no stride exceeds the
+    kernel.
     Rows after the last window, which contain only the bias, are part of its output's shape.
     """
     attrs: Mapping[str, Any] = call.attrs
@@ -168,7 +169,7 @@ def _convolved(
         if spans == [_same_padding(*axis) for axis in zip(x.shape[2:], kernel, stride, dilation, strict=True)]:
             own = SAME
         else:
-            # of [n, h, w, c]
+            # the axes are n, h, w, c
             around = [(0, 0), *spans, (0, 0)]
             padded = activation("padded", [n + sum(span) for n, span in zip(image.shape, around, strict=True)], params)
             # PAD fills with the zero point of its operand, which stands for 0

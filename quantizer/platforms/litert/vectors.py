@@ -72,7 +72,7 @@ def _summed_in_vectors(
 
 
 def narrowed_product(acc: Tensor, parameters: Parameters, shapes: Sequence[tuple[int, ...]]) -> Tensor:
-    """Return codes of a product as LiteRT's optimized MUL does: vectors of 8-bit codes saturate in 16 bits first."""
+    """Return codes of a product as LiteRT's optimized MUL does: vectors of 8-bit codes first saturate to 16 bits."""
     if parameters.outputs["y"].dtype.bits > NARROW_BITS:
         return requantize_accumulator(acc, parameters)
     return _narrowed(requantize_accumulator(acc, _widened(parameters)), parameters, shapes, "saturates")

@@ -174,7 +174,7 @@ def _domain(op: str) -> str:
 
 
 def node_attributes(op: str, attrs: Mapping[str, AttrValue], channels: int, *, quantized: bool) -> dict[str, Any]:
-    """Return the attributes of the node; *channels* are the groups of a convolution that has none of its own."""
+    """Return the attributes of the node; *channels*: the number of groups if the spec has no attribute for it."""
     made = onnx_nodes.node_attributes(op, attrs, channels)
     return {**made, "opset": 13} if op == "softmax" and quantized else made
 

@@ -1,4 +1,4 @@
-"""torch: joins the calls of several operators into one program, in which a relu is part of the function before it."""
+"""torch: joins the calls of several operators into one program; a relu becomes part of the function before it."""
 
 from __future__ import annotations
 

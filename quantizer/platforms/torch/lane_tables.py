@@ -76,7 +76,7 @@ def vector_exponential(x: Tensor) -> Tensor:
     value = torch.full_like(x, COEFFICIENTS[0])
     for coefficient in COEFFICIENTS[1:]:
         value = multiply_add(value, rest, torch.full_like(x, coefficient))
-    # 1 + rest + rest**2 * (1/2 + ...)
+    # exp(rest) is 1 + rest + rest**2 times the polynomial
     value = 1.0 + multiply_add(rest * rest, value, rest)
     # by a power of two in float64, so that only a subnormal result is rounded
     found = (value.double() * torch.exp2(power.double())).float()

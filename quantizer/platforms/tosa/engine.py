@@ -187,7 +187,7 @@ def _gathered(call: Call, codes: Codes, parameters: Parameters) -> Built:
 
 
 def _joined(call: Call, codes: Codes, parameters: Parameters) -> Built:
-    """Return CONCAT of operands, each of which is first rescaled to the output's codes."""
+    """Return CONCAT of operands, each first rescaled to the output's codes."""
     attrs: Mapping[str, Any] = call.attrs
     graph, rank = TosaGraph(), codes["a"].dim()
     parts = []

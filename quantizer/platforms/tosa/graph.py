@@ -96,7 +96,7 @@ def _check_rank(shape: Sequence[int]) -> None:
 
 
 class TosaGraph:
-    """One basic block; inputs are fed in the order in which they are named, constants are part of it."""
+    """A graph of one basic block. Inputs are fed in the order in which they were added; constants are part of it."""
 
     def __init__(self) -> None:
         self._made = ts.TosaSerializer()

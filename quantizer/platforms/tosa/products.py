@@ -199,7 +199,7 @@ def rescaled(graph: TosaGraph, parts: Sequence[Value], parameters: Parameters) -
 def fully_connect(codes: Codes, parameters: Parameters, *, sums: bool = False) -> tuple[TosaGraph, Value]:
     """Return a fully connected layer: CONV2D over images of one pixel, TOSA 1.0's way."""
     graph, params = TosaGraph(), parameters.inputs["x"]
-    # [n, 1, 1, c]
+    # shape [n, 1, 1, c]: an image of one pixel for each row
     value = graph.feed(codes["x"].numpy()[:, None, None, :], kind_of(params))
     weight = codes["weight"].numpy()[:, None, None, :]
     bias = codes["bias"].numpy() if "bias" in codes else np.zeros(weight.shape[0], np.int64)

@@ -121,7 +121,7 @@ class Child:
         return self._printed.text()
 
     def close(self) -> int:
-        """End the process and all processes that it started; return how many of the latter were still running."""
+        """End the process and all processes that it started; return how many of these were still running."""
         if not self._ended.alive:
             return 0
         self._questions.close()

@@ -198,7 +198,7 @@ class Host:
         return [*found]
 
     def _asked(self, frame: Frame, kind: type[Exception], patience: float) -> Frame:
-        """Return the answer; raise *kind* with the text of whatever went wrong."""
+        """Return the answer; raise *kind* with a text that says what went wrong."""
         try:
             reply = self._ask(frame, patience)
         except DiedError as err:

@@ -191,7 +191,7 @@ def _repeated(values: Tensor) -> Tensor:
 
 
 def _shared(values: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the first slice, repeated by a stride of 0, in a buffer as large as that of separate slices."""
+    """Return the first slice, repeated by a stride of 0, and its buffer, which is as large as for separate slices."""
     # a function that ignores the stride of 0 reads these values
     room = torch.full(values.shape, POISON).to(values.dtype)
     room[:1] = values[:1]
@@ -235,7 +235,7 @@ def made_in(call: Call, operands: Mapping[str, Tensor], place: str) -> Any:
 def _made_of(call: Call, placed: Mapping[str, tuple[Tensor, Tensor]]) -> Any:
     """Return the result for operands in buffers; FunctionError if *call* writes into one.
 
-    Whatever it raises is an UnsupportedError: it refuses operands in such memory.
+    Any exception of *call* becomes an UnsupportedError: it refuses operands in such memory.
     """
     before = {name: room.clone() for name, (_, room) in placed.items()}
     try:

@@ -101,11 +101,11 @@ def attention(
     right_window_size: int = -1,
     made: int,
 ) -> tuple[Tensor, ...]:
-    """Softmax of scaled, capped, masked products of queries and keys, times values; also keys, values, scores.
+    """Return the softmax of scaled, capped, masked products of queries and keys, times values; also keys, values, scores.
 
     Follows the standard since onnx 1.23, for every version of the operator: the cap comes before the mask, a query that
-    sees no key gives zeros, and a causal query with an external cache counts from the cache's end. Scores are those of
-    `qk_matmul_output_mode`: 0 raw, 1 capped, 2 masked, 3 after softmax.
+    sees no key gives zeros, and a causal query with an external cache counts from the cache's end.
+    `qk_matmul_output_mode` selects the scores that are returned: 0 raw, 1 capped, 2 masked, 3 after softmax.
     """
     _check(qk_matmul_output_mode, left_window_size, right_window_size, past_key, past_value, nonpad_kv_seqlen)
     queries, keys, values = _heads(q, q_num_heads), _heads(k, kv_num_heads), _heads(v, kv_num_heads)
@@ -144,7 +144,7 @@ def flex_attention(
     prob_mod: str | None = None,
     ctx: Context,
 ) -> Tensor:
-    """Attention with scores and probabilities modified by bodies of the model, in float32 or the requested type."""
+    """Compute attention; bodies of the model may modify scores and shares. In float32 or the requested type."""
     shapes = [list(x.shape) for x in (q, k, v)]
     if {len(shape) for shape in shapes} != {4} or k.shape[1:3] != v.shape[1:3] or q.shape[3] != k.shape[3]:
         raise UnsupportedError(f"FlexAttention of {shapes}: must be [batch, heads, sequence, size].")

@@ -67,7 +67,7 @@ def _kept(a: Any, beyond: Any) -> Any:
 
 @kernel("BitCast")
 def bit_cast(x: Tensor, *, to: DType) -> Tensor:
-    """The same bits as numbers of another format of that width."""
+    """Return the same bits as numbers of another format of the same width."""
     kind = container(to)
     if (
         to.bits != 8 * x.dtype.itemsize
@@ -105,13 +105,13 @@ _WHOLE = (
 
 @kernel("IsNaN")
 def is_nan(x: Tensor) -> Tensor:
-    """Whether each element is NaN."""
+    """Return whether each element is NaN."""
     return torch.isnan(x)
 
 
 @kernel("IsInf")
 def is_inf(x: Tensor, *, detect_negative: int = 1, detect_positive: int = 1) -> Tensor:
-    """Whether each element is infinite, with a requested sign."""
+    """Return whether each element is infinite with a requested sign."""
     found = torch.zeros(x.shape, dtype=torch.bool)
     # torch tests no float8
     x = x.float() if x.dtype.itemsize == 1 else x

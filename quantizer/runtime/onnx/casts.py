@@ -103,13 +103,13 @@ def _powers(x: Tensor, *, saturate: bool, round_mode: str) -> Tensor:
 
 @kernel("Cast")
 def cast(x: Tensor, *, to: DType, saturate: int = 1, round_mode: str = "up", op: Node, ctx: Context) -> Tensor:
-    """The numbers of x in another format."""
+    """Return the numbers of x in another format."""
     return encoded(decoded(x, ctx.dtype(op.inputs[0])), to, saturate=bool(saturate), round_mode=round_mode)
 
 
 @kernel("CastLike")
 def cast_like(x: Tensor, like: Tensor, *, saturate: int = 1, round_mode: str = "up", op: Node, ctx: Context) -> Tensor:
-    """The numbers of x in the format of another operand."""
+    """Return the numbers of x in the format of another operand."""
     target = ctx.dtype(op.inputs[1])
     return encoded(decoded(x, ctx.dtype(op.inputs[0])), target, saturate=bool(saturate), round_mode=round_mode)
 
@@ -177,7 +177,7 @@ def dequantize_linear(
     op: Node,
     ctx: Context,
 ) -> Tensor:
-    """scale * (code - zero point), in the scale's format unless another is asked for."""
+    """Return scale * (code - zero point), in the scale's format unless another is asked for."""
     source = ctx.dtype(op.inputs[0])
     values = decoded(x, source)
     if zero is not None:
@@ -191,7 +191,7 @@ def dequantize_linear(
 
 @kernel("DynamicQuantizeLinear")
 def dynamic_quantize_linear(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """uint8 codes over the range of x itself, widened to contain zero; scale 1 if x is empty or all zeros.
+    """Quantize x to uint8 over its own range, widened to contain 0; the scale is 1 if x is empty or all zeros.
 
     The standard leaves scale 0 open. ONNX Runtime and the reference use 1.
     """

@@ -18,7 +18,7 @@ Seen = list[tuple[torch.Size, torch.dtype] | None]
 
 @dataclass(frozen=True)
 class Form:
-    """The registry's operator that runs a node: which operand is which, and the attributes."""
+    """Map to the registry's operator that runs a node: which operand is which, and the attributes."""
 
     op: str
     places: tuple[tuple[str, int], ...]

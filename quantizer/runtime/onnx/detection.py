@@ -41,7 +41,7 @@ def non_max_suppression(
     *,
     center_point_box: int,
 ) -> Tensor:
-    """[batch, class, box] of the best boxes, without those that overlap a better one by more than the threshold."""
+    """Return [batch, class, box] of the best boxes. A box that overlaps a better one too much is left out."""
     limit, threshold, floor = int(scalar(most, 0)), float(scalar(iou, 0.0)), scalar(least, None)
     found: list[list[int]] = []
     for batch in range(scores.shape[0]):
@@ -88,7 +88,7 @@ def roi_align(
     spatial_scale: float,
     coordinate_transformation_mode: str = "output_half_pixel",
 ) -> Tensor:
-    """For each bin of each region: the mean of its samples, or the largest weighted neighbour."""
+    """Return for each bin of each region the mean of its samples, or the largest weighted neighbour."""
     one_of("RoiAlign", "mode", mode, ("avg", "max"))
     centres = ("half_pixel", "output_half_pixel")
     one_of("RoiAlign", "coordinate_transformation_mode", coordinate_transformation_mode, centres)
@@ -114,7 +114,7 @@ def roi_align(
                 weight = (wy.reshape(-1, 1) * wz).to(x.dtype) * inside
                 parts.append(x[batch][:, y][:, :, z] * weight)
         values = sum(parts, torch.zeros(())) if mode == "avg" else torch.stack(parts).amax(dim=0)
-        # [c, bins, samples, bins, samples]
+        # the cells have the shape [c, bins, samples, bins, samples]
         cells = values.reshape(x.shape[1], bins[0], grid[0], bins[1], grid[1])
         found.append(cells.mean(dim=(2, 4)) if mode == "avg" else cells.amax(dim=(2, 4)))
     return torch.stack(found) if found else torch.zeros(0, x.shape[1], *bins, dtype=x.dtype)
@@ -122,7 +122,7 @@ def roi_align(
 
 @kernel("MaxRoiPool")
 def max_roi_pool(x: Tensor, rois: Tensor, *, pooled_shape: Sequence[int], spatial_scale: float) -> Tensor:
-    """Largest of each bin of each region [image, x, y, x, y] with corners rounded to elements; 0 for an empty bin."""
+    """Return the largest element of each bin of each region; 0 for an empty bin."""
     rows, columns = sized("MaxRoiPool", (rois.shape[0], x.shape[1], *pooled_shape), x.dtype)[2:]
     y = x.new_zeros(rois.shape[0], x.shape[1], rows, columns)
     for place, (batch, *corners) in enumerate(rois.tolist()):

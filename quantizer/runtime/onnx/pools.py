@@ -31,7 +31,7 @@ def max_pool(
     strides: Sizes | None = None,
     made: int,
 ) -> Ours | None:
-    """The registry's max_pool2d, if no index is requested and the window is dense."""
+    """Map to the registry's max_pool2d, if no index is requested and the window is dense."""
     _pools("MaxPool", x)
     stride, holes, padding = windows(x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad, cut=True)
     # the registry has no indices and no dilation
@@ -52,7 +52,7 @@ def avg_pool(
     pads: Sizes | None = None,
     strides: Sizes | None = None,
 ) -> Ours | None:
-    """The registry's avg_pool2d, unless a window that extends beyond the padding would count the part outside."""
+    """Map to the registry's avg_pool2d, unless a window beyond the padding would count the part outside."""
     _pools("AveragePool", x)
     stride, holes, padding = windows(x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad, cut=True)
     # without padding both ways of counting agree
@@ -128,7 +128,7 @@ def max_pool_with_indices(
     strides: Sizes | None = None,
     made: int,
 ) -> Tensor | tuple[Tensor, ...]:
-    """The largest element of each window, and its index in x, counted by rows or (storage_order 1) by columns."""
+    """Return the largest element of each window and its index in x, by rows or (storage_order 1) by columns."""
     steps, holes, padding = windows(x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad, cut=True)
     rank = len(kernel_shape)
     counts = [
@@ -166,7 +166,7 @@ def avg_pool_of_any_rank(
     pads: Sizes | None = None,
     strides: Sizes | None = None,
 ) -> Tensor:
-    """Mean of each window over the places in x, with count_include_pad also over the padding, never beyond it."""
+    """Return the mean of each window: over places in x, with count_include_pad also in the padding, never beyond it."""
     steps, holes, padding = windows(x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad, cut=True)
     rank = len(kernel_shape)
     counts = [
@@ -196,7 +196,7 @@ def lp_pool(
     pads: Sizes | None = None,
     strides: Sizes | None = None,
 ) -> Tensor:
-    """The p-th root of the sum of p-th powers over each window; the padding counts as zeros."""
+    """Return the p-th root of the sum of p-th powers over each window; the padding counts as zeros."""
     _pools("LpPool", x)
     steps, holes, padding = windows(x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad, cut=True)
     rank = len(kernel_shape)
@@ -210,20 +210,20 @@ def lp_pool(
 
 @mapped("GlobalAveragePool")
 def global_avg_pool(x: Tensor) -> Ours | None:
-    """The registry's global_avg_pool2d, of images."""
+    """Map to the registry's global_avg_pool2d, of images."""
     return Ours("global_avg_pool2d", {"x": x}, {}) if x.dim() == 4 and x.numel() else None
 
 
 @kernel("GlobalAveragePool")
 def global_avg_pool_of_any_rank(x: Tensor) -> Tensor:
-    """Mean over all spatial axes."""
+    """Return the mean over all spatial axes."""
     _pools("GlobalAveragePool", x)
     return x.mean(dim=tuple(range(2, x.dim())), keepdim=True)
 
 
 @mapped("GlobalMaxPool")
 def global_max_pool(x: Tensor) -> Ours | None:
-    """The registry's global_max_pool2d for images; for other ranks its reduce_max over all spatial axes."""
+    """Map to the registry's global_max_pool2d for images; for other ranks its reduce_max over all spatial axes."""
     fits = x.dim() > 2 and x.is_floating_point() and x.numel()
     if fits and x.dim() == 4:
         return Ours("global_max_pool2d", {"x": x}, {})
@@ -232,14 +232,14 @@ def global_max_pool(x: Tensor) -> Ours | None:
 
 @kernel("GlobalMaxPool")
 def global_max_pool_of_integers(x: Tensor) -> Tensor:
-    """Maximum over all spatial axes."""
+    """Return the maximum over all spatial axes."""
     _pools("GlobalMaxPool", x)
     return x.amax(dim=tuple(range(2, x.dim())), keepdim=True)
 
 
 @kernel("GlobalLpPool")
 def global_lp_pool(x: Tensor, *, p: int) -> Tensor:
-    """The p-th root of the sum of p-th powers over all spatial axes."""
+    """Return the p-th root of the sum of p-th powers over all spatial axes."""
     _pools("GlobalLpPool", x)
     return (x.abs() ** p).sum(dim=tuple(range(2, x.dim())), keepdim=True) ** (1 / p)
 
@@ -254,7 +254,7 @@ def max_unpool(
     pads: Sizes | None = None,
     strides: Sizes | None = None,
 ) -> Tensor:
-    """Zeros, with each element of x where a max pool found it; places are indices of the pool's operand."""
+    """Return zeros with each element of x where a max pool found it; places are indices of the pool's operand."""
     rank = x.dim() - 2
     around, steps = list(pads or [0] * (2 * rank)), list(strides or [1] * rank)
     if places.shape != x.shape or not {len(kernel_shape), len(around) // 2, len(steps)} == {rank}:

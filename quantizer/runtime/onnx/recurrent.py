@@ -101,7 +101,7 @@ def _layer(
             zero = x.new_zeros(x.shape[1], hidden)
             states.append(zero if start is None else (start[:, d] if layout else start[d]))
         found.append(_run(x, step, states, lengths, backwards=backwards))
-    # [length, directions, batch, hidden]
+    # y has the shape [length, directions, batch, hidden]
     y = torch.stack([outputs for outputs, _ in found], dim=1)
     last = [torch.stack([states[i] for _, states in found]) for i in range(len(starts))]
     if layout:
@@ -147,7 +147,7 @@ def lstm(
     layout: int = 0,
     made: int,
 ) -> tuple[Tensor, ...]:
-    """Gates in the order input, output, forget, cell; peepholes in the order input, output, forget.
+    """Run an LSTM. Gates have the order input, output, forget, cell; peepholes the order input, output, forget.
 
     *clip* bounds the inputs of the gates' activations and of the cell's input, but not the cell's state, as in ONNX
     Runtime. With input_forget the forget gate is 1 minus the input gate.
@@ -198,7 +198,7 @@ def gru(
     linear_before_reset: int,
     made: int,
 ) -> tuple[Tensor, ...]:
-    """Gates in the order update, reset, hidden; linear_before_reset applies reset after the hidden gate's product."""
+    """Run a GRU. Gates have the order update, reset, hidden; linear_before_reset resets after the hidden product."""
     hidden = _checked("GRU", direction, clip, hidden_size, r)
     count = len(DIRECTIONS[direction])
     acts = _activations(activations, ["Sigmoid", "Tanh"], count, activation_alpha, activation_beta)
@@ -240,7 +240,7 @@ def rnn(
     layout: int = 0,
     made: int,
 ) -> tuple[Tensor, ...]:
-    """One activation of the sum of both products; the default lists an activation for each of two directions."""
+    """Run an RNN: one activation of the sum of both products. The default lists one for each of two directions."""
     hidden = _checked("RNN", direction, clip, hidden_size, r)
     count = len(DIRECTIONS[direction])
     # the schema's default lists two directions even for one

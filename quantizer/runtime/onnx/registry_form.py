@@ -52,7 +52,7 @@ class Mixed(NamedTuple):
 
 
 def mixed_form(graph: Graph, inputs: Mapping[str, Tensor] | None, params: Mapping[str, QParams]) -> Mixed:
-    """Return `registry_form`'s graph, in which a node without such a form stays as it is and runs by its ONNX kernel.
+    """Return `registry_form`'s graph; a node without such a form stays as it is and runs by its ONNX kernel.
 
     params: tensors that are quantized after they are computed. Each stays a separate tensor, even if its node only
     passes its operand on. A constant among them has the values of its codes.

@@ -114,7 +114,7 @@ def _interpolated(
         rows.append(weights)
         # places outside repeat the edge
         places.append([min(max(p, 0), size - 1) for p in at])
-    # [points, neighbours]
+    # both have the shape [points, neighbours]
     factors, indices = torch.tensor(rows, dtype=torch.float64), torch.tensor(places)
     along = [-1 if i == axis else 1 for i in range(x.dim())]
     total_of = torch.zeros([len(points) if i == axis else n for i, n in enumerate(x.shape)], dtype=x.dtype)
@@ -262,7 +262,7 @@ def resize(
     nearest_mode: str = "floor",
     since: int,
 ) -> Ours | None:
-    """The registry's resize of images, if the sizes determine the scales."""
+    """Map to the registry's resize of images, if the sizes determine the scales."""
     del cubic_coeff_a, exclude_outside, extrapolation_value
     ops = {"nearest": "resize_nearest", "linear": "resize_bilinear"}
     plain = x.dim() == 4 and x.is_floating_point() and x.numel() and not antialias and x.dtype != torch.bfloat16
@@ -384,7 +384,7 @@ def _target(
 
 @mapped("Upsample")
 def upsample_images(x: Tensor, given: Tensor | None = None, *, mode: str, scales: Sequence[float] = ()) -> Ours | None:
-    """The registry's resize."""
+    """Map to the registry's resize."""
     return resize(x, torch.tensor(scales) if given is None else given, mode=mode, since=10)
 
 

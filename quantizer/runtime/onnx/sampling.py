@@ -20,7 +20,7 @@ MODES = {"bilinear": "bilinear", "linear": "bilinear", "nearest": "nearest", "bi
 
 @kernel("GridSample", widens=True)
 def grid_sample(x: Tensor, grid: Tensor, *, align_corners: int, mode: str, padding_mode: str) -> Tensor:
-    """Values at the places that a grid names, from -1 to 1 along each axis, the last axis first."""
+    """Sample x at the places that a grid names, from -1 to 1 along each axis, the last axis first."""
     one_of("GridSample", "mode", mode, MODES)
     one_of("GridSample", "padding_mode", padding_mode, ("zeros", "border", "reflection"))
     if x.dim() not in (4, 5) or (x.dim() == 5 and MODES[mode] == "bicubic"):
@@ -62,7 +62,7 @@ def _nearest_reflected(x: Tensor, grid: Tensor, *, align_corners: bool) -> Tenso
 
 @kernel("AffineGrid", widens=True)
 def affine_grid(theta: Tensor, lengths: Tensor, *, align_corners: int) -> Tensor:
-    """The place to which an affine map takes each pixel, from -1 to 1 along each axis, the last axis first.
+    """Return the place to which an affine map takes each pixel, from -1 to 1 along each axis, the last axis first.
 
     With align_corners rows and columns need two places: the standard's function divides by 0 where there is one, and
     engines differ (-1 in the reference, 1 in ONNX Runtime).
@@ -86,7 +86,8 @@ def affine_grid(theta: Tensor, lengths: Tensor, *, align_corners: int) -> Tensor
         axes.append(torch.arange(size, dtype=theta.dtype) * step - (1 if align_corners else 1 - step / 2))
     places = torch.stack(
         # (x, y, 1): homogeneous coordinates, the last axis first
-        [*reversed(torch.meshgrid(*axes, indexing="ij")), torch.ones(sizes[2:], dtype=theta.dtype)], dim=-1
+        [*reversed(torch.meshgrid(*axes, indexing="ij")), torch.ones(sizes[2:], dtype=theta.dtype)],
+        dim=-1,
     )
     return (places.reshape(-1, rank + 1) @ theta.mT).reshape(sizes[0], *sizes[2:], rank)
 
@@ -106,7 +107,7 @@ def deform_conv(
     pads: Sequence[int] | None = None,
     strides: Sequence[int] | None = None,
 ) -> Tensor:
-    """Convolution of images at places moved by offsets (row, column): interpolated, zero outside, times a mask."""
+    """Convolve images at places moved by offsets (row, column): interpolated, zero outside, times a mask."""
     window = tuple(w.shape[2:])
     (sy, sx), (dy, dx), (top, left, bottom, right) = strides or (1, 1), dilations or (1, 1), pads or (0,) * 4
     if x.dim() != 4 or w.dim() != 4 or tuple(kernel_shape or window) != window or x.shape[1] % offset_group:
@@ -193,7 +194,7 @@ def col2im(
 
 @kernel("CenterCropPad")
 def center_crop_pad(x: Tensor, shape: Tensor, *, axes: Sequence[int] | None = None) -> Tensor:
-    """The middle of each axis, or zeros around it; if the rest is odd, the larger part comes last."""
+    """Crop each axis to its middle, or put zeros around it; if the rest is odd, the larger part comes last."""
     wanted = whole(shape)
     along = [axis_of("CenterCropPad", axis, x.dim()) for axis in (range(x.dim()) if axes is None else axes)]
     if len(wanted) != len(along):
@@ -212,7 +213,7 @@ def center_crop_pad(x: Tensor, shape: Tensor, *, axes: Sequence[int] | None = No
 
 @kernel("EyeLike")
 def eye_like(x: Tensor, *, dtype: DType | None = None, k: int = 0) -> Tensor:
-    """Ones on the k-th diagonal, zeros elsewhere."""
+    """Return ones on the k-th diagonal, zeros elsewhere."""
     if x.dim() != 2:
         raise UnsupportedError(f"EyeLike of shape {list(x.shape)}: must be a matrix.")
     kind = container(dtype) if isinstance(dtype, DType) else x.dtype
@@ -222,6 +223,6 @@ def eye_like(x: Tensor, *, dtype: DType | None = None, k: int = 0) -> Tensor:
 
 @kernel("Det", widens=True)
 def det(x: Tensor) -> Tensor:
-    """Determinant of each matrix."""
+    """Return the determinant of each matrix."""
     found: Tensor = torch.linalg.det(x)
     return found

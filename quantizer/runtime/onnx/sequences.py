@@ -16,7 +16,7 @@ RULES = ("linear", "gated", "delta", "gated_delta")
 
 @kernel("SwiGLU")
 def swiglu(a: Tensor, b: Tensor, *, alpha: float) -> Tensor:
-    """a * sigmoid(alpha a) * b, of operands of one shape."""
+    """Return a * sigmoid(alpha * a) * b; both operands have one shape."""
     if a.shape != b.shape or a.dtype != b.dtype:
         raise UnsupportedError(
             f"SwiGLU of {a.dtype} {list(a.shape)} and {b.dtype} {list(b.shape)}: must have the same type and shape."
@@ -35,7 +35,7 @@ def rotary_embedding(
     num_heads: int = 0,
     rotary_embedding_dim: int = 0,
 ) -> Tensor:
-    """Pairs of the first `rotary_embedding_dim` elements of a head, turned by the angle of their position.
+    """Rotate pairs among the first `rotary_embedding_dim` elements of each head by the angle of their position.
 
     A pair is one element of each half, or with `interleaved` two neighbours. Shapes: [batch, heads, sequence, size] or
     [batch, sequence, heads * size].
@@ -65,7 +65,7 @@ def rotary_embedding(
 def tensor_scatter(
     cache: Tensor, update: Tensor, write_indices: Tensor | None = None, *, axis: int = -2, mode: str = "linear"
 ) -> Tensor:
-    """A cache with the update written along an axis from each example's index on; circular: continued at its start."""
+    """Write the update into a cache along an axis, from each example's index on; circular: continue at its start."""
     along = axis_of("TensorScatter", axis, cache.dim())
     length, count = cache.shape[along], update.shape[along]
     alike = all(i == along or a == b for i, (a, b) in enumerate(zip(cache.shape, update.shape, strict=False)))
@@ -87,7 +87,7 @@ def tensor_scatter(
 
 @kernel("ReverseSequence")
 def reverse_sequence(x: Tensor, lengths: Tensor, *, batch_axis: int, time_axis: int) -> Tensor:
-    """Reverses the first `length` time steps of each example."""
+    """Reverse the first `length` time steps of each example."""
     batch, time = (axis_of("ReverseSequence", axis, x.dim()) for axis in (batch_axis, time_axis))
     known = lengths.long().reshape(-1, 1)
     if (
@@ -160,7 +160,7 @@ def linear_attention(
     chunk_size: int = 0,
     made: int,
 ) -> tuple[Tensor, ...]:
-    """Queries times a state, to which every step adds key times value; all in float32.
+    """Multiply queries by a state to which every step adds key times value; all in float32.
 
     Gated rules first shrink the state by exp(decay), delta rules write beta * (value - what the key finds) instead of
     the value. Shapes: [batch, time, heads * size]; state [batch, heads of keys, key size, value size]. `chunk_size` is

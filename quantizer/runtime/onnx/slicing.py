@@ -24,7 +24,7 @@ def split(
     num_outputs: int | None = None,
     made: int,
 ) -> list[Tensor]:
-    """Parts along an axis: of given sizes, or of equal size; from version 18 on the last part may be smaller."""
+    """Split along an axis into parts of given or of equal size; from version 18 on the last part may be smaller."""
     along = axis_of("Split", axis, x.dim())
     return list(torch.split(x, split_sizes(x.shape[along], given, split, num_outputs, made), dim=along))
 
@@ -99,7 +99,7 @@ def slice_(x: Tensor, *operands: Tensor | None, **attrs: Any) -> Ours | None:
 @kernel("Slice")
 @moves
 def slice_any(x: Tensor, *operands: Tensor | None, **attrs: Any) -> Tensor:
-    """Elements from start up to end, by steps that may be negative; bounds outside are moved to the edge."""
+    """Return the elements from start up to end by steps that may be negative; bounds outside are moved to the edge."""
     for axis, places in enumerate(sliced(x, *operands, **attrs)):
         if places.step > 0:
             x = x[(*[slice(None)] * axis, slice(places.start, places.stop, places.step))]
