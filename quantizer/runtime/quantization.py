@@ -51,8 +51,8 @@ def dispatch_graph(
 
     platform: by default the platform that a room declares for such graphs (`core.rooms.graph_platform`). dispatcher:
     `allin` selects every operation of QUANTIZED on float32; `conservative` selects those of them that are connected to
-    a computing operation through selected ones. dispatching_table: node -> platform; it overrides the dispatcher. Raises
-    ValueError for an unknown platform or dispatcher, GraphError for an unknown node.
+    a computing operation through selected ones. dispatching_table: node -> platform; it overrides the dispatcher.
+    Raises ValueError for an unknown platform or dispatcher, GraphError for an unknown node.
     """
     platform = platform or graph_platform()
     if platform not in platforms():

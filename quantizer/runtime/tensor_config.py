@@ -171,8 +171,8 @@ class TensorQuantizationConfig:
         Source: PPQ's minmax_to_scale_offset, but the offset takes the first code into account.
         """
         if P.FLOATING in self.policy:
-            # a power of two, so that scaling itself does not round
             largest = torch.maximum(low.abs(), high.abs()).double() / torch.finfo(self.float8).max
+            # a power of two, so that scaling itself does not round
             self.scale = torch.exp2(torch.ceil(torch.log2(largest.clamp(min=SMALLEST_SCALE)))).float()
             self.offset = torch.zeros_like(self.scale, dtype=torch.int64)
             return

@@ -64,7 +64,7 @@ class FixedPoint:
             if integer_bits > exponent:
                 chosen = (whole & self.unit(integer_bits, exponent)) != 0
                 result = torch.where(chosen, self.times(result, self.constant(factor)), result)
-        # the polynomial around -1/8 misses exp(0) = 1 by some units
+        # for a = 0 the rest is -1/4 and `whole` is negative, so that exp(0) = 1 is set apart
         return torch.where(a == 0, self.unit(0), result)
 
     def _exp_of_quarter(self, a: Tensor) -> Tensor:

@@ -63,8 +63,8 @@ def transposed_convolution(
 ) -> Lowered:
     """Return TRANSPOSE_CONV, with dilation and groups as zeros in its weights [o, kh, kw, c], and a crop after it.
 
-    The operator itself crops only as padding SAME does. That is used if the case has this crop and no stride exceeds the
-    kernel.
+    The operator itself crops only as padding SAME does. That is used if the case has this crop and no stride is larger
+    than the kernel.
     Rows after the last window, which contain only the bias, are part of its output's shape.
     """
     attrs: Mapping[str, Any] = call.attrs
@@ -163,7 +163,7 @@ def _convolved(
     size = infer_shapes(call.spec, shapes, call.attrs)["y"]
     made, params, image = Graph(), input_of(parameters, "x"), np.moveaxis(x, 1, -1)
     start, own = made.feed("x", image, params), VALID
-    # without padding SAME and VALID may both fit; VALID is what importers write
+    # without padding VALID always fits; SAME is written only where it pads exactly as the case does
     if any(padding):
         spans = list(zip(padding[:2], padding[2:], strict=True))
         if spans == [_same_padding(*axis) for axis in zip(x.shape[2:], kernel, stride, dilation, strict=True)]:

@@ -57,7 +57,7 @@ class Numbers:
         for place in range(integer_bits + 2):
             factor = self.constant(math.exp(-(2.0 ** (place - 2))))
             result = np.where(whole >> place & 1, self.times(result, factor), result)
-        # the series would miss 1
+        # for a = 0 the series starts at -1/4 and `whole` is -1, so that exp(0) = 1 is set apart
         return np.where(a == 0, self.top - 1, result)
 
     def newton(self, a: Array) -> Array:

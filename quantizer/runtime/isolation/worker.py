@@ -262,6 +262,6 @@ def serve(questions: BinaryIO, answers: BinaryIO) -> None:
     try:
         while (frame := receive(questions)) is not None:
             send(answers, served.answer(frame))
-    # the judge ended: nobody is left to answer
+    # the judge ended, perhaps in the middle of a message: nobody is left to answer
     except (FormatError, BrokenPipeError):
         return

@@ -101,7 +101,7 @@ def attention(
     right_window_size: int = -1,
     made: int,
 ) -> tuple[Tensor, ...]:
-    """Return the softmax of scaled, capped, masked products of queries and keys, times values; also keys, values, scores.
+    """Return shares times values, then keys, values and scores; shares: the softmax of scaled, capped, masked products.
 
     Follows the standard since onnx 1.23, for every version of the operator: the cap comes before the mask, a query that
     sees no key gives zeros, and a causal query with an external cache counts from the cache's end.

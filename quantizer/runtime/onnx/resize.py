@@ -42,7 +42,7 @@ INTEGER_COORDINATES = (
 
 def _coordinate(mode: str, place: int, scale: float, size: int, count: int, roi: tuple[float, float]) -> float:
     """Return where the *place*-th of *count* outputs lies among *size* inputs."""
-    # the real length of the result, whose whole part is *count*
+    # the length of the result as a real number; *count* is the rounded one
     exact = scale * size
     match mode:
         case "half_pixel":

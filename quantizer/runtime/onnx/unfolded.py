@@ -262,7 +262,6 @@ class _Work:
             raise UnsupportedError(f"{place}: codes of {dtype}: must be integers.")
         along = node.attrs.get("axis", DEFAULT_AXIS) if scale.data.numel() > 1 else None
         assert along is None or isinstance(along, int)
-        # counted from the front, because movements may add axes
         if along is not None and along < 0 and held.ranked:
             along %= len(held.shape)
         if zero is not None and zero.data is not None and zero.data.numel() != scale.data.numel():
