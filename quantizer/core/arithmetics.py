@@ -100,7 +100,7 @@ def form_of(spec: Spec) -> Form | None:
 def refusal(platform: Platform, spec: Spec, variant: Variant, home: Platform | None = None) -> str | None:
     """Return why the built-in functions cannot compute *spec* on *platform* under *variant*; None if they can.
 
-    home: the shipped platform whose functions it uses, and from whose settings it differs.
+    home: the shipped platform whose functions *platform* uses under other settings.
     """
     form, rule = form_of(spec), platform.multiplier
     if _multiplies_scales(spec, form, variant) and platform.parameters.scale != "float32":

@@ -22,7 +22,7 @@ from quantizer.core.yaml_source import Location
 Severity = Literal["memory", "wrong", "off_by_one", "design"]
 """memory: the engine reads foreign memory, or its process ends; wrong: errors larger than any rounding; off_by_one:
 results next to the right one that contradict the system's own documentation or its other kernels; design: two
-roundings, each of which is defensible."""
+roundings that can both be defended."""
 SEVERITIES: tuple[Severity, ...] = get_args(Severity)
 """The severities, the worst first."""
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
@@ -61,8 +61,7 @@ class Computes(Model):
     """
     saturating_pairs: dict[str, int] = {}
     """Operand -> axis along which its terms are summed. The engine shifts its signed codes to unsigned ones, adds the
-    products of every two neighbouring terms with saturation at 16 bits, and subtracts afterwards what the shift
-    added."""
+    products of every two neighbouring terms with saturation at 16 bits, and then subtracts the shift's contribution."""
     whole_codes: list[str] = []
     """Attributes that the engine first converts to codes of the first input, rounded toward zero."""
     zero_point: Literal["before", "after"] = "after"

@@ -113,7 +113,7 @@ def replace_files(contents: Mapping[Path, Content], error: type[QuantizerError] 
 
 
 def create_files(contents: Mapping[Path, Content]) -> None:
-    """Write all of *contents*, or none of them if one exists already or cannot be written.
+    """Write all of *contents*; write nothing if one of them exists already or cannot be written.
 
     The last file completes the set. An earlier one that exists already with the same bytes is kept: a process that was
     killed between two files left it.

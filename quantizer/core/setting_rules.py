@@ -276,7 +276,7 @@ def _fixed_outputs(
 
 
 def _enclosing(platform: Platform, specs: Sequence[Spec]) -> Iterator[tuple[Location, str]]:
-    """Of an arithmetic under `enclosing` nothing else is known. So no other setting may state its rounding."""
+    """Nothing else is known about an arithmetic under `enclosing`, so no other setting may state its rounding."""
     if platform.enclosing is None:
         return
     used = {variant for spec in specs for variant in variants_of(platform, spec.quantization.family)}

@@ -11,7 +11,7 @@ from quantizer.ops import operator
 
 @operator("depth_to_space")
 def reference(x: Tensor, *, block: int, mode: str) -> Tensor:
-    """The channel of x [n, c, h, w] gives the place in a block: its outer part under DCR, its inner part under CRD."""
+    """Move channels of x [n, c, h, w] into blocks. The place is the channel's outer part (DCR) or inner part (CRD)."""
     n, c, h, w = x.shape
     depth = c // block**2
     if mode == "DCR":

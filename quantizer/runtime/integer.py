@@ -306,8 +306,8 @@ def _along(constant: Constant) -> torch.Tensor:
 def check_declared(node: Node, graph: Graph) -> Scheme:
     """Return the scheme of the node's platform that fits the node's parameters.
 
-    Raises UnsupportedError that names the tensor, its value and what the platform declares, where it declares no such
-    thing or a sum of the node may leave the accumulator.
+    Raises UnsupportedError if no declared scheme fits, or if a sum of the node may leave the accumulator. It names the
+    tensor, its value and what the platform declares.
     """
     provided, spec = node.parameters, specs()[node.op]
     assert isinstance(provided, Parameters)

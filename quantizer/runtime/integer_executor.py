@@ -29,8 +29,8 @@ class IntegerExecutor:
         """Take *graph*, which names its platform; GraphError if `integer_graph` did not make it.
 
         Raises UnsupportedError that names every node whose platform does not declare the node's parameters: bits,
-        granularity, zero points, signs, sums that may leave the accumulator. Such a graph is refused, whatever its
-        origin.
+        granularity, zero points, signs, sums that may leave the accumulator. Such a graph is refused wherever
+        it comes from.
         """
         self.graph = graph
         self._codes, self._values, self.reasons = (

@@ -74,8 +74,8 @@ class _Step(Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         """Return the gradients of values and scale.
 
-        Of the scale: (code - offset - x / scale) where the code is not clipped, else code - offset, summed over the
-        elements that share the scale, divided by the root of their number times the largest code.
+        The scale's gradient adds, over the elements that share the scale, code - offset - x / scale where the code is
+        not clipped, else code - offset. It is divided by the root of their number times the largest code.
         """
         inside, codes, raw, scale = ctx.saved_tensors
         # a clipped code does not move with the scale; a rounded one does, by its rounding error

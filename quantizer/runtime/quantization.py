@@ -101,9 +101,9 @@ def quantize_graph(
 ) -> Graph:
     """Return a dispatched graph with a calibrated configuration for each operand and result that is quantized.
 
-    batches: what `forward` takes, at least one. activations, weights, num_of_bits: override *setting*.
-    Weights use the codes from -127 on. Raises GraphError if no operation was dispatched to be quantized, or if one that
-    was has no active configuration in the end; ValueError for an observer that does not fit its policy.
+    batches: what `forward` takes, at least one. activations, weights, num_of_bits: override *setting*. Weights use the
+    codes from -127 on. Raises GraphError if no operation was dispatched to be quantized, or if a dispatched operation
+    has no active configuration in the end; ValueError for an observer that does not fit its policy.
     """
     given = {"activations": activations, "weights": weights, "num_of_bits": num_of_bits}
     changes: dict[str, Any] = {key: value for key, value in given.items() if value is not None}

@@ -1,15 +1,16 @@
 """Quantize rules of the Compass Optimizer that differ from the generic rule.
 
-Where the generic arithmetics that its platform selects come from, all in `numerics`:
+Sources of the generic arithmetics in `numerics` that its platform selects:
 
-* `sums`: what it writes as scale_value and shift_value, lists of a Concat, single ones of a Reduce or an Activation
-  (cases/reference/compass), and as scale_value = [m, k_a, k_b] of an addition (elt_add).
+* `sums`: scale_value and shift_value in its files: lists for a Concat, single numbers for a Reduce or an Activation
+  (cases/reference/compass), and scale_value = [m, k_a, k_b] for an addition (elt_add).
 * `normalize`: as recorded in cases/reference/compass/layernorm. `rules.ones_complement`: its Negative.
 * `fused_activations`: it fuses them into sums of products and of operands.
 * `resize`: ONNX's modes, and a position of 0 for one element. `rules.activation_params`: `scale = q_range / f_range`.
 
-Its own, in this room: `powers_of_two`, its Softmax under quantize_method FAST_EXP; `float24`, its Softmax on X3
-(float_lut); `logarithm_tables`, its LogSoftmax before X2, in its float32 arithmetic (no recorded run contains one).
+This room has modules of its own for the rest: `powers_of_two`, its Softmax under quantize_method FAST_EXP; `float24`,
+its Softmax on X3 (float_lut); `logarithm_tables`, its LogSoftmax before X2, in its float32 arithmetic (no recorded run
+contains one).
 """
 
 from __future__ import annotations
@@ -120,7 +121,7 @@ def log_softmax(request: Request) -> Parameters:
     """Provide float32 exponentials over linspace; the output reaches from -16 to 0 and has every code of its format.
 
     Source: the Compass Optimizer's LogSoftmax on X2 and later, in its float32 arithmetic. If the request has a range of
-    shares, the LogSoftmax of targets before X2.
+    shares, the rule is that of the LogSoftmax of targets before X2.
     """
     if SHARES in request.ranges:
         return logarithm_tables.provided(request)

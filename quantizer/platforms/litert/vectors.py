@@ -104,8 +104,8 @@ def in_vectors(shapes: Sequence[tuple[int, ...]], scalar_vector: int) -> Tensor:
     """Return which elements of the broadcast of two *shapes* an optimized element-wise kernel takes in vectors.
 
     Equal shapes are one row. Where one operand broadcasts, rows are the innermost axes along which both have all
-    elements; if there are none, those along which one operand is a scalar. Operands with more axes take the reference
-    kernel.
+    elements; if there are none, the innermost axes along which one operand is a scalar. Operands with more axes take
+    the reference kernel.
     """
     out = np.broadcast_shapes(*shapes)
     row, vector, _ = _row(shapes, scalar_vector)

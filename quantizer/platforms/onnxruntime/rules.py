@@ -1,8 +1,8 @@
 """Quantize rules of ONNX Runtime: the tables of its logistic function and of its softmax.
 
-It is the source of these generic arithmetics in `numerics`, which its platform selects: the scale
-`(max - min) / (qmax - qmin)`, `rules.holding_bias` (the float types of its quantizer), and means as it adds and divides
-(f32_dequantized).
+Its platform also selects generic arithmetics in `numerics` that come from ONNX Runtime: the scale
+`(max - min) / (qmax - qmin)`, `rules.holding_bias` (in the float types of its quantizer), and means that add and divide
+as it does (f32_dequantized).
 """
 
 from __future__ import annotations

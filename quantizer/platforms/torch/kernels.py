@@ -57,11 +57,10 @@ def matmul(a: Tensor, b: Tensor, *, parameters: Parameters) -> Tensor:
 
 @operator("reduce_mean", kind="quantized", platform=PLATFORMS)
 def reduce_mean(x: Tensor, *, parameters: Parameters, axes: tuple[int, ...], keepdims: bool) -> Tensor:
-    """Divide the integer sum over the last axes.
+    """Divide the integer sum by the number of terms if the reduced axes are the last ones.
 
-    For other axes take the float32 mean of dequantized values and quantize it.
-
-    For the last two of four axes QNNPACK has a kernel with its own multiplier.
+    For other axes, take the float32 mean of dequantized values and quantize it. QNNPACK has a kernel with its own
+    multiplier for the last two of four axes.
     """
     params, last = parameters.inputs["x"], x.dim() - len(axes)
     if sorted(axes) != [*range(last, x.dim())]:

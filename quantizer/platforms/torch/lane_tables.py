@@ -48,10 +48,9 @@ def lane_tables(request: Request, f: Function) -> Parameters:
 def logistic_tables(request: Request) -> Parameters:
     """Return the default parameters with two tables of float32 `1 / (1 + exp(-x))`.
 
-    Both are computed from the difference of codes times the scale. Whole vectors have the exponential of
-    `vector_exponential` and
-    stay in float32; the rest of a row has the nearest float32 exponential, which is added to 1 and divides it in
-    float64. Verified on torch 2.13 for every code under 1,500 scales, each of which puts a code next to a tie.
+    Both are computed from (code - zero point) * scale. Whole vectors use `vector_exponential` and stay in float32; the
+    rest of a row uses the nearest float32 exponential, and adds and divides in float64. Verified on torch 2.13 for
+    every code under 1,500 scales, which were chosen so that a code lies next to a tie.
     """
     parameters = default_parameters(request)
     (x,), (y,) = parameters.inputs.values(), parameters.outputs.values()

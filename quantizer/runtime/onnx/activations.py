@@ -259,7 +259,7 @@ def clip(
 
 
 def softmax_along(x: Tensor, dim: int) -> Tensor:
-    """Softmax along one axis. Formats of 16 bits round at every step, as in ONNX's expansion of the operator."""
+    """Return the softmax along one axis. Formats of 16 bits round at every step, as in ONNX's expansion of it."""
     if x.dtype not in HALVES or not x.numel():
         return torch.softmax(x, dim=dim)
     # less the maximum, so that no exponential overflows

@@ -37,8 +37,8 @@ def decoded(x: Tensor, source: DType) -> Tensor:
 def encoded(x: Tensor, target: DType, *, saturate: bool = True, round_mode: str = "up") -> Tensor:
     """Return numbers in a format: integers are truncated and wrap, floats round half to even.
 
-    Source: the tables of the ONNX operator Cast; with *saturate* float8 stops at its largest number, otherwise it
-    overflows to infinity, and float8_e4m3fn, which has none, to NaN from half a step past 448 on.
+    Source: the tables of the ONNX operator Cast; with *saturate* float8 stops at its largest number. Without
+    it, float8 overflows to infinity; float8_e4m3fn has none and overflows to NaN, from half a step past 448 on.
     """
     if target.kind == "bool":
         return x != 0

@@ -1,8 +1,8 @@
 """Antialiased linear resize of integers, as in ONNX Runtime's function for the CPU.
 
-ONNX defines no rounding for it. Source: that function, which follows Pillow's, and comparison with it: one pass for
-each axis, the last axis first, and each pass rounds. Codes of 8 bits have weights in units of 2^-22; integers of 32
-bits have float32 weights and sums.
+ONNX defines no rounding for it. The rules come from that function, which follows Pillow's, and from comparison with it:
+one pass for each axis, the last axis first, and each pass rounds. Codes of 8 bits have weights in units of 2^-22;
+integers of 32 bits have float32 weights and sums.
 """
 
 from __future__ import annotations
