@@ -100,7 +100,7 @@ def form_of(spec: Spec) -> Form | None:
 def refusal(platform: Platform, spec: Spec, variant: Variant, home: Platform | None = None) -> str | None:
     """Return why the built-in functions cannot compute *spec* on *platform* under *variant*; None if they can.
 
-    home: the shipped platform whose functions it uses, and from whose settings it differs.
+    home: the shipped platform whose functions *platform* uses under other settings.
     """
     form, rule = form_of(spec), platform.multiplier
     if _multiplies_scales(spec, form, variant) and platform.parameters.scale != "float32":
@@ -115,6 +115,7 @@ def refusal(platform: Platform, spec: Spec, variant: Variant, home: Platform | N
         return f"{variant} is the arithmetic of one system {kept}. Keep these, or write one of {others}."
     if form not in COMPOSING[variant] and not (variant == "q31_single" and form in WIDENED and _widens(platform)):
         return f"{variant} has no rule for a {form}. Write one of {', '.join(_having(form))}."
+    # the high half of a 32-bit product needs a normalised multiplier of 31 bits
     if variant in OF_31_BITS and (rule.bits != 31 or rule.max_bits < 31):
         bits = rule.bits if rule.bits != 31 else rule.max_bits
         return f"{variant} multiplies by 31 bits, got multiplier: {{bits: {bits}}}. Write 31, or q31_single."
@@ -129,7 +130,7 @@ def refusal(platform: Platform, spec: Spec, variant: Variant, home: Platform | N
 
 
 def _of_limits(platform: Platform, spec: Spec, variant: Variant) -> str | None:
-    """Return why the limit of a fused activation is rounded otherwise than *variant* rounds; None if it is not."""
+    """Return why the limit of a fused activation is rounded in another way than sums; None if it is not."""
     own, limited = OWN_ROUNDING.get(variant), "relu6" in spec.fuses and platform.activations.get("relu6") == "relu6"
     if own is None or not limited or platform.limit(variant) is not None:
         return None
@@ -178,6 +179,7 @@ def refusals(
     others.
     """
     said: set[tuple[Location, Variant]] = set()
+    # a copy runs whatever the shipped platform runs, even beyond the composing forms
     copied = home is not None and is_copy(platform, home)
     for spec in specs:
         family = spec.quantization.family
@@ -206,7 +208,7 @@ def is_copy(platform: Platform, home: Platform) -> bool:
 
 
 def changed(platform: Platform, home: Platform) -> Iterator[str]:
-    """Yield the keys of the settings in which *platform* differs from *home*, such as `tables.segments`."""
+    """Yield the keys of settings that differ between *platform* and *home*, such as `tables.segments`."""
     for key in sorted(Platform.model_fields.keys() - NAMING):
         own, other = getattr(platform, key), getattr(home, key)
         if own != other:
@@ -216,7 +218,7 @@ def changed(platform: Platform, home: Platform) -> Iterator[str]:
 
 
 def _inner(key: str, own: object, other: object) -> Iterator[str]:
-    """Yield the fields in which two settings differ; the setting itself if it has none."""
+    """Yield the fields that differ between two settings; the setting itself if it has no fields."""
     if not (isinstance(own, Model) and isinstance(other, Model)):
         yield key
         return

@@ -105,6 +105,7 @@ class Case:
 
     def to_json(self) -> str:
         """Return the one text form of this case: sorted keys, no spaces, floats by repr."""
+        # the digest is computed from this text, so that it must not depend on the order of dicts
         return json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"))
 
     def to_dict(self) -> dict[str, Any]:

@@ -30,6 +30,7 @@ Size = Annotated[int, Field(ge=0, le=1 << 24)]
 
 
 def _finite(value: Any) -> Any:
+    # True is an int in Python and would become 1.0
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise ValueError(f"must be a finite number, got {value!r}")
     return float(value)
@@ -181,6 +182,7 @@ def refuse_unreleased(raw: object, where: str) -> None:
     if not isinstance(raw, dict):
         return
     checks = raw.get("checks")
+    # a record has its counts at the top and under each check
     counts = [raw, *(checks.values() if isinstance(checks, dict) else ())]
     old = next(
         (word for word in ("holes", "hole") for count in counts if isinstance(count, dict) and word in count), None
@@ -195,6 +197,7 @@ def refuse_unreleased(raw: object, where: str) -> None:
 def read_model(model: type[M], raw: object, where: str) -> M:
     """Validate *raw*; CaseError lists every wrong field with its value, or says that the file has another version."""
     field = model.model_fields.get("version")
+    # the schema names the versions that it reads as a Literal
     if field is not None and get_origin(field.annotation) is Literal:
         refuse_later(raw, max(get_args(field.annotation)), where)
     refuse_unreleased(raw, where)

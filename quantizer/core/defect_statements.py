@@ -92,5 +92,6 @@ def _axes(operand: Input) -> tuple[int, int]:
     """Return the range of axes that an operand has in every shape, the end excluded; (0, 0) if nothing is known."""
     if isinstance(operand.axes, Expression):
         return 0, 0
+    # after a leading "*name" axes can only be counted from the end
     named = [axis for axis in operand.axes if not axis.text.startswith("*")]
     return -len(named), len(named) if len(named) == len(operand.axes) else 0

@@ -22,7 +22,7 @@ from quantizer.core.yaml_source import Location
 Severity = Literal["memory", "wrong", "off_by_one", "design"]
 """memory: the engine reads foreign memory, or its process ends; wrong: errors larger than any rounding; off_by_one:
 results next to the right one that contradict the system's own documentation or its other kernels; design: two
-roundings, each of which is defensible."""
+roundings that can both be defended."""
 SEVERITIES: tuple[Severity, ...] = get_args(Severity)
 """The severities, the worst first."""
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
@@ -61,8 +61,7 @@ class Computes(Model):
     """
     saturating_pairs: dict[str, int] = {}
     """Operand -> axis along which its terms are summed. The engine shifts its signed codes to unsigned ones, adds the
-    products of every two neighbouring terms with saturation at 16 bits, and subtracts afterwards what the shift
-    added."""
+    products of every two neighbouring terms with saturation at 16 bits, and then subtracts the shift's contribution."""
     whole_codes: list[str] = []
     """Attributes that the engine first converts to codes of the first input, rounded toward zero."""
     zero_point: Literal["before", "after"] = "after"
@@ -237,6 +236,7 @@ def check_defects(defects: Sequence[Defect], key: str, taken: Sequence[str] = ()
     findings = []
     ids = [*taken, *(defect.id for defect in defects)]
     for index, defect in enumerate(defects):
+        # only against earlier ids, so that the later entry is reported
         if defect.id in ids[: len(taken) + index]:
             findings.append(Finding((key, index, "id"), f"{defect.id!r} is the id of another defect."))
         if not defect.id.isidentifier():
@@ -246,6 +246,7 @@ def check_defects(defects: Sequence[Defect], key: str, taken: Sequence[str] = ()
             parse(defect.predicate)
         except SpecError as err:
             findings.append(Finding((key, index, "predicate"), str(err)))
+        # both or neither must be given
         if (defect.engine is None) != (not defect.versions):
             text = "a defect of a real engine names the versions in which it was seen, no other does."
             findings.append(Finding((key, index, "versions"), text))

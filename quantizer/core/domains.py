@@ -71,6 +71,7 @@ def draw_order(spec: Spec) -> tuple[str, ...]:
     SpecError if names need each other's values.
     """
     domains = domains_of(spec)
+    # the names whose values each domain waits for
     waiting = {name: needs(domain) & domains.keys() for name, domain in domains.items()}
     order: list[str] = []
     while waiting:
@@ -86,6 +87,7 @@ def _circle(waiting: Mapping[str, frozenset[str]]) -> str:
     """Return a sentence that names one cycle of dimensions and attributes that need each other's values."""
     path = [next(iter(waiting))]
     while path[-1] not in path[:-1]:
+        # each waits for another that waits, so that this walk ends in a cycle; min, so that it is the same in each run
         path.append(min(name for name in waiting[path[-1]] if name in waiting))
     circle = path[path.index(path[-1]) :]
     if len(circle) == 2:
@@ -127,6 +129,7 @@ def fits(value: object, domain: Domain) -> bool:
         case "float":
             return isinstance(value, int | float) and not isinstance(value, bool)
         case "enum":
+            # Python takes 1, 1.0 and True for equal
             return any(value == choice and type(value) is type(choice) for choice in domain.choices or [])
         case "shape":
             return isinstance(value, list) and all(size >= 0 for size in value)
@@ -156,6 +159,7 @@ def check_domain(domain: Domain, location: Location) -> Iterator[Finding]:
         yield Finding((*location, key), f"does not apply to type {domain.type}. Its keys: {legal}.", key=True)
     incomplete = [*_check_complete(domain, location), *_check_length(domain, location)]
     yield from incomplete
+    # bounds of an incomplete domain would only give follow-up errors
     if incomplete:
         return
     yield from _check_bounds(domain, location)
@@ -325,9 +329,11 @@ def _shape_end(domain: Domain, bound: Mapping[str, Any], *, high: bool) -> tuple
     smallest, largest = domain.rank or [1, 4]
     rank = largest if high else smallest
     if domain.product is not None:
+        # all elements along the first axis
         return (_whole(domain.product, bound), *(1,) * (rank - 1))
     if domain.sum is not None:
         total = _whole(domain.sum, bound)
+        # as many parts as the rank allows, each of at least 1; the first takes the rest
         return (total - min(rank, total) + 1, *(1,) * (min(rank, total) - 1))
     return tuple(_whole(domain.max if high else domain.min, {**bound, ENTRY: i}) for i in range(rank))
 
@@ -341,6 +347,7 @@ def _integer_end(domain: Domain, bound: Mapping[str, Any], *, high: bool) -> int
 def _one_end(domain: Domain, bound: Mapping[str, Any], *, high: bool) -> int:
     step = _whole(domain.multiple_of, bound) if domain.multiple_of is not None else 1
     low, top = _whole(domain.min, bound), _whole(domain.max, bound)
+    # the bounds, moved inwards to multiples of the step; max() only until the check below refuses a step below 1
     first, last = -(-low // max(step, 1)) * step, top // max(step, 1) * step
     if step < 1 or first > last:
         raise SpecError(f"nothing lies in min={low}, max={top}" + (f", multiple_of={step}" if step != 1 else ""))
@@ -349,6 +356,7 @@ def _one_end(domain: Domain, bound: Mapping[str, Any], *, high: bool) -> int:
 
 def _number(expression: Expression | None, bound: Mapping[str, Any]) -> Number:
     value = math.nan if expression is None else expression(bound)
+    # True is an int in Python
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise SpecError(f"expression {getattr(expression, 'text', '')!r}: must be a number, got {got(value)}")
     return value

@@ -44,6 +44,7 @@ class Draft:
         """Write the content and wait until it is on the disk; *keep* the lock, or release it."""
         if self.handle is None:
             raise ValueError(f"{self.path} is written already")
+        # a duplicate, because closing the handle itself would release the lock
         with os.fdopen(os.dup(self.handle), "wb") as file:
             file.writelines(pieces)
             file.flush()
@@ -74,6 +75,7 @@ def open_draft(target: Path, token: str) -> Draft:
     _sweep(folder)
     path = folder / f".{target.name[:_LONGEST]}.{token}.draft"
     known = _status(target)
+    # O_EXCL: a file of this name that exists already may belong to another process
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     # A draft of a private file is private from its first byte on; for a new file the system applies the umask.
     handle = os.open(path, flags, 0o600 if known else 0o666)
@@ -96,6 +98,7 @@ def sync_folders(folders: Iterable[Path]) -> None:
         with contextlib.suppress(OSError):
             handle = os.open(folder, os.O_RDONLY)
             try:
+                # the directory entry, not only the file, must reach the disk
                 os.fsync(handle)
             finally:
                 os.close(handle)

@@ -49,6 +49,7 @@ class DType:
 
 def _last_of(name: str) -> int:
     if name == EXPONENTS:
+        # code 255 is NaN
         return 254
     if name not in FLOAT_LAYOUTS:
         raise GraphError(f"{name}: its values have no codes here. These have: {', '.join(FLOAT_LAYOUTS)}.")
@@ -72,6 +73,7 @@ def _floats() -> dict[str, DType]:
         "float64": (64, "float64"),
         "float32": (32, "float32"),
         "float16": (16, "float16"),
+        # numpy has no types for this one and the narrower ones: their bits are stored in unsigned integers
         "bfloat16": (16, "uint16"),
         "float8_e4m3fn": (8, "uint8"),
         "float8_e5m2": (8, "uint8"),

@@ -21,8 +21,10 @@ MAX_MAGNITUDE = 1 << 62
 Value = Any
 """The value of an expression: a number, a truth value, a text or a tuple of sizes."""
 Run = Callable[[Mapping[str, Any]], Value]
+# a whitelist, so that Python's parser never sees backslashes, braces or @
 _FOREIGN = re.compile(r"[^A-Za-z0-9_ \n.,:()\[\]+\-*/%<>=!'\"]")
 _TEXT = re.compile(r"'[^']*'|\"[^\"]*\"")
+# Python would read 1if as 1 if, with a warning; possessive quantifiers keep the search linear in the text
 _GLUED = re.compile(r"(?:(?<![A-Za-z0-9_.])[0-9][0-9.]*+|\.[0-9]++)(?:[eE][+-]?[0-9]++)?+[A-Za-z_]")
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 
@@ -136,6 +138,7 @@ def parse(text: str) -> Expression:
     if len(nodes) > MAX_NODES:
         raise SpecError(f"expression {shown!r}: {len(nodes)} parts; at most {MAX_NODES} are read.")
     compared = {id(text) for node in nodes for text in _compared_texts(node)}
+    # the name of a function is legal only where it is called, and is checked there
     called = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
     for node in nodes:
         if id(node) not in called and (problem := _problem(node, compared)):
@@ -191,6 +194,7 @@ def _problem(node: ast.AST, compared: set[int]) -> str:
 def _constant_problem(value: object, *, is_compared: bool) -> str:
     if isinstance(value, str):
         return "" if is_compared else f"the text {value!r} can only be compared"
+    # bool is an int in Python: True and False pass here
     if not isinstance(value, int | float):
         return f"{value!r} is not a number, true, false or a text"
     if abs(value) > MAX_MAGNITUDE:
@@ -208,6 +212,7 @@ _LITERALS = {"true": True, "false": False}
 
 
 def _bounded(value: Value) -> Value:
+    # almost every value: one test instead of four
     if type(value) is int and -MAX_MAGNITUDE <= value <= MAX_MAGNITUDE:
         return value
     if isinstance(value, int):
@@ -229,6 +234,7 @@ def _compile(node: ast.AST) -> Run:  # noqa: C901 - one case a construct
         case ast.Name(id=name) if name in _LITERALS:
             return lambda _: _LITERALS[name]
         case ast.Name(id=name):
+            # YAML gives lists; tuples compare with each other and can be added
             return lambda variables: tuple(v) if type(v := variables[name]) is list else v
         case ast.BinOp(left=left, op=op, right=right):
             return _arithmetic(_BINARY[type(op)], _compile(left), _compile(right))
@@ -289,6 +295,7 @@ def _all_of(parts: list[Run]) -> Run:
 def _arithmetic(function: Callable[[Any, Any], Any], left: Run, right: Run) -> Run:
     def run(variables: Mapping[str, Any]) -> Value:
         a, b = left(variables), right(variables)
+        # first, because almost all operands are integers
         if type(a) is int and type(b) is int:
             return _bounded(function(a, b))
         if not (isinstance(a, int | float) and isinstance(b, int | float)) and not (
@@ -329,8 +336,10 @@ def _settled(node: ast.AST) -> bool | None:
             return None if inner is None else not inner
         case ast.BoolOp(op=op, values=values):
             found = {_settled(value) for value in values}
+            # one true part decides an `or`, one false part an `and`, whatever the others are
             wins = isinstance(op, ast.Or)
             return wins if wins in found else None if None in found else not wins
+        # both sides are the same expression
         case ast.Compare(left=left, ops=[op], comparators=[right]) if ast.dump(left) == ast.dump(right):
             return isinstance(op, ast.Eq | ast.LtE | ast.GtE)
         case ast.IfExp(test=test, body=body, orelse=orelse):

@@ -17,7 +17,7 @@ from quantizer.core.wording import shown_path
 
 
 class WriteError(QuantizerError):
-    """Raised if files could not be written. None of them was."""
+    """Files could not be written; none of them was."""
 
 
 def resolved(path: Path | str) -> Path:
@@ -91,8 +91,10 @@ def replace_files(contents: Mapping[Path, Content], error: type[QuantizerError] 
     before: dict[Path, Path | None] = {}
 
     def replace(drafts: Sequence[Draft]) -> None:
+        # a single file needs no copy of the old one: its replacement is atomic
         for draft in drafts if len(contents) > 1 else ():
             before[draft.target] = _set_aside(draft) if exists(draft.target) else None
+        # without its last file the set is incomplete, and readers refuse it, until all others are replaced
         if len(drafts) > 1:
             drafts[-1].target.unlink(missing_ok=True)
             sync_folders([drafts[-1].target.parent])
@@ -111,7 +113,7 @@ def replace_files(contents: Mapping[Path, Content], error: type[QuantizerError] 
 
 
 def create_files(contents: Mapping[Path, Content]) -> None:
-    """Write all of *contents*, or none of them if one exists already or cannot be written.
+    """Write all of *contents*; write nothing if one of them exists already or cannot be written.
 
     The last file completes the set. An earlier one that exists already with the same bytes is kept: a process that was
     killed between two files left it.
@@ -121,6 +123,7 @@ def create_files(contents: Mapping[Path, Content]) -> None:
     def create(drafts: Sequence[Draft]) -> None:
         for draft in drafts:
             try:
+                # a link fails if the target exists, where a rename would replace it
                 draft.target.hardlink_to(draft.path)
             except FileExistsError:
                 if draft is not drafts[-1] and _hold_the_same(draft.target, draft.path):
@@ -156,6 +159,7 @@ def _own_output(path: Path) -> int | None:
     """Return the descriptor of our standard output or error that writes to *path*: /dev/stdout may be any file."""
     for number in (1, 2):
         with contextlib.suppress(OSError):
+            # same device and inode, whatever the name
             if os.path.samestat(path.stat(), os.fstat(number)):
                 return number
     return None
@@ -166,6 +170,7 @@ def _resolved(path: Path) -> Path:
     target = Path(os.path.realpath(path))
     if is_folder(target):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    # realpath leaves a link only in a loop
     if target.is_symlink():
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
     return target
@@ -209,6 +214,7 @@ def _linked(kept: Path, target: Path) -> bool:
 def _write_into(path: Path, content: Content, error: type[QuantizerError]) -> None:
     """Append *content* to the part that we have written already."""
     own = _own_output(path)
+    # text that was printed before must come first
     sys.stdout.flush()
     try:
         with path.open("wb") if own is None else os.fdopen(os.dup(own), "wb") as file:
@@ -228,6 +234,7 @@ def _write(
     drafts: dict[Path, Draft] = {}
     path = Path()
     token = new_token()
+    # folders that this call will create, to remove them again after an error
     made = {folder for path in contents for folder in path.parents if not exists(folder)}
     try:
         for path in contents:
@@ -242,12 +249,14 @@ def _write(
             drafts[path].fill(_pieces(contents[path]), keep=path in guards)
         place([drafts[path] for path in contents])
         sync_folders(target.parent for target in targets.values())
+        # all is written: the folders stay
         made.clear()
     except OSError as err:
         raise _refused(_at_fault(err, targets, path), err, error) from None
     finally:
         for draft in drafts.values():
             draft.close()
+        # the innermost first: only empty folders can be removed
         for folder in sorted(made, key=lambda folder: len(folder.parts), reverse=True):
             with contextlib.suppress(OSError):  # the folder was not created, or another process wrote into it
                 folder.rmdir()

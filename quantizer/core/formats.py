@@ -37,6 +37,7 @@ class FloatLayout:
     @property
     def last(self) -> int:
         """The magnitude bits of the largest value: the largest pattern that is neither infinity nor NaN."""
+        # with infinity the highest exponent holds no values; else NaN has only the last pattern
         bits = 1 << (self.exponent_bits + self.mantissa_bits)
         return bits - 1 - (1 << self.mantissa_bits if self.has_infinity else int(self.has_nan))
 
@@ -48,6 +49,7 @@ class FloatLayout:
     def magnitude(self, bits: int) -> float:
         """Return the value of magnitude *bits*."""
         exponent, mantissa = divmod(bits, 1 << self.mantissa_bits)
+        # the hidden bit; subnormals (exponent 0) have none, and the scale of exponent 1
         whole = mantissa + (1 << self.mantissa_bits if exponent else 0)
         return math.ldexp(whole, max(exponent, 1) - self.bias - self.mantissa_bits)
 
@@ -94,6 +96,7 @@ class Format:
     @functools.cached_property
     def unit(self) -> float:
         """The largest power of two up to 1 such that every value is a multiple of it."""
+        # denominators of floats are powers of two, so that the largest is the common one
         return 1.0 / max(value.as_integer_ratio()[1] for value in self.values)
 
     @functools.cached_property
@@ -121,6 +124,7 @@ class Format:
 
         Beyond an end both are the code of that end.
         """
+        # a value of the format itself is both
         below = bisect.bisect_right(self.values, number) - 1
         above = bisect.bisect_left(self.values, number)
         top = len(self.values) - 1
@@ -171,6 +175,7 @@ def _rounded(place: Fraction, rounding: RoundingMode, *, negative: bool) -> int:
     if rounding == "stochastic":
         raise GraphError("rounding stochastic: a number has no single right code. Use neighbours.")
     if rounding in ("up", "down", "toward_zero"):
+        # toward zero is up for a negative number
         rises = rounding == "up" or (rounding == "toward_zero" and negative)
         return below + int(rises and part > 0)
     if part != Fraction(1, 2):
@@ -199,8 +204,10 @@ def format_of(name: str) -> Format:
             if not layout.has_nan
             else layout.last + 1
             if infinity is None
+            # the quiet NaN: infinity with the highest mantissa bit set
             else infinity + (1 << layout.mantissa_bits - 1)
         )
+        # one 0: the negative zero has no code of its own
         values = (*(-value for value in reversed(positive)), 0.0, *positive)
         return Format(name, values, -layout.last, nan, infinity, 1 + layout.exponent_bits + layout.mantissa_bits)
     signed = name.startswith("int")

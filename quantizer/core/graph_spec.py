@@ -68,6 +68,7 @@ def shipped_graphs() -> dict[str, GraphSpec]:
 @functools.lru_cache(maxsize=1)
 def _shipped() -> dict[str, GraphSpec]:
     package = Path(__file__).resolve().parents[1]
+    # inside an installed package, or next to it in a checkout
     for folder in (package / FOLDER, package.parent / FOLDER):
         if folder.is_dir():
             return {path.stem: load_graph_spec(path) for path in sorted(folder.glob("*.yaml"))}

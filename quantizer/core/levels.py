@@ -51,6 +51,7 @@ def asked(level: str, option: str = "--op-isa") -> tuple[str, ...]:
     if level == HOST:
         return (HOST,)
     if level == ALL:
+        # a processor without any level still runs, unrestricted
         return here or (HOST,)
     if level not in LEVELS:
         raise UnsupportedError(f"{option}={level}: no such level.{suggestion(level, (*LEVELS, HOST, ALL), 'Known')}")

@@ -38,7 +38,7 @@ MOST_FILES = 16384
 """The size of the cache of parsed files: a run of up to that many specs reads each file once."""
 SCHEMES_FILE = "schemes.yaml"
 INSTALLED = "site-packages"
-"""The folder in which pip puts what it installs: specs of an installed plugin lie below it."""
+"""The folder where pip puts packages: specs of an installed plugin lie below it."""
 PLATFORMS_FOLDER = "platforms"
 
 M = TypeVar("M", bound=Model)
@@ -152,6 +152,7 @@ def _once(read: Callable[[Path], tuple[M, Positions]]) -> Callable[[Path], tuple
             known = path.stat()
         except OSError:
             return read(path)
+        # time and size are arguments only to be part of the cache's key
         return unchanged(path, known.st_mtime_ns, known.st_size)
 
     return once
@@ -188,8 +189,10 @@ def read_file(path: Path, model: type[M], rules: Callable[[M], list[Finding]]) -
         result = model.model_validate(data)
     except ValidationError as err:
         empty = {finding.location for finding in findings}
+        # a key without a value would be reported a second time, as one of the wrong type
         findings += [finding for finding in explain(err, model, data) if finding.location not in empty]
     else:
+        # rules need a complete model: with empty values they would fail themselves
         findings = findings or rules(result)
         if not findings:
             return result, positions
@@ -259,6 +262,7 @@ def _load_library(paths: tuple[Path, ...]) -> Library:
         problems,
     )
     schemes = all_schemes(all_parts(scheme_files(paths), problems))
+    # references are checked only between files that could be read
     if not problems:
         problems += _unknown_names(specs, platforms, schemes)
     if problems:

@@ -138,6 +138,7 @@ def lint(paths: Sequence[Path] = (), known: Sequence[Path] = ()) -> tuple[list[s
     collect(specs, read_spec, lambda spec: spec.op, "operator", problems)
     collect(platforms, read_platform, lambda item: item.platform, "platform", problems)
     all_parts(scheme_files([file.parent for file in schemes]), problems)
+    # a broken file would give follow-up errors in every file that refers to it
     if not problems:
         try:
             library = load_library([*(files.root for files in found if files.root is not None), *known])

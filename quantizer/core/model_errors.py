@@ -63,6 +63,7 @@ class Finding:
 
 def render(findings: Iterable[Finding], positions: Positions) -> str:
     """Return all *findings* of a file as one text, in the order of the file."""
+    # a set, because two forms of a union may report the same error
     placed = sorted(
         {(positions.mark(f.location, key=f.key), positions.message(f.location, f.text, key=f.key)) for f in findings}
     )
@@ -117,6 +118,7 @@ def _in_file(location: tuple[int | str, ...], data: object) -> Location:
     """Return *location* without the parts that name a member of a union, which are not keys in the file."""
     found: list[str | int] = []
     for part in location:
+        # pydantic puts the tag of a union's member between two keys
         is_key = isinstance(data, dict) and part in data
         is_index = isinstance(data, list) and isinstance(part, int) and part < len(data)
         if is_key or is_index:
@@ -139,6 +141,7 @@ def _fields(model: type[Model], location: Location) -> Iterator[dict[str, str]]:
 
 def _members(annotation: object) -> Iterator[object]:
     origin = get_origin(annotation)
+    # only the type counts here, not its constraints
     if origin is Annotated:
         yield from _members(get_args(annotation)[0])
     elif origin in (Union, types.UnionType):

@@ -37,6 +37,7 @@ def check_platform(platform: Platform, stem: str) -> list[Finding]:
             except SpecError as err:
                 findings.append(Finding(("output_signs", family), str(err)))
             else:
+                # a single word is a misspelled sign, not an expression
                 if not parse(sign).names - {"unknown"} or sign.isidentifier():
                     text = f"must be {', '.join(SIGNS)} or an expression over attributes, got {sign!r}."
                     findings.append(Finding(("output_signs", family), text + suggestion(sign, SIGNS, "Known")))

@@ -29,6 +29,7 @@ NARROW_BITS = 8
 
 
 SIGNS = ("signed", "unsigned", "inputs")
+# 2**-126; below it float32 numbers have fewer significant bits
 SMALLEST_SCALE = 1.1754943508222875e-38
 """The smallest normal float32 number."""
 
@@ -119,6 +120,7 @@ class Multiplier(Model):
 
     def width(self, activation_bits: int) -> int:
         """Return the bits of a multiplier under activations of so many bits."""
+        # wide activations would otherwise ask for multipliers that the system cannot hold
         return min(activation_bits if self.bits == "activation" else self.bits, self.max_bits)
 
 
@@ -252,8 +254,7 @@ class Release(Model):
     """Settings that changed in a release of the system, while the platform kept its name.
 
     A run of the real engine is judged by the settings of the engine's version. Everything else is judged by the
-    platform's own
-    settings, which are those of the oldest supported version.
+    platform's own settings, which are those of the oldest supported version.
     """
 
     engine: str

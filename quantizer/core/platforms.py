@@ -144,6 +144,7 @@ class Platform(Model):
     def places(self) -> tuple[str, ...]:
         """The names under which its functions, oracles and exceptions are looked up; the first with an entry counts."""
         own, other = self.platform, self.functions
+        # a copy may keep the key with its own name
         return (own, other) if other and other != own else (own,)
 
     @property
@@ -153,6 +154,7 @@ class Platform(Model):
 
     def at_release(self, engine: str, version: str) -> Platform:
         """Return the platform as *version* of *engine* computes it; an empty version is the platform's own."""
+        # releases are listed in rising order: the last that was reached holds
         reached = [r for r in self.releases if r.engine == engine and release_of(r.first) <= release_of(version)]
         return self.model_copy(update={"quantizer": reached[-1].quantizer}) if reached else self
 
@@ -178,6 +180,7 @@ class Platform(Model):
         usual = self.requantize.get(family, self.requantize["default"])
         if not (choices := self.variants.get(family)):
             return usual
+        # computed only where a condition asks for them: it runs for every case
         values = names()
         return next((choice.variant for choice in choices if choice.when(values)), usual)
 

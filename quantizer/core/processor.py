@@ -28,5 +28,6 @@ def instructions() -> tuple[str, ...]:
         lines = CPUINFO.read_text(encoding="utf-8").splitlines()
     except OSError:
         return ()
+    # x86 calls them flags, ARM Features; all processors of a machine have the same
     words = next((line.partition(":")[2].split() for line in lines if line.startswith(("flags", "Features"))), [])
     return tuple(name for name in INSTRUCTIONS if name in words)

@@ -47,6 +47,7 @@ class Readable:
             # Does not wait for a pipe that replaced the file after the check.
             handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
             with os.fdopen(handle, "rb") as file:
+                # again, on the file that was really opened: the name may mean another one by now
                 self._check(os.fstat(handle), where)
                 yield file
         except OSError as err:
@@ -107,6 +108,7 @@ class Readable:
         where = where or shown_path(path)
         with self.opened(path, where) as file:
             number = taken = 0
+            # bounded, because a file may consist of one endless line
             while raw := file.readline(self.most + 1 - taken):
                 number, taken = number + 1, taken + len(raw)
                 if taken > self.most:

@@ -140,8 +140,10 @@ def _value(node: ast.expr, names: Mapping[str, V], numbers: Mapping[str, float],
         case ast.BinOp(left=left, op=op, right=right):
             return algebra.join[_SIGNS[type(op)]](inner(left), inner(right))
         case ast.UnaryOp(operand=operand):
+            # 0 - x, so that an algebra needs no negation of its own
             return algebra.join["-"](algebra.number(0), inner(operand))
         case ast.Call(func=ast.Name(id=name), args=[operand, axis]) if name in FOLDS:
+            # the axis is a plain number in every algebra
             return algebra.fold(name, inner(operand), int(_value(axis, {}, numbers, _FLOAT64)))
         case ast.Call(func=ast.Name(id=name), args=[first, second]):
             return algebra.join[name](inner(first), inner(second))

@@ -70,6 +70,7 @@ class Record(Struct, frozen=True, forbid_unknown_fields=True, gc=False, tag_fiel
 
 
 def _number(value: float) -> float | str:
+    # JSON has no infinity
     return value if math.isfinite(value) else "inf"
 
 
@@ -78,6 +79,7 @@ def _plain(record: Record) -> dict[str, Any]:
         name: {
             key: _number(value) if isinstance(value, float) else list(value) if isinstance(value, tuple) else value
             for key, value in asdict(check).items()
+            # zeros are left out, so that lines stay short; `passed` shows that the check ran
             if value or key == "passed"
         }
         for name, check in record.checks.items()

@@ -16,6 +16,7 @@ def _real(value: object) -> object:
     match value:
         case "inf":
             return math.inf
+        # Python's json reads Infinity and NaN, which are not JSON
         case float() if not math.isfinite(value):
             raise ValueError("must be finite. Write the string inf where it is infinite")
         case _:

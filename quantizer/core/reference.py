@@ -45,6 +45,7 @@ def _order(schema: Json) -> list[str]:
     """Return the definitions in the order in which properties first name them, breadth first."""
     found: list[str] = []
     waiting = [schema]
+    # the list grows while it is read
     for current in waiting:
         for name in _named(current.get("properties", {})):
             if name not in found:
@@ -103,6 +104,7 @@ def _keep(uses: Uses, section: str, key: str, value: Json, stem: str) -> None:
     text = text.removesuffix("\n...\n").strip()
     empty = value in (None, "", [], {}, False)
     known = uses.get((section, key))
+    # the shortest value is the easiest example to read
     if not empty and len(text) <= LONGEST and (known is None or len(text) < len(known[0])):
         uses[section, key] = (text, stem)
 

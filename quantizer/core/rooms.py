@@ -228,6 +228,7 @@ def oracle_of(family: str, places: Iterable[str]) -> Oracle | None:
     """
     named = ((name, room) for name in places if (room := room_of(name)) is not None)
     known = ((name, oracle) for name, room in named for oracle in room.oracles if oracle.family == family)
+    # an oracle without platforms judges each of them
     return next((oracle for name, oracle in known if name in (oracle.platforms or (name,))), None)
 
 
@@ -296,6 +297,7 @@ def rooms() -> tuple[Room, ...]:
     found: dict[str, Room] = {}
     named: dict[str, EntryPoint] = {}
     owners: dict[str, EntryPoint] = {}
+    # sorted, because their order depends on the installation
     for entry in sorted(_entries(GROUP), key=lambda entry: (entry.name, entry.value)):
         room = _loaded(entry)
         if entry.name in found:
@@ -345,6 +347,7 @@ def _loaded(entry: EntryPoint) -> Room:
 def _check_places(where: str, *places: str) -> None:
     """Raise PluginError for a non-empty place that is not written as `module:name`."""
     for place in filter(None, places):
+        # one of module, colon and name is empty
         if not all(place.partition(":")):
             raise PluginError(f"{where}: {place!r}: write module:function.")
 
@@ -359,6 +362,7 @@ def _origin(entry: EntryPoint) -> str:
 
 def _entries(group: str) -> Iterator[EntryPoint]:
     """Yield the entry points of a group; a checkout's come from its present pyproject.toml."""
+    # an editable installation keeps the entry points of the day it was made
     own = _declared(Path(__file__).resolve().parents[2] / PROJECT, group)
     yield from own or ()
     for entry in _once(entry_points(group=group)):

@@ -37,6 +37,7 @@ class Blocks:
         """Return (block, start, stop) of each block with elements on an axis of *length*."""
         found = []
         for block in range(self.place(0), self.place(length - 1) + 1 if length else 0):
+            # blocks are counted in the tensor from which this one was cut
             low, high = block * self.size - self.start, (block + 1) * self.size - self.start
             found.append((block, max(low, 0), min(high, length)))
         return found

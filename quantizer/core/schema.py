@@ -56,6 +56,7 @@ def _plain(value: Json, *, are_names: bool = False) -> Json:
         return [_plain(item) for item in value]
     if not isinstance(value, dict):
         return value
+    # names of properties may equal words of the schema, such as title
     if are_names:
         return {name: _plain(inner) for name, inner in value.items()}
     found = {
@@ -66,6 +67,7 @@ def _plain(value: Json, *, are_names: bool = False) -> Json:
     if "patternProperties" in found:
         found["additionalProperties"] = False
     choices = [choice for choice in found.get("anyOf", []) if choice != _NULL]
+    # an optional field: absent, not null
     if len(choices) == 1:
         del found["anyOf"]
         return {**choices[0], **found}

@@ -121,6 +121,7 @@ def all_schemes(schemes: Schemes) -> dict[str, Scheme]:
     """Return every declared combination and every activation part by itself, by name."""
     found = {}
     for name in schemes.schemes:
+        # a name that can be read in two ways was reported
         for weight, activation in splits(name, schemes)[:1]:
             found[name] = Scheme(name=name, weight=schemes.weights[weight], activation=schemes.activations[activation])
     return found | {name: Scheme(name=name, activation=part) for name, part in schemes.activations.items()}
@@ -136,6 +137,7 @@ def check_schemes(schemes: Schemes, before: Schemes) -> list[Finding]:
                 findings.append(Finding((kind, name), "a part or scheme of that name is declared before.", key=True))
             taken.add(name)
     both = before.with_added(schemes)
+    # parts of earlier files may be combined here
     pairs = [combined(weight, activation) for weight in both.weights for activation in both.activations]
     legal = [name for name in pairs if name is not None]
     for index, name in enumerate(schemes.schemes):

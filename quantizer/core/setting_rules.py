@@ -79,6 +79,7 @@ def _segments(platform: Platform, schemes: Sequence[Scheme]) -> Iterator[tuple[L
     wide = [number for number in bits if platform.tables.segments_of(number) is not None]
     if count is None or not wide:
         return
+    # a power of two has a single bit set
     if count & (count - 1):
         near = 1 << (count.bit_length() - 1)
         yield ("tables", "segments"), f"must be a power of two, got {count}. Write {near} or {2 * near}."
@@ -101,7 +102,7 @@ def _alignment(platform: Platform, schemes: Sequence[Scheme]) -> Iterator[tuple[
 
 
 def _exponentials(platform: Platform) -> Iterator[tuple[Location, str]]:
-    """The shipped softmax has exact exponentials; only a room's functions read a key that computes them otherwise."""
+    """The shipped softmax has exact exponentials; only functions of a room read the keys that change them."""
     if _has_functions(platform):
         return
     for key in ("exponential", "exponential_bits", "fraction_bits", "fast"):
@@ -223,6 +224,7 @@ def _factor(platform: Platform, spec: Spec, scheme: Scheme, variant: Variant) ->
     if (own := platform.multiplier.sum_shift) is not None:
         wide = platform.multiplier.wide_sum_shift
         shift = max(shift, own if part.bits <= NARROW_BITS else (wide or 0))
+    # a centred code has one bit more, and a sum of two operands another one
     return part.bits + (part.symmetry == "asymmetric") + shift + 1
 
 
@@ -274,7 +276,7 @@ def _fixed_outputs(
 
 
 def _enclosing(platform: Platform, specs: Sequence[Spec]) -> Iterator[tuple[Location, str]]:
-    """Of an arithmetic under `enclosing` nothing else is known. So no other setting may state its rounding."""
+    """Nothing else is known about an arithmetic under `enclosing`, so no other setting may state its rounding."""
     if platform.enclosing is None:
         return
     used = {variant for spec in specs for variant in variants_of(platform, spec.quantization.family)}

@@ -53,6 +53,7 @@ def windows(size: int, window: int, stride: int, before: int, after: int, ceil: 
     if not ceil:
         return free // stride + 1
     count = -(-free // stride) + 1
+    # the last window must begin in the input or in the padding before it
     return count - 1 if (count - 1) * stride >= size + before else count
 
 
@@ -101,6 +102,7 @@ def reduce(shape: tuple[int, ...], axes: tuple[int, ...], keepdims: bool) -> tup
 
 def kept_axis(place: int, axes: tuple[int, ...]) -> int:
     """Return the number that the axis at *place* had before *axes* were removed."""
+    # each removed axis at or before the place moves it by one
     for axis in sorted(axes):
         place += axis <= place
     return place

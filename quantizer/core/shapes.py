@@ -48,6 +48,7 @@ def _variables(
             raise GraphError(f"{spec.op}: input {name!r} needs input {item.needs!r}, which is missing.")
         _bind(spec, name, shapes[name], bound)
     for name, item in spec.inputs.items():
+        # expressions may use the shape of an operand that is absent: it is empty
         if name not in shapes and (symbol := plain_name(item.axes)) is not None and symbol in spec.dims:
             bound.setdefault(symbol, ())
     return bound
@@ -59,6 +60,7 @@ def _bind(spec: Spec, name: str, shape: Shape, bound: dict[str, Any]) -> None:
         if (symbol := plain_name(axes)) is not None:
             _bind_one(spec, name, symbol, tuple(shape), bound)
         return
+    # None: too few axes, or too many without a leading "*name"
     places = named_axes(axes, len(shape))
     if places is None:
         wanted = f"{len(axes) - 1} axes or more" if spread_name(axes[0]) else f"{len(axes)} axes"
@@ -125,7 +127,7 @@ def infer_shapes(spec: Spec, shapes: Mapping[str, Shape], attrs: Mapping[str, An
 def tensor_shapes(spec: Spec, shapes: Mapping[str, Shape], attrs: Mapping[str, Any]) -> tuple[Shape, ...]:
     """Return the shape of every tensor that a node makes: its outputs, or the pieces of an output.
 
-    Raises GraphError or ConstraintError if the graph is not legal, or the pieces do not make up the whole.
+    Raises GraphError or ConstraintError if the graph is not legal, or the pieces do not add up to the whole.
     """
     inferred = infer_shapes(spec, shapes, attrs)
     cut = next(iter(spec.outputs.values())).pieces
@@ -178,6 +180,7 @@ def evaluate(rule: Any, bound: Mapping[str, Any]) -> Shape:
         return tuple(rule(bound))
     sizes: list[int] = []
     for axis in rule:
+        # "*name" stands for any number of axes
         if axis.text[0] == "*":
             sizes.extend(axis(bound))
         else:

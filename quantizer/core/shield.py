@@ -29,6 +29,7 @@ def shielded(function: F) -> F:
             text = f"refused the case: {_first(err)}. Declare what it does not support: @operator(..., unsupported=...)"
             raise FunctionError(text).with_traceback(err.__traceback__) from None
         except BaseException as err:
+            # SystemExit and the like are no Exceptions
             if isinstance(err, Exception) and not _steers(err):
                 raise
             raise FunctionError(f"{type(err).__name__}: {_first(err)}").with_traceback(err.__traceback__) from None

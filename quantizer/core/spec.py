@@ -214,6 +214,7 @@ class Quantization(Model):
 
 
 def _tiling_kind(value: object) -> str:
+    # with a discriminator pydantic reports errors of one form only, not of both
     return "<none>" if isinstance(value, NoTiling) or (isinstance(value, dict) and "none" in value) else "<axes>"
 
 
@@ -389,5 +390,6 @@ class Spec(Model):
     def keys_of(self, outputs: Sequence[T]) -> list[tuple[str, T]]:
         """Return (key, tensor) for each of a node's *outputs*; all tensors of a result in pieces have its key."""
         keys = list(self.outputs)
+        # such a result is the only output, whatever the number of tensors
         cut = next(iter(self.outputs.values())).pieces is not None
         return [(keys[0], name) for name in outputs] if cut else list(zip(keys, outputs, strict=True))

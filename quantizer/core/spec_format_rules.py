@@ -42,6 +42,7 @@ def _check_keys(spec: Spec, form: LayerFormat) -> Iterator[Finding]:
         if name not in form.attrs:
             yield Finding(("pairs", index), unknown(name, form.attrs, "attr with a key of its own"))
     fuses = [*spec.fuses, *form.fuses]
+    # both or neither
     if (form.activation is None) != (not fuses):
         text = "must be given: the key of the fused activation." if fuses else "does not apply: nothing is fused."
         yield Finding(("activation",), text, key=not fuses)

@@ -54,6 +54,7 @@ def check_spec(spec: Spec, stem: str) -> list[Finding]:
                 f"must equal the file's name, got {spec.op!r}. Write op: {stem} or rename the file to {spec.op}.yaml.",
             )
         )
+    # values are tried only where the names in expressions are right
     return findings or list(try_values(spec))
 
 
@@ -75,6 +76,7 @@ def _check_names(spec: Spec) -> Iterator[Finding]:
     if len(spec.dims) + len(spec.attrs) > MAX_NAMES:
         count = len(spec.dims) + len(spec.attrs)
         yield Finding(("dims",), f"{count} dims and attrs; at most {MAX_NAMES} are read.", key=True)
+    # an operator may be called like a function of the language, but not like the file of schemes
     if spec.op in RESERVED - set(FUNCTIONS) or spec.op == "schemes":
         yield Finding(("op",), f"{spec.op!r} is a reserved word. Choose another name.")
 
@@ -127,6 +129,7 @@ def _check_domain_names(spec: Spec) -> Iterator[Finding]:
             for location, expression in expressions_of(domain):
                 kind = "a number" if domain.type == "float" else "an integer"
                 listed = location in (("min",), ("max",)) and (domain.length is not None or domain.type == "shape")
+                # bounds of a list or shape may use the index of the entry
                 names = {*known, ENTRY} if listed else known
                 yield from _check_known(expression, (group, name, *location), names, kind)
             for key in ("broadcasts_to", "like"):
@@ -145,6 +148,7 @@ def _check_expressions(spec: Spec) -> Iterator[Finding]:
         yield from _check_known(expression, location, known)
     if not isinstance(spec.tiling, NoTiling):
         for axis, rule in spec.tiling.items():
+            # "*" stands for every output axis, whose number is i
             names = {*known, "i"} if axis == "*" else known
             for key in ("when", "stride", "window"):
                 if (found := getattr(rule, key)) is not None:
@@ -234,6 +238,7 @@ def _check_spread(spec: Spec, axes: Any, location: Location) -> Iterator[Finding
 def _check_shapes(spec: Spec) -> Iterator[Finding]:
     for name, source in spec.inputs.items():
         ends = [constant(end) if isinstance(end, Expression) else end for end in source.domain or []]
+        # out of order, or equal
         if None not in ends and sorted(set(ends), key=float) != ends:  # type: ignore[arg-type]
             text = f"must be [smallest, largest], got {got(ends)}."
             yield Finding(("inputs", name, "domain"), text)
@@ -311,6 +316,7 @@ def _check_error_model(spec: Spec) -> Iterator[Finding]:
     if model.kind in _PIECEWISE and not model.critical_points:
         text = f"must be given for {model.kind}: where the function turns."
         yield Finding(("error_model", "critical_points"), text)
+    # both or neither: a quotient has its pole at a divisor of 0
     if model.kind == "poles" and bool(model.critical_points) != (model.period is not None):
         absent = "period" if model.critical_points else "critical_points"
         text = "must be given: poles other than that of a quotient are named by one of each kind and their period."

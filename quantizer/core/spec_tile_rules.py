@@ -56,6 +56,7 @@ def _check_tile_keys(rule: TileRule, location: Location) -> Iterator[Finding]:
             yield Finding((*location, key), f"must be given for rule {rule.rule}.")
     for key in sorted(given - {*must, *may}):
         yield Finding((*location, key), f"does not apply to rule {rule.rule}. Remove it.", key=True)
+    # a rule for one output axis names its input axis; "*" has them by position
     if rule.rule == "halo" and ("axis" in given) == (location[-1] == "*"):
         text = "does not apply to the axis '*'. Remove it." if "axis" in given else "must be given for rule halo."
         yield Finding((*location, "axis"), text, key="axis" in given)

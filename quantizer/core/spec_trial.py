@@ -67,6 +67,7 @@ def _try(spec: Spec, bound: Mapping[str, Any], where: str, blame: Location) -> I
         return
     for location, expression, kind in _results(spec):
         try:
+            # "*" rules of tiling name the axis i
             value = expression({"i": 0, **bound})
         except SpecError as err:
             yield Finding(blame or location, f"{str(err).rstrip('.')} {where}{_values(expression, bound)}.")
@@ -81,6 +82,7 @@ def _is_size(value: object) -> bool:
 
 
 _KINDS: Mapping[str, Callable[[object], bool]] = {
+    # having one at all is what is tried
     "a value": lambda _: True,
     "a size": _is_size,
     "a list of sizes": lambda value: isinstance(value, tuple) and all(map(_is_size, value)),

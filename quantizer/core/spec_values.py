@@ -20,6 +20,7 @@ def _to_expression(value: object) -> Expression:
         return value
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"must be a finite number or an expression, got {value!r}")
+    # YAML reads 3 as a number: expressions start from text
     if isinstance(value, bool | int | float):
         value = repr(value)
     if not isinstance(value, str):

@@ -46,6 +46,7 @@ def check_stages(spec: Spec, stages: Mapping[str, Stage], place: Location = ("st
         yield from _format(stage, {*domains, *scales}, domains, where, is_output=name == output)
         if stage.rounding == "stochastic":
             yield Finding((*where, "rounding"), "stochastic: runs could not be compared. Write another mode.")
+        # only later stages may read it
         known.add(name)
         scales |= ends_of(name, 0, 0, 0).keys()
 

@@ -113,6 +113,7 @@ def stage_formats(
     found: dict[str, StageFormat] = {}
     numbers = {**numbers_of(bound, activation_bits), **operands}
     for name, stage in stages.items():
+        # the output, whose format is the scheme's
         if stage.bits is None or stage.scale is None:
             continue
         bits = stage.bits({**bound, "activation_bits": activation_bits})
@@ -122,5 +123,6 @@ def stage_formats(
         if not 0.0 < scale < math.inf:
             raise SpecError(f"stages.{name}.scale: {stage.scale.text} must be above 0 and finite, got {scale}.")
         found[name] = StageFormat(bits, stage.signed, scale)
+        # later stages may use the scale and the ends of earlier ones
         numbers |= found[name].numbers(name)
     return found

@@ -30,6 +30,7 @@ class Shown:
 
     def _encoded(self, text: str) -> int:
         encoding = self._stream.encoding or "utf-8"
+        # a console of another encoding would raise an error for characters that it lacks
         return self._stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
 
     def __getattr__(self, name: str) -> Any:

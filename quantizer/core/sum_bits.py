@@ -23,6 +23,7 @@ def accumulator_bits(platform: Platform, scheme: Scheme) -> int:
 def bits_of_sum(platform: Platform, spec: Spec, scheme: Scheme) -> int:
     """Return the bits that a signed sum of 4,096 products of centred codes needs, or the bias, if it is wider."""
     part, own = scheme.activation, scheme.weight
+    # code - zero point has one bit more than a code
     centred = part.bits + (part.symmetry == "asymmetric")
     if own is None:
         return 2 * centred + SUM_BITS
@@ -34,6 +35,7 @@ def bits_of_sum(platform: Platform, spec: Spec, scheme: Scheme) -> int:
 def leaving_terms(platform: Platform, scheme: Scheme) -> int:
     """Return how many terms of largest codes overflow the accumulator, if zero points are in the middle of codes."""
     own, weight = scheme.activation.bits, scheme.weight
+    # with the zero point in the middle a centred code has one bit less
     largest = ((1 << (own - 1)) - 1) * ((1 << ((own if weight is None else weight.bits) - 1)) - 1)
     return -(-(1 << (accumulator_bits(platform, scheme) - 1)) // max(largest, 1)) + 1
 

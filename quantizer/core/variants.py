@@ -8,7 +8,7 @@ RatioArithmetic = Literal["float64", "float32_product", "float32_product_of_one"
 """How the ratio of scales is formed before it becomes a fixed-point multiplier; real kernels have all four.
 
 float64: convolutions; float32_product (scales multiplied in float32, divided in float64): batch matmul;
-float32_product_of_one: so where all channels share a fixed-point ratio, else float64: fully connected without a
+float32_product_of_one (as float32_product where all channels share one ratio, else float64): fully connected without a
 delegate; float32: mul. Verified on a real system with 12 to 100 million elements each.
 """
 Variant = Literal[

@@ -16,6 +16,7 @@ from quantizer.core.model import Model
 
 VERSION: Final = 1
 MANIFEST, INDEX, DIGESTS = "manifest.json", "index.txt", "SHA256SUMS"
+# no part may begin with a point, so that a bundle names no file outside itself
 PATH = r"^[A-Za-z0-9_][A-Za-z0-9_.\-]*(/[A-Za-z0-9_][A-Za-z0-9_.\-]*)*$"
 NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.\-]*$"
 DIGEST = r"^[0-9a-f]{64}$"

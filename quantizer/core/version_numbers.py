@@ -14,6 +14,7 @@ def parse_version(text: str) -> tuple[int, ...]:
     if not _VERSION.fullmatch(str(text)):
         raise PluginError(f"version {str(text)[:40]!r}: must be numbers joined by dots, such as '1.0' or '2.10'.")
     parts = tuple(int(part) for part in str(text).split("."))
+    # 1.0 and 1 are equal
     while len(parts) > 1 and parts[-1] == 0:
         parts = parts[:-1]
     return parts

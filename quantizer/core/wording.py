@@ -48,6 +48,7 @@ def got(value: object) -> str:
 def near(word: object, legal: Iterable[object]) -> str:
     """Return ` Did you mean 'x'?` for the nearest of *legal*, or for names that begin with the given one; else ""."""
     words = [str(item) for item in legal]
+    # a name that is only begun, such as conv for conv_transpose2d, comes before names of similar letters
     longer = [item for item in words if item.startswith(f"{word}_")] if str(word) else []
     close = longer or difflib.get_close_matches(str(word), words, n=1)
     return meant(close) if close else ""

@@ -78,5 +78,7 @@ def _begin() -> None:
 def _end_with_parent() -> None:
     parent = multiprocessing.parent_process()
     if parent is not None:
+        # returns when the parent ends, however it ends
         parent.join()
+        # not sys.exit: the main thread may wait for a queue forever
         os._exit(1)

@@ -26,11 +26,15 @@ Data = Any
 """The kinds of YAML values: mappings, lists and scalars."""
 Event = Any
 """An event of the parser; its stubs have no type for it."""
+# libyaml's parser is faster; PyYAML may have been built without it
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+# the line breaks of YAML, because the parser's marks count them
 _BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
+# YAML's own set of printable characters
 _UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _WORDS: dict[str, bool | None] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL")),
+    # of YAML 1.2 only: yes, no, on and off are texts
     **dict.fromkeys(("true", "True", "TRUE"), True),
     **dict.fromkeys(("false", "False", "FALSE"), False),
 }
@@ -78,6 +82,7 @@ class Positions:
         line = self.lines[mark.line - 1]
         if not line.strip():
             return head
+        # a window of a long line around the mark
         start = max(0, min(mark.column - SHOWN // 2, len(line) - SHOWN))
         shown = line[start : start + SHOWN].replace("\t", " ").rstrip()
         shown = _UNPRINTABLE.sub("\ufffd", shown)
@@ -111,6 +116,7 @@ def load_yaml(source: Path | str, name: str | None = None) -> tuple[Data, Positi
 def _read(path: Path, name: str) -> str:
     raw = YAML.bytes_of(path, name)
     try:
+        # an editor may put a byte order mark in front
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as err:
         before = _BREAK.split(raw[: err.start].decode("utf-8-sig", "replace"))
@@ -167,6 +173,7 @@ class _Reader:
             raise SpecError(f"{self.positions.name}:1:1: {err}.") from None
 
     def _syntax(self, err: yaml.MarkedYAMLError) -> NoReturn:
+        # the context is where the broken construct starts, the problem where it breaks
         mark: Any = err.problem_mark or err.context_mark
         problem = " ".join(part for part in (err.problem, err.context) if part)
         if mark is None:
@@ -224,6 +231,7 @@ class _Reader:
         if not isinstance(event, yaml.ScalarEvent):
             self._fail(event.start_mark, "a key must be text, got a list or a mapping.")
         key = self._value(event, mark)
+        # a quoted "<<" is an ordinary key
         if key == "<<" and event.implicit[0]:
             self._fail(event.start_mark, "merge key <<: merges are not read. Write the keys out.")
         if not isinstance(key, str):
@@ -259,14 +267,17 @@ def scalar(text: str) -> bool | int | float | str | None:
     """Return the value of a plain scalar in the core schema of YAML 1.2; ValueError for a number out of bounds."""
     if text in _WORDS:
         return _WORDS[text]
+    # the empty text is in _WORDS
     if text[0] not in "+-.0123456789":
         return text
     if _INTEGER.fullmatch(text):
         if len(text) > MAX_DIGITS:
             raise ValueError(f"a number of {len(text)} digits; at most {MAX_DIGITS} are read")
         base = {"0o": 8, "0x": 16}.get(text[:2], 10)
+        # without the prefix, because Python's base 0 would also read 0b and underscores
         return int(text[2:] if base != 10 else text, base)
     if _NOT_FINITE.fullmatch(text):
+        # Python writes inf and nan without the point
         return float(text.replace(".", ""))
     if _FLOAT.fullmatch(text):
         value = float(text)

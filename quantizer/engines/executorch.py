@@ -125,6 +125,7 @@ class Case(torch.nn.Module):
         for name, values in constants.items():
             known = made["inputs"].get(name)
             is_bias = name == "bias"
+            # rounded once, to float32, below
             real = values * np.asarray(known["scale"], np.float64) if is_bias and known is not None else values
             if not is_bias and known is not None and isinstance(known["scale"], list):
                 self.register_buffer(f"{name}_scales", torch.tensor(known["scale"], dtype=torch.float32))
@@ -166,6 +167,7 @@ def run(session: Any, feeds: dict[str, Any]) -> list[Any]:
     operands = {name: values for name, values in feeds.items() if not name.startswith("table ")}
     constants = {name: operands[name] for name in CONSTANTS if name in operands}
     given = tuple(torch.from_numpy(np.array(v)) for name, v in operands.items() if name not in constants)
+    # constants are part of a program: others need another program
     key = tuple(values.tobytes() for values in constants.values())
     if key not in programs:
         programs[key] = _compiled(Case({**made, "operands": [*operands]}, constants), given)

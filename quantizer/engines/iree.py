@@ -12,6 +12,7 @@ from iree import compiler, runtime
 from iree.compiler.tools.import_onnx import __main__ as importer
 
 NAME, VERSION, FORM, FLOATS = "iree", version("iree-base-runtime"), "onnx-qdq", True
+# the processor's own instructions; the default is a generic processor
 TARGET = ["--iree-llvmcpu-target-cpu=host"]
 
 

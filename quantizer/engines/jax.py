@@ -15,6 +15,7 @@ NAME, VERSION, FORM, FLOATS = "jax", jax.__version__, "npz", True
 jax.config.update("jax_platforms", "cpu")
 # codes of 32 bits and more keep their bits; real numbers are float32 all the same
 jax.config.update("jax_enable_x64", True)  # noqa: FBT003
+# float32 products: the default may round operands to fewer bits
 EXACT = lax.Precision.HIGHEST
 Made = Mapping[str, Any]
 Values = dict[str, Any]
@@ -52,6 +53,7 @@ def _pooled(made: Made, v: Values) -> Any:
     sums = lax.reduce_window(x, 0.0, lax.add, window, steps, around)
     if attrs["count_include_pad"]:
         return sums / np.float32(np.prod(attrs["kernel"]))
+    # sums of ones count the places inside the image
     return sums / lax.reduce_window(jnp.ones_like(x), 0.0, lax.add, window, steps, around)
 
 
@@ -140,6 +142,7 @@ def load(model: bytes, options: dict[str, Any]) -> Any:
         codes = jnp.round(found / np.float32(y["scale"])) + np.float32(y["zero_point"])
         return jnp.clip(codes, y["lowest"], y["highest"]).astype(y["type"])
 
+    # compiled as one function, so that XLA may fuse what it would fuse in a model
     return jax.jit(computed)
 
 

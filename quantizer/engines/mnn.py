@@ -76,11 +76,13 @@ def _pooled(made: Made, v: Values) -> Any:
     if made["op"] == "avg_pool2d" and any(pads) and not attrs["count_include_pad"]:
         raise NotImplementedError("an average of MNN's expressions counts the padding")
     function = F.max_pool if made["op"] == "max_pool2d" else F.avg_pool
+    # [::-1]: MNN names the width first
     return _channels_first(function(_packed(v["x"]), attrs["kernel"][::-1], attrs["stride"][::-1], F.CAFFE, pads))
 
 
 def _convolved(made: Made, v: Values) -> Any:
     attrs, x = made["attrs"], v["x"]
+    # a depthwise convolution has no such attribute: one group for each channel
     groups = attrs.get("groups", x.shape[1])
     bias = v["bias"] if "bias" in v else F.const([0.0] * v["weight"].shape[0], [v["weight"].shape[0]])
     if groups not in (1, x.shape[1]):
@@ -92,6 +94,7 @@ def _convolved(made: Made, v: Values) -> Any:
 
 
 def _packed(x: Any) -> Any:
+    # MNN's convolutions and pools work on channels in groups of four
     return F.convert(x, F.NC4HW4)
 
 

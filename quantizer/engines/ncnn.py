@@ -84,6 +84,7 @@ def layer(made: Made, shapes: Mapping[str, tuple[int, ...]]) -> str:
         return f"InnerProduct 0={out} 1={int('bias' in shapes)} 2={out * size}"
     if op in REDUCTIONS:
         axes = attrs["axes"]
+        # an array of parameter 3 has the key -23300 - 3
         chosen = f"-23303={len(axes)},{','.join(map(str, axes))}"
         return f"Reduction 0={REDUCTIONS[op]} 1=0 {chosen} 4={int(attrs['keepdims'])} 5=1"
     if op in ("global_avg_pool2d", "global_max_pool2d"):
@@ -135,9 +136,11 @@ def net_of(line: str, inputs: list[str], weights: bytes) -> Any:
     for name in OFF:
         setattr(net.opt, name, False)
     net.opt.num_threads = 1
+    # 7767517 is the magic number of .param files
     text = "\n".join(["7767517", f"{len(rows)} {len(inputs) + 1}", *rows]) + "\n"
     if net.load_param_mem(text):
         raise NotImplementedError(f"ncnn loads no {line}")
+    # a layer without weights still needs a buffer
     net.load_model_mem(weights or bytes(4))
     return net
 
@@ -153,6 +156,7 @@ def run(session: Any, feeds: dict[str, Any]) -> list[Any]:
     values = {name: _real(feeds[name], made["inputs"].get(name)) for name in feeds if not name.startswith("table ")}
     constants = [values.pop(name) for name in ("weight", "bias") if name in values]
     shapes = {name: feeds[name].shape for name in feeds}
+    # four zero bytes mark float32 weights; a bias has no mark
     weights = b"".join((b"" if place else bytes(4)) + v.astype("<f4").tobytes() for place, v in enumerate(constants))
     if made["op"] in BINARY:
         rank = len(made["output"]["shape"])  # ncnn broadcasts like numpy if both operands have the same number of axes

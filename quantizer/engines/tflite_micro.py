@@ -44,6 +44,7 @@ def _invoke(session: Any, feeds: dict[str, Any]) -> None:
 
 
 def _takes_zeros(session: Any, feeds: dict[str, Any]) -> bool:
+    # a failed invocation leaves the interpreter in an unknown state
     session.reset()
     try:
         _invoke(session, {name: np.zeros_like(values) for name, values in feeds.items()})

@@ -86,6 +86,7 @@ def _is_built_in(function: Function) -> bool:
     attributes.
     """
     module = sys.modules.get(str(getattr(function, "__module__", "")))
+    # a plugin could set __module__; it cannot exchange the namespace in which its function runs
     if module is None or type(function) is not FunctionType or function.__globals__ is not vars(module):
         return False
     name, file = module.__name__, Path(function.__code__.co_filename).resolve()
@@ -101,6 +102,7 @@ def load_built_ins() -> None:
         importlib.import_module(f"{__name__}.{module.name}")
     for room in rooms():
         _load_room(room)
+    # whatever is registered from here on comes from outside
     REGISTRY.sealed = True
 
 

@@ -15,6 +15,7 @@ def reference(x: Tensor, *, axis: int, keepdims: bool, select_last: bool) -> Ten
     """Return the first index of the smallest element, or the last one with select_last."""
     if not select_last:
         return torch.argmin(x, dim=axis, keepdim=keepdims)
+    # the last of equals is the first of the reversed axis
     return x.shape[axis] - 1 - torch.argmin(x.flip(axis), dim=axis, keepdim=keepdims)
 
 

@@ -26,11 +26,16 @@ def reference(
 ) -> Tensor:
     """Average each window of x [n, c, h, w] over all its places, or over its places inside x."""
     (top, bottom), (left, right) = pool_padding(x.shape[2:], kernel, stride, padding, ceil_mode=ceil_mode)
+    # a divisor of 1 makes torch's mean a sum
     sums = F.avg_pool2d(F.pad(x, (left, right, top, bottom)), kernel, stride, divisor_override=1)
     if count_include_pad:
         return sums / (kernel[0] * kernel[1])
     return sums / F.avg_pool2d(
-        F.pad(torch.ones_like(x[:1, :1]), (left, right, top, bottom)), kernel, stride, divisor_override=1
+        # sums of ones count the places inside x; one image and one channel are enough
+        F.pad(torch.ones_like(x[:1, :1]), (left, right, top, bottom)),
+        kernel,
+        stride,
+        divisor_override=1,
     )
 
 
@@ -77,6 +82,7 @@ def quantized(
     (top, bottom), (left, right) = pool_padding(x.shape[2:], kernel, stride, padding, ceil_mode=ceil_mode)
     inside = torch.zeros(x.shape[2] + top + bottom, x.shape[3] + left + right, dtype=torch.int64)
     inside[top : top + x.shape[2], left : left + x.shape[3]] = 1
+    # how many places of each window lie inside x
     counts = sum(inside[index[2:]] for index in window_slices(list(inside.shape), kernel, stride))
     return requantize_mean(sums, counts, parameters)
 
@@ -105,6 +111,7 @@ def _dequantized(
     values = F.pad(centred(x, params).float() * params.scale.float(), (left, right, top, bottom))
     inside = F.pad(torch.ones(1, 1, *x.shape[2:]), (left, right, top, bottom))
     places = window_slices(list(values.shape[2:]), kernel, stride)
+    # place by place, in the order of the kernel's loop: float32 sums depend on it
     total = sum((values[index] for index in places), torch.zeros(()))
     count = kernel[0] * kernel[1] if count_include_pad else sum((inside[index] for index in places), torch.zeros(()))
     rounded = torch.round(total / count / output.scale.float() + output.zero_point)

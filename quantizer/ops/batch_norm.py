@@ -21,5 +21,6 @@ def accumulate(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, paramet
     """Multiply and add integers exactly."""
     along = [-1 if i == axis % x.dim() else 1 for i in range(x.dim())]
     factors = centred(weight, parameters.constants["weight"].params).reshape(along)
+    # a channel's factor is a weight code; its constant is a bias in the unit of the products
     acc = centred(x, parameters.inputs["x"]) * factors
     return acc if bias is None else acc + bias.reshape(along)

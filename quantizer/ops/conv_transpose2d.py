@@ -32,9 +32,12 @@ def reference(
     """
     top, left, bottom, right = padding
     kernel = [d * (k - 1) + 1 for d, k in zip(dilation, weight.shape[2:], strict=True)]
+    # the size of the whole sum, before padding crops it
     full = [(size - 1) * s + k for size, s, k in zip(x.shape[2:], stride, kernel, strict=True)]
+    # torch has the input channels first; its own padding cannot differ between sides, so that the crop comes later
     y = F.conv_transpose2d(x, weight.transpose(0, 1), None, stride, 0, 0, groups, dilation)
     y = F.pad(y, (0, output_padding[1], 0, output_padding[0]))
+    # the bias comes last: elements of the output padding get it, too
     y = y[:, :, top : full[0] + output_padding[0] - bottom, left : full[1] + output_padding[1] - right]
     return y if bias is None else y + bias.reshape(-1, 1, 1)
 

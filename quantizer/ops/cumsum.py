@@ -27,6 +27,7 @@ def accumulate(x: Tensor, *, parameters: Parameters, axis: int, exclusive: bool,
     """Add up centred codes along the axis exactly. An exclusive sum does not include the element itself."""
     codes = centred(x, parameters.inputs["x"])
     ordered = codes.flip(axis) if reverse else codes
+    # exact on integers; in float the difference would round, so that the reference shifts instead
     total = ordered.cumsum(dim=axis) - ordered * int(exclusive)
     return total.flip(axis) if reverse else total
 

@@ -11,12 +11,14 @@ from quantizer.ops import operator
 
 @operator("depth_to_space")
 def reference(x: Tensor, *, block: int, mode: str) -> Tensor:
-    """The channel of x [n, c, h, w] gives the place in a block: its outer part under DCR, its inner part under CRD."""
+    """Move channels of x [n, c, h, w] into blocks. The place is the channel's outer part (DCR) or inner part (CRD)."""
     n, c, h, w = x.shape
     depth = c // block**2
     if mode == "DCR":
+        # the channel is (row, column, depth); result [n, depth, h, row, w, column]
         parts = x.reshape(n, block, block, depth, h, w).permute(0, 3, 4, 1, 5, 2)
     else:
+        # the channel is (depth, row, column)
         parts = x.reshape(n, depth, block, block, h, w).permute(0, 1, 4, 2, 5, 3)
     return parts.reshape(n, depth, h * block, w * block)
 
@@ -26,6 +28,7 @@ def quantized(x: Tensor, *, parameters: Parameters, block: int, mode: str) -> Te
     """Move codes, the channels of one position in the block at a time; the output shares the input's parameters."""
     n, c, h, w = x.shape
     depth, places = c // block**2, block**2
+    # every element is written below: each place of a block belongs to one slice of channels
     codes = torch.empty(n, depth, h * block, w * block, dtype=x.dtype)
     for place in range(places):
         row, column = divmod(place, block)

@@ -40,5 +40,6 @@ def accumulate(
     dilation: Pair,
 ) -> Tensor:
     """Sum integer products of centred codes exactly, a group for each input channel."""
+    # torch takes no 0 groups, which a tensor without channels would have
     groups = max(1, x.shape[1])
     return convolved(x, weight, bias, parameters, stride=stride, padding=padding, dilation=dilation, groups=groups)

@@ -17,9 +17,11 @@ def reference(x: Tensor, indices: Tensor, *, axis: int, batch_dims: int) -> Tens
     places: list[Tensor | slice] = []
     for place in range(batch_dims):
         along = torch.arange(x.shape[place], device=x.device)
+        # each paired axis is indexed by its own place, shaped to broadcast with the indices
         places.append(along.reshape([-1 if i == place else 1 for i in range(batch_dims + depth)]))
     between = x.movedim(axis, batch_dims)
     taken = between[(*places, own)]
+    # the indexed axes stand after the paired ones; they belong where *axis* was
     return taken.movedim([batch_dims + i for i in range(depth)], [axis + i for i in range(depth)])
 
 
@@ -28,7 +30,9 @@ def quantized(x: Tensor, indices: Tensor, *, parameters: Parameters, axis: int, 
     """Move codes, a slice for each pair of the outer axes; the output shares the input's parameters."""
     axis = axis + x.dim() if axis < 0 else axis
     size, outer = x.shape[axis], x.shape[:batch_dims]
+    # the paired axes as one
     rows = x.reshape(outer.numel(), *x.shape[batch_dims:])
     wanted = torch.where(indices < 0, indices + size, indices).reshape(outer.numel(), -1)
+    # *axis* has lost the paired axes before it
     found = [row.index_select(axis - batch_dims, own) for row, own in zip(rows, wanted, strict=True)]
     return torch.stack(found).reshape((*x.shape[:axis], *indices.shape[batch_dims:], *x.shape[axis + 1 :]))

@@ -19,6 +19,7 @@ def reference(x: Tensor, indices: Tensor, *, axis: int) -> Tensor:
 @operator("gather_elements")
 def quantized(x: Tensor, indices: Tensor, *, parameters: Parameters, axis: int) -> Tensor:
     """Move codes, lines along *axis* one by one; the output shares the input's parameters."""
+    # % also turns negative indices into places
     lines, wanted = x.movedim(axis, -1), (indices % x.shape[axis]).movedim(axis, -1)
     rows = lines.reshape(-1, lines.shape[-1])
     places = torch.arange(rows.shape[0])[:, None]

@@ -20,7 +20,7 @@ def reference(
 ) -> Tensor:
     """Return (x - mean) / sqrt(variance + epsilon) over each group of channels of x [n, c, h, w], scaled and shifted.
 
-    The variance is that of the elements themselves (over N). In float32 the operations have this order.
+    The variance is that of the elements themselves (over N). In float32 the operations run in this order.
     """
     parts = []
     for part in x.split(x.shape[1] // num_groups, dim=1):

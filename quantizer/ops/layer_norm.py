@@ -20,7 +20,7 @@ def reference(
 ) -> Tensor:
     """Return (x - mean) / sqrt(variance + epsilon) over the axes from *axis* on, times gamma, plus beta.
 
-    The variance is that of the elements themselves (over N). In float32 the operations have this order.
+    The variance is that of the elements themselves (over N). In float32 the operations run in this order.
     """
     axes = _axes(x, axis)
     deviation = x - x.mean(dim=axes, keepdim=True)

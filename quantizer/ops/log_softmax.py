@@ -12,6 +12,7 @@ from quantizer.numerics.qparams import Parameters, Staged, Table
 from quantizer.numerics.rounding import round_tensor
 from quantizer.ops import operator
 
+# an axis of up to 2**33 elements then adds up within int64
 UNIT_BITS = 30
 
 

@@ -28,6 +28,8 @@ def quantized(
     """Compare codes: a positive scale keeps their order. Padding is the smallest code."""
     around = pool_padding(x.shape[2:], kernel, stride, padding, ceil_mode=ceil_mode)
     shape = [size + sum(pair) for size, pair in zip(x.shape[2:], around, strict=True)]
+    # the smallest code is never larger than a code of x
     wide = torch.full((*x.shape[:2], *shape), parameters.inputs["x"].qmin, dtype=torch.int64)
     wide[:, :, around[0][0] : around[0][0] + x.shape[2], around[1][0] : around[1][0] + x.shape[3]] = x
+    # one shifted slice for each place of a window: shape [places, n, c, h, w]
     return torch.stack([wide[index] for index in window_slices(shape, kernel, stride)]).amax(0)

@@ -15,6 +15,7 @@ from quantizer.ops import operator
 def reference(x: Tensor, *, padding: tuple[int, ...], value: float) -> Tensor:
     """Add padding[i] elements before and padding[i + rank] after axis i."""
     pairs = zip(padding[: x.dim()], padding[x.dim() :], strict=True)
+    # F.pad counts from the last axis
     return F.pad(x, [size for pair in reversed(list(pairs)) for size in pair], value=value)
 
 

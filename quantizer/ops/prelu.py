@@ -27,8 +27,10 @@ def quantized(x: Tensor, weight: Tensor, *, parameters: Parameters, axis: int) -
     own, known, out = parameters.inputs["x"], parameters.constants["weight"].params, parameters.outputs["y"]
     axis, mode = axis % x.dim(), parameters.platform.rounding
     steps, none, divisor = centred(x, own), torch.zeros((), dtype=torch.int64), float(out.scale)
+    # shaped to broadcast along *axis*
     factors = centred(weight, known).reshape([-1 if i == axis else 1 for i in range(x.dim())])
     above = requantize(steps, Rescale("exact", own.scale, none, divisor), out, rounding=mode)
+    # below 0 a step is the product of both scales, which may differ from slice to slice
     product, shifts = own.scale * known.scale, torch.zeros(known.scale.shape, dtype=torch.int64)
     below = requantize(
         steps * factors, Rescale("exact", product, shifts, divisor), out, channel_axis=axis, rounding=mode

@@ -17,6 +17,7 @@ from quantizer.ops import operator
 @operator("reduce_prod")
 def reference(x: Tensor, *, axes: tuple[int, ...], keepdims: bool) -> Tensor:
     """Multiply along *axes*, which stay with size 1 if *keepdims*."""
+    # torch's prod takes one axis; the last first, so that earlier numbers stay valid
     for axis in sorted(axes, reverse=True):
         x = x.prod(dim=axis, keepdim=keepdims)
     return x
@@ -27,8 +28,11 @@ def quantized(x: Tensor, *, parameters: Parameters, axes: tuple[int, ...], keepd
     """Multiply centred codes in integers of any width, rescale the product to the output, and round once."""
     own, out, mode = parameters.inputs["x"], parameters.outputs["y"], parameters.platform.rounding
     kept = [axis for axis in range(x.dim()) if axis not in axes]
+    # shape [kept axes, factors]
     rows = centred(x, own).permute(*kept, *axes).flatten(len(kept)) if axes else centred(x, own).unsqueeze(-1)
+    # n factors have the scale s**n
     ratio = Fraction(float(own.scale)) ** rows.shape[-1] / Fraction(float(out.scale))
+    # clamped as Python integers, because a product may leave int64
     least, most = (end - int(out.zero_point) for end in (out.qmin, out.qmax))
     steps = [
         min(max(round_scalar(math.prod(row) * ratio, mode), least), most)

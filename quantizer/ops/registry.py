@@ -36,10 +36,7 @@ BUILT_IN = "built-in"
 OVERRIDE = "override"
 Function = Callable[..., Any]
 Place = str | tuple[str, ...] | None
-"""The platform of a requested function: a name, or several names (`Platform.places`), its own first;
-
-None: no platform.
-"""
+"""The platform of a requested function: its name, or several names (`Platform.places`), its own first; None: none."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +67,7 @@ class Registration:
 
     @cached_property
     def finished(self) -> Registration:
-        """Derives an integer forward from exact sums, which it requantizes."""
+        """The integer forward that requantizes these exact sums."""
 
         def quantized(*operands: Any, parameters: Parameters, **named: Any) -> Any:
             return requantize_accumulator(self.function(*operands, parameters=parameters, **named), parameters)
@@ -79,7 +76,7 @@ class Registration:
 
     @cached_property
     def tabulated(self) -> Registration:
-        """Derives a quantize rule from a function of one input: it provides a table, built as the platform does."""
+        """The quantize rule that provides a table of this function of one input, as the platform builds it."""
 
         def quantize(request: Request) -> Parameters:
             return tabulated(request, lambda v: self.function(v, **request.attrs))
@@ -88,7 +85,7 @@ class Registration:
 
     @cached_property
     def looked_up(self) -> Registration:
-        """Derives an integer forward from a function of one input: it looks up the provided table."""
+        """The integer forward that looks up codes in the provided table of this function of one input."""
 
         def quantized(x: Tensor, *, parameters: Parameters, **_: Any) -> Tensor:
             return lookup(x, parameters.tables["lut"])
@@ -131,6 +128,7 @@ class Registry:
                 raise PluginError(
                     f"{entry}: {other.origin} registers the same function with the same version. Raise one version."
                 )
+        # a new list, because `loading` keeps the old ones to undo registrations; the last entry runs
         self.entries[key] = sorted([*known, entry], key=lambda e: (e.version, e.origin != BUILT_IN))
 
     def find(self, op: str, kind: FunctionKind, platform: Place = None) -> Registration | None:
@@ -144,6 +142,7 @@ class Registry:
             if own := entries.get((op, kind, name)):
                 break
         if own and shared:
+            # a shared function of a higher version replaces the platform's own
             return max(own[-1], shared[-1], key=_precedence)
         if known := own or shared:
             return known[-1]
@@ -217,6 +216,7 @@ class Registry:
         for entry in filter(None, (self.find(op, kind, platform) for kind in KINDS)):
             for text, reason in entry.unsupported.items():
                 predicate = parse(text)
+                # before a case is drawn only some names have values
                 if predicate.names <= values.keys() and predicate(values):
                     return f"declared: {reason}"
         return None
@@ -251,7 +251,9 @@ class Registry:
         """
         key = (op, kind, platform)
         before = list(self.entries.get(key, []))
+        # a version above every real one
         entry = like or Registration(op, kind, function, (1 << 30,), platform, origin)
+        # the replacement runs in this process, a trial at a time, whatever it replaces
         alone = replace(entry, version=(1 << 30,), platform=platform, batched=False, apart=False)
         entry = replace(alone, function=function, kind=kind)
         self.entries[key] = [*before, entry]
@@ -279,6 +281,7 @@ def _names(platform: Place) -> tuple[str, ...]:
 
 
 def _precedence(entry: Registration) -> tuple[tuple[int, ...], bool, bool]:
+    # the version, then a plugin before a built-in, then the platform's own before a shared one
     return (entry.version, entry.origin != BUILT_IN, entry.platform is not None)
 
 

@@ -34,6 +34,7 @@ def reference(x: Tensor, *, size: Pair, mode: str) -> Tensor:
 def _weighted(where: Places, dtype: torch.dtype) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
     """Return both neighbours of each position with their weights."""
     low, high, second = where.neighbours()
+    # `bottom` is the common denominator of all positions along the axis
     weight = torch.where(low == high, 0.5, second.to(dtype) / where.bottom)
     return (low, 1 - weight), (high, weight)
 
@@ -47,6 +48,7 @@ def quantized(x: Tensor, *, parameters: Parameters, size: Pair, mode: str) -> Te
     codes = centred(x, params)
     top, bottom, down = rows.neighbours()
     left, right, across = columns.neighbours()
+    # integer weights: numerators over rows.bottom * columns.bottom, so that only the division rounds
     for row, heights in ((top, rows.bottom - down), (bottom, down)):
         for column, widths in ((left, columns.bottom - across), (right, across)):
             total += codes[:, :, row[:, None], column] * heights[:, None] * widths

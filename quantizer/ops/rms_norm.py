@@ -20,7 +20,7 @@ def reference(
 ) -> Tensor:
     """Return x / sqrt(mean(x**2) + epsilon) over the axes from *axis* on, times gamma, plus beta.
 
-    In float32 the operations have this order.
+    In float32 the operations run in this order.
     """
     square = (x**2).mean(dim=_axes(x, axis), keepdim=True)
     normal = x * (1.0 / torch.pow(square + epsilon, 0.5))

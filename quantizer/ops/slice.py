@@ -27,6 +27,8 @@ def quantized(x: Tensor, *, parameters: Parameters, begin: Numbers, end: Numbers
     for size, first, last, step in zip(x.shape, begin, end, strides, strict=True):
         low, high = (place + size if place < 0 else place for place in (first, last))
         if step < 0:
+            # place p of an axis is place size - 1 - p of the reversed one
             low, high = size - 1 - low, size - 1 - high
+        # torch slices clamp at the end by themselves
         box.append(slice(max(low, 0), max(high, 0), abs(step)))
     return x.flip(turned)[tuple(box)].contiguous()

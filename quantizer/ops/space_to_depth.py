@@ -13,6 +13,7 @@ from quantizer.ops import operator
 def reference(x: Tensor, *, block: int) -> Tensor:
     """Move each place in a block of x [n, c, h, w] to the channel, whose outer part is the place."""
     n, c, h, w = x.shape
+    # from [n, c, h, row, w, column] to [n, row, column, c, h, w]
     parts = x.reshape(n, c, h // block, block, w // block, block).permute(0, 3, 5, 1, 2, 4)
     return parts.reshape(n, c * block**2, h // block, w // block)
 

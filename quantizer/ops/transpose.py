@@ -21,6 +21,8 @@ def quantized(x: Tensor, *, parameters: Parameters, perm: tuple[int, ...]) -> Te
     order = list(range(x.dim()))
     for place, axis in enumerate(perm):
         now = order.index(axis)
+        # by exchanges of two axes; the reference uses permute, and both must not share a mistake
         moved = moved.transpose(place, now)
+        # order[i]: the axis of x that is at place i now
         order[place], order[now] = order[now], order[place]
     return moved.contiguous()

@@ -76,6 +76,7 @@ def layerwise_error_analyse(graph: Graph, batches: Iterable[Any]) -> list[Operat
     """Return, for each operation in order, the error at the graph's outputs if only this operation is quantized."""
     nodes, data = quantized_nodes(graph), listed(batches)
     exact = TorchExecutor(exact_form(graph))
+    # the float outputs are the same for every operation
     references = [exact.forward(batch) for batch in data]
     found = []
     for node in tqdm(nodes, unit="operation", desc="layer-wise", disable=None, file=sys.stderr):
@@ -134,5 +135,6 @@ def sqnr_of(sums: Sums) -> float:
 
 def _error(node: Node, sums: Sums) -> OperationError:
     lengths = math.sqrt(sums.signal) * math.sqrt(sums.found)
+    # of two zero vectors it is 1, of one zero vector 0
     cosine = sums.product / lengths if lengths else float(sums.signal == sums.found)
     return OperationError(node.name, node.op, sqnr_of(sums), cosine, sums.noise / sums.count if sums.count else 0.0)

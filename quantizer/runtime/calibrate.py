@@ -43,6 +43,7 @@ def calibrate(graph: Graph, configs: Mapping[str, TensorQuantizationConfig], bat
     executor = TorchExecutor(graph)
     seen = {name: _observer(config) for name, config in configs.items()}
     constants = {name: values for name in configs if (values := graph.tensor(name).data) is not None}
+    # an ordered set: the warning names tensors in the order in which they were seen
     infinite: dict[str, None] = {}
     for name, values in constants.items():
         for number in range(seen[name].passes):
@@ -101,9 +102,11 @@ class _Scales:
         """Add up the error of every scale."""
         if self.config.observer_algorithm == CONSTANT:
             return
+        # torch casts numbers beyond the format to NaN or infinity: the quantizer clamps first, as here
         largest = torch.finfo(self.config.float8).max
         for i, scale in enumerate(SCALES):
             made = (batch / scale).clamp(-largest, largest).to(self.config.float8).to(batch.dtype) * scale
+            # float64, because batches are added
             self.errors[i] += float(((made - batch).double() ** 2).sum())
 
     def scale(self) -> Tensor:

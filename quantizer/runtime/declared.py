@@ -21,7 +21,7 @@ from quantizer.numerics.qparams import Constant, QParams
 from quantizer.numerics.rules import weight_part
 
 CONSTANT_FACTORS = ("matrix_product",)
-"""Operator families in which a constant activation, like a weight, may have a different signedness from the others."""
+"""Operator families whose constant activation may have another sign than the other operands, as a weight may."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,7 @@ def declared_scheme(provided: Provided, platform: Platform) -> Scheme:
     schemes = _schemes(provided.spec, platform, library)
     if not schemes:
         raise UnsupportedError(f"platform {platform.platform!r} has no operator {provided.spec.op}")
+    # one property after another, so that the error names the first that no scheme has
     for misfit in _misfits(platform):
         left = [scheme for scheme in schemes if misfit(provided, scheme) is None]
         if not left:
@@ -81,6 +82,7 @@ def check_accumulator(provided: Provided, platform: Platform, bits: int, terms: 
     if platform.accumulator.overflow == "unbounded" or provided.spec.error_model.kind != "bilinear":
         return
     largest, limit = _largest_sum(provided, terms), 2 ** (bits - 1) - 1
+    # -2**(bits - 1) is legal too, but magnitudes are compared: one value is given away
     if largest > limit:
         raise UnsupportedError(
             f"{_called(provided, next(iter(provided.spec.outputs)))}: its sums reach {largest}, platform "
@@ -91,6 +93,7 @@ def check_accumulator(provided: Provided, platform: Platform, bits: int, terms: 
 
 def _schemes(spec: Spec, platform: Platform, library: Library) -> list[Scheme]:
     """Return the integer schemes under which the platform runs the operator, those of its own quantizer first."""
+    # graph_schemes are accepted in models, although the platform's own quantizer never writes them
     also = platform.model_copy(update={"schemes": [*platform.schemes, *platform.graph_schemes]})
     found = [library.schemes[name] for name in library.schemes_for(spec, also)]
     return [scheme for scheme in found if not scheme.activation.fast and scheme.grid == "uniform"]
@@ -163,6 +166,7 @@ def _activation_rule(provided: Provided, scheme: Scheme) -> str | None:
     if scheme.activation.rule != "power_of_two":
         return None
     for key, params in provided.formats.items():
+        # frexp's fraction is in [1/2, 1): exactly 1/2 for a power of two
         if bool((torch.frexp(params.scale).mantissa != 0.5).any()):
             return f"{_called(provided, key)} has scale {float(params.scale.reshape(-1)[0]):.9g}"
     return None
@@ -177,9 +181,10 @@ def _bias_bits(provided: Provided, scheme: Scheme) -> str | None:
 
 
 def _mixed(provided: Provided, platform: Platform) -> str | None:
-    """Return why signs differ on a platform that does not choose them tensor by tensor; None if they do not."""
+    """Return why the signs of the tensors are illegal on the platform; None if they are equal or may differ there."""
     if platform.parameters.activation_sign == "by_range":
         return None
+    # a constant operand of a product is a weight in disguise: its sign may differ
     kept = {
         key: params
         for key, params in provided.formats.items()
@@ -225,11 +230,13 @@ def _first(zero: Tensor) -> int:
 def _largest_sum(provided: Provided, terms: int) -> int:
     """Return the largest magnitude of a sum of products of codes less their zero points, the bias included."""
     reach = [max(abs(p.qmin - z), abs(p.qmax - z)) for p in provided.activations.values() for z in (int(p.zero_point),)]
+    # two computed operands: all products may have the largest magnitude at once
     if not provided.weights:
         product = terms
         for item in reach:
             product *= item
         return product
+    # with constant weights the ends are exact: each code at the end that its weight's sign asks for
     low = high = torch.zeros((), dtype=torch.int64)
     for key, constant in provided.weights.items():
         first = next(iter(provided.activations.values()))
@@ -237,12 +244,14 @@ def _largest_sum(provided: Provided, terms: int) -> int:
         least = min(first.qmin - int(first.zero_point), 0)
         axis = provided.spec.inputs[key].channel_axis or 0
         centred = constant.codes - constant.params.along(constant.params.zero_point, constant.codes.dim())
+        # the rows have the shape [channels, terms]
         rows = centred.movedim(axis, 0).reshape(centred.shape[axis], -1)
         above, below = rows.clamp(min=0).sum(1), rows.clamp(max=0).sum(1)
         low, high = above * least + below * most, above * most + below * least
     for key, constant in provided.constants.items():
         if provided.spec.inputs[key].role == "bias":
             bias = constant.codes.reshape(-1)
+            # groups of a transposed convolution share filters: each filter has a bias for each group
             repeats = bias.numel() // max(low.numel(), 1)
             low, high = (end.repeat(max(repeats, 1)) + bias for end in (low, high))
     return int(torch.maximum(low.abs(), high.abs()).max())

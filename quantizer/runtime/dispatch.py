@@ -28,6 +28,7 @@ FP32 = "fp32"
 DISPATCHED = "is_dispatched_graph"
 OWN_PLATFORM = "platform"
 _REGISTERED: dict[str, dict[str, Handler]] = {}
+# importing the modules registers the kernels; the assertion keeps the import from being called unused
 assert FAMILIES
 
 
@@ -68,6 +69,7 @@ def operation_handlers() -> Iterator[None]:
 def find_handler(operation_type: str, platform: str) -> Handler | None:
     """Return the function of an operation type on a platform: handler, ONNX kernel, or registry operator."""
     own = _REGISTERED.get(platform, {}).get(operation_type)
+    # a user's handler precedes the built-in kernel, on its platform only
     if own is not None:
         return own
     known = KERNELS.get(operation_type) or find_ppq_kernel(operation_type)

@@ -68,6 +68,7 @@ def execute(
         values[name] = feeds[name]
     stages: dict[str, Mapping[str, Tensor]] = {}
     for node in graph.order:
+        # a source: its tensors have values already
         if not node.inputs and all(name in values for name in node.outputs):
             continue
         spec = specs.get(node.op)
@@ -93,12 +94,14 @@ def run_node(spec: Spec, node: Node, operands: Mapping[str, Tensor], platform: P
         entry = REGISTRY.entry(spec.op, "quantized", provided.platform.places)
         outcome = entry.function(**arranged, parameters=provided, **node.attrs)
         if not entry.activates:
+            # the function leaves the fused activation to us
             outcome = activated(outcome, provided, node.activation)
     else:
         entry = REGISTRY.entry(spec.op, "reference", platform)
         own = {"activation": node.activation} if entry.activates else {}
         outcome = entry.function(**_one_type(arranged), **node.attrs, **own)
         if not entry.activates:
+            # channels, along which an activation's own parameters may lie
             axis = 1 if next(iter(spec.outputs.values())).spatial else -1
             outcome = activate(outcome, node.activation, node.activation_attrs, axis)
     return _finished(spec, node, outcome, wanted)
@@ -116,6 +119,7 @@ def run_together(
     arranged = [_arranged(spec, node, operands) for operands in several]
     wanted = _made_shapes(spec, node, arranged[0])
     entry = REGISTRY.entry(spec.op, "quantized", provided[0].platform.places)
+    # a new first axis for the trials
     stacked = {name: torch.stack([operands[name] for operands in arranged]) for name in arranged[0]}
     made = trials_of(entry.function(**stacked, parameters=tuple(provided), **node.attrs), len(several))
     if not entry.activates:

@@ -41,8 +41,10 @@ class Moments:
         if not self.count:
             raise GraphError("statistics of an empty tensor: there are none.")
         m1, m2, m3, m4 = (total / self.count for total in self.sums)
+        # the difference of two rounded sums may fall below 0
         variance = max(m2 - m1 * m1, 0.0)
         deviation = math.sqrt(variance)
+        # central moments from raw ones
         third = m3 - 3 * m1 * m2 + 2 * m1**3
         fourth = m4 - 4 * m1 * m3 + 6 * m1 * m1 * m2 - 3 * m1**4
         there = variance > 0

@@ -49,6 +49,7 @@ def spread(
     grids = Grids(graph, known)
     _through_movements(grids)
     _without_clips(grids)
+    # a removed clip gave its operand parameters, which may follow through further movements
     _through_movements(grids)
     return grids
 
@@ -78,6 +79,7 @@ def _fitted(data: torch.Tensor, grid: QParams, axis: int | None) -> QParams | No
         if axis is None or data.shape[axis] != grid.scale.numel():
             return None
         grid = replace(grid, axis=axis)
+    # the constant lies on the grid if its values come back unchanged
     codes = quantize(data.double(), grid, EXACT)
     return grid if torch.equal(dequantize(codes, grid).float(), data) else None
 
@@ -97,6 +99,7 @@ def _through_movements(grids: Grids) -> None:
         own = grids.params.get(source)
         if own is not None and made not in grids.params and own.axis is None and _keeps_to(own, node):
             grids.params[made] = own
+    # readers before their producers, so that a chain of movements is passed in one walk
     for node in reversed(moves):
         source, made = str(node.inputs[0]), node.outputs[0]
         alone = len(graph.consumers[source]) == 1 and source not in (*graph.outputs, *graph.inputs)
@@ -118,6 +121,7 @@ def _without_clips(grids: Grids) -> None:
     kept: list[Node] = []
     rename: dict[str, str] = {}
     graph = grids.graph
+    # bodies of control flow read tensors by their names
     captured = {name for node in graph.nodes for name in node.captures}
     for given in graph.order:
         node = replace(given, inputs=tuple(None if n is None else rename.get(n, n) for n in given.inputs))
@@ -139,6 +143,7 @@ def _without_clips(grids: Grids) -> None:
         grids.params[source] = grid
         rename[node.outputs[0]] = grids.names[node.outputs[0]] = source
         grids.params.pop(node.outputs[0])
+    # an output may be the result of a removed clip
     outputs = tuple(rename.get(name, name) for name in graph.outputs)
     used = {name for node in kept for name in (*node.reads, *node.outputs)} | {*graph.inputs, *outputs}
     tensors = {name: tensor for name, tensor in graph.tensors.items() if name in used}

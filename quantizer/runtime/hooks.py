@@ -48,4 +48,5 @@ class QuantOPRuntimeHook(RuntimeHook):
 
 def is_quantable(operation: Node) -> bool:
     """Return whether the node is quantized: it has quantization configurations for its operands and results."""
+    # by attribute, as PPQ does: users bring configuration classes of their own
     return hasattr(operation.parameters, "input_quantization_config")

@@ -68,6 +68,7 @@ def integer_graph(graph: Graph, platform: str | None = None, inputs: Mapping[str
     if platform not in known:
         raise ValueError(f"platform {platform!r}: no such platform.{nearest(platform, known)}")
     if any(is_quantable(node) for node in graph.nodes):
+        # configurations of quantize_graph are written as QDQ nodes, so that both kinds of graphs take one path
         graph = with_qdq(graph)
     floats = unfolded(graph)
     if not floats.params and not any(op in QUANTIZED or op.startswith("QLinear") for op in graph.operators):
@@ -81,6 +82,7 @@ def integer_graph(graph: Graph, platform: str | None = None, inputs: Mapping[str
     made = work.graph()
     values = {name: grids.renamed(found) for name, found in floats.values.items()}
     codes = {name: grids.renamed(found) for name, found in floats.codes.items()}
+    # a tensor that a removed node made is no longer there
     codes = {name: found for name, found in codes.items() if found in made.tensors}
     return made.with_(
         outputs=tuple(grids.renamed(name) for name in made.outputs),
@@ -151,6 +153,7 @@ class _Work:
             return tensor
         data = self.constants.get(tensor.name)
         if data is None and tensor.data is not None:
+            # the file has no codes for it: its values lie on the grid, so that any rounding finds the same codes
             data = self._codes(tensor.data, params).to(container(params.dtype))
         return replace(tensor, dtype=params.dtype, data=data, qparams=params)
 
@@ -170,6 +173,7 @@ class _Work:
         operands = {key: n for key, n in zip(spec.inputs, node.inputs, strict=True) if n is not None}
         given = {key: self.grids.params[n] for key, n in operands.items() if n in self.grids.params}
         pointing = {key: n for key, n in operands.items() if spec.inputs[key].kind == "index"}
+        # an index is its own code, of scale 1
         given |= {key: own_codes(self.grids.graph.tensor(n).dtype) for key, n in pointing.items()}
         given = {key: self._with_steps(params) for key, params in given.items()}
         inputs = {key: params for key, params in given.items() if key in spec.activations}
@@ -180,6 +184,7 @@ class _Work:
             raise UnsupportedError(f"its result {node.outputs[0]!r} has several scales")
         output = self._with_steps(output)
         for key, held in operands.items():
+            # a float bias is quantized by the platform's rule
             if spec.inputs[key].role != "bias" and key not in given:
                 raise UnsupportedError(f"its operand {held!r} is not quantized")
             if key in inputs and inputs[key].axis is not None:
@@ -218,6 +223,7 @@ class _Work:
         """
         source = self.grids.graph
         constants = {
+            # codes of the file: the rule must not quantize weights anew
             key: Constant(cast("torch.Tensor", tensors[name].data).long(), given[key])
             for key, name in operands.items()
             if key in given and key not in spec.activations and tensors[name].data is not None
@@ -229,6 +235,7 @@ class _Work:
         platform = self.platform if node.extra.get(ON_CODES) else self.platform.in_graphs
         scheme = declared_scheme(_as_provided(node, source, inputs, output, weights), platform)
         plain = Request(spec, scheme, platform, shapes, attrs, _ranges(inputs, output), floats, inputs)
+        # *plain* asks what the rule would choose; *request* fixes what the file has
         request = ProvidedRequest(
             spec, scheme, platform, shapes, attrs, {}, floats, inputs, output_params=output, weights=weights
         )
@@ -237,6 +244,7 @@ class _Work:
         provided = BuiltinEngine().quantize(request)
         self._check_answer(provided, inputs, output, node)
         check_declared(replace(node, parameters=provided), source)
+        # the constants that the rule quantized itself: float biases
         made = {key: constant for key, constant in provided.constants.items() if key not in weights}
         for key, constant in made.items():
             if spec.inputs[key].role == "bias" and _saturates(constant, floats[key]):
@@ -268,6 +276,7 @@ class _Work:
             raise UnsupportedError(
                 refusal_of_fixed(name, node.outputs[0], next(iter(provided.outputs.values())), output)
             )
+        # an unscaled sum of equal scales keeps their scale, whatever output scale the file has
         alike = len(inputs) > 1 and all(same_numbers(next(iter(inputs.values())), params) for params in inputs.values())
         unscaled = spec.quantization.family in self.platform.multiplier.unscaled
         if unscaled and alike and provided.rescale is not None and provided.rescale.variant == "multiplier_shift":
@@ -286,6 +295,7 @@ def _values(given: torch.Tensor, params: QParams | None) -> torch.Tensor:
 
 def _saturates(constant: Constant, values: torch.Tensor) -> bool:
     """Return whether codes of a bias are more than one step away from the values that they represent."""
+    # rounding moves a value by half a step at most: more than a step means that a code was clamped
     return bool(((dequantize(constant.codes, constant.params) - values).abs() > _along(constant)).any())
 
 
@@ -296,14 +306,15 @@ def _along(constant: Constant) -> torch.Tensor:
 def check_declared(node: Node, graph: Graph) -> Scheme:
     """Return the scheme of the node's platform that fits the node's parameters.
 
-    Raises UnsupportedError that names the tensor, its value and what the platform declares, where it declares no such
-    thing or a sum of the node may leave the accumulator.
+    Raises UnsupportedError if no declared scheme fits, or if a sum of the node may leave the accumulator. It names the
+    tensor, its value and what the platform declares.
     """
     provided, spec = node.parameters, specs()[node.op]
     assert isinstance(provided, Parameters)
     output = next(iter(provided.outputs.values()))
     known = _as_provided(node, graph, provided.inputs, output, provided.constants)
     scheme = declared_scheme(known, provided.platform)
+    # weights tell how many products a sum has; two computed operands need the spec's formula
     count, terms = 1, spec.error_model.terms
     if terms is not None and not known.weights:
         named = zip(spec.inputs, node.inputs, strict=False)
@@ -345,6 +356,7 @@ def _is_across(item: Input, params: QParams, tensor: Tensor) -> bool:
 
 def _unit(inputs: Mapping[str, QParams], weights: Mapping[str, Constant], count: int) -> torch.Tensor:
     """Return the scale of the sums, or one for each of *count* channels."""
+    # groups share weight scales: they are repeated for each channel
     factors = [*inputs.values(), *(c.params.repeated(count) for c in weights.values())]
     scale = factors[0].scale
     for other in factors[1:]:
@@ -367,7 +379,8 @@ def _usable_constants(
 
 
 def _is_sum(bias: Constant, inputs: Mapping[str, QParams], weights: Mapping[str, Constant]) -> bool:
-    """Return whether a bias has the scale of the sums to which it is added, compared in float32."""
+    """Return whether a bias has the scale of its sums, compared in float32."""
+    # files hold the product rounded to float32, so that float64 would find a difference
     scale = _unit(inputs, weights, bias.codes.numel()).float()
     return bool((scale == bias.params.scale.float()).all()) and not bool(bias.params.zero_point.any())
 

@@ -29,8 +29,8 @@ class IntegerExecutor:
         """Take *graph*, which names its platform; GraphError if `integer_graph` did not make it.
 
         Raises UnsupportedError that names every node whose platform does not declare the node's parameters: bits,
-        granularity, zero points, signs, sums that may leave the accumulator. Such a graph is refused, whatever its
-        origin.
+        granularity, zero points, signs, sums that may leave the accumulator. Such a graph is refused wherever
+        it comes from.
         """
         self.graph = graph
         self._codes, self._values, self.reasons = (
@@ -99,11 +99,13 @@ class IntegerExecutor:
         if isinstance(node.parameters, Parameters):
             return list(run_node(spec, node, {key: values[name] for key, name in named.items()}).tensors)
         operands = {key: self._real(values[name], name) for key, name in named.items()}
+        # a float node: on the values of codes, and its results become codes again
         return self._stored(node, run_node(spec, node, operands).tensors)
 
     def _as_onnx_has_it(self, node: Node, values: Mapping[str, Tensor]) -> list[Tensor]:
         """Run a node that the registry cannot express by its ONNX kernel."""
         if node.name not in self._kept:
+            # built once for each node, because building verifies the graph
             self._kept[node.name] = alone(self._in_float(), node)
         operands = {name: self._real(values[name], name) for name in node.reads}
         return self._stored(node, self._kept[node.name].forward(operands, node.outputs))
@@ -128,6 +130,7 @@ class IntegerExecutor:
         return values if params is None else dequantize(values, params).float()
 
     def _shown(self, values: Tensor, name: str, *, codes: bool) -> Tensor:
+        # codes are int64 inside; the caller gets the type of the file
         return values.to(container(self.graph.tensor(name).dtype)) if codes else self._real(values, name)
 
     def place(self, name: str) -> tuple[str, bool]:
@@ -164,6 +167,7 @@ class IntegerExecutor:
             )
         if tensor.qparams is None:
             return value
+        # floats are real numbers, integers are codes
         return self._quantized(value, tensor.qparams) if value.is_floating_point() else value.long()
 
 

@@ -52,7 +52,7 @@ class LearnedStep:
 class _Step(Function):
     """Forward: scale * (code - offset).
 
-    Backward: the gradient of values is passed where the code is not clipped; that of the scale is given below.
+    Backward: the gradient of values passes where the code is not clipped; `backward` says what the scale's gradient is.
     """
 
     @staticmethod
@@ -61,6 +61,7 @@ class _Step(Function):
         assert config.offset is not None
         shape = [-1 if i == config.channel_axis else 1 for i in range(values.dim())] if scale.dim() else []
         step, zero = scale.abs().reshape(shape), config.offset.reshape(shape).to(values.dtype)
+        # in float32 as in inference; rounded in float64, which holds every float32 quotient
         raw = values / step
         codes = round_tensor(raw.double(), config.rounding).to(values.dtype) + zero
         inside = (codes >= config.quant_min) & (codes <= config.quant_max)
@@ -73,8 +74,8 @@ class _Step(Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         """Return the gradients of values and scale.
 
-        Of the scale: (code - offset - x / scale) where the code is not clipped, else code - offset, summed over the
-        elements that share the scale, divided by the root of their number times the largest code.
+        The scale's gradient adds, over the elements that share the scale, code - offset - x / scale where the code is
+        not clipped, else code - offset. It is divided by the root of their number times the largest code.
         """
         inside, codes, raw, scale = ctx.saved_tensors
         # a clipped code does not move with the scale; a rounded one does, by its rounding error

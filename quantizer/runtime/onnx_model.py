@@ -56,6 +56,7 @@ def folded(graph: Graph, platform: str = FP32) -> Graph:
             continue
         values = outcome if isinstance(outcome, list | tuple) else [outcome]
         for name, value in zip(node.outputs, values, strict=False):
+            # a handler may answer in a wider type than the graph declares
             data = value.to(container(graph.tensor(name).dtype))
             known[name] = data
             made[name] = replace(graph.tensor(name), shape=tuple(data.shape), data=data)

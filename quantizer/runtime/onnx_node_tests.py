@@ -219,9 +219,11 @@ def node_tests() -> tuple[NodeTest, ...]:
         cases = {case.name: case for case in load_model_tests(kind="node")}
     found, left_out = [], corrected_since(onnx.__version__)
     for name, case in sorted(cases.items()):
+        # an expanded test runs the function body of the operator; it counts for the operator
         plain = EXPANDED.sub("", name)
         if plain in left_out:
             continue
+        # an expansion whose plain test is missing stands for itself
         owner = cases.get(plain, case)
         operator = _model(owner).graph.node[0].op_type
         found.append(NodeTest(name, operator, case, case.rtol, case.atol))
@@ -255,7 +257,7 @@ def _model(case: Any) -> onnx.ModelProto:
 
 
 def _arrays(values: Sequence[Any]) -> list[Any]:
-    """Return *values* as arrays: those of 4 and 8 bits are given as ONNX's own tensors."""
+    """Return *values* as arrays: numbers of 4 and 8 bits are given as ONNX's own tensors."""
     return [numpy_helper.to_array(item) if isinstance(item, onnx.TensorProto) else item for item in values]
 
 

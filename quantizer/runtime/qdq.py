@@ -46,6 +46,7 @@ def with_qdq(graph: Graph) -> Graph:
         assert isinstance(configs, OperationQuantizationConfig)
         inputs: list[str | None] = []
         for name, config in zip(node.inputs, configs.input_quantization_config, strict=True):
+            # one pair serves all readers: an operand has one configuration
             if name is not None and config.is_active and name not in read_as:
                 read_as[name] = f"{name}#quantized"
                 nodes += _pair(graph, name, name, read_as[name], config, added)
@@ -54,6 +55,7 @@ def with_qdq(graph: Graph) -> Graph:
         made = []
         after: list[Node] = []
         for name, config in zip(node.outputs, configs.output_quantization_config, strict=True):
+            # the old name goes to the quantized values, so that readers and outputs need no change
             raw = f"{name}#float" if config.is_active else name
             made.append(raw)
             if config.is_active:
@@ -85,6 +87,7 @@ def _pair(
         if data is None:
             raise UnsupportedError(f"{name!r}: 32 bits are for a constant bias.")
         added[codes] = Tensor(codes, tuple(data.shape), dtype, config.codes(data).to(torch.int32))
+        # opset 10 has no attribute axis
         along = {"axis": 0} if opset >= PER_CHANNEL else {}
         return [Node(f"{name}#dequantize", "DequantizeLinear", (codes, scale, zero), (target,), along)]
     added[codes] = Tensor(codes, (), dtype, ranked=False)
@@ -119,4 +122,5 @@ def _saturates_alike(tensor: Tensor, config: TensorQuantizationConfig, dtype: DT
     if tensor.data is not None:
         wide = replace(config.params, qmin=dtype.min, qmax=dtype.max)
         return torch.equal(quantize(tensor.data, wide, config.quantizer), config.codes(tensor.data))
+    # within the calibrated range, which is symmetric, no value rounds to the code below -quant_max
     return P.SYMMETRICAL in config.policy and (config.quant_min, config.quant_max) == (dtype.min + 1, dtype.max)

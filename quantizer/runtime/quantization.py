@@ -49,10 +49,10 @@ def dispatch_graph(
 ) -> Graph:
     """Return *graph* with a platform for each operation: *platform* for those to quantize, fp32 for the others.
 
-    platform: default: the one that a room declares for such graphs (`core.rooms.graph_platform`). dispatcher: `allin`
-    selects every operation of QUANTIZED on float32; `conservative` selects of these only the ones connected to a
-    computing operation through selected ones. dispatching_table: node -> platform; it overrides the dispatcher. Raises
-    ValueError for an unknown platform or dispatcher, GraphError for an unknown node.
+    platform: by default the platform that a room declares for such graphs (`core.rooms.graph_platform`). dispatcher:
+    `allin` selects every operation of QUANTIZED on float32; `conservative` selects those of them that are connected to
+    a computing operation through selected ones. dispatching_table: node -> platform; it overrides the dispatcher.
+    Raises ValueError for an unknown platform or dispatcher, GraphError for an unknown node.
     """
     platform = platform or graph_platform()
     if platform not in platforms():
@@ -77,6 +77,7 @@ def _is_float32(graph: Graph, name: str) -> bool:
 def _connected(graph: Graph, chosen: set[str]) -> set[str]:
     """Return the operations of *chosen* that are connected to a computing operation through others of *chosen*."""
     reached = {node.name for node in graph.nodes if node.name in chosen and node.op in COMPUTING}
+    # sorted, so that the walk does not depend on the order of a set
     waiting = [graph.node(name) for name in sorted(reached)]
     while waiting:
         node = waiting.pop()
@@ -100,9 +101,9 @@ def quantize_graph(
 ) -> Graph:
     """Return a dispatched graph with a calibrated configuration for each operand and result that is quantized.
 
-    batches: what `forward` takes, at least one. activations, weights, num_of_bits: override *setting*.
-    Weights use the codes from -127 on. Raises GraphError if no operation was dispatched to be quantized, or if one that
-    was has no active configuration in the end; ValueError for an observer that does not fit its policy.
+    batches: what `forward` takes, at least one. activations, weights, num_of_bits: override *setting*. Weights use the
+    codes from -127 on. Raises GraphError if no operation was dispatched to be quantized, or if a dispatched operation
+    has no active configuration in the end; ValueError for an observer that does not fit its policy.
     """
     given = {"activations": activations, "weights": weights, "num_of_bits": num_of_bits}
     changes: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
@@ -126,6 +127,7 @@ def quantize_graph(
                 "are not float32. Dispatch it to fp32."
             )
         nodes[node.name] = replace(node, parameters=OperationQuantizationConfig(inputs, outputs))
+    # a configuration with a master takes its scale from there
     calibrate(graph, {name: config for name, config in own.items() if config.master is None}, batches)
     for node in nodes.values():
         _leave_infinite(node)
@@ -154,9 +156,11 @@ def _quantize_bias(graph: Graph, node: Node) -> None:
     name = node.inputs[2] if len(node.inputs) > 2 and node.op in COMPUTING else None
     if name is None or not graph.tensor(name).is_constant or len(graph.tensor(name).shape) != 1:
         return
+    # Gemm multiplies the product by alpha and the bias by beta: the sum has no single scale then
     if any(node.attrs.get(key, 1.0) != 1.0 for key in ("alpha", "beta")):
         return
     x, weight = (config.root for config in configs.input_quantization_config[:2])
+    # a product of scales needs fixed, linear ones
     linear = all(c.scale is not None and P.LINEAR in c.policy and P.DYNAMIC not in c.policy for c in (x, weight))
     if not linear or x.scale is None or weight.scale is None:
         return
@@ -166,6 +170,7 @@ def _quantize_bias(graph: Graph, node: Node) -> None:
         num_of_bits=BIAS_BITS, policy=P.LINEAR | P.SYMMETRICAL | grain, channel_axis=0 if weight.scale.dim() else None
     )
     bias.scale, bias.offset = x.scale * scales, torch.zeros_like(scales, dtype=torch.int64)
+    # its scale follows from those of the operands, and is not calibrated
     bias.state = QuantizationStates.PASSIVE
     configs.input_quantization_config[2] = bias
 
@@ -178,13 +183,16 @@ def _operand(
     if (
         name is None
         or not _is_float32(graph, name)
+        # a bias, which `_quantize_bias` treats last
         or (index >= 2 and node.op in COMPUTING)
+        # bounds, sizes and padding values are numbers, not data
         or (index and node.op in ("Clip", "Resize", "Pad"))
     ):
         return _float()
     known = own.get(name)
     if known is not None:
         if name in graph.producers and _quantized_before(graph, name):
+            # the producer's result is already on the grid: quantizing it again would change nothing
             return replace(known, master=known, state=QuantizationStates.OVERLAPPED)
         return known
     bits = setting.num_of_bits
@@ -233,6 +241,7 @@ def _result(
     config = _activation(setting)
     config.state = QuantizationStates.ACTIVATED
     source = node.inputs[0]
+    # a Pad also writes a value that its operand's range may not contain
     if node.op in MOVING and node.op != "Pad" and source is not None and source in own:
         config.master, config.state = own[source], QuantizationStates.PASSIVE
     own[name] = config

@@ -21,6 +21,7 @@ def raised(err: BaseException) -> str:
     """Return the error that a function under test raised, and the last line of a plugin in its traceback."""
     first = str(err).splitlines()[0] if str(err) else ""
     kind = "" if isinstance(err, QuantizerError) else f"{type(err).__name__}: "
+    # its text is from another process: the traceback here shows only our own lines
     if isinstance(err, EngineError):
         return f"{kind}{first}"
     frames = [frame for frame in traceback.extract_tb(err.__traceback__) if not _is_ours(frame.filename)]
@@ -35,5 +36,6 @@ def failed(err: BaseException) -> str:
 def _is_ours(filename: str) -> bool:
     """Return whether a file belongs to this package, to Python, or to a library that plugins use."""
     path = Path(filename)
+    # site-packages lies inside the folder of the standard library
     standard = path.is_relative_to(sysconfig.get_path("stdlib")) and "site-packages" not in path.parts
     return standard or any(path.is_relative_to(folder) for folder in _OURS)

@@ -71,11 +71,13 @@ def synthetic_batches(graph: Graph, seed: int, count: int, size: int) -> list[Ba
                 "Gather reads: give data."
             )
     shapes = {tensor.name: [size if n == FREE else n for n in tensor.shape] for tensor in tensors}
+    # deviates are made as float32, whatever the type of the input
     total = count * sum(math.prod(shapes[t.name]) * max(4, container(t.dtype).itemsize) for t in tensors)
     if total > LARGEST:
         raise GraphError(f"{count} batches of {size} samples: {total} bytes of values, at most {LARGEST}: make fewer.")
 
     def made(tensor: GraphTensor, number: int, place: int) -> Tensor:
+        # own deviates for each seed, batch and input: adding an input changes no other
         values = torch.from_numpy(deviates(tuple(shapes[tensor.name]), (seed, number, place)))
         count = places.get(tensor.name)
         return (values if count is None else (values * SPREAD).long() % count).to(container(tensor.dtype))
@@ -87,6 +89,7 @@ def _places(graph: Graph, name: str) -> int | None:
     """Return how many indices an input may name: the shortest axis that a Gather indexes; None with other readers."""
     found = []
     for node in graph.consumers.get(name, ()):
+        # it reads sizes, not values
         if node.op == "Shape":
             continue
         table, axis = graph.tensor(str(node.inputs[0])), node.attrs.get("axis", 0)
@@ -108,6 +111,7 @@ def _own_batch(graph: Graph) -> int | None:
 def _arrays(path: Path, where: str, graph: Graph) -> dict[str, np.ndarray]:
     with ARRAYS.opened(path, where) as file:
         start = file.read(len(MAGIC))
+    # anything else must be an archive, which read_npz checks
     if start != MAGIC:
         return read_npz(path)
     if len(graph.inputs) != 1:
@@ -127,7 +131,9 @@ def _checked(where: str, graph: Graph, name: str, values: np.ndarray) -> Tensor:
     kind = container(tensor.dtype)
     if values.dtype.itemsize > WIDEST:
         raise GraphError(f"{where}: {name!r} holds {values.dtype}: must be numbers of at most {8 * WIDEST} bits.")
+    # before the copy, so that a small file cannot ask for much memory
     check_size(f"{where}: {name!r}", values.shape, max(kind.itemsize, values.dtype.itemsize))
+    # torch takes only arrays in the processor's byte order
     found = torch.from_numpy(values.astype(values.dtype.newbyteorder("="), order="C")).to(kind)
     if found.is_floating_point() and not bool(torch.isfinite(found).all()):
         raise GraphError(f"{where}: {name!r} holds NaN or infinities: leave these samples out.")

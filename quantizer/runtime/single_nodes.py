@@ -10,12 +10,13 @@ from quantizer.runtime.torch_executor import TorchExecutor
 
 
 def alone(graph: Graph, node: Node) -> TorchExecutor:
-    """Return a function that runs *node* by its ONNX kernel on all tensors that it reads, given by name.
+    """Return an executor of *node* alone, by its ONNX kernel; all tensors that the node reads are fed by name.
 
     Raises UnsupportedError if it, or an operator in one of its bodies, has no kernel.
     """
     reads = tuple(dict.fromkeys(node.reads))
     held = {
+        # constants are fed like every other operand, with any shape
         name: replace(graph.tensor(name), data=None, qparams=None, shape=(), ranked=False)
         for name in (*reads, *node.outputs)
     }

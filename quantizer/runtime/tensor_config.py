@@ -71,6 +71,7 @@ class QuantizationStates(enum.Enum):
 ACTIVE = (QuantizationStates.ACTIVATED, QuantizationStates.PASSIVE)
 
 
+# a code and a float32 scale have at most 16 + 24 significant bits: their product is rounded once
 WIDEST_STEP = 16
 """For codes of up to this many bits, float32 holds the product of a code and the scale after one rounding."""
 Stamp = tuple[int, int, int, int, int]
@@ -92,6 +93,7 @@ class Step:
 
     def quantize(self, values: Tensor) -> Tensor:
         """Return the values of the codes of float32 *values*."""
+        # in place from here on: the quotient is a new tensor that nothing else holds
         steps = (values / self.scale).round_()
         return steps.nan_to_num_(self.nothing, math.inf, -math.inf).clamp_(self.low, self.high).mul_(self.scale)
 
@@ -170,14 +172,17 @@ class TensorQuantizationConfig:
         """
         if P.FLOATING in self.policy:
             largest = torch.maximum(low.abs(), high.abs()).double() / torch.finfo(self.float8).max
+            # a power of two, so that scaling itself does not round
             self.scale = torch.exp2(torch.ceil(torch.log2(largest.clamp(min=SMALLEST_SCALE)))).float()
             self.offset = torch.zeros_like(self.scale, dtype=torch.int64)
             return
+        # 0 must have a code
         low, high = low.double().clamp(max=0), high.double().clamp(min=0)
         if not bool(torch.isfinite(low + high).all()):
             raise GraphError("a tensor that is not finite cannot be calibrated.")
         steps = self.quant_max - self.quant_min
         if P.SYMMETRICAL in self.policy:
+            # both signs must fit, so the shorter side counts
             reach = min(-self.quant_min, self.quant_max) if self.quant_min < 0 else steps
             scale = torch.maximum(-low, high) / reach
         else:
@@ -188,6 +193,7 @@ class TensorQuantizationConfig:
         self.scale = scale.float()
         self.offset = torch.zeros_like(scale, dtype=torch.int64)
         if P.ASYMMETRICAL in self.policy:
+            # with the float32 scale that is used, not the float64 one before it was rounded
             zero = self.quant_min + torch.round(-low / self.scale.double())
             self.offset = zero.clamp(self.quant_min, self.quant_max).long()
 
@@ -208,6 +214,7 @@ class TensorQuantizationConfig:
     def quantize(self, values: Tensor) -> Tensor:
         """Return *values* rounded to codes, in the same type. The gradient passes where values are not clipped."""
         step = self._step
+        # the cached step has no gradient and only holds float32
         exact = step is None or values.dtype != torch.float32 or (values.requires_grad and torch.is_grad_enabled())
         if not exact and step is not None and step.stamp == self.stamp(values.dim()):
             return step.quantize(values)
@@ -236,6 +243,7 @@ class TensorQuantizationConfig:
         root = self if self.master is None else self.root
         scale, offset = root.scale, root.offset
         first = -1 if scale is None else scale._version
+        # torch counts in-place changes of a tensor in _version
         return id(scale), id(offset), first, -1 if offset is None else offset._version, rank
 
     def _float32_step(self, values: Tensor) -> Step | None:
@@ -245,9 +253,11 @@ class TensorQuantizationConfig:
         if values.dtype != torch.float32:
             return None
         stamp, params, rank = self.stamp(values.dim()), self.params, values.dim()
+        # the limits would differ from channel to channel, and torch clamps fast only between numbers
         if params.zero_point.dim() and bool(params.zero_point.any()):
             return None
         scale, zero = params.along(params.scale, rank).float(), int(params.zero_point.reshape(-1)[0])
+        # codes less the zero point: clamping before or after subtracting it gives the same
         low, high, code = params.qmin - zero, params.qmax - zero, min(max(0, params.qmin), params.qmax) - zero
         self._step = Step(stamp, (self.root.scale, self.root.offset), scale, float(low), float(high), float(code))
         return self._step
@@ -277,6 +287,7 @@ class _StraightThrough(Function):
             ratio = values.double() / params.along(params.scale, values.dim()) + params.along(
                 params.zero_point, values.dim()
             )
+            # half a step beyond the ends still rounds to the last code
             ctx.save_for_backward((ratio >= params.qmin - 0.5) & (ratio <= params.qmax + 0.5))
         return dequantize(config.codes(values), params).to(values.dtype)
 

@@ -42,7 +42,7 @@ class OperationError(QuantizerError, RuntimeError):
 
 @dataclass(frozen=True)
 class Step:
-    """One operation of a plan, and the tensors that nothing reads after it."""
+    """One operation of a plan, and the tensors that no later operation reads."""
 
     node: Node
     handler: Handler
@@ -91,6 +91,7 @@ class TorchExecutor:
         verify(graph)
         refuse_unsupported(graph, self.platform)
         self.graph = graph
+        # (outputs, fed names) -> steps: both decide which operations are needed
         self._plans: dict[tuple[tuple[str, ...], frozenset[str]], tuple[Step, ...]] = {}
         self._constants = {
             name: tensor.data.to(self.device) for name, tensor in graph.tensors.items() if tensor.data is not None
@@ -128,6 +129,7 @@ class TorchExecutor:
         self, operations: Sequence[Node], feed_dict: Mapping[str, Any], output_names: Sequence[str]
     ) -> list[Tensor]:
         """Run only these operations, in the graph's order, on the fed tensors; gradients are recorded."""
+        # looked up by name: the caller may hold nodes of another version of the graph
         chosen = {id(self.graph.node(operation.name)) for operation in operations}
         part = self.graph.with_(nodes=tuple(node for node in self.graph.order if id(node) in chosen))
         feeds = self._fed(feed_dict)
@@ -176,12 +178,14 @@ class TorchExecutor:
                     for name, constant in step.operands
                 ]
                 results = self._operate(step, operands, context, hooks.get(node.name) if hooks else None)
+                # optional outputs at the end may be absent
                 for name, result in zip(node.outputs, results, strict=False):
                     if name not in feeds and result is not None:
                         values[name] = result
                         if seen is not None:
                             seen[name] = tuple(result.shape)
                 for name in step.dies:
+                    # frees memory as soon as nothing reads the tensor
                     values.pop(name, None)
             return [values[name] if name in values else constants[name] for name in outputs]
         finally:
@@ -209,6 +213,7 @@ class TorchExecutor:
             elif hook is not None:
                 ready = hook.pre_forward_hook(ready)
             raw = _listed(step.handler(node, ready, context))
+            # the operands may be the last references to large tensors
             del ready
             made = [self._quantized(value, config) for value, config in zip(raw, outs, strict=True)]
             if isinstance(hook, QuantOPRuntimeHook):
@@ -227,6 +232,7 @@ class TorchExecutor:
         stamp, key = config.stamp(value.dim()), (name, id(config))
         kept = self._baked.get(key)
         if kept is None or kept.stamp != stamp:
+            # its scale is computed from the values in each call
             if P.DYNAMIC in config.policy:
                 return self._quantized(value, config)
             found, root = self.quantize_function(value, config), config.root
@@ -273,7 +279,9 @@ class TorchExecutor:
         handler = find_handler(node.op, platform)
         if handler is None:
             raise UnsupportedError(f"node {node.name!r}: nothing runs {node.op} on platform {platform!r}.")
+        # a fed value takes precedence over a constant of the same name
         operands = tuple((name, name in self._constants and name not in fed) for name in node.inputs)
+        # handlers of users may depend on anything, so that only our kernels' decisions are cached
         runs = Decided(handler) if isinstance(handler, Kernel) else handler
         return Step(node, runs, dies, operands, is_quantable(node))
 
@@ -328,11 +336,13 @@ class _Body(TorchExecutor):
 
     def __init__(self, owner: TorchExecutor, graph: Graph, outer: Mapping[str, Tensor]) -> None:
         self.platform, self.device, self.graph, self._delegates = owner.platform, owner.device, graph, owner._delegates
+        # a body's own constants hide outer tensors of the same name
         own = {name: t.data.to(self.device) for name, t in graph.tensors.items() if t.data is not None}
         made = {*graph.inputs, *graph.producers}
         self._constants = {
             name: value for name, value in outer.items() if name in graph.tensors and name not in made
         } | own
+        # bodies inside this body may read outer tensors, too
         for body in graph.subgraphs.values():
             self._constants |= {name: outer[name] for name in body.tensors if name in outer and name not in made}
         self._values, self._plans, self._baked = {}, {}, {}
@@ -352,6 +362,7 @@ def _planned(
     """Return the operations that *outputs* need, in order, each with the tensors that no later one reads."""
     known = fed | constants
     needed, nodes = {name for name in outputs if name not in known}, []
+    # backwards from the outputs, so that only operations on which they depend are kept
     for node in reversed(graph.order):
         if any(name in needed for name in node.outputs if name not in fed):
             nodes.append(node)
@@ -362,6 +373,7 @@ def _planned(
         raise GraphError(f"graph {graph.name!r}: {missing[0]!r} was not fed, and {', '.join(outputs)} need it.")
     last: dict[str, int] = {}
     for i, node in enumerate(nodes):
+        # later nodes overwrite earlier ones; a result that nothing reads dies at once
         last |= dict.fromkeys((*node.outputs, *node.reads), i)
     dies: list[list[str]] = [[] for _ in nodes]
     for name, i in last.items():

@@ -52,6 +52,7 @@ def written_case(trial: Trial) -> Written:
     }
     return Written(
         text=text,
+        # as a tensor, because only plain data and tensors cross to the plugin process; frombuffer takes no empty buffer
         blob=torch.frombuffer(bytearray(blob), dtype=torch.uint8) if blob else torch.empty(0, dtype=torch.uint8),
         feeds=feeds,
         cfg=cfg_of(trial.spec.op, trial.target.scheme, batched(feeds)),
@@ -77,6 +78,7 @@ def files(trial: Trial) -> Exported:
 
 def batched(feeds: dict[str, Tensor]) -> bool:
     """Return whether all inputs have the same first size, so that a data set can hold them sample by sample."""
+    # with 0 added, exactly two members mean one common size, which is not 0
     return len({values.shape[0] if values.dim() else 0 for values in feeds.values()} | {0}) == 2
 
 
@@ -93,6 +95,7 @@ def _with_ranges(trial: Trial, graph: Graph) -> Graph:
 
 def _range(trial: Trial, name: str) -> tuple[float, float]:
     low, high = trial.case.ranges[name]
+    # the flow reads ranges as float32: both sides must quantize with the same numbers
     return float(np.float32(low)), float(np.float32(high))
 
 

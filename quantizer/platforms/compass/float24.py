@@ -24,17 +24,21 @@ def softmax(x: Tensor, parameters: Parameters, axis: int) -> Staged:
     if inp.steps is None or output.steps is None:
         raise ValueError("the parameters must carry steps")
     codes = x.float().contiguous()  # torch adds in an order that depends on the memory layout
+    # exp(d * s) = 2**(d * s / ln 2); steps are 1 / s
     factor = cut(-1 / (LN2 * inp.steps))
     powers = _powers(cut((codes.amax(dim=axis, keepdim=True) - codes) * factor), parameters.tables["powers"])
     inverse = cut(1 / cut(powers.sum(dim=axis, keepdim=True)))
+    # one rounding to a code; the cuts before it only truncate
     share = torch.round(cut(powers.half().float()) * output.steps * inverse)
     return Staged((share.long() + output.zero_point).clamp(output.qmin, output.qmax), {})
 
 
 def _powers(exponents: Tensor, table: Table) -> Tensor:
     """Return 2**exponent, interpolated linearly in the table and cut to 24 bits."""
+    # so that 2**whole is a normal float32 number
     held = exponents.clamp(-FARTHEST, FARTHEST)
     whole = held.floor()
+    # 16 bits: 9 choose the segment, 7 the place in it
     place = ((held - whole) * float((1 << 16) - 1)).long()
     entries = (table.entries.double() * table.unit).float()
     index = place >> PLACE_BITS

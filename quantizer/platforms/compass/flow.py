@@ -66,8 +66,10 @@ def codes(
     work = Work(parse_cfg(cfg, Path(CFG)), library)
     work = with_graph(work, compass.from_bytes(text, blob.numpy().tobytes()))
     work = replace(work, calibration=_Samples(feeds))
+    # the first step reads files and the last two write and report: text and constants are passed in memory
     for step in STEPS[1:-2]:
         work = step(work)
+    # the graph is written and read back, so that the result also covers the file
     graph = _written(work, library) if _built_in(spec) else work.quantized_graph
     output = next(iter(spec.outputs.values()))
     made = [
@@ -84,6 +86,7 @@ def _written(work: Work, library: Library) -> Graph:
 
 def _built_in(spec: Spec) -> bool:
     """Return whether both functions are built-in: only a plugin's own forward may read its rule's results."""
+    # a plugin may leave values in `extra`, which no file holds
     entries = [REGISTRY.find(spec.op, kind, PLATFORM) for kind in ("quantize", "quantized")]
     return all(entry is None or entry.origin == BUILT_IN for entry in entries)
 

@@ -32,6 +32,7 @@ def batch_norm(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, paramet
     """
     along = [-1 if i == axis % x.dim() else 1 for i in range(x.dim())]
     factors = centred(weight, parameters.constants["weight"].params)
+    # w * (x - z) + b = w * x + (b - w * z): codes are multiplied raw
     constant = -parameters.inputs["x"].zero_point * factors
     constant = constant if bias is None else bias + constant
     return (x.float() * factors.reshape(along).float() + constant.reshape(along).float()).long()
@@ -60,6 +61,7 @@ def cosine(x: Tensor, *, parameters: Parameters) -> Tensor:
 def div(a: Tensor, b: Tensor, *, parameters: Parameters) -> Staged:
     """Multiply by the table's inverse of the divisor, with the divisor's sign; a division by zero gives 0."""
     top, bottom = centred(a, parameters.inputs["a"]), centred(b, parameters.inputs["b"])
+    # the table holds only divisors of one sign
     inverse = lookup(bottom.abs(), parameters.tables["inverse"])
     return Staged(
         requantize_accumulator(torch.where(bottom < 0, -top, top) * inverse, parameters), {"inverse": inverse}
@@ -160,13 +162,14 @@ def resize_bilinear_of_floats(x: Tensor, *, size: Pair, mode: str) -> Tensor:
 def resize_bilinear(x: Tensor, *, parameters: Parameters, size: Pair, mode: str) -> Staged:
     """Add raw codes times 13-bit weights in float32, divide, round half to even; weights need not add up to 1.
 
-    Stages: weights, those of the four neighbours, row by row, rounded half up [4, rows, columns].
+    Stage `weights`: the weights of the four neighbours, row by row, rounded half up [4, rows, columns].
     """
     params, unit = parameters.outputs["y"], 2.0 ** parameters.numbers["weight_bits"]
     total, weights = torch.zeros(()), []
     for part, product in _neighbours(x, size, mode):
         weight = torch.floor(product * unit + 0.5)
         weights.append(weight.long())
+        # 8 or 16-bit codes times weights up to 2**13: sums above 2**24 are rounded in float32, as in the original
         total = total + part.float() * weight
     codes = round_tensor((total / unit).double(), parameters.platform.rounding).long()
     return Staged(codes.clamp(params.qmin, params.qmax), {"weights": torch.stack(weights)})
@@ -214,8 +217,10 @@ def softmax(x: Tensor, *, parameters: Parameters, axis: int) -> Staged:
     output, table, numbers = parameters.outputs["y"], parameters.tables["exp"], parameters.numbers
     exponentials = lookup(x - x.amax(dim=axis, keepdim=True), table)
     total = exponentials.sum(dim=axis, keepdim=True).clamp(min=1)
+    # the numerator is enlarged to so many bits; 30 if the largest entry is 1, as in the original
     base = 30 if int(table.entries.max()) == 1 else 31
     size, bits = x.shape[axis], parameters.inputs["x"].dtype.bits
+    # the shapes and widths for which the original has its other method
     if size < 8 and (x.numel() // size) % 128 == 0 and bits <= 8:
         enlarge = base - math.ceil(math.log2(max(int(table.entries.max()), 1)))
         stage = torch.div((exponentials << enlarge) + (total >> 1), total, rounding_mode="floor")
@@ -224,6 +229,7 @@ def softmax(x: Tensor, *, parameters: Parameters, axis: int) -> Staged:
         enlarge = base - math.ceil(math.log2(max(numbers["multiplier"], 1)))
         stage = floor_divide(numbers["multiplier"] << enlarge, total)
         name, value, shift = "reciprocal", (exponentials * stage).double(), numbers["shift"] + enlarge
+    # float64 holds the product exactly below 2**53, and a power of two does not round
     codes = torch.round(value * 2.0**-shift).to(torch.int64) + output.zero_point
     return Staged(codes.clamp(output.qmin, output.qmax), {"exp": exponentials, name: stage})
 
@@ -231,6 +237,7 @@ def softmax(x: Tensor, *, parameters: Parameters, axis: int) -> Staged:
 def _chord(place: Tensor, table: Table) -> Tensor:
     """Return float32 entries at *place*, interpolated linearly; the last entry repeats."""
     entries = torch.cat([table.entries, table.entries[-1:]])
+    # *step* places lie between two entries
     index = place // table.step
     return entries[index] + (entries[index + 1] - entries[index]) * (place % table.step) / table.step
 
@@ -239,6 +246,7 @@ def _neighbours(x: Tensor, size: Pair, mode: str) -> Iterator[tuple[Tensor, Tens
     """Yield the four neighbours of each place of the output, row by row, and their float32 weights [rows, columns]."""
     top, bottom, upper, lower = float32_weights(float32_places(x.shape[2], size[0], mode), x.shape[2])
     left, right, before, after = float32_weights(float32_places(x.shape[3], size[1], mode), x.shape[3])
+    # the order of the terms is the original's: float32 sums in another order may differ
     for row, height in ((top, upper), (bottom, lower)):
         for column, width in ((left, before), (right, after)):
             yield x[:, :, row[:, None], column], height[:, None] * width

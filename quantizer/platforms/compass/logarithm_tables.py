@@ -19,6 +19,7 @@ from quantizer.numerics.rules import activation_params
 from quantizer.numerics.tables import linspace, lookup
 from quantizer.optimize.logarithm_stages import LOGARITHMS, SHARES
 
+# the shapes for which the original divides first, as its softmax does
 SHORT_AXIS, ROWS, PLACES = 8, 128, 11
 """(elements, rows, places): with fewer elements, and a multiple of these rows, a quotient has these binary places."""
 
@@ -56,13 +57,16 @@ def looked_up(x: Tensor, parameters: Parameters, axis: int) -> Staged:
     total = exponentials.sum(dim=axis, keepdim=True)
     size, scale, shift = x.shape[axis], numbers["multiplier"], numbers["shift"]
     if size < SHORT_AXIS and (x.numel() // size) % ROWS == 0:
+        # rounded half up: half of the divisor is added
         quotient = ((exponentials << PLACES) + (total >> 1)) // total.clamp(min=1)
         value, shift = quotient.double() * scale, shift + PLACES
     else:
         base = 30 if int(parameters.tables["exp"].entries.max()) == 1 else 31
+        # the numerator of the reciprocal fills 31 bits
         enlarge = base - math.ceil(math.log2(scale))
         value = (exponentials * floor_divide(scale << enlarge, total.clamp(min=1))).double()
         shift += enlarge
+    # shares are codes of softmax's output: they index the table of logarithms
     shares = torch.round(value * 2.0**-shift).clamp(0, output.qmax - output.qmin).long()
     codes = lookup(shares, parameters.tables["log"])
     return Staged(codes, {"exp": exponentials, SHARES: shares})
@@ -71,6 +75,7 @@ def looked_up(x: Tensor, parameters: Parameters, axis: int) -> Staged:
 @pinned()
 def _exponentials(x: QParams, size: int) -> Tensor:
     codes, steps, zero = 1 << x.bits, _steps(x), x.zero_point.float()
+    # the code whose exponential is the largest entry
     top = torch.round(steps * torch.tensor(math.log(LARGEST), dtype=torch.float32) + zero)
     values = (linspace(0, codes - 1, size) + top - codes - zero) * (1 / steps)
     return torch.exp(values).round().clamp(0, LARGEST).long()
@@ -80,6 +85,7 @@ def _exponentials(x: QParams, size: int) -> Tensor:
 def _logarithms(y: QParams, size: int) -> Tensor:
     """Return the codes of logarithms of shares from 0 to 1; share 0 has the entry of the smallest positive share."""
     shares = linspace(0, 1, size)[1:]
+    # the logarithm of 0 would be infinite, so that share 0 repeats the entry after it
     found = torch.round(torch.log(shares) * _steps(y) + y.zero_point.float())
     found = found.clamp(y.qmin, y.qmax).long()
     return torch.cat([found[:1], found])

@@ -51,6 +51,7 @@ def lower(call: Call, codes: Mapping[str, torch.Tensor], parameters: Parameters,
         text, blob = compass.to_bytes(compass_layers(_graph(call, *_with_bias(call, codes, parameters))))
     except (UnsupportedError, GraphError, FormatError) as err:
         raise RefusedError(f"Compass IR does not hold the case: {err}") from None
+    # constants are in the layer's file; only activations are fed
     feeds = {name: _fed(spec, name, codes[name], parameters) for name in codes if name in _fed_names(spec, codes)}
     is_spatial = spec.outputs[OUTPUT].spatial
     return Lowered(Job(zip_bytes({GRAPH: text.encode(), BLOB: blob}), feeds), _channels_first if is_spatial else _first)
@@ -78,6 +79,7 @@ def _fed_names(spec: Spec, codes: Mapping[str, torch.Tensor]) -> tuple[str, ...]
 def _fed(spec: Spec, name: str, values: torch.Tensor, parameters: Parameters) -> Array:
     """Return the codes of an operand in the file's type and order of axes."""
     params = parameters.inputs.get(name)
+    # an index has no parameters
     kind = torch.int32 if params is None else container(filed(params).dtype)
     arranged = to_node_order(values, compass.ORDER, spatial=spec.inputs[name].spatial)
     return np.ascontiguousarray(arranged.to(kind).numpy())
@@ -93,8 +95,10 @@ def _with_bias(
         return codes, parameters
     sizes = variables(spec, {key: tuple(values.shape) for key, values in codes.items()}, call.attrs)
     (length,) = (int(cast("int", axis(sizes))) for axis in cast("list[Expression]", spec.inputs[name].axes))
+    # the scale of the sums, to which the bias is added
     scale = weight.params.scale * next(iter(parameters.inputs.values())).scale
     zeros = torch.zeros(length, dtype=torch.int64)
+    # groups of a transposed convolution share the scales of the weights
     params = bias_params(scale.repeat(length // len(scale)) if scale.dim() else scale, None, BIAS_BITS, 0)
     constants = {**parameters.constants, name: Constant(zeros, params)}
     return {**codes, name: zeros}, replace(parameters, constants=constants)
@@ -112,6 +116,7 @@ def _graph(call: Call, codes: Mapping[str, torch.Tensor], parameters: Parameters
         tensors[name] = Tensor(name, tuple(arranged.shape), kind, data, parameters.inputs.get(name))
     shapes = {name: tuple(values.shape) for name, values in codes.items()}
     (shape,) = tensor_shapes(spec, shapes, call.attrs)
+    # an empty tensor only to move the sizes; nothing reads its values
     made = to_node_order(torch.empty(shape), compass.ORDER, spatial=spec.outputs[OUTPUT].spatial)
     tensors[OUTPUT] = Tensor(OUTPUT, tuple(made.shape), dtype("float32"), None, parameters.outputs.get(OUTPUT))
     inputs = tuple(name if name in codes else None for name in spec.inputs)

@@ -32,13 +32,17 @@ def softmax(asked: Asked) -> Array | None:
         return None
     codes = asked.codes["x"].astype(np.int64)
     distances = codes - codes.max(axis=asked.axis, keepdims=True)
+    # float64: a distance of at most 16 bits times 13 bits is exact
     exponents = np.floor(distances * numbers["multiplier"] * 2.0 ** -numbers["shift"]).astype(np.int64)
     point, halves = numbers["largest_exponent"], numbers["halves"]
     total = np.clip(_power(exponents + point).sum(axis=asked.axis, keepdims=True), 1, LARGEST_SUM)
+    # frexp's fraction is in [1/2, 1): its exponent is one more than that of the leading bit
     whole = np.frexp(total.astype(np.float64))[1] - 1
+    # the mantissa in [1, 2) with 30 places, compared with the square root of two
     above = total * 2 ** (MANTISSA_BITS - whole) > ROOT_HALF
     scale = 2**halves
     logarithm = (whole - point) * scale + (above if halves else 0)
+    # // rounds down, as the arithmetic shift does
     return _power(((exponents + asked.scheme.activation.bits) * scale - logarithm) // scale)
 
 
@@ -51,9 +55,11 @@ def softmax_numbers(asked: Asked) -> Mapping[tuple[str, ...], tuple[int, ...]]:
     if "halves" not in asked.numbers:
         return {}
     ratio = F32(1.0) / F32(1.0 / asked.grids["x"].scale) * LOG2_E
+    # as many places as keep the multiplier below 2**13
     shift = min(LARGEST_SHIFT, int(np.floor(np.log2(F32(2.0**MULTIPLIER_BITS - 1) / ratio))))
     multiplier = int(np.floor(ratio * F32(2.0**shift) + F32(0.5)))
     return {
+        # a ratio of 1 is written without a shift
         ("multiplier", "shift"): (1, 0) if multiplier == 2.0**shift else (multiplier, shift),
         ("largest_exponent",): (31 - int(np.floor(np.log2(asked.shape[asked.axis]))),),
         ("halves",): (int(asked.platform.tables.fast.get("softmax") == "power_of_two_halves"),),

@@ -36,6 +36,7 @@ def quantize(request: Request, f: Callable[[Tensor], Tensor]) -> Parameters:
     size = 1 << min(bits, request.scheme.activation.lut_bits)
     values = f(linspace(0, PERIOD, size)) * y.steps
     entries = round_tensor(values.double(), request.platform.rounding).clamp(y.qmin, y.qmax).long()
+    # from a code to an entry: size entries are one period
     multiplier, shift = float32_multiplier(torch.tensor(size / 2 / math.pi, dtype=torch.float32) / x.steps, bits)
     table = Table(entries, first=0, step=1, unit=float(y.scale), bits=y.dtype.bits)
     return replace(parameters, tables={"period": table}, numbers={"multiplier": int(multiplier), "shift": int(shift)})
@@ -49,4 +50,5 @@ def quantized(x: Tensor, parameters: Parameters) -> Tensor:
     (inp,) = parameters.inputs.values()
     factor = parameters.numbers["multiplier"] * 2.0 ** -parameters.numbers["shift"]
     place = torch.round(centred(x, inp).double() * factor).long()
+    # the number of entries is a power of two, so that the mask is the remainder, also of negative places
     return table.entries[place & (table.entries.numel() - 1)]

@@ -1,15 +1,16 @@
 """Quantize rules of the Compass Optimizer that differ from the generic rule.
 
-Where the generic arithmetics that its platform selects come from, all in `numerics`:
+Sources of the generic arithmetics in `numerics` that its platform selects:
 
-* `sums`: what it writes as scale_value and shift_value, lists of a Concat, single ones of a Reduce or an Activation
-  (cases/reference/compass), and as scale_value = [m, k_a, k_b] of an addition (elt_add).
+* `sums`: scale_value and shift_value in its files: lists for a Concat, single numbers for a Reduce or an Activation
+  (cases/reference/compass), and scale_value = [m, k_a, k_b] for an addition (elt_add).
 * `normalize`: as recorded in cases/reference/compass/layernorm. `rules.ones_complement`: its Negative.
 * `fused_activations`: it fuses them into sums of products and of operands.
 * `resize`: ONNX's modes, and a position of 0 for one element. `rules.activation_params`: `scale = q_range / f_range`.
 
-Its own, in this room: `powers_of_two`, its Softmax under quantize_method FAST_EXP; `float24`, its Softmax on X3
-(float_lut); `logarithm_tables`, its LogSoftmax before X2, in its float32 arithmetic (no recorded run contains one).
+This room has modules of its own for the rest: `powers_of_two`, its Softmax under quantize_method FAST_EXP; `float24`,
+its Softmax on X3 (float_lut); `logarithm_tables`, its LogSoftmax before X2, in its float32 arithmetic (no recorded run
+contains one).
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from quantizer.platforms.compass import logarithm_tables, periods, powers_of_two
 
 UNITS = 65535
 """The number that represents 1 in the table of a division."""
+# of interpolation, in the original
 WEIGHT_BITS = 13
 """Binary places of the weights of an interpolation."""
 
@@ -72,9 +74,11 @@ def div(request: Request) -> Parameters:
     if a.steps is None or b.steps is None or y.steps is None:
         raise ValueError("compass parameters carry steps")
     size = 1 << min(b.bits, request.scheme.activation.lut_bits)
+    # UNITS / 0 is infinite and is clamped, then set to 0: a division by 0 gives 0
     entries = (UNITS / linspace(0, (1 << b.bits) - 1, size)).round().clamp(0, UNITS)
     entries[0] = 0
     table = Table(entries.long(), first=0, step=(1 << b.bits) // size, unit=1.0 / UNITS, bits=16)
+    # a / b in output steps: (s_a / s_b) / s_y, and the table's unit
     ratio = (y.steps * b.steps) / (a.steps * UNITS)
     mantissa, shift = float32_multiplier(
         ratio, request.scheme.activation.bits, positive=request.platform.multiplier.positive_shifts
@@ -117,7 +121,7 @@ def log_softmax(request: Request) -> Parameters:
     """Provide float32 exponentials over linspace; the output reaches from -16 to 0 and has every code of its format.
 
     Source: the Compass Optimizer's LogSoftmax on X2 and later, in its float32 arithmetic. If the request has a range of
-    shares, the LogSoftmax of targets before X2.
+    shares, the rule is that of the LogSoftmax of targets before X2.
     """
     if SHARES in request.ranges:
         return logarithm_tables.provided(request)
@@ -125,7 +129,9 @@ def log_softmax(request: Request) -> Parameters:
     x, y, bits = parameters.inputs["x"], parameters.outputs["y"], request.scheme.activation.bits
     if x.steps is None or y.steps is None:
         raise ValueError("compass parameters carry steps")
+    # the table has at most 2**lut_bits entries; wider codes are interpolated
     size, last = 1 << min(bits, request.scheme.activation.lut_bits), (1 << bits) - 1
+    # exp(-distance * scale); flipped below, so that the entry of distance 0 comes last
     values = linspace(0, last, size) * (1 / -x.steps)
     with pinned():
         entries = torch.exp(values).flip(0)
@@ -205,12 +211,15 @@ def softmax(request: Request) -> Parameters:
     bits = request.scheme.activation.bits
     size = 1 << min(bits, request.scheme.activation.lut_bits)
     terms = request.shapes["x"][whole(request.attrs, "axis")]
+    # so many bits that the sum of one row fits 32
     wide = tables.exponential_bits or max(16, 32 - math.ceil(math.log2(terms)))
     last, largest = (1 << bits) - 1, (1 << wide) - 1
+    # the distance 0 has the entry *largest*: its logarithm is added to every exponent
     offset = torch.tensor(math.log(largest), dtype=torch.float32) + x.zero_point / x.steps
     values = (linspace(0, last, size) - last - x.zero_point) * (1 / x.steps) + offset
     with pinned():
         entries = torch.exp(values).round().clamp(0, largest).to(torch.int64)
+    # places between two entries
     step = 1 << (bits - int(math.log2(size)))
     table = Table(entries, first=-last, step=step, unit=1.0 / largest, bits=wide)
     mantissa, shift = float32_multiplier(y.steps, bits, positive=request.platform.multiplier.positive_shifts)

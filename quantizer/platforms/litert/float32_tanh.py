@@ -1,7 +1,8 @@
 """The float32 hyperbolic tangent of C libraries, bit for bit. LiteRT's tables are computed with it.
 
-It is that of glibc before 2.41, from Sun's fdlibm (s_expm1f, s_tanhf). It differs from the correctly rounded one by up
-to two units in the last place, which changes one table entry in three million. Shown on 100,000 values of glibc 2.36.
+glibc before 2.41 has this function, from Sun's fdlibm (s_expm1f, s_tanhf). Its results differ from correctly rounded
+ones by up to two units in the last place, which changes one table entry in three million. Verified on 100,000 values
+of glibc 2.36.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ def tanh(x: Tensor) -> Tensor:
 
 def expm1(x: Tensor) -> Tensor:
     """Return exp(x) - 1 of float32 *x* in [-18, 44], in float32: by a rational function around a multiple of ln 2."""
+    # the nearest multiple of ln 2; fdlibm takes -1, 0 and 1 by comparison, so that no rounding of the product decides
     k = (x * _f(INVERSE_LN2) + 0.5 * x.sign()).trunc()
     k = torch.where(x.abs() < _f(THREE_HALVES_LN2), x.sign(), k)
     k = torch.where(x.abs() > _f(HALF_LN2), k, 0.0)
@@ -34,6 +36,7 @@ def expm1(x: Tensor) -> Tensor:
     high, low = x - k * _f(LN2_HIGH), k * _f(LN2_LOW)
     rest = high - low
     carry = (high - rest) - low
+    # fdlibm's names: hfx, hxs, r1, t, e
     half = 0.5 * rest
     square = rest * half
     series = _f(TERMS[0])
@@ -57,6 +60,7 @@ def expm1(x: Tensor) -> Tensor:
     value = ((rest - (e + 1 / power)) + 1) * power
     for chosen, result in reversed(cases):  # the first case that holds wins
         value = torch.where(chosen, result, value)
+    # so close to 0 the function is its argument
     return torch.where(x.abs() < 2.0**-25, x, value)
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 EXP_OF_EIGHTH = 1895147668  # exp(-1/8) * 2**31
 THIRD = 715827883  # 2**31 / 3
 FACTORS = ((-2, 1672461947), (-1, 1302514674), (0, 790015084), (1, 290630308), (2, 39332535), (3, 720401), (4, 242))
-"""Power of two -> exp of its negative, in units of 2**-31."""
+"""(k, exp(-2**k) in units of 2**-31)."""
 NEWTON_START, NEWTON_SLOPE = 1515870810, -1010580540
 """48/17 and -32/17 in units of 2**-29."""
 NEWTON_STEPS = 3  # as in gemmlowp; each step about doubles the correct bits of the start, 48/17 - 32/17 * x
@@ -36,7 +36,7 @@ class FixedPoint:
         return x.clamp(-(1 << (self.bits - 1)), (1 << (self.bits - 1)) - 1)
 
     def times(self, a: Tensor, b: Tensor | int) -> Tensor:
-        """Return the high half of 2ab, ties away from zero for positive products and up for negative ones."""
+        """Return the high half of 2ab, rounded half up, as SaturatingRoundingDoublingHighMul does."""
         return (a * b + (1 << (self.bits - 2))) >> (self.bits - 1)
 
     def shifted(self, x: Tensor, places: int) -> Tensor:
@@ -47,19 +47,24 @@ class FixedPoint:
 
     def constant(self, value: int) -> int:
         """Return a constant of 32 bits in this width."""
+        # gemmlowp rounds the 32-bit constant, not the real number: the result can differ in the last bit
         return value if self.bits == 32 else (value + (1 << 15)) >> 16
 
     def exp_of_negative(self, a: Tensor, integer_bits: int) -> Tensor:
         """Return exp(a), a <= 0, without integer bits."""
         # a = rest - whole: rest in [-1/4, 0) by a polynomial, then one factor for each bit of whole
+        # 1/4 in the input's units
         quarter = self.unit(integer_bits, -2)
         rest = (a & (quarter - 1)) - quarter
+        # shifted by the integer bits, the rest uses the full width as a fraction
         result = self._exp_of_quarter(self.shifted(rest, integer_bits))
         whole = rest - a
         for exponent, factor in FACTORS:
+            # a format has no bits above its integer bits
             if integer_bits > exponent:
                 chosen = (whole & self.unit(integer_bits, exponent)) != 0
                 result = torch.where(chosen, self.times(result, self.constant(factor)), result)
+        # for a = 0 the rest is -1/4 and `whole` is negative, so that exp(0) = 1 is set apart
         return torch.where(a == 0, self.unit(0), result)
 
     def _exp_of_quarter(self, a: Tensor) -> Tensor:
@@ -67,20 +72,25 @@ class FixedPoint:
         first, x = self.constant(EXP_OF_EIGHTH), a + self.unit(0, -3)
         square = self.times(x, x)
         cube, fourth = self.times(square, x), self.times(square, square)
+        # exp(-1/8 + x) = exp(-1/8) * (1 + x + x**2 / 2 + x**3 / 6 + x**4 / 24): ((x**4 / 4 + x**3) / 3 + x**2) / 2
         rest = self.times(self.shifted(fourth, -2) + cube, self.constant(THIRD)) + square
         total = first + self.times(x + self.shifted(rest, -1), first)
+        # in 16 bits gemmlowp adds with saturation
         return self.saturate(total) if self.bits == 16 else total
 
     def _reciprocal(self, a: Tensor) -> Tensor:
         """Return 2 / (1 + a), 0 <= a <= 1, with two integer bits, by three steps of Newton."""
+        # (1 + a) / 2, in [1/2, 1], where Newton's start is close
         half = (a + self.unit(0) + 1) >> 1
         x = self.constant(NEWTON_START) + self.times(half, self.constant(NEWTON_SLOPE))
         for _ in range(NEWTON_STEPS):
+            # x + x * (1 - half * x); a product of two numbers with two integer bits has four, the shift returns to two
             x = x + self.shifted(self.times(x, self.unit(2) - self.times(half, x)), 2)
         return x
 
     def reciprocal_of_one_plus(self, a: Tensor) -> Tensor:
         """Return 1 / (1 + a), 0 <= a <= 1, without integer bits."""
+        # two integer bits less are a shift by 2, and the half of 2 / (1 + a) takes one back
         return self.shifted(self._reciprocal(a), 1)
 
     def logistic(self, a: Tensor, integer_bits: int) -> Tensor:
@@ -100,5 +110,6 @@ class FixedPoint:
 
 def divide_by_power(x: Tensor, places: Tensor) -> Tensor:
     """Return x * 2**-places, ties away from zero; int64."""
+    # half a unit of the result; 0 for no places
     half = (torch.ones_like(places) << places) >> 1
     return torch.where(x < 0, -((half - x) >> places), (x + half) >> places)

@@ -23,6 +23,7 @@ def join(jobs: Sequence[Job], wires: Wires, outputs: Sequence[int]) -> Job:
         assert isinstance(job, Written), "a lowering of this room wrote it"
         places = {
             place: _placed(whole, number, tensor, results[wires[number, tensor.name]])
+            # a constant may have the name of a wired operand; only fed tensors are wired
             if (number, tensor.name) in wires and tensor.name in job.feeds
             else _added(whole, number, job, tensor)
             for place, tensor in enumerate(job.graph.tensors)
@@ -35,6 +36,7 @@ def join(jobs: Sequence[Job], wires: Wires, outputs: Sequence[int]) -> Job:
 
 def _placed(whole: Graph, number: int, tensor: TensorDef, place: int) -> int:
     """Return the index of the result that feeds *tensor*."""
+    # everything but the name must agree: format, shape, scale and zero point
     given = replace(whole.tensors[place], name=tensor.name)
     if given != tensor:
         raise RefusedError(f"operator {number} reads {tensor.name!r} in another form than its maker writes")
@@ -50,5 +52,6 @@ def _added(whole: Graph, number: int, job: Written, tensor: TensorDef) -> int:
 
 
 def _moved(op: Op, places: Mapping[int, int]) -> Op:
+    # ABSENT has no place and stays what it is
     inputs, outputs = (tuple(places.get(place, place) for place in found) for found in (op.inputs, op.outputs))
     return replace(op, inputs=inputs, outputs=outputs)

@@ -30,6 +30,7 @@ def add_in_vectors(a: Tensor, b: Tensor, *, parameters: Parameters) -> Tensor:
 def add_of_xnnpack(a: Tensor, b: Tensor, *, parameters: Parameters) -> Tensor:
     """Add by XNNPACK's rule, or by LiteRT's own kernel's rule if XNNPACK does not support the ratios of scales."""
     own = parameters.rescale is not None and parameters.rescale.variant == "q21_half_up"
+    # an unsupported ratio is left to LiteRT's own kernel by the delegate
     return (added if own else add_in_vectors)(a, b, parameters=parameters)
 
 
@@ -49,6 +50,7 @@ def mul_in_vectors(a: Tensor, b: Tensor, *, parameters: Parameters) -> Tensor:
 @operator("mul", kind="quantized", platform="xnnpack")
 def mul_of_xnnpack(a: Tensor, b: Tensor, *, parameters: Parameters) -> Tensor:
     """Multiply by XNNPACK's rule, or by LiteRT's own kernel's rule if XNNPACK does not support the ratio of scales."""
+    # XNNPACK's qs8 product: float32 multiplier, ties to even
     if parameters.rescale is not None and parameters.rescale.variant == "f32_even":
         return requantize_accumulator(multiplied(a, b, parameters=parameters), parameters)
     return mul_in_vectors(a, b, parameters=parameters)
@@ -58,6 +60,7 @@ def mul_of_xnnpack(a: Tensor, b: Tensor, *, parameters: Parameters) -> Tensor:
 def relu(x: Tensor, *, parameters: Parameters) -> Tensor:
     """Rescale, round, clamp at the output's zero point; a shift that wraps also affects negative codes."""
     codes = requantize_terms({"x": centred(x, parameters.inputs["x"])}, parameters)
+    # the zero point stands for 0
     return codes.clamp(min=int(parameters.outputs["y"].zero_point))
 
 
@@ -69,7 +72,7 @@ def sigmoid(x: Tensor, *, parameters: Parameters) -> Tensor:
 
 @operator("softmax", kind="quantized", platform=PLATFORMS)
 def softmax(x: Tensor, *, parameters: Parameters, axis: int) -> Staged:
-    """Look up, add, divide: in fixed point, in float32, or by a table of reciprocals."""
+    """Look up exponentials, add them, divide: in fixed point, in float32, or by a table of reciprocals."""
     if "reciprocal" in parameters.tables:
         return softmax_tables.of_wide(x, parameters, axis)
     fixed = parameters.platform.tables.exponential == "fixed_point"

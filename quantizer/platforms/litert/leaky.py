@@ -46,12 +46,13 @@ def two_multipliers(request: Request) -> Parameters:
             mantissa, shift = fixed_point(ratio)
             numbers |= {side: int(mantissa), f"{side}_shift": int(shift)}
         else:
+            # a slope of 0, or one whose product is 0 in float32
             numbers |= {side: 0, f"{side}_shift": 31}
     return replace(parameters, numbers=numbers)
 
 
 def two_sided(x: Tensor, parameters: Parameters) -> Tensor:
-    """Return the codes of both sides under their multipliers: rounded as gemmlowp does, or half up (XNNPACK)."""
+    """Return codes: each side times its multiplier, rounded as gemmlowp rounds, or half up (XNNPACK)."""
     numbers, output = parameters.numbers, parameters.outputs["y"]
     c = centred(x, parameters.inputs["x"])
     positive, negative = (
@@ -61,9 +62,11 @@ def two_sided(x: Tensor, parameters: Parameters) -> Tensor:
 
 
 def _side(c: Tensor, parameters: Parameters, multiplier: int, shift: int) -> Tensor:
+    # a multiplier that is not normalised is XNNPACK's (below 2**16) or 0: one rounding
     once = multiplier < NORMAL
     variant = "q31_single" if once else "q31_double"
     held = torch.tensor(float(multiplier), dtype=torch.float64)
     numbers = Rescale(variant, held, torch.tensor(shift))  # type: ignore[arg-type]
+    # two roundings shift to the left first, which wraps in 32 bits on x86
     held, numbers = (c, numbers) if once else as_x86(c, numbers, None)
     return requantize(held, numbers, parameters.outputs["y"])

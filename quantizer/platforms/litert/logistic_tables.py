@@ -1,4 +1,4 @@
-"""LiteRT's tables of functions of one input: 8-bit tables from float32, 16-bit tables of a logistic function on a grid.
+"""LiteRT's tables of sigmoid and tanh: of 8 bits from float32 values, of 16 bits a logistic function on a grid.
 
 Verified on LiteRT 2.3 with 5 million codes of 8 bits, and all codes of 16 bits under 200 scales.
 """
@@ -23,8 +23,10 @@ from quantizer.platforms.litert.gemmlowp import FixedPoint
 Function = Callable[[Tensor], Tensor]
 ENTRIES, PER_UNIT = 256, 24
 """The number of entries in the table, and the number per unit of the input."""
+# 12288 = 512 * 24
 GRID = 4096 * 3
 """Steps of the grid per unit of the input: 512 between two entries for sigmoid, 256 for tanh."""
+# the kernel keeps it in 16 bits, and doubles as long as twice the number fits
 LARGEST_MULTIPLIER = 32767.0
 NEAR_POWER = 1e-3
 """LiteRT treats a scale as a power of two if its log2 is this close to an integer."""
@@ -44,16 +46,21 @@ def logistic_entries() -> Tensor:
 
     The last is the largest.
     """
+    # twice as many points as entries: ends and middles of segments
     f = 65536.0 / (1.0 + torch.exp(-torch.arange(2 * ENTRIES + 1, dtype=torch.float64) / (2 * PER_UNIT)))
     ends, middles = f[0::2], f[1::2]
+    # the logistic function is concave above 0, so that every chord lies below it
     raised = ends[:-1] + (middles - (ends[:-1] + ends[1:]) / 2) / 2
     entries = (raised + 0.5).floor().long()
+    # the table is uint16; its last entry stands for everything beyond
     entries[-1] = 65535
     return entries
 
 
 def on_a_grid(request: Request, *, tanh: bool) -> Parameters:
-    """Return the default parameters with the table `logistic`, and `input_multiplier` and `input_shift` to its grid.
+    """Return the default parameters with the table `logistic`, and with multiplier and shift from a code to its grid.
+
+    The numbers are `input_multiplier` and `input_shift`.
 
     A multiplier of 0 means gemmlowp's function, which the optimized kernels use for powers of two: input code times
     2**`shift` in units of 2**-12.
@@ -62,8 +69,10 @@ def on_a_grid(request: Request, *, tanh: bool) -> Parameters:
     (x,) = parameters.inputs.values()
     table = Table(logistic_entries(), first=0, step=1, unit=2.0**-16, bits=16)
     power = power_of_two(x)
+    # 2**-12 is the unit of inputs with three integer bits
     places = None if power is None else power + 15 - INTEGER_BITS
     numbers: dict[str, int]
+    # tanh may shift once, because its argument is doubled
     if places is not None and places in ((0, 1) if tanh else (0,)):
         reference = request.platform.tables.exponential == "fixed_point"
         numbers = (
@@ -78,6 +87,7 @@ def on_a_grid(request: Request, *, tanh: bool) -> Parameters:
 
 def power_of_two(x: QParams) -> int | None:
     """Return the exponent of a scale that LiteRT, in its float32 arithmetic, treats as a power of two."""
+    # CheckedLog2 of TensorFlow Lite: log(x) * (1 / log(2)), each in float32
     logarithm = torch.tensor(math.log(float(x.scale)), dtype=torch.float32) * (
         1.0 / torch.tensor(math.log(2.0), dtype=torch.float32)
     )
@@ -104,21 +114,25 @@ def read_from_grid(x: Tensor, parameters: Parameters, *, tanh: bool) -> Tensor:
         return fixed.tanh(value, INTEGER_BITS) if tanh else fixed.logistic(value, INTEGER_BITS)
     half = 1 << (shift - 1) if shift else 0
     place = limit(x * multiplier + half, 32, "wrap") >> shift
+    # tanh(x) = 2 * logistic(2x) - 1: the same grid has half as many places between two entries
     bits = 8 if tanh else 9
     distance = place.abs()
     index = (distance >> bits).clamp(max=ENTRIES - 2)
     entries = parameters.tables["logistic"].entries
+    # linear between two entries
     value = (entries[index] << bits) + (distance & ((1 << bits) - 1)) * (entries[index + 1] - entries[index])
     beyond = (distance >> bits) >= ENTRIES - 1
+    # one half of 24 bits is subtracted: logistic - 1/2 with one bit less is tanh
     if tanh:
         value = torch.where(beyond, 0xFFFF << bits, value) - (1 << 23)
         return torch.where(place >= 0, value + 128, -value + 127) >> 8
     value = torch.where(beyond, 0x7FFF << 10, value)
+    # logistic(-x) = 1 - logistic(x); 1 is 2**25 here. 511 in place of 512 mirrors the rounding of ties
     return torch.where(place >= 0, value + 512, (1 << 25) - value + 511) >> 10
 
 
 def read(x: Tensor, parameters: Parameters, *, tanh: bool) -> Tensor:
-    """Return the codes by whichever of the two tables was provided."""
+    """Return codes from the full table of 8 bits if the parameters have one, else from the grid of 16 bits."""
     if "lut" in parameters.tables:
         return lookup(x, parameters.tables["lut"])
     return read_from_grid(x, parameters, tanh=tanh)

@@ -1,4 +1,4 @@
-"""LiteRT models of one or a few operators, written straight into a flatbuffer: 0.1 ms where a builder takes 0.3 ms."""
+"""Writes LiteRT models of one or a few operators straight into a flatbuffer: 0.1 ms, where a builder takes 0.3 ms."""
 
 from __future__ import annotations
 
@@ -37,6 +37,7 @@ _CODES = {
     "Float64": "d",
     "UOffsetTRelative": "O",
 }
+# the resolver finds a kernel by operator and version
 _VERSIONS = {
     "CONV_2D": 5,
     "DEPTHWISE_CONV_2D": 6,
@@ -78,6 +79,7 @@ class Op:
 
 def model(ops: Sequence[Op], tensors: Sequence[TensorDef], outputs: Sequence[int]) -> bytes:
     """Return a model of *ops* in their order; tensors without data that no operator computes are its inputs."""
+    # the schema reserves buffer 0: it is empty, and tensors without data point to it
     buffers: list[_Table] = [_Table([])]
     made = []
     for tensor in tensors:
@@ -85,6 +87,7 @@ def model(ops: Sequence[Op], tensors: Sequence[TensorDef], outputs: Sequence[int
         if tensor.data is not None:
             data = tensor.data if isinstance(tensor.data, bytes) else tensor.data.tobytes()
             place = len(buffers)
+            # the schema demands alignment to 16 bytes (force_align)
             buffers.append(_Table([(0, "O", _Vector("B", data, 16))]))
         made.append(_tensor(tensor, place))
     given = {place for op in ops for place in op.outputs}
@@ -95,9 +98,11 @@ def model(ops: Sequence[Op], tensors: Sequence[TensorDef], outputs: Sequence[int
         (2, "O", _Vector("i", outputs)),
         (3, "O", _Offsets([_operator(op, place) for place, op in enumerate(ops)])),
     ]
+    # one operator code for each operator, even if two are equal: fewer would need a search
     kinds = [_Table(_kind(op.code)) for op in ops]
     return _write(
         _Table(
+            # version 3 of the schema, operator codes, one subgraph, buffers
             [(0, "I", 3), (1, "O", _Offsets(kinds)), (2, "O", _Offsets([_Table(graph)])), (4, "O", _Offsets(buffers))]
         )
     )
@@ -126,6 +131,7 @@ class _Offsets:
 
 def _kind(code: str) -> list[_Field]:
     number = _builtin(code)
+    # the first field is the old 8-bit code, which stops at 127; readers take the larger of it and of the 32-bit code
     return [(0, "b", min(number, 127)), (2, "i", _VERSIONS.get(code, 2)), (3, "i", number)]
 
 
@@ -138,6 +144,7 @@ def _operator(op: Op, place: int) -> _Table:
             (*slots[name], _Vector("i", value) if slots[name][1] == "O" else value)
             for name, value in op.options.items()
         ]
+        # a union takes two fields: its type, then its table
         fields += [(slot, "B", number), (slot + 1, "O", _Table(options))]
     return _Table(fields)
 
@@ -153,6 +160,7 @@ def _tensor(tensor: TensorDef, buffer: int) -> _Table:
         zeros = tensor.zero_points or (0,) * len(tensor.scales)
         numbers = [(2, "O", _Vector("f", tensor.scales)), (3, "O", _Vector("q", zeros)), (6, "i", tensor.axis)]
         fields.append((4, "O", _Table(numbers)))
+    # has_rank: a scalar would otherwise be read as a tensor of unknown rank
     if not tensor.shape:
         fields.append((8, "?", True))
     return _Table(fields)
@@ -161,7 +169,9 @@ def _tensor(tensor: TensorDef, buffer: int) -> _Table:
 @functools.cache
 def _layout(key: tuple[tuple[int, str], ...]) -> tuple[bytes, tuple[int, ...], int, int]:
     """Return the vtable, the offset of each field, and the size and the alignment of the table."""
+    # a table starts with the 4-byte offset to its vtable
     size, align, places = 4, 4, {}
+    # largest fields first, so that padding is rare
     for slot, code in sorted(key, key=lambda k: -_SIZE[k[1]]):
         width = _SIZE[code]
         size = -(-size // width) * width
@@ -169,6 +179,7 @@ def _layout(key: tuple[tuple[int, str], ...]) -> tuple[bytes, tuple[int, ...], i
         places[slot] = size
         size += width
     slots = max((slot for slot, _ in key), default=-1) + 1
+    # its own size, the table's size, then one 16-bit place for each slot; 0 is an absent field
     vtable = struct.pack(f"<{2 + slots}H", 4 + 2 * slots, size, *(places.get(slot, 0) for slot in range(slots)))
     return vtable, tuple(places[slot] for slot, _ in key), size, align
 
@@ -178,12 +189,15 @@ def _write(root: _Table) -> bytes:
     out = bytearray(8)
     out[4:8] = b"TFL3"
     pending: list[tuple[int, Any]] = [(0, root)]
+    # the list grows while it is read: `where` is the place of the offset that points to *node*
     for where, node in pending:
         if isinstance(node, _Table):
             vtable, places, size, align = _layout(tuple((slot, code) for slot, code, _ in node.fields))
+            # the table, behind its vtable, must be aligned
             out += bytes(-(len(out) + len(vtable)) % align) + vtable
             start = len(out)
             out += bytes(size)
+            # the vtable lies right before the table, so that the signed distance is its length
             struct.pack_into("<i", out, start, len(vtable))
             for (_, code, value), place in zip(node.fields, places, strict=True):
                 if code == "O":
@@ -191,6 +205,7 @@ def _write(root: _Table) -> bytes:
                 else:
                     struct.pack_into("<" + code, out, start + place, value)
         elif isinstance(node, _Vector):
+            # the elements, behind the 4-byte count, must be aligned
             out += bytes(-(len(out) + 4) % node.align)
             start = len(out)
             out += struct.pack("<I", node.count) + node.data
@@ -251,4 +266,5 @@ def _builtin(code: str) -> int:
 def _union(table: str) -> tuple[int, int]:
     """Return the slot of an operator that holds the type of its options, and the number of that type."""
     first = getattr(_schema().BuiltinOptions, table, None)
+    # newer options are in a second union, BuiltinOptions2, at slot 11
     return (3, int(first)) if first is not None else (11, int(getattr(_schema().BuiltinOptions2, table)))

@@ -33,6 +33,7 @@ from quantizer.runtime.engines.lowering import Lowered, first
 from quantizer.runtime.engines.protocol import Call
 
 Codes = Mapping[str, Tensor]
+# of PADV2's kernel
 PAD_AXES = 5
 ELEMENTWISE = {"add": "ADD", "sub": "SUB", "mul": "MUL", "maximum": "MAXIMUM", "minimum": "MINIMUM"}
 OPTIONS = {"add": "AddOptions", "sub": "SubOptions", "mul": "MulOptions"}
@@ -49,11 +50,13 @@ def elementwise(call: Call, codes: Codes, parameters: Parameters | None, variant
     if op in OPTIONS:
         options["fused_activation_function"] = fused(call, output_of(parameters))
     if op in ("add", "sub"):
+        # the default, true, would ask for power-of-two scales in 16 bits
         options["pot_scale_int16"] = False
     output = activation("y", _shape(call, codes), output_of(parameters))
     table = OPTIONS.get(op, "MaximumMinimumOptions")
     end = made.apply(ELEMENTWISE[op], table, options, inputs, output)
     if op not in OPTIONS and call.activation != "none":
+        # MAXIMUM and MINIMUM have no fused activation, so that RELU follows
         end = made.apply(call.activation.upper(), None, {}, [end], output)
     return Lowered(made.job(end, variant))
 
@@ -81,13 +84,14 @@ def softmax(call: Call, codes: Codes, parameters: Parameters | None, variant: st
 
 
 def pool(call: Call, codes: Codes, parameters: Parameters | None, variant: str) -> Lowered:
-    """Return AVERAGE_POOL_2D or MAX_POOL_2D under SAME or VALID, or VALID after a PADV2 that counts like ours."""
+    """Return AVERAGE_POOL_2D or MAX_POOL_2D under SAME or VALID; other padding becomes a PADV2 before VALID."""
     attrs: Mapping[str, Any] = call.attrs
     largest, params, x = call.spec.op == "max_pool2d", input_of(parameters, "x"), codes["x"].numpy()
     kernel, stride = attrs["kernel"], attrs["stride"]
     around = pool_padding(x.shape[2:], kernel, stride, attrs["padding"], ceil_mode=attrs["ceil_mode"])
     made, image = Graph(), np.moveaxis(x, 1, -1)
     start, own = made.feed("x", image, params), VALID
+    # SAME leaves padded places out of a mean's count
     left_out = largest or not attrs["count_include_pad"]
     axes = zip(x.shape[2:], kernel, stride, around, strict=True)
     if any(map(any, around)) and left_out and all(_is_same(*axis) for axis in axes):
@@ -95,6 +99,7 @@ def pool(call: Call, codes: Codes, parameters: Parameters | None, variant: str) 
     elif any(map(any, around)):
         if not largest and left_out:
             raise RefusedError("LiteRT's AVERAGE_POOL_2D leaves places out of its count under padding SAME alone")
+        # explicit padding counts as elements, so that a maximum needs the smallest code
         code = _filler(params, largest=largest)
         start = _padded(made, start, image.shape, [(0, 0), *around, (0, 0)], code, params)
     options = {
@@ -105,6 +110,7 @@ def pool(call: Call, codes: Codes, parameters: Parameters | None, variant: str) 
         "filter_width": kernel[1],
         "fused_activation_function": fused(call, output_of(parameters)),
     }
+    # the spec's order; the model has channels last
     n, c, *size = _shape(call, codes)
     output = activation("y", (n, *size, c), output_of(parameters))
     kind = "MAX_POOL_2D" if largest else "AVERAGE_POOL_2D"
@@ -139,6 +145,7 @@ def argmax(call: Call, codes: Codes, parameters: Parameters | None, variant: str
     shape, axis = codes["x"].shape, attrs["axis"] % codes["x"].dim()
     made = Graph()
     inputs = [*_fed(made, codes, parameters), made.add(integers("axis", (axis,)))]
+    # ARG_MAX always drops the axis
     kept = tuple(size for place, size in enumerate(shape) if place != axis)
     output = TensorDef("y", kept, "int64")
     end = made.apply("ARG_MAX", "ArgMaxOptions", {"output_type": INDEX_TYPE}, inputs, output)
@@ -166,6 +173,7 @@ def padding(call: Call, codes: Codes, parameters: Parameters | None, variant: st
     made = Graph()
     code = attrs["value"]
     if parameters is not None and params is not None:
+        # the file's code of the value, by the platform's own quantizer
         code = int(quantize(torch.tensor(code), params, parameters.platform.quantizer))
     if rank > PAD_AXES:
         raise RefusedError(f"PADV2 takes at most {PAD_AXES} axes")
@@ -236,7 +244,7 @@ def _plain(
     variant: str,
     *constants: TensorDef,
 ) -> Lowered:
-    """Return one operator of all operands and *constants*."""
+    """Return a model of one operator, whose inputs are all operands of the call, then *constants*."""
     made = Graph()
     inputs = [*_fed(made, codes, parameters), *(made.add(constant) for constant in constants)]
     output = activation("y", _shape(call, codes), output_of(parameters))
@@ -244,7 +252,7 @@ def _plain(
 
 
 def _filler(params: QParams | None, *, largest: bool) -> float:
-    """Return the padding value of an image: the smallest number for a maximum, else zero."""
+    """Return the number that pads an image: the smallest one for a maximum, else the one that stands for 0."""
     if params is None:
         return -math.inf if largest else 0.0
     return params.qmin if largest else int(params.zero_point)
@@ -265,6 +273,7 @@ def _padded(
     """Return the index of a tensor that is padded with codes."""
     numbers = made.add(TensorDef("around", (len(shape), 2), "int32", data=np.array(around, np.int32)))
     single = activation("value", (1,), params)
+    # PADV2 demands the padding value in the format and with the parameters of its operand
     value = TensorDef(
         "value", (1,), single.dtype, single.scales, single.zero_points, data=np.array([code], single.dtype)
     )

@@ -18,9 +18,11 @@ from quantizer.runtime.engines.protocol import Call
 
 ACTIVATIONS = {"none": 0, "relu": 1, "relu6": 3}
 """Fused activation -> ActivationFunctionType of the schema."""
+# float32, because LiteRT divides 6 by the scale in float32
 SIX = np.float32(6.0)
 SAME, VALID = 0, 1
 """Padding of the schema."""
+# int4 codes are packed only in constants; a feed of them holds one code to a byte
 FORMATS = {"int4": "int8", "int8": "int8", "int16": "int16"}
 """Format of codes -> the numpy type that is fed."""
 
@@ -78,6 +80,7 @@ class Written(Job):
 
 def fused(call: Call, output: QParams | None) -> int:
     """Return the number of the fused activation; RefusedError if 6 lies beyond 32-bit codes, as LiteRT refuses it."""
+    # CalculateActivationRangeQuantized converts 6 / scale to int32 and refuses an overflow
     if call.activation == "relu6" and output is not None and SIX / np.float32(float(output.scale)) >= np.float32(2**31):
         raise RefusedError("LiteRT refuses a relu6 whose 6 is beyond 2**31 steps of the output")
     return ACTIVATIONS[call.activation]
@@ -105,7 +108,7 @@ def channels_first(outputs: tuple[Array, ...]) -> Array:
 
 
 def input_of(parameters: Parameters | None, name: str) -> QParams | None:
-    """Return the parameters of an operand; None in float32, and for one that is real numbers or an index."""
+    """Return the parameters of an operand; None in float32, and for an operand of real numbers or of indices."""
     return None if parameters is None else parameters.inputs.get(name)
 
 

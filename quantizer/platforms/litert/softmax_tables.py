@@ -24,6 +24,7 @@ WORD = FixedPoint(32)
 DISTANCES = 256  # 8-bit codes: distances from the largest code are 0 to 255
 SCALED_BITS, SUM_BITS = 5, 12
 """Integer bits of a scaled distance, and of a sum of exponentials."""
+# of the tables of 16 bits, each with 128 places
 SEGMENTS = 512
 REACH = 10.0
 """Distance beyond which 16-bit exponentials equal the one at the end."""
@@ -36,28 +37,34 @@ def gemmlowp(request: Request) -> Parameters:
     """
     parameters = default_parameters(request)
     scale = float(parameters.inputs["x"].scale)
+    # PreprocessSoftmaxScaling: the distance times the scale, with five integer bits
     real = torch.tensor(min(scale * 2.0 ** (31 - SCALED_BITS), 2.0**31 - 1), dtype=torch.float64)
     mantissa, shift = fixed_point(real, clamped=False)
+    # the shift to the left comes first, because the multiplier is above 1
     left = 31 - int(shift)
+    # CalculateInputRadius: farther distances would leave the integer bits
     radius = math.floor(((1 << SCALED_BITS) - 1) * 2.0 ** (31 - SCALED_BITS - left))
     distance = torch.arange(DISTANCES)
     near = distance <= radius
+    # distances beyond the radius would overflow; their entries are replaced below
     scaled = WORD.times(torch.where(near, -distance, 0) * (1 << left), int(mantissa))
     entries = torch.where(near, WORD.exp_of_negative(scaled, SCALED_BITS), 0)
     return _with(parameters, exp=Table(entries, first=0, step=-1, unit=2.0**-31, bits=31))
 
 
 def of_gemmlowp(x: Tensor, parameters: Parameters, axis: int) -> Staged:
-    """Add exponentials of 19 places, take the reciprocal by Newton, multiply, round half away from zero.
+    """Add exponentials with 19 binary places, take the reciprocal by Newton, multiply, round half away from zero.
 
-    A sum of 512 and more has no shift in the original, which ends the process.
+    The original ends the process for a sum of 512 or more, because its shift would exceed 31 places.
     """
     output = parameters.outputs["y"]
     exponentials = _looked_up(x, parameters, axis)
     total = divide_by_power(exponentials, torch.tensor(SUM_BITS)).sum(dim=axis, keepdim=True)
     # normalise the sum to [1, 2): gemmlowp's reciprocal is that of 1 + a, a in [0, 1]
+    # bits of the sum; float64 has the logarithm exactly enough, because sums are far below 2**48
     whole = torch.floor(torch.log2(total.double())).long() + 1
     reciprocal = WORD.reciprocal_of_one_plus((total << (32 - whole)) - (1 << 31))
+    # from 31 places to codes, and the powers of two that normalising took out of the sum
     places = 31 - output.dtype.bits + whole - (32 - SUM_BITS)
     codes = divide_by_power(WORD.times(exponentials, reciprocal), places.expand(x.shape)) + output.qmin
     codes = torch.where(
@@ -82,6 +89,7 @@ def of_float32(x: Tensor, parameters: Parameters, axis: int) -> Staged:
     total = torch.zeros_like(exponentials.select(axis, 0))
     for part in exponentials.unbind(axis):
         total = total + part
+    # one reciprocal for a row, as in the kernel: a quotient for each element would round otherwise
     share = exponentials * (1.0 / (total * output.scale.float())).unsqueeze(axis)
     codes = (share + 0.5).floor().long() + output.zero_point
     return Staged(codes.clamp(output.qmin, output.qmax), {})
@@ -109,18 +117,26 @@ def of_wide(x: Tensor, parameters: Parameters, axis: int) -> Staged:
     ratio = Rescale("q31_double", multiplier.double(), torch.tensor(numbers["input_shift"]))
     distance, ratio = as_x86(distance, ratio, None)
     scaled = round_fixed_point(distance, multiplier, ratio.shift, "q31_double")
+    # a distance of 0 reads the last place, 32767
     exponentials = between(scaled + 32767, tables["exp"])
     total = exponentials.sum(dim=axis, keepdim=True)
     whole = torch.floor(torch.log2(total.clamp(min=1).double())).long() + 1
+    # the sum with 17 bits, in [2**16, 2**17): 1 + v in units of 2**-16, rounded half up
     place = ((total << (31 - whole)) + (1 << 13)) >> 14
+    # v = place - 2**16, as a signed 16-bit place: less 2**15
     reciprocal = between(place - (1 << 15) - (1 << 16), tables["reciprocal"])
+    # the sum was divided by this power of two
     places = whole - 1
     codes = (exponentials * reciprocal + ((torch.ones_like(places) << places) >> 1)) >> places
     return Staged(codes.clamp(0, output.qmax), {"exp": exponentials})
 
 
 def entries_between(f: Callable[[Tensor], Tensor], low: float, high: float) -> Tensor:
-    """Return f at 513 points in units of 2**-15, moved by half the error at the middle of the chord to the next."""
+    """Return 513 entries of f in units of 2**-15.
+
+    Each but the last is lowered by half the error of its chord, the line to the next entry, at the chord's middle: the
+    largest error of the interpolation is then about half as large.
+    """
     step = (high - low) / SEGMENTS
     ends = low + step * torch.arange(SEGMENTS, dtype=torch.float64)
     here, middle, following = (
@@ -135,6 +151,7 @@ def entries_between(f: Callable[[Tensor], Tensor], low: float, high: float) -> T
 def between(place: Tensor, table: Table) -> Tensor:
     """Return the table's value at a 16-bit *place*: 128 to a segment, the chord rounded half up."""
     held = place.clamp(-32768, 32767) + 32768
+    # 512 segments of 128 places are 16 bits
     index, rest = held >> 7, held & 127
     base = table.entries[index]
     return base + (((table.entries[index + 1] - base) * rest + 64) >> 7)

@@ -21,6 +21,7 @@ from quantizer.numerics.requantize import round_fixed_point
 from quantizer.numerics.requantize_accumulator import requantize_accumulator, requantize_terms
 
 Narrowing = Literal["wraps", "saturates"]
+# no result of a rescale saturates at so many bits, so that wrapping is seen
 WIDE_BITS = 32
 LANE = 1 << 15  # a signed 16-bit lane holds [-LANE, LANE)
 VECTOR = 16
@@ -30,13 +31,14 @@ SCALAR_VECTORS: Mapping[Narrowing, int] = {"wraps": 8, "saturates": 16}
 
 
 def narrowed_sum(terms: Mapping[str, Tensor], parameters: Parameters, shapes: Sequence[tuple[int, ...]]) -> Tensor:
-    """Return codes of a sum as LiteRT's optimized ADD does: in 8-bit vectors, 16-bit numbers wrap before saturation.
+    """Return codes of a sum as LiteRT's optimized ADD does: its vectors of 8-bit codes wrap in 16 bits, then saturate.
 
-    In whole vectors, a sum of more than 32,767 output codes changes its sign. Whole vectors also round operands
-    otherwise (`_summed_in_vectors`).
+    In whole vectors, a sum of more than 32,767 output steps changes its sign. Whole vectors also round operands in
+    another way (`_summed_in_vectors`).
     """
     if parameters.outputs["y"].dtype.bits > NARROW_BITS:
         return requantize_terms(terms, parameters)
+    # the codes of scalar code; vectors replace them where they reach
     rest = requantize_terms(terms, _widened(parameters))
     within = in_vectors(shapes, SCALAR_VECTORS["wraps"])
     wide = torch.where(within, _summed_in_vectors(terms, parameters, shapes), rest)
@@ -46,7 +48,7 @@ def narrowed_sum(terms: Mapping[str, Tensor], parameters: Parameters, shapes: Se
 def _summed_in_vectors(
     terms: Mapping[str, Tensor], parameters: Parameters, shapes: Sequence[tuple[int, ...]]
 ) -> Tensor:
-    """Return codes that do not saturate, for a sum whose elements all lie in whole vectors.
+    """Return the codes that vectors give every element of a sum, before any saturation.
 
     Equal rows: an operand is shifted left by the widening less its right shift, then multiplied and rounded once, half
     up. A row and a scalar: widened, multiplied, rounded half up, then shifted right without rounding. The sum is
@@ -59,8 +61,10 @@ def _summed_in_vectors(
     total = torch.zeros((), dtype=torch.int64)
     for name, term in terms.items():
         fraction, exponent = math.frexp(rescale.factors[name])
+        # against a scalar the right shift comes last
         mantissa, before = int(fraction * 2**31), places if scalar else places + exponent
         held = term << before if before >= 0 else term >> -before
+        # int64: 31-bit codes times 31-bit multipliers stay below 2**62
         high = (held * mantissa + (1 << 30)) >> 31
         total = total + (high >> -exponent if scalar else high)
     codes = round_fixed_point(total, rescale.mantissa.to(torch.int64), rescale.shift, "q31_double")
@@ -68,7 +72,7 @@ def _summed_in_vectors(
 
 
 def narrowed_product(acc: Tensor, parameters: Parameters, shapes: Sequence[tuple[int, ...]]) -> Tensor:
-    """Return codes of a product as LiteRT's optimized MUL does: 8 bits; 16 bits saturate, the zero point wraps."""
+    """Return codes of a product as LiteRT's optimized MUL does: vectors of 8-bit codes first saturate to 16 bits."""
     if parameters.outputs["y"].dtype.bits > NARROW_BITS:
         return requantize_accumulator(acc, parameters)
     return _narrowed(requantize_accumulator(acc, _widened(parameters)), parameters, shapes, "saturates")
@@ -100,8 +104,8 @@ def in_vectors(shapes: Sequence[tuple[int, ...]], scalar_vector: int) -> Tensor:
     """Return which elements of the broadcast of two *shapes* an optimized element-wise kernel takes in vectors.
 
     Equal shapes are one row. Where one operand broadcasts, rows are the innermost axes along which both have all
-    elements; if there are none, those along which one operand is a scalar. Operands with more axes take the reference
-    kernel.
+    elements; if there are none, the innermost axes along which one operand is a scalar. Operands with more axes take
+    the reference kernel.
     """
     out = np.broadcast_shapes(*shapes)
     row, vector, _ = _row(shapes, scalar_vector)
@@ -126,12 +130,15 @@ def _broadcast_row(one: tuple[int, ...], two: tuple[int, ...], scalar_vector: in
     """
     rank = max(len(one), len(two))
     pairs = list(zip(((1,) * (rank - len(one)) + one)[::-1], ((1,) * (rank - len(two)) + two)[::-1], strict=True))
+    # as ProcessBroadcastShapes: the innermost axis that differs says which operand broadcasts first
     different = next(((a, b) for a, b in pairs if a != b), None)
     if different is None:
         return math.prod(a for a, _ in pairs), VECTOR, False
     if different[0] > different[1]:
+        # exchanged, so that the first operand is the scalar
         pairs = [(b, a) for a, b in pairs]
     sizes, place = [], 0
+    # the five nested loops of the kernel's broadcast, innermost first
     for stage in ("same", "scalar", "same", "other", "same"):
         size = 1
         while place < rank and _belongs(stage, *pairs[place]):
@@ -140,6 +147,7 @@ def _broadcast_row(one: tuple[int, ...], two: tuple[int, ...], scalar_vector: in
         sizes.append(size)
     if place < rank:
         return 0, VECTOR, False
+    # if the innermost loop has one element, the scalar loop around it is the row
     return (sizes[0], VECTOR, False) if sizes[0] > 1 else (sizes[1], scalar_vector, True)
 
 

@@ -9,8 +9,11 @@ from ai_edge_litert.interpreter import Interpreter, OpResolverType
 from numpy.typing import NDArray
 
 RESOLVERS = {
+    # the plain C++ kernels
     "reference": OpResolverType.BUILTIN_REF,
+    # the optimized kernels, without XNNPACK
     "builtin": OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES,
+    # the default: XNNPACK takes what it supports, the optimized kernels run the rest
     "xnnpack": OpResolverType.BUILTIN,
 }
 

@@ -82,6 +82,7 @@ def lower(call: Call, codes: Mapping[str, Tensor], parameters: Parameters, varia
     _refuse_global(call, parameters, feeds)
     constants, order = quantized_inputs(call, codes, parameters)
     attrs = node_attributes(op, call.attrs, _channels(codes), quantized=True)
+    # only the QLinear pools have an attribute for channels last
     if op not in POOLS or call.order == "channels_first":
         return Lowered(Job(_model([(NODES[op][0], order, attrs)], feeds, constants), feeds))
     feeds = {"x": np.moveaxis(feeds["x"], 1, -1)}
@@ -134,12 +135,14 @@ def lower_sums(call: Call, codes: Mapping[str, Tensor], parameters: Parameters, 
     order = [*feeds, *constants]
     if "weight" in codes:
         weight = codes["weight"].numpy().astype(np.int8)
+        # MatMulInteger multiplies [n, c] by [c, o]; the spec's weights are [o, c]
         constants |= {"weight": weight.T if op == "fully_connected" else weight, "weight_zero": np.zeros((), np.int8)}
         order = ["x", "weight", "x_zero", "weight_zero"]
     convolves = op in CONVOLUTIONS
     attrs = node_attributes(op, call.attrs, _channels(codes), quantized=True) if convolves else {}
     nodes = [("ConvInteger" if convolves else "MatMulInteger", order, attrs)]
     if "bias" in codes:
+        # the channel is axis 1 of a convolution's result
         along = [-1, *[1] * (codes["x"].dim() - 2)] if convolves else [-1]
         constants["bias"] = codes["bias"].numpy().astype(np.int32).reshape(along)
         nodes.append(("Add", ["n0", "bias"], {}))
@@ -171,7 +174,7 @@ def _domain(op: str) -> str:
 
 
 def node_attributes(op: str, attrs: Mapping[str, AttrValue], channels: int, *, quantized: bool) -> dict[str, Any]:
-    """Return the attributes of the node; *channels* are the groups of a convolution that has none of its own."""
+    """Return the attributes of the node; *channels*: the number of groups if the spec has no attribute for it."""
     made = onnx_nodes.node_attributes(op, attrs, channels)
     return {**made, "opset": 13} if op == "softmax" and quantized else made
 
@@ -195,6 +198,7 @@ def quantized_inputs(
     operands = [part for name, made in inputs.items() for part in (name, *made)]
     bias = {"bias": codes["bias"].numpy().astype(np.int32)} if "bias" in codes else {}
     y = scale_and_zero("y", parameters.outputs["y"])
+    # QLinearConcat takes the output's parameters first, QGemm its bias before them; "" is an absent bias
     orders = {"concat": [*y, *operands], "fully_connected": [*operands, "bias" if bias else "", *y]}
     made = {name: values for part in inputs.values() for name, values in part.items()} | constants | y | bias
     return made, orders.get(op, [*pointing, *operands, *y, *bias])
@@ -216,6 +220,7 @@ def _refuse_global(call: Call, parameters: Parameters, feeds: Mapping[str, Array
         return
     x, y = (np.float32(side.scale) for side in (parameters.inputs["x"], parameters.outputs["y"]))
     multiplier = x / (y * np.float32(np.prod(feeds["x"].shape[2:])))
+    # the kernel throws for a multiplier outside of this range
     if not 2.0**-32 <= multiplier < 256:
         raise RefusedError("QLinearGlobalAveragePool takes multipliers from 2**-32 to 256")
 

@@ -20,6 +20,7 @@ def softmax(asked: Asked) -> Array | None:
     exponentials = table.entries[codes.max(axis=axis, keepdims=True) - codes]
     parts = np.moveaxis(exponentials.astype(np.float32), axis, 0)
     total = np.zeros(parts.shape[1:], np.float32)
+    # in the order of the kernel's loop: float32 sums depend on it
     for part in parts:
         total = total + part
     quotients = parts.astype(np.float64) * math.floor(1.0 / float(asked.output.scale)) / total.astype(np.float64)

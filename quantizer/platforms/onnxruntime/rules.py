@@ -1,8 +1,8 @@
 """Quantize rules of ONNX Runtime: the tables of its logistic function and of its softmax.
 
-It is the source of these generic arithmetics in `numerics`, which its platform selects: the scale
-`(max - min) / (qmax - qmin)`, `rules.holding_bias` (the float types of its quantizer), and means as it adds and divides
-(f32_dequantized).
+Its platform also selects generic arithmetics in `numerics` that come from ONNX Runtime: the scale
+`(max - min) / (qmax - qmin)`, `rules.holding_bias` (in the float types of its quantizer), and means that add and divide
+as it does (f32_dequantized).
 """
 
 from __future__ import annotations
@@ -55,6 +55,7 @@ def _rational_logistic(v: Tensor) -> Tensor:
     v = v.clamp(-BEYOND, BEYOND)
     square = v * v
     odd, even = (_polynomial(coefficients, square) for coefficients in (ODD, EVEN))
+    # rounding may bring the sum below 0
     return (v * odd / even + 0.5).clamp(min=0.0)
 
 
@@ -78,7 +79,9 @@ def softmax(request: Request) -> Parameters:
     parameters = default_parameters(request)
     scale = float(parameters.inputs["x"].scale)
     size = request.shapes["x"][whole(request.attrs, "axis")]
+    # the largest exponential: size of them stay below the largest float32 number
     logarithm = _float32(math.log(_float32(torch.finfo(torch.float32).max / size)))
+    # the kernel keeps a margin of e**5
     room = max(0.0, logarithm - 5) / scale
     distance = torch.arange(256, dtype=torch.float64)
     entries = torch.exp((room - distance) * scale).float().double()

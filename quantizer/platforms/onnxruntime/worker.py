@@ -15,6 +15,7 @@ def _options(threads: int) -> onnxruntime.SessionOptions:
     """Return the options of sessions of so many threads."""
     made = onnxruntime.SessionOptions()
     made.intra_op_num_threads, made.inter_op_num_threads = threads, 1
+    # fatal errors only: a refused model is an answer here, not a warning
     made.log_severity_level = 4
     # A single node cannot be optimized, and trying takes half the time of a session.
     made.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL

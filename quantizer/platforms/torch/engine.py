@@ -37,6 +37,7 @@ TYPES: Mapping[str, type[np.generic]] = {"value": np.uint8, "index": np.int64, "
 IMAGE = 4
 CHANNELS_FIRST = ("avg_pool2d", "global_avg_pool2d")
 """Averages round differently if channels are last in memory, so that they are always given channels first."""
+# QNNPACK checks the ratios of scales when it creates an addition
 QNNPACK_RATIOS = (2.0**-14, 2.0**8)
 
 
@@ -128,13 +129,16 @@ def _windows(call: Call, codes: Mapping[str, Tensor], parameters: Parameters) ->
     pairs = _pairs(values["padding"])
     least = [min(pair) for pair in pairs]
     if op in POOLS:
+        # torch's pools allow padding of at most half a kernel
         least = [min(most, size // 2) for most, size in zip(least, values["kernel"], strict=True)]
+    # torch pads both sides alike: what one side has more is padded explicitly, or cropped from a transposed result
     left = [(low - m, high - m) for (low, high), m in zip(pairs, least, strict=True)]
     scale, zero = _numbers(parameters.inputs["x"])
     found = {
         "padding": least,
         "around": _torch_order(left),
         "crop": left,
+        # the value of code 0, the smallest
         "fill": -zero * scale if op == "max_pool2d" else 0.0,
     }
     if op in CONVOLUTIONS:
@@ -148,6 +152,7 @@ def _pairs(padding: Sequence[int]) -> list[tuple[int, int]]:
 
 
 def _torch_order(pairs: Sequence[tuple[int, int]]) -> list[int]:
+    # F.pad counts from the last axis
     return [size for pair in reversed(pairs) for size in pair]
 
 
@@ -187,5 +192,6 @@ def _refuse_pool(call: Call, codes: Mapping[str, Tensor]) -> None:
     if call.spec.op == "avg_pool2d" and attrs["ceil_mode"] and attrs["count_include_pad"]:
         windows = infer_shapes(call.spec, {"x": tuple(x.shape)}, call.attrs)["y"][2:]
         ends = [(n - 1) * s + k for n, s, k in zip(windows, attrs["stride"], attrs["kernel"], strict=True)]
+        # torch divides by the number of places within the padding; the case counts all
         if any(end > size + sum(pair) for end, size, pair in zip(ends, x.shape[2:], pairs, strict=True)):
             raise RefusedError("torch leaves places beyond the padding out of its count")

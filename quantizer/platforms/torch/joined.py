@@ -1,4 +1,4 @@
-"""torch: joins the calls of several operators into one program, in which a relu is part of the function before it."""
+"""torch: joins the calls of several operators into one program; a relu becomes part of the function before it."""
 
 from __future__ import annotations
 
@@ -39,6 +39,7 @@ def join(jobs: Sequence[Job], wires: Wires, outputs: Sequence[int]) -> Job:
     relus = fused_relus(parts, outputs)
     if not relus:
         raise RefusedError(_unfused(parts))
+    # with the zero point at 255 a relu leaves one code, which QNNPACK refuses
     if jobs[0].options["engine"] == "qnnpack" and any(parts[relu].made["output"][1] == HIGHEST for relu in relus):
         raise RefusedError("QNNPACK takes no empty range of output codes")
     steps = [_step(number, part, relus) for number, part in enumerate(parts)]
@@ -53,6 +54,7 @@ def fused_relus(parts: Sequence[Part], outputs: Sequence[int]) -> dict[int, int]
     found = {}
     for number, part in enumerate(parts):
         source = part.wires.get("x") if part.made["kind"] == RELU else None
+        # the sum before the relu is needed elsewhere, and a fused function does not return it
         if source is None or source in outputs or readers[source] > 1:
             continue
         before = parts[source].made
@@ -62,6 +64,7 @@ def fused_relus(parts: Sequence[Part], outputs: Sequence[int]) -> dict[int, int]
 
 
 def _part(number: int, job: Job, wires: Wires) -> Part:
+    # a model is one line of JSON, then the bytes of its constants
     text, _, constants = job.model.partition(b"\n")
     wired = {name: wires[number, name] for name in job.feeds if (number, name) in wires}
     return Part(

@@ -25,12 +25,14 @@ def batch_norm(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, paramet
     assert parameters.rescale is not None
     along = [-1 if i == axis % x.dim() else 1 for i in range(x.dim())]
     known, output = parameters.constants, parameters.outputs["y"]
+    # dequantized in float32, then divided by the output scale in float64 and rounded to float32, as in the kernel
     factor = (centred(weight, known["weight"].params).float() * known["weight"].params.scale.float()).double()
     factor = (factor * parameters.rescale.mantissa).float().reshape(along)
     constant = torch.zeros_like(factor)
     if bias is not None:
         values = bias.float() * known["bias"].params.scale.float()
         constant = (values.double() / output.scale).float().reshape(along)
+    # a fused multiply-add rounds once
     scaled = multiply_add(centred(x, parameters.inputs["x"]).float(), factor, constant)
     return (scaled.round().long() + output.zero_point).clamp(output.qmin, output.qmax)
 
@@ -55,16 +57,16 @@ def matmul(a: Tensor, b: Tensor, *, parameters: Parameters) -> Tensor:
 
 @operator("reduce_mean", kind="quantized", platform=PLATFORMS)
 def reduce_mean(x: Tensor, *, parameters: Parameters, axes: tuple[int, ...], keepdims: bool) -> Tensor:
-    """Divide the integer sum over the last axes.
+    """Divide the integer sum by the number of terms if the reduced axes are the last ones.
 
-    For other axes take the float32 mean of dequantized values and quantize it.
-
-    For the last two of four axes QNNPACK has a kernel with its own multiplier.
+    For other axes, take the float32 mean of dequantized values and quantize it. QNNPACK has a kernel with its own
+    multiplier for the last two of four axes.
     """
     params, last = parameters.inputs["x"], x.dim() - len(axes)
     if sorted(axes) != [*range(last, x.dim())]:
         values = (x.contiguous() - params.zero_point).float() * params.scale.float()  # for the same reason as in matmul
         return to_codes(values.mean(dim=axes, keepdim=keepdims), parameters.outputs["y"], parameters.platform)
+    # torch's own mean divides the float32 value of the sum by the count, where QNNPACK multiplies
     if "torch_qnnpack" not in parameters.platform.places or x.dim() != 4 or last != 2:
         assert parameters.rescale is not None
         parameters = replace(parameters, rescale=replace(parameters.rescale, variant="f32_mean_divided"))
@@ -91,6 +93,7 @@ def softmax_of_integers(x: Tensor, *, parameters: Parameters, axis: int) -> Stag
     output = parameters.outputs["y"]
     exponentials = parameters.tables["exp"].entries[x.amax(dim=axis, keepdim=True) - x]
     total = exponentials.sum(dim=axis, keepdim=True)
+    # the output scale is 1/256: + total / 2 rounds half up
     codes = ((exponentials << 8) + (total >> 1)) // total
     return Staged(codes.clamp(output.qmin, output.qmax), {"exp": exponentials})
 

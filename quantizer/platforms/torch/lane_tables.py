@@ -38,6 +38,7 @@ def lane_tables(request: Request, f: Function) -> Parameters:
     (x,), (y,) = parameters.inputs.values(), parameters.outputs.values()
     codes = torch.arange(x.qmin, x.qmax + 1)
     scale, one_over = x.scale.float(), inverse(y.scale)
+    # vectors dequantize by a fused multiply-add, scalar code subtracts the zero point first
     vector = (f(dequantized_fused(codes, scale, x.zero_point)) * one_over).round() + y.zero_point
     plain = (codes - x.zero_point).float() * scale
     rest = rounded_alone(f(plain) * one_over, y, request.platform)
@@ -47,10 +48,9 @@ def lane_tables(request: Request, f: Function) -> Parameters:
 def logistic_tables(request: Request) -> Parameters:
     """Return the default parameters with two tables of float32 `1 / (1 + exp(-x))`.
 
-    Both are computed from the difference of codes times the scale. Whole vectors have the exponential of
-    `vector_exponential` and
-    stay in float32; the rest of a row has the nearest float32 exponential, which is added to 1 and divides it in
-    float64. Verified on torch 2.13 for every code under 1,500 scales, each of which puts a code next to a tie.
+    Both are computed from (code - zero point) * scale. Whole vectors use `vector_exponential` and stay in float32; the
+    rest of a row uses the nearest float32 exponential, and adds and divides in float64. Verified on torch 2.13 for
+    every code under 1,500 scales, which were chosen so that a code lies next to a tie.
     """
     parameters = default_parameters(request)
     (x,), (y,) = parameters.inputs.values(), parameters.outputs.values()
@@ -67,6 +67,7 @@ def vector_exponential(x: Tensor) -> Tensor:
 
     Source: Sleef's expf of 1.0 ULP, which ATen's AVX2 and AVX-512 vectors use.
     """
+    # x = power * ln 2 + rest; |rest| <= ln 2 / 2
     power = (x * torch.tensor(LOG2_E, dtype=torch.float32)).round()
     rest = x
     for part in LN2:
@@ -74,13 +75,16 @@ def vector_exponential(x: Tensor) -> Tensor:
     value = torch.full_like(x, COEFFICIENTS[0])
     for coefficient in COEFFICIENTS[1:]:
         value = multiply_add(value, rest, torch.full_like(x, coefficient))
+    # exp(rest) is 1 + rest + rest**2 times the polynomial
     value = 1.0 + multiply_add(rest * rest, value, rest)
+    # by a power of two in float64, so that only a subnormal result is rounded
     found = (value.double() * torch.exp2(power.double())).float()
     return torch.where(x < LEAST, 0.0, torch.where(x > MOST, torch.inf, found))
 
 
 def _with_tables(parameters: Parameters, x: QParams, y: QParams, vector: Tensor, rest: Tensor) -> Parameters:
     tables = {
+        # an infinite factor times 0 is NaN
         name: Table(entries.nan_to_num(nan=0.0).clamp(y.qmin, y.qmax).long(), x.qmin, 1, float(y.scale), y.dtype.bits)
         for name, entries in ((VECTOR, vector), (REST, rest))
     }
@@ -91,6 +95,7 @@ def looked_up(x: Tensor, parameters: Parameters) -> Tensor:
     """Return the entry of each code, from the table for its place in the row."""
     vector, rest = (parameters.tables[name] for name in (VECTOR, REST))
     place = x - vector.first
+    # the kernel processes the flattened tensor; its last, incomplete vector runs in scalar code
     within = in_vectors([tuple(x.shape)], parameters.platform.vector_lanes)
     return torch.where(within, vector.entries[place], rest.entries[place])
 

@@ -67,6 +67,7 @@ def softmax_of_integers(request: Request) -> Parameters:
     """Provide exponentials in units of 2**-23, or in larger units if the sum along the axis would exceed 32 bits."""
     parameters = default_parameters(request)
     size = request.shapes["x"][whole(request.attrs, "axis")]
+    # the sum of *size* entries must fit an unsigned 32-bit integer
     unit = min((2**32 - 1) / size, 2.0**23 - 1)
     distance = torch.arange(256, dtype=torch.float64)
     entries = torch.round(torch.exp(-distance * parameters.inputs["x"].scale) * unit).to(torch.int64)

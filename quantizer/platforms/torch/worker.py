@@ -53,8 +53,10 @@ def _operator(made: Made, raw: bytes) -> Callable[[dict[str, Tensor]], Tensor]:
     for name, kind, shape in made["constants"]:
         values = np.frombuffer(raw, np.dtype(kind), int(np.prod(shape, dtype=np.int64)), place).reshape(shape)
         place += values.nbytes
+        # a copy, because memory of a bytes object is read-only
         constants[name] = torch.from_numpy(values.copy())
     kind = made["kind"]
+    # weights are packed once, when a session is loaded; the other functions have nothing to prepare
     prepare = PREPARED.get(kind)
     return (lambda x: FUNCTIONS[kind](made, constants, x)) if prepare is None else prepare(made, constants)
 
@@ -69,6 +71,7 @@ def _program(whole: Made, raw: bytes) -> Callable[[dict[str, Tensor]], list[Tens
         results: list[Tensor] = []
         for number, (step, call) in enumerate(zip(steps, calls, strict=True)):
             earlier = {name: results[place] for name, place in step["wires"].items()}
+            # the function before it has already applied the relu
             if step["is_fused"]:
                 results.append(earlier["x"])
                 continue
@@ -146,6 +149,7 @@ def transposed(made: Made, constants: Mapping[str, Tensor]) -> Callable[[dict[st
         y = Q.conv_transpose2d(x["x"], packed, *made["output"])
         (top, bottom), (left, right) = made["crop"]
         found: Tensor = y[:, :, top : y.shape[2] - bottom, left : y.shape[3] - right]
+        # torch has no fused transposed convolution
         return torch.relu(found) if made["suffix"] else found
 
     return forward
@@ -189,6 +193,7 @@ def batch_norm(made: Made, constants: Mapping[str, Tensor], x: dict[str, Tensor]
     axis, values = made["axis"], x["x"]
     weight = constants["weight"]
     bias = constants.get("bias", torch.zeros_like(weight))
+    # torch's batch norm has its channels at axis 1
     moved = values.transpose(axis, 1).contiguous()
     function = getattr(Q, {4: "batch_norm2d", 5: "batch_norm3d"}.get(values.dim(), "batch_norm1d"))
     y: Tensor = function(moved, weight, bias, torch.zeros_like(weight), torch.ones_like(weight), 0.0, *made["output"])

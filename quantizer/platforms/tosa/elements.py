@@ -34,8 +34,10 @@ def operand(graph: TosaGraph, codes: Codes, parameters: Parameters, name: str, r
 
 def _multiplier(factor: float) -> tuple[list[int], list[int]]:
     """Return the multiplier and shift of a provided factor."""
+    # factor = fraction * 2**exponent, fraction in [1/2, 1): 31 bits fill TOSA's multiplier
     fraction, exponent = math.frexp(factor)
     mantissa, shift = int(fraction * 2.0**MANTISSA_BITS), MANTISSA_BITS - exponent
+    # RESCALE shifts by at most 62 places: a smaller factor loses low bits of its multiplier
     excess = max(0, shift - 62)
     return [mantissa >> excess], [shift - excess]
 
@@ -67,6 +69,7 @@ def element_wise(call: Call, codes: Codes, parameters: Parameters) -> Built:
     if op in SUMS:
         (made,) = rescaled(graph, [graph.op(SUMS[op], values, shape, INT32)], parameters)
     else:
+        # the operands already have the scale of the output
         chosen = graph.op(CHOICES[op], values, shape, INT32, PROPAGATE)
         made = graph.rescale(chosen, kind_of(output), *([n] for n in ONE), zeros=(0, int(output.zero_point)))
     return graph, graph.activate(made, parameters)
@@ -77,6 +80,7 @@ def product(codes: Codes, parameters: Parameters) -> Built:
     graph, rank = TosaGraph(), max(codes["a"].dim(), codes["b"].dim())
     values = [_centred(graph, *operand(graph, codes, parameters, name, rank)) for name in ("a", "b")]
     shape = np.broadcast_shapes(*(value.shape for value in values))
+    # the third operand is MUL's shift
     return graph, graph.op(ts.Op.MUL, [*values, graph.const([0], INT8)], shape, INT32)
 
 
@@ -91,6 +95,7 @@ def summed(call: Call, codes: Codes, parameters: Parameters) -> Built:
     attrs: Mapping[str, Any] = call.attrs
     graph, rank = TosaGraph(), codes["x"].dim()
     made = _centred(graph, *operand(graph, codes, parameters, "x", rank))
+    # a global average has no attribute: it reduces rows and columns
     axes = tuple(attrs.get("axes", (2, 3)))
     for axis in axes:
         shape = [1 if place == axis else size for place, size in enumerate(made.shape)]
@@ -103,6 +108,7 @@ def summed(call: Call, codes: Codes, parameters: Parameters) -> Built:
 def reduced(call: Call, codes: Codes, parameters: Parameters) -> Built:
     """Return sums or means: one RESCALE holds the scales and the number of terms."""
     graph, made = summed(call, codes, parameters)
+    # the sums are of centred codes, so that their zero point is 0
     return graph, to_output(graph, made, 0, parameters, "x")
 
 
@@ -129,4 +135,5 @@ def looked_up(call: Call, codes: Codes, parameters: Parameters) -> Built:  # noq
     if value.kind == INT8:
         return graph, graph.op(ts.Op.TABLE, [value, held], value.shape, kind)
     wide = graph.op(ts.Op.TABLE, [value, held], value.shape, INT32)
+    # TABLE of int16 returns 7 interpolated bits below the code
     return graph, graph.rescale(wide, kind, [ONE[0]], [ONE[1] + (table.step.bit_length() - 1)])

@@ -112,6 +112,7 @@ def _pooled(call: Call, codes: Codes, parameters: Parameters) -> Built:
     if attrs.get("count_include_pad", False):
         value = _padded(graph, value, [(0, 0), *around, (0, 0)], zero)
         around = [(0, 0), (0, 0)]
+    # all before, then all after
     padding = [pair[side] for side in (0, 1) for pair in around]
     value, pads, sizes = used(graph, value, kernel, stride, padding)
     shape, windows = [value.shape[0], *sizes, value.shape[-1]], (list(kernel), list(stride), pads)
@@ -158,6 +159,7 @@ def _largest(call: Call, codes: Codes, parameters: Parameters) -> Built:
     axis = attrs["axis"] % rank
     kept = [size for place, size in enumerate(value.shape) if place != axis]
     made = graph.op(ts.Op.ARGMAX, [value], kept, INT32, axis, PROPAGATE)
+    # ARGMAX drops the axis; keepdims puts it back
     whole = [1 if place == axis else size for place, size in enumerate(value.shape)]
     return graph, graph.reshape(made, whole if attrs["keepdims"] else kept)
 
@@ -170,6 +172,7 @@ def _gathered(call: Call, codes: Codes, parameters: Parameters) -> Built:
     axis, own = attrs["axis"] % rank, codes["indices"].numpy()
     counted, outer = value.shape[axis], value.shape[:pairs]
     between, behind = value.shape[pairs:axis], value.shape[axis + 1 :]
+    # GATHER indexes axis 1 of [n, k, c]: paired axes first, then the indexed one
     front = [*range(pairs), axis, *(place for place in range(pairs, rank) if place != axis)]
     rows = graph.transpose(value, front)
     rows = graph.reshape(rows, [math.prod(outer), counted, math.prod((*between, *behind))])
@@ -177,13 +180,14 @@ def _gathered(call: Call, codes: Codes, parameters: Parameters) -> Built:
     sizes = [rows.shape[0], places.shape[1], rows.shape[2]]
     taken = graph.reshape(graph.op(ts.Op.GATHER, [rows, places], sizes, value.kind), [*own.shape, *between, *behind])
     depth = own.ndim - pairs
+    # axes between the paired ones and the indexed one return in front of the indices
     moved = range(own.ndim, own.ndim + len(between))
     rest = range(own.ndim + len(between), own.ndim + len(between) + len(behind))
     return graph, graph.transpose(taken, [*range(pairs), *moved, *range(pairs, pairs + depth), *rest])
 
 
 def _joined(call: Call, codes: Codes, parameters: Parameters) -> Built:
-    """Return CONCAT of operands, each of which is first rescaled to the output's codes."""
+    """Return CONCAT of operands, each first rescaled to the output's codes."""
     attrs: Mapping[str, Any] = call.attrs
     graph, rank = TosaGraph(), codes["a"].dim()
     parts = []

@@ -21,6 +21,7 @@ from quantizer.runtime.engines.lowering import Lowered
 INT8, INT16, INT32, INT48 = ts.DType.INT8, ts.DType.INT16, ts.DType.INT32, ts.DType.INT48
 SHAPE = ts.DType.SHAPE
 KINDS = {8: INT8, 16: INT16}
+# the serializer takes numpy arrays: narrower and odd widths are held in the next larger type
 STORAGE = {
     ts.DType.INT4: np.int8,
     INT8: np.int8,
@@ -31,6 +32,7 @@ STORAGE = {
 }
 ONE = (1 << 30, 30)
 """A multiplier and a shift with no effect."""
+# REQUIRE(shift >= 2 && shift <= 62) of apply_scale_32
 SHIFTS = range(2, 63)
 SIGNED = (False, False)
 """The flags of a RESCALE: neither side is unsigned."""
@@ -94,7 +96,7 @@ def _check_rank(shape: Sequence[int]) -> None:
 
 
 class TosaGraph:
-    """One basic block; inputs are fed in the order in which they are named, constants are part of it."""
+    """A graph of one basic block. Inputs are fed in the order in which they were added; constants are part of it."""
 
     def __init__(self) -> None:
         self._made = ts.TosaSerializer()
@@ -121,6 +123,7 @@ class TosaGraph:
         """Add a constant; a small constant that the graph already holds is reused."""
         if isinstance(values, np.ndarray):
             return self._const(values, kind)
+        # zero points and multipliers repeat; larger arrays are not worth a comparison
         key = (kind, *values)
         if key not in self._numbers:
             self._numbers[key] = self._const(np.asarray(values), kind)
@@ -166,8 +169,10 @@ class TosaGraph:
                 f"RESCALE shifts right by 2 to 62 places, not by {min(shift)}..{max(shift)}: ratio too large"
             )
         for zero, held in zip(zeros, (value.kind, kind), strict=True):
+            # of the formats here only int8 has zero points
             if zero and held != INT8:
                 raise RefusedError(f"RESCALE takes no zero point of {held.name} codes, got {zero}")
+        # scale32 is false for 48 bits: such sums take a 16-bit multiplier and one rounding
         narrow = value.kind == INT48
         operands = [
             value,
@@ -182,6 +187,7 @@ class TosaGraph:
 
     def clamp(self, value: Value, low: int, high: int) -> Value:
         """Clamp codes."""
+        # CLAMP's attributes are bytes in the type of the codes
         ends = [list(np.asarray([end], dtype=STORAGE[value.kind]).tobytes()) for end in (low, high)]
         return self.op(ts.Op.CLAMP, [value], value.shape, value.kind, *ends, PROPAGATE)
 
@@ -219,6 +225,7 @@ class TosaGraph:
         import torch
 
         ends = torch.tensor([output.qmin, output.qmax])
+        # the activation of the smallest and of the largest code are the bounds of the CLAMP
         low, high = activate_codes(ends, output, computed_activation(platform, name), parameters).tolist()
         return self.clamp(value, low, high)
 

@@ -21,6 +21,7 @@ def join(jobs: Sequence[Job], wires: Wires, outputs: Sequence[int]) -> Job:
         assert isinstance(job, Written), "a lowering of this room wrote it"
         places = {name: results[wires[number, name]] for name in job.feeds if (number, name) in wires}
         for record in job.records:
+            # records are in the order in which they were made, so that operands come before their readers
             places[record.value.name] = added(whole, job, record, places)
         results.append(places[job.output])
     return whole.job([results[number] for number in outputs])
@@ -33,6 +34,7 @@ def added(whole: TosaGraph, job: Job, record: Record, places: Mapping[str, Value
         case Fed() if name in places:
             if places[name].kind != kind:
                 raise RefusedError(f"{name!r} has codes of {kind.name}, its maker writes {places[name].kind.name}")
+            # the maker may hold the same elements in another shape, such as one without leading axes of one element
             return whole.reshape(places[name], shape)
         case Fed():
             return whole.feed(job.feeds[name], kind)

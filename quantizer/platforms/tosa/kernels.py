@@ -15,4 +15,5 @@ def clip(x: Tensor, *, parameters: Parameters, low: float, high: float) -> Tenso
     """Rescale the code to the output's scale, then clamp it: RESCALE, CLAMP."""
     numbers, zero = parameters.numbers, int(parameters.outputs["y"].zero_point)
     codes = requantize_terms({"x": centred(x, parameters.inputs["x"])}, parameters)
+    # the bounds are provided as centred codes
     return codes.clamp(numbers["least"] + zero, numbers["most"] + zero)

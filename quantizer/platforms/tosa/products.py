@@ -34,12 +34,14 @@ class Filters:
 
     def operands(self, graph: TosaGraph, value: Value) -> list[Value]:
         """Return input, weights, bias and the two zero points, as every convolution takes them."""
+        # the specification lists supported pairs of types for each operator
         if self.bits > 8 or (self.bits <= 4 and value.kind != INT8):
             raise RefusedError(
                 f"TOSA multiplies int8 with weights of int4 and int8, int16 with int8, "
                 f"not {value.kind.name} with {self.bits} bits"
             )
         kind = ts.DType.INT4 if self.bits <= 4 else INT8
+        # TOSA's weights have a zero point too; ours are symmetric
         zeros = graph.const([int(self.params.zero_point)], value.kind), graph.const([0], kind)
         return [value, graph.const(self.weight, kind), graph.const(self.bias, accumulator(value)), *zeros]
 
@@ -64,6 +66,7 @@ def convolve(
     if op == "conv1d":
         x, weight = x[:, :, None, :], weight[:, :, None, :]
         (left, right), (step,), (spread,) = attrs["padding"], attrs["stride"], attrs["dilation"]
+        # a leading axis of one row: (top, left, bottom, right)
         attrs |= {"padding": (0, left, 0, right), "stride": (1, step), "dilation": (1, spread)}
     if op == "conv_transpose2d":
         weight = _spaced(weight, attrs["dilation"])
@@ -73,6 +76,7 @@ def convolve(
     value = graph.feed(x.transpose(FIRST[x.ndim]), kind_of(params))
     if op == "depthwise_conv2d":
         kernel, count = weight.shape[2:], x.shape[1]
+        # TOSA's depthwise weights: [kh, kw, channels, multiplier]
         turned = weight.reshape(count, weight.shape[0] // count, *kernel).transpose(2, 3, 0, 1)
         found = [_windows(graph, value, Filters(turned, bias, bits, params), attrs, ts.Op.DEPTHWISE_CONV2D, kernel)]
     else:
@@ -81,6 +85,7 @@ def convolve(
         for group in range(groups):
             span, own = (slice(group * n, (group + 1) * n) for n in (inputs, outputs))
             part = graph.slice(value, [0] * (rank + 1) + [span.start], [*value.shape[:-1], inputs])
+            # a transposed convolution's weights are [o / groups, c, kh, kw]: groups split its input channels
             taps = weight[:, span] if op == "conv_transpose2d" else weight[own]
             held = Filters(taps.transpose(FIRST[taps.ndim]), bias[own], bits, params)
             kind = ts.Op.CONV3D if rank == 3 else ts.Op.CONV2D
@@ -89,6 +94,7 @@ def convolve(
                 if op == "conv_transpose2d"
                 else _windows(graph, part, held, attrs, kind, weight.shape[2:])
             )
+    # rescaled before they are joined: CONCAT has no int48
     whole = graph.concat(found if sums else rescaled(graph, found, parameters), rank + 1)
     if op == "conv_transpose2d":
         whole = _cropped(graph, whole, attrs, weight.shape[2:])
@@ -108,6 +114,7 @@ def _windows(
 ) -> Value:
     """Add a convolution; elements and padding beyond the last window are cut off, because TOSA allows no remainder."""
     rank = len(kernel)
+    # the elements that a window spans
     reach = [d * (k - 1) + 1 for d, k in zip(attrs["dilation"], kernel, strict=True)]
     value, pads, sizes = used(graph, value, reach, attrs["stride"], attrs["padding"])
     operands, kind = held.operands(graph, value), accumulator(value)
@@ -128,8 +135,10 @@ def used(
     rank, pads, sizes, kept = len(reach), [], [], list(value.shape)
     for axis, (size, window, step) in enumerate(zip(value.shape[1:], reach, stride, strict=False)):
         before, after = int(padding[axis]), int(padding[axis + rank])
+        # how far the first window can move; TOSA demands that the stride divides it
         free = size + before + after - window
         rest = free % step
+        # the remainder is taken from the padding behind first, then from the input
         kept[axis + 1] = size - max(0, rest - after)
         if kept[axis + 1] < 1:
             raise RefusedError(
@@ -143,6 +152,7 @@ def used(
 def _spread(graph: TosaGraph, value: Value, held: Filters, attrs: Mapping[str, Any]) -> Value:
     """Add a transposed convolution; a crop is negative padding of its output, less than the kernel."""
     kernel, kind = held.weight.shape[1:3], accumulator(value)
+    # TOSA: out_pad must exceed -kernel; _cropped slices off the rest
     pads = [max(pad, 1 - kernel[side // 2]) for side, pad in enumerate(_crops(attrs))]
     sides = zip(value.shape[1:3], attrs["stride"], pads[::2], pads[1::2], kernel, strict=True)
     sizes = [(size - 1) * step + before + after + k for size, step, before, after, k in sides]
@@ -181,6 +191,7 @@ def rescaled(graph: TosaGraph, parts: Sequence[Value], parameters: Parameters) -
     for part in parts:
         stop = start + (part.shape[-1] if len(mantissa) > 1 else 1)
         made.append(graph.rescale(part, kind, mantissa[start:stop], shift[start:stop], zeros=zeros, double=double))
+        # a single multiplier serves all parts
         start = stop if len(mantissa) > 1 else 0
     return made
 
@@ -188,6 +199,7 @@ def rescaled(graph: TosaGraph, parts: Sequence[Value], parameters: Parameters) -
 def fully_connect(codes: Codes, parameters: Parameters, *, sums: bool = False) -> tuple[TosaGraph, Value]:
     """Return a fully connected layer: CONV2D over images of one pixel, TOSA 1.0's way."""
     graph, params = TosaGraph(), parameters.inputs["x"]
+    # shape [n, 1, 1, c]: an image of one pixel for each row
     value = graph.feed(codes["x"].numpy()[:, None, None, :], kind_of(params))
     weight = codes["weight"].numpy()[:, None, None, :]
     bias = codes["bias"].numpy() if "bias" in codes else np.zeros(weight.shape[0], np.int64)
@@ -206,6 +218,7 @@ def multiply_matrices(codes: Codes, parameters: Parameters, *, sums: bool = Fals
     values, zeros = [], []
     for name in ("a", "b"):
         params, held = parameters.inputs[name], codes[name].numpy()
+        # MATMUL has exactly three axes and does not broadcast
         own = (1,) * (len(leading) + 2 - held.ndim) + held.shape
         value = graph.feed(held.reshape(own), kind_of(params), name)
         times = [whole // size for whole, size in zip(leading, own, strict=False)] + [1, 1]

@@ -28,5 +28,6 @@ def clip(request: Request) -> Parameters:
         name: round_scalar(Fraction(float(attrs[end])) / scale, mode)
         for name, end in (("least", "low"), ("most", "high"))
     }
+    # CLAMP takes its bounds in the type of the codes, so that they must lie in its range
     numbers = {name: min(max(code, output.qmin - zero), output.qmax - zero) for name, code in nearest.items()}
     return replace(parameters, rescale=ratio, numbers=numbers)

@@ -54,6 +54,7 @@ class BuiltinEngine:
     @np.errstate(all="ignore")
     def quantize(self, request: Request) -> Parameters:
         """Return the parameters from the registered rule, or from the spec without a rule."""
+        # only to refuse an illegal request, before a rule works on it
         infer_shapes(request.spec, request.shapes, request.attrs)
         entry = REGISTRY.find(request.spec.op, "quantize", request.platform.places)
         parameters: Parameters = entry.function(request) if entry else default_parameters(request)
@@ -77,6 +78,7 @@ class BuiltinEngine:
         """
         op, platform = call.spec.op, parameters.platform.places
         entry, forward = (REGISTRY.find(op, kind, platform) for kind in ("accumulate", "quantized"))
+        # a built-in sum says nothing about the sums inside a plugin's forward
         if entry is None or (entry.origin == BUILT_IN and forward is not None and forward.origin != BUILT_IN):
             return None
         result: Tensor = entry.function(**codes, parameters=parameters, **call.attrs)

@@ -108,6 +108,7 @@ class Chosen:
             return ""
         if self.greeting is not None:
             return self.greeting.version.split("+")[0]
+        # +cpu and the like name a build, not a version
         return self.release or (installed_version(self.entry.distributions[0]) or "").split("+")[0]
 
 
@@ -140,7 +141,9 @@ def chosen(name: str, command: str = "", *, option: str = "--op-engine") -> Chos
     """
     if command:
         return _of_command("--op-engine-command", command, _words("--op-engine-command", command))
+    # from the right: the path of an interpreter may contain a colon
     python, _, worker = name.rpartition(":")
+    # NAME:VARIANT of a known engine comes first
     if not is_known(name) and worker and (shutil.which(python) is not None):
         return _of_command(option, name, serving(worker, python))
     plain, _, release = name.partition("@")

@@ -92,6 +92,7 @@ class Child:
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], limits: Limits) -> None:
         _close_memory()
         self._limits = limits
+        # a process that leaves the session keeps its environment, by which it is found
         self._mark = secrets.token_hex(8)
         self._process = started(command, {**environment, MARK: self._mark})
         self._printed = Printed()
@@ -101,6 +102,7 @@ class Child:
         self._questions = Questions(self._process)
         self._answers = Answers(self._process, self._over)
         errors = cast("BinaryIO", self._process.stderr)
+        # a full pipe would block the process: it must be emptied even if nobody asks for the text
         threading.Thread(target=_drain, args=(errors, self._printed), daemon=True).start()
         threading.Thread(target=_watch, args=(weakref.ref(self), self._process, self._over), daemon=True).start()
         self._ended = weakref.finalize(self, _end, self._process, self._questions, self._over, self._mark, os.getpid())
@@ -119,7 +121,7 @@ class Child:
         return self._printed.text()
 
     def close(self) -> int:
-        """End the process and all processes that it started; return how many of the latter were still running."""
+        """End the process and all processes that it started; return how many of these were still running."""
         if not self._ended.alive:
             return 0
         self._questions.close()
@@ -131,6 +133,7 @@ class Child:
 
     def _waited(self, frame: Frame | None, patience: float) -> Frame:
         reply, why = None, ""
+        # the watch ends a process that is late; the reader gives up by itself if that does not help
         self._deadline = self._answers.deadline = time.monotonic() + patience
         try:
             if frame is not None:
@@ -157,6 +160,7 @@ class Child:
     def _obituary(self, why: str, patience: float) -> str:
         """Return how the process ended, and its last line of output; a process that still runs is ended."""
         with contextlib.suppress(subprocess.TimeoutExpired):
+            # an ended pipe is seen a moment before the exit code
             self._process.wait(0 if why else GRACE)
         code = self._process.poll()
         self._ended()
@@ -251,6 +255,7 @@ def _left(pid: int, mark: str) -> list[psutil.Process]:
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
             if process.pid not in (pid, os.getpid()) and process.status() != psutil.STATUS_ZOMBIE:
+                # the process leads its session, whose id is its own
                 same = hasattr(os, "getsid") and os.getsid(process.pid) == pid
                 if same or process.environ().get(MARK) == mark:
                     found.append(process)
@@ -269,6 +274,7 @@ def _kill(pid: int) -> None:
 
 def _end(process: subprocess.Popen[bytes], questions: Questions, over: threading.Event, mark: str, owner: int) -> None:
     """Kill the process, its group, and processes that left the group. In a fork of its owner, do nothing."""
+    # the finalizer also runs in a fork, whose parent still uses the process
     if os.getpid() != owner:
         return
     over.set()

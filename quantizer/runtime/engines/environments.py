@@ -29,6 +29,7 @@ def interpreter(engine: str, release: str = "") -> str:
     """Return the interpreter of the environment of *engine* in *release* (empty: without a version); "" if missing."""
     place = folder() / (f"{engine}@{release}" if release else engine)
     python = place / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+    # `complete` is written last: an interrupted installation does not count
     return str(python) if python.is_file() and (place / "complete").is_file() else ""
 
 

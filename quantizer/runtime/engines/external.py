@@ -38,7 +38,7 @@ class ExternalEngine:
     """Runs the engine *chosen* in a process of its own. The platform's rules provide the parameters.
 
     *level* is the instruction-set level (quantizer.core.levels) to which its libraries are restricted, if they have a
-    switch for it. *threads*: where it can, cases run again on so many threads, too.
+    switch for it. *threads*: cases run again on each of these numbers of threads, if the engine can set the number.
     """
 
     def __init__(self, chosen: Chosen, level: str = HOST, threads: tuple[int, ...] = ()) -> None:
@@ -66,6 +66,7 @@ class ExternalEngine:
     def _checks(self) -> tuple[str, ...]:
         """Return the checks that its form allows; `float` where it runs float models."""
         said = self._chosen.greeting
+        # a system without a greeting is one of ours, whose form says it all
         without = () if said is None or said.floats else ("float",)
         return tuple(name for name in self._lowering.CHECKS if name not in without)
 
@@ -110,6 +111,7 @@ class ExternalEngine:
         """
         lowered = [self._lowered_or_error(asked) for asked in several]
         jobs = [one.job for one in lowered if isinstance(one, Lowered)]
+        # an operator that broke a limit too often is not sent at all: `_run` refuses each of its cases
         single = bool(self._chosen.given) or any(self._stopped[asked.call.spec.op] >= STOPPED for asked in several)
         made = iter(() if single or len(jobs) < 2 else self._worker.run_each(jobs) or ())
         outputs = [next(made, None) if isinstance(one, Lowered) else None for one in lowered]
@@ -169,6 +171,7 @@ class ExternalEngine:
         if isinstance(lowered, Exception):
             raise lowered
         found = self._run(asked.call, lowered, outputs)
+        # real numbers stay as they are, codes must be integers
         return torch.from_numpy(found) if asked.parameters is None else _whole(found, "codes")
 
     def _run(self, call: Call, lowered: Lowered, outputs: Outputs | None = None) -> Array:

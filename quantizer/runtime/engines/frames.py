@@ -25,9 +25,11 @@ MAX_HEADER = 1 << 24
 """The largest number of bytes of a message's JSON."""
 MAX_BODY = 1 << 30
 """The largest number of bytes of the models and arrays of a message."""
+# numpy 2 has no arrays of more
 MAX_AXES = 64
 KINDS = "biufc"
 """The kinds of numpy's numbers."""
+# a whitelist: numpy's other types include objects and records
 NUMBER = re.compile(r"[<>=|]?[biufc][0-9]{1,2}|bool|u?int[0-9]{1,2}|float[0-9]{2}|complex[0-9]{2,3}")
 """The type names in messages. numpy accepts more names, some with a warning."""
 
@@ -131,9 +133,11 @@ class Sink(Protocol):
 
 def send(stream: Sink, frame: Frame) -> None:
     """Write one message."""
+    # numpy makes a scalar one-dimensional here: shapes are taken from the arrays themselves
     whole = [np.ascontiguousarray(values) for values in frame.arrays]
     shapes = [[values.dtype.str, list(array.shape)] for values, array in zip(whole, frame.arrays, strict=True)]
     text = json.dumps({**frame.header, "model": len(frame.model), "arrays": shapes}).encode()
+    # in one write, so that a message is complete or missing
     stream.write(b"".join([_LENGTH.pack(len(text)), text, frame.model, *(values.tobytes() for values in whole)]))
     stream.flush()
 
@@ -152,12 +156,14 @@ def receive(stream: Source) -> Frame | None:
     length = header.get("model")
     if not isinstance(length, int) or length < 0:
         raise FormatError("a message without `model`, the number of bytes of its models: 0 in all that a worker sends")
+    # checked before anything of the body is read
     sizes = [length, *map(_size, _listed(header))]
     if sum(sizes) > MAX_BODY:
         raise FormatError(f"a message of more than {MAX_BODY:,} bytes")
     model = _exactly(stream, sizes[0])
     arrays = []
     for (kind, shape), size in zip(_listed(header), sizes[1:], strict=True):
+        # bytearray, because arrays on bytes cannot be written to
         arrays.append(np.frombuffer(bytearray(_exactly(stream, size)), dtype=np.dtype(kind)).reshape(shape))
     return Frame(header, model, arrays)
 

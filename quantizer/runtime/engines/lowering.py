@@ -76,6 +76,7 @@ def load_lowering(module: str) -> Lowering:
     try:
         return cast("Lowering", importlib.import_module(module))
     except ModuleNotFoundError as err:
+        # a module of this package that is missing is a bug, not a missing extra
         if not err.name or err.name.partition(".")[0] == __name__.partition(".")[0]:
             raise
         raise UnsupportedError(f"{err.name} is not installed: {to_install('engines')}.") from None

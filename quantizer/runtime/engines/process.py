@@ -49,6 +49,7 @@ def environment(pins: Mapping[str, str] | None = None, *, ours: bool = True) -> 
     known = {**os.environ, **(pins or {})}.items()
     given = {name: text for name, text in known if not name.startswith(MARKS) and name not in MARK_NAMES}
     path = os.pathsep.join(part for part in (own, os.environ.get("PYTHONPATH")) if part)
+    # last, so that nobody's environment gives a worker several threads
     return {**given, **({"PYTHONPATH": path} if path else {}), "OMP_NUM_THREADS": "1"}
 
 
@@ -111,6 +112,7 @@ class Worker:
         If the process ended or its replies cannot be read, each job runs again alone.
         """
         size = sum(len(job.model) + sum(values.nbytes for values in job.feeds.values()) for job in jobs)
+        # a job that ended a process before would end it for all
         if size > MOST_BYTES or (self._fatal and not self._fatal.keys().isdisjoint(map(_digest, jobs))):
             return None
         try:
@@ -190,6 +192,7 @@ class Worker:
         except FormatError as err:
             self.close()
             raise EngineError(f"the engine did not start: it answered with {err}") from None
+        # later processes must be the same system as the first
         self._expected = self._expected or said
         if other := said.differs(self._expected):
             self.close()
@@ -197,11 +200,13 @@ class Worker:
 
     def _fail(self, digest: str, why: str, kind: type[EngineError] = EngineError) -> NoReturn:
         if len(self._fatal) >= REMEMBERED:
+            # a bound on memory: a forgotten job is only run again
             self._fatal.clear()
         self._fatal[digest] = why
         raise kind(why)
 
 
+# weak, so that it keeps no worker alive
 OPEN: weakref.WeakSet[Worker] = weakref.WeakSet()
 """The workers that this process has started."""
 

@@ -45,6 +45,7 @@ def array_text(values: Array) -> str:
     """Return an expression of numpy that gives *values*, in their type and shape."""
     kind = f"np.{values.dtype.name.replace('bool', 'bool_')}"
     shape = str(list(values.shape))
+    # one number tells more to a reader than many equal ones
     if values.size > 1 and (values == values.flat[0]).all():
         return f"np.full({shape}, {_plain(values.reshape(-1)[0])}, {kind})"
     if values.size <= MOST_WRITTEN:
@@ -74,6 +75,7 @@ def expression(values: Array, known: Mapping[str, Array]) -> str:
 
 def _turned(candidate: Array, values: Array) -> str | None:
     """Return the text, with a place for its name, by which *candidate* becomes *values*; None if it cannot."""
+    # a script that refers to an operand shows where a number comes from
     for text, other in _views(candidate):
         if other.shape == values.shape and np.array_equal(other, values):
             return text

@@ -61,6 +61,7 @@ def pipes() -> tuple[BinaryIO, BinaryIO]:
     """
     questions, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     nothing = os.open(os.devnull, os.O_RDONLY)
+    # descriptors, not sys.stdin: code in C uses these, too
     os.dup2(nothing, 0)
     os.close(nothing)
     os.dup2(2, 1)
@@ -134,18 +135,22 @@ def _answer(
     """Return the result of a job: arrays, or the words `refused` or `error`."""
     import numpy as np
 
+    # the same model with other options is another session
     key = (model, json.dumps(options, sort_keys=True))
     try:
         if key not in sessions:
             sessions[key] = system.load(model, options)
+        # the least recently used session is dropped first
         sessions.move_to_end(key)
         given = system.run(sessions[key], feeds)
+        # iterating over an array would give its rows as outputs
         if given is None or isinstance(given, np.ndarray):
             raise TypeError(f"run returned {'None' if given is None else 'an array'}: must return a list of arrays")
         outputs = [np.asarray(values) for values in given]
     except NotImplementedError as err:
         return {"refused": f"{err}" or "the engine has no kernel for it"}, []
     except Exception as err:  # noqa: BLE001 - whatever a system raises is its answer
+        # an error may have left it in an unknown state
         sessions.pop(key, None)
         return {"error": f"{type(err).__name__}: {err}"}, []
     while len(sessions) > KEPT:

@@ -29,6 +29,7 @@ class Answers:
 
     def __init__(self, process: subprocess.Popen[bytes], over: threading.Event) -> None:
         self._process = process
+        # bounded: a process that floods its output waits instead of filling our memory
         self._parts: Queue[bytes] = Queue(PARTS)
         self._rest = bytearray()
         self._ended = False
@@ -63,6 +64,7 @@ class Answers:
                 return self._parts.get(timeout=TICK)
             now = time.monotonic()
             if gone is None and self._process.poll() is not None:
+                # an ended process may have left bytes in the pipe, for which there is still some time
                 gone = now
             if now > min(self.deadline, now if gone is None else gone) + GRACE:
                 return b""
@@ -92,6 +94,7 @@ def _take(stream: IO[bytes], parts: Queue[bytes], over: threading.Event) -> None
     """Read until the end of *stream*, or until the process is *over*."""
     with contextlib.suppress(OSError, ValueError), stream:
         while not over.is_set():
+            # os.read returns what is there; a buffered read would wait for a full part
             part = os.read(stream.fileno(), PART)
             while not over.is_set():
                 with contextlib.suppress(Full):

@@ -46,6 +46,7 @@ def _test(hint: Any) -> Test:
         return lambda value: isinstance(value, str | int) and value in args
     if hint is float:
         return lambda value: type(value) in (int, float)
+    # not isinstance: True is an int
     if hint is int:
         return lambda value: type(value) is int
     if origin in (Mapping, dict) and len(args) == 2:

@@ -75,10 +75,12 @@ class Host:
         """Return the plugins and their functions; PluginError if one cannot be loaded."""
         if self._child is None:
             self._child = launch(self._limits, self._python, self._variables)
+        # handles of an earlier process must not be taken for those of this one
         self._generation += 1
         self._defined = 0
         header = {"kind": "load", "paths": self._paths, "generation": self._generation}
         greeting = self._asked(Frame(header), PluginError, self._limits.starting).header
+        # the worker's interpreter may have another release, whose messages differ
         if greeting.get("version") != __version__:
             raise PluginError(
                 f"{self._python}: has quantizer {greeting.get('version')}, must have {__version__}. Install that one."
@@ -131,7 +133,9 @@ class Host:
             return Reader(reply.arrays, self._named, self._opaque).read(reply.header.get("result"))
         except (DiedError, FormatError) as err:
             why = visible(f"its process {err}" if isinstance(err, DiedError) else f"its process answered with {err}")
+            # only calls that did not answer in time count, not those that crashed at once
             self._hangs[function] = self._hangs.get(function, 0) + ("did not answer" in str(err))
+            # digests of calls that ended a process
             self._fatal[_digest(function, body, writer)] = why
             self.ended += 1
             self.close()
@@ -151,6 +155,7 @@ class Host:
                 return "its process ended while it was asked whether it is whole."
             if (late := found.header.get("late")) is not None:
                 return f"the process of plugins was damaged: {visible(str(late))}"
+            # the probe does something forbidden: an answer without that error means that the checks no longer work
             if said not in str(found.header.get("error", "")):
                 return f"the process of plugins was damaged: it calls a function right that {what}."
         return ""
@@ -193,7 +198,7 @@ class Host:
         return [*found]
 
     def _asked(self, frame: Frame, kind: type[Exception], patience: float) -> Frame:
-        """Return the answer; raise *kind* with the text of whatever went wrong."""
+        """Return the answer; raise *kind* with a text that says what went wrong."""
         try:
             reply = self._ask(frame, patience)
         except DiedError as err:
@@ -212,6 +217,7 @@ class Host:
         """Return the number of a spec, scheme or platform. Equal ones share a number."""
         known = self._recent.get(id(model))
         if known is None:
+            # equal models share a number; the address is only a shortcut to it
             text = json.dumps(write_model(model), sort_keys=True)
             number = self._numbers.setdefault(text, len(self._models))
             if number == len(self._models):
@@ -229,6 +235,7 @@ class Host:
         return [[number, write_model(self._models[number])] for number in new]
 
     def _named(self, number: int) -> Model:
+        # `type`, because True is an int; a negative number would count from the end
         if type(number) is not int or not 0 <= number < len(self._models):
             raise FormatError(f"a spec, scheme or platform of number {number!r}")
         return self._models[number]
@@ -238,8 +245,10 @@ class Host:
 
         Its type has the same name; the value is freed with the proxy.
         """
+        # the name comes from the plugin: only an identifier may become a class name
         kind: type[Opaque] = type(name, (Opaque,), {}) if isinstance(name, str) and name.isidentifier() else Opaque
         made = kind(handle)
+        # the next call tells the process to free the value
         weakref.finalize(made, self._dropped.append, handle[1])
         return made
 

@@ -25,7 +25,8 @@ def limits(patience: float = PATIENCE, gigabytes: float = MEMORY) -> Limits:
 def launch(limits: Limits, python: str = "", variables: Mapping[str, str] | None = None) -> Child:
     """Start a process in a new session, by Popen and never by fork.
 
-    python: its interpreter, empty for ours; variables: added to our environment. A file of the current folder
-    hides no module of Python's (-P): the process looks there last.
+    python: its interpreter, empty for ours; variables: added to our environment. With -P no file
+    of the current folder hides one of Python's modules.
     """
+    # a fork would copy torch's thread pools without their threads
     return Child([python or sys.executable, "-P", "-m", __package__], environment(variables), limits)

@@ -24,6 +24,7 @@ from quantizer.runtime.isolation.wire import plain
 Call = Callable[[Mapping[str, Tensor]], Any]
 EVERY = 4
 """One in this many calls is repeated in other memory; the operands' values decide which."""
+# 85 is 0b01010101, a value of every integer type; an odd margin breaks any alignment
 POISON, MARGIN = 85, 5
 """The value that surrounds an operand in a larger buffer, and the number of such elements on each side."""
 LARGEST = 1 << 16
@@ -57,6 +58,7 @@ class Settling:
         pairs = [(_numpy(tensor), held) for tensor, held in given] + [(values, values.copy()) for values in gave]
         size = sum(values.nbytes for _, values in pairs)
         if size <= LARGEST * 8:
+            # monotonic: the clock of the day may be set back
             self._held.append((time.monotonic(), function, size, pairs))
             self._bytes += size
 
@@ -97,7 +99,9 @@ def require_same_elsewhere(
     was not used before; anew: the same call with attributes and parameters that were made anew; layouts: False if the
     order of float32 sums may depend on the memory of the operands.
     """
+    # copies: the function may return the same memory from the next call
     known = [values.clone() for values in _tensors(made)]
+    # other values in memory of the same shape, which the real operands then overwrite
     buffers = {name: values.flatten().flip(0).reshape(values.shape).contiguous() for name, values in operands.items()}
     found = _difference_of_parameters(call, anew, buffers)
     if any(not _equal(before, now) for before, now in zip(known, _tensors(made), strict=True)):
@@ -118,6 +122,7 @@ def require_same_elsewhere(
         return
     for layout, (said, place) in LAYOUTS.items():
         _require_same_in(call, known, {name: place(values) for name, values in operands.items()}, layout, said)
+    # one of three checks for each call, chosen by its values: all three would take too long
     further = (_require_same_in_threads, _require_same_of_one, _require_same_of_repeated)
     further[_digest(operands) // EVERY % len(further)](call, known, operands)
 
@@ -143,6 +148,7 @@ def _difference_of_parameters(call: Call, anew: Call | None, operands: Mapping[s
 
 def _require_same_in_threads(call: Call, known: Sequence[Tensor], operands: Mapping[str, Tensor]) -> None:
     """Raise FunctionError if *call* gives other codes under several threads."""
+    # pinned code runs on one thread
     if is_within():
         return
     count = THREADS[_digest(operands) // EVERY // len(THREADS) % len(THREADS)]
@@ -185,7 +191,8 @@ def _repeated(values: Tensor) -> Tensor:
 
 
 def _shared(values: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the first slice, repeated by a stride of 0, in a buffer as large as that of separate slices."""
+    """Return the first slice, repeated by a stride of 0, and its buffer, which is as large as for separate slices."""
+    # a function that ignores the stride of 0 reads these values
     room = torch.full(values.shape, POISON).to(values.dtype)
     room[:1] = values[:1]
     return room[:1].expand(values.shape), room
@@ -228,7 +235,7 @@ def made_in(call: Call, operands: Mapping[str, Tensor], place: str) -> Any:
 def _made_of(call: Call, placed: Mapping[str, tuple[Tensor, Tensor]]) -> Any:
     """Return the result for operands in buffers; FunctionError if *call* writes into one.
 
-    Whatever it raises is an UnsupportedError: it refuses operands in such memory.
+    Any exception of *call* becomes an UnsupportedError: it refuses operands in such memory.
     """
     before = {name: room.clone() for name, (_, room) in placed.items()}
     try:
@@ -247,6 +254,7 @@ def _strided(values: Tensor) -> tuple[Tensor, Tensor]:
     """Return the same values with one foreign element between neighbours along the last axis."""
     if not values.dim():
         return values.clone(), values
+    # foreign elements between neighbours, so that reading without strides gives wrong codes
     room = torch.full((*values.shape[:-1], 2 * values.shape[-1]), POISON).to(values.dtype)
     found = room[..., ::2]
     found.copy_(values)

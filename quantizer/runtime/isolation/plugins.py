@@ -28,6 +28,7 @@ class StandIn:
         self._number = number
         self.__name__ = self.__qualname__ = name
         self.__signature__ = inspect.Signature(
+            # the signature lets callers ask which arguments the function takes
             [inspect.Parameter(item, inspect._ParameterKind[kind]) for item, kind in accepts],
             __validate_parameters__=False,
         )
@@ -59,6 +60,7 @@ class Isolated:
     def connect(self, specs: Mapping[str, Spec]) -> None:
         """Register layer functions under the operators with their layer type; PluginError if there is none."""
         mine = {op: spec for op, spec in specs.items() if layer_type(spec) in self.layers}
+        # connecting twice would register the functions twice
         if self.layers and not (mine and self.host.has_connected(mine)):
             self.entries += described(self.host, self.host.connect(mine))
         self.register()
@@ -144,6 +146,7 @@ def described(host: Host, functions: Sequence[Mapping[str, Any]]) -> list[Regist
     found = []
     for number, told in zip(host.describe(functions), functions, strict=True):
         origin = str(told["origin"])
+        # a plugin that claimed to be built-in would run in the judge without being judged
         if origin in ("", BUILT_IN, OVERRIDE) or told["kind"] not in KINDS:
             raise PluginError(f"{told['op']}.{told['kind']} ({origin}): is not a function of a plugin.")
         stand_in = StandIn(host, number, str(told["kind"]), told["accepts"])

@@ -92,6 +92,7 @@ def records() -> Mapping[str, tuple[type, tuple[str, ...]]]:
         if isinstance(item, type) and dataclasses.is_dataclass(item) and item.__name__ not in found:
             found[item.__name__] = item
             left += [*typing.get_type_hints(item).values(), *item.__subclasses__()]
+    # expressions cross as text, because a spec holds them
     found.pop(Expression.__name__, None)
     return {name: (kind, tuple(item.name for item in dataclasses.fields(kind))) for name, kind in found.items()}
 
@@ -113,11 +114,13 @@ class Writer:
         kind = type(value)
         if kind in PLAIN:
             return value
+        # the commonest kinds first: a call has many numbers and tensors
         if kind is Tensor:
             return self._tensor(value)
         if depth > DEEPEST:
             raise FunctionError(f"a value of more than {DEEPEST} levels. Hand plain data.")
         known = records().get(kind.__name__)
+        # exactly our class: a subclass or a foreign class of the same name is another thing
         if known is not None and kind is known[0]:
             return {"r": kind.__name__, "f": self._each([getattr(value, name) for name in known[1]], depth)}
         if kind in (list, tuple):
@@ -151,7 +154,9 @@ class Writer:
         if name not in TYPES:
             raise FunctionError(f"a tensor of {value.dtype}: must be one of {', '.join(TYPES)}.")
         held = value.detach()
+        # numpy has no bfloat16: its bits cross as int16
         held = held.view(torch.int16) if held.dtype is torch.bfloat16 else held
+        # torch may hold a negation lazily, which numpy does not see
         self.arrays.append(held.resolve_neg().contiguous().numpy())
         return {"a": len(self.arrays) - 1, "k": name}
 
@@ -212,6 +217,7 @@ class Reader:
         view = torch.from_numpy(held)
         if view.dtype is not (torch.int16 if kind is torch.bfloat16 else kind):
             raise FormatError(f"a tensor of {name} that holds {held.dtype}")
+        # a copy: *held* keeps the values, to see later whether a function wrote into the tensor
         made = view.clone().view(kind)
         self.tensors.append((made, held))
         return made
@@ -226,6 +232,7 @@ def _checked(kind: type, values: Mapping[str, Any]) -> Any:
 
 def _rebuilt(kind: type, values: Mapping[str, Any]) -> Any:
     """Return a record of fields that were checked before."""
+    # without __init__, whose checks ran when the judge made the record
     made: Any = object.__new__(kind)
     made.__dict__.update(values)
     return made

@@ -98,8 +98,10 @@ class Served:
             return kind(header, frame)
         except BaseException as err:  # noqa: BLE001 - whatever is raised is the answer; Ctrl-C goes to the judge
             text = traceback.format_exc()[-TRACE:]
+            # errors of a function under test carry its place; ours are sentences already
             plain = str(err) if isinstance(err, QuantizerError) and header["kind"] != "call" else raised(err)
             from_us = isinstance(err, UnsupportedError) and not is_from_shielded(err)
+            # only our own code may say that a case is unsupported: a plugin could skip its failures so
             ours = from_us and (header["kind"] == "flow" or header.get("place") in PLACES)
             return Frame({"error": plain or type(err).__name__, "trace": text, "unsupported": ours})
 
@@ -119,6 +121,7 @@ class Served:
 
     def _new(self) -> list[dict[str, Any]]:
         """Return the newly registered functions of plugins as plain data; the position of a function is its number."""
+        # by identity: two registrations may be equal
         known = {id(entry) for entry in self._functions}
         added = [entry for entry in REGISTRY.all() if entry.origin != BUILT_IN and id(entry) not in known]
         self._functions += added
@@ -182,12 +185,14 @@ class Served:
         args, named = reader.read(header["args"]), reader.read(header["named"])
         tensors = {name: value for name, value in named.items() if isinstance(value, torch.Tensor)}
         names = {id(value): name for name, value in tensors.items()}
+        # the judge's context decides whether torch's shortcuts are pinned off
         with np.errstate(all="ignore"), pinned() if header["pinned"] else contextlib.nullcontext():
             if place in PLACES:
                 return self._answered(made_in(_with(function, named), tensors, place))
             made = function(*args, **named)
             require_unchanged(reader.tensors, names)
             if again and not args and is_due(tensors):
+                # read again: attributes and parameters at other addresses
                 others = self._reader(frame).read(header["named"])
                 anew = _with(function, others)
                 require_same_elsewhere(_with(function, named), tensors, made, anew, layouts=place != ANYHOW)
@@ -207,6 +212,7 @@ class Served:
         """Return the number of a spec, scheme or platform that the judge sent."""
         if (found := self._numbers.get(id(model))) is not None:
             return found
+        # a model that a function copied has another address, but equals one that was sent
         return next(
             (number for number, known in self._models.items() if type(known) is type(model) and known == model), None
         )
@@ -256,5 +262,6 @@ def serve(questions: BinaryIO, answers: BinaryIO) -> None:
     try:
         while (frame := receive(questions)) is not None:
             send(answers, served.answer(frame))
+    # the judge ended, perhaps in the middle of a message: nobody is left to answer
     except (FormatError, BrokenPipeError):
         return

@@ -132,7 +132,9 @@ class OwnIntegers(ModelEngine):
 
     def _integers(self, cut: Graph, part: Part, values: Values) -> IntegerExecutor | None:
         codes = {name for node in part.nodes if node.op == DEQUANTIZE for name in node.inputs[:1]}
+        # integer_graph reads integers as codes; only the shape counts here
         shaped = {name: values[name].float() if name in codes else values[name] for name in part.operands}
+        # nothing is computed on codes
         if part.core.op in (QUANTIZE, DEQUANTIZE):
             return None
         try:
@@ -182,6 +184,7 @@ class Session(ModelEngine):
 
 def _in_bytes(graph: Graph, wanted: Sequence[str]) -> Graph:
     """Return *graph* with the outputs *wanted*. Tensors below 8 bits are fed and shown in 8 bits, through a Cast."""
+    # numpy has no type of less than 8 bits
     fed = {name: f"{name}@fed" for name in graph.inputs if _narrow(graph.tensor(name))}
     shown = {name: f"{name}@shown" for name in dict.fromkeys(wanted) if _narrow(graph.tensor(name))}
     casts = [

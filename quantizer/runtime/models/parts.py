@@ -102,6 +102,7 @@ class Parts:
             inside = {name for node in part.nodes for name in node.outputs} & made
             for node in part.nodes:
                 inputs = tuple(f"{n}{ALONE}" if n in inside else n for n in node.inputs)
+                # a dequantization may belong to several parts
                 found.setdefault(id(node), replace(node, inputs=inputs))
         return list(found.values())
 
@@ -117,6 +118,7 @@ def parts_of(graph: Graph) -> Parts:
         nodes = [node]
         while (behind := _behind(graph, nodes[-1])) is not None:
             nodes.append(behind)
+        # a quantization with other readers beside it is a part of its own
         nodes += [q for name in nodes[-1].outputs for q in graph.consumers.get(name, ()) if _quantizes_alone(graph, q)]
         taken |= {item.name for item in nodes}
         parts.append(_part(graph, node, nodes, whole))

@@ -47,6 +47,7 @@ def _bias(mask: Tensor | None, keys: int, allowed: Tensor, kind: torch.dtype) ->
         return bias
     if mask.dtype == torch.bool:
         mask = torch.zeros(mask.shape, dtype=kind).masked_fill(~mask, -math.inf)
+    # a mask may be shorter than the keys: the rest is forbidden
     if keys > mask.shape[-1]:
         mask = torch.nn.functional.pad(mask, [0, keys - mask.shape[-1]], value=-math.inf)
     return bias + mask
@@ -100,11 +101,11 @@ def attention(
     right_window_size: int = -1,
     made: int,
 ) -> tuple[Tensor, ...]:
-    """Softmax of scaled, capped, masked products of queries and keys, times values; also keys, values, scores.
+    """Return shares times values, then keys, values and scores; shares: the softmax of scaled, capped, masked products.
 
     Follows the standard since onnx 1.23, for every version of the operator: the cap comes before the mask, a query that
-    sees no key gives zeros, and a causal query with an external cache counts from the cache's end. Scores are those of
-    `qk_matmul_output_mode`: 0 raw, 1 capped, 2 masked, 3 after softmax.
+    sees no key gives zeros, and a causal query with an external cache counts from the cache's end.
+    `qk_matmul_output_mode` selects the scores that are returned: 0 raw, 1 capped, 2 masked, 3 after softmax.
     """
     _check(qk_matmul_output_mode, left_window_size, right_window_size, past_key, past_value, nonpad_kv_seqlen)
     queries, keys, values = _heads(q, q_num_heads), _heads(k, kv_num_heads), _heads(v, kv_num_heads)
@@ -113,6 +114,7 @@ def attention(
     values = values if past_value is None else torch.cat([past_value, values], dim=2)
     count, length = queries.shape[2], keys.shape[2]
     known = None if nonpad_kv_seqlen is None else nonpad_kv_seqlen.reshape(-1, 1, 1, 1)
+    # the place of the first query among the keys
     offset = past if known is None else known - count
     allowed = _allowed(count, length, offset, left_window_size, right_window_size, causal=bool(is_causal))
     if known is not None:
@@ -122,6 +124,7 @@ def attention(
     capped = softcap * torch.tanh(scores / softcap) if softcap > 0 else scores
     masked = capped + bias
     wide = masked.to(container(softmax_precision)) if isinstance(softmax_precision, DType) else masked
+    # a softmax over minus infinities is NaN
     blind = (bias == -math.inf).all(dim=-1, keepdim=True)
     shares = softmax_along(wide, -1).masked_fill(blind, 0).to(q.dtype)
     y = (shares.to(values.dtype) @ _for_each_query_head(values, queries)).to(q.dtype)
@@ -141,7 +144,7 @@ def flex_attention(
     prob_mod: str | None = None,
     ctx: Context,
 ) -> Tensor:
-    """Attention with scores and probabilities modified by bodies of the model, in float32 or the requested type."""
+    """Compute attention; bodies of the model may modify scores and shares. In float32 or the requested type."""
     shapes = [list(x.shape) for x in (q, k, v)]
     if {len(shape) for shape in shapes} != {4} or k.shape[1:3] != v.shape[1:3] or q.shape[3] != k.shape[3]:
         raise UnsupportedError(f"FlexAttention of {shapes}: must be [batch, heads, sequence, size].")

@@ -48,9 +48,11 @@ def bit_shift(x: Tensor, y: Tensor, *, direction: str) -> Tensor:
 
     def shifted(a: Any, b: Any) -> Any:
         width = np.iinfo(a.dtype).bits
+        # C leaves such shifts open, so that they are replaced by legal ones
         beyond = (b < 0) | (b >= width)
         if direction == "RIGHT":
             return np.right_shift(a, np.where(beyond, width - 1, b).astype(a.dtype)) * _kept(a, beyond)
+        # unsigned, so that shifting into the sign bit is defined
         bits = a.view(f"u{a.dtype.itemsize}")
         left = np.left_shift(bits, np.where(beyond, 0, b).astype(bits.dtype))
         return np.where(beyond, left.dtype.type(0), left).view(a.dtype)
@@ -65,7 +67,7 @@ def _kept(a: Any, beyond: Any) -> Any:
 
 @kernel("BitCast")
 def bit_cast(x: Tensor, *, to: DType) -> Tensor:
-    """The same bits as numbers of another format of that width."""
+    """Return the same bits as numbers of another format of the same width."""
     kind = container(to)
     if (
         to.bits != 8 * x.dtype.itemsize
@@ -103,14 +105,15 @@ _WHOLE = (
 
 @kernel("IsNaN")
 def is_nan(x: Tensor) -> Tensor:
-    """Whether each element is NaN."""
+    """Return whether each element is NaN."""
     return torch.isnan(x)
 
 
 @kernel("IsInf")
 def is_inf(x: Tensor, *, detect_negative: int = 1, detect_positive: int = 1) -> Tensor:
-    """Whether each element is infinite, with a requested sign."""
+    """Return whether each element is infinite with a requested sign."""
     found = torch.zeros(x.shape, dtype=torch.bool)
+    # torch tests no float8
     x = x.float() if x.dtype.itemsize == 1 else x
     for asked, which in ((detect_negative, torch.isneginf), (detect_positive, torch.isposinf)):
         found = found | which(x) if asked else found

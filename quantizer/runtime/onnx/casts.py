@@ -37,8 +37,8 @@ def decoded(x: Tensor, source: DType) -> Tensor:
 def encoded(x: Tensor, target: DType, *, saturate: bool = True, round_mode: str = "up") -> Tensor:
     """Return numbers in a format: integers are truncated and wrap, floats round half to even.
 
-    Source: the tables of the ONNX operator Cast; with *saturate* float8 stops at its largest number, otherwise it
-    overflows to infinity, and float8_e4m3fn, which has none, to NaN from half a step past 448 on.
+    Source: the tables of the ONNX operator Cast; with *saturate* float8 stops at its largest number. Without
+    it, float8 overflows to infinity; float8_e4m3fn has none and overflows to NaN, from half a step past 448 on.
     """
     if target.kind == "bool":
         return x != 0
@@ -55,6 +55,7 @@ def encoded(x: Tensor, target: DType, *, saturate: bool = True, round_mode: str 
         if saturate:
             x = x.clamp(-largest, largest)
         elif target.name == "float8_e4m3fn":
+            # 448 + 16 is half a step past the largest number; up to there rounding returns to 448
             x = torch.where(x.abs() > largest + 16, torch.nan, x)
     return x.to(kind)
 
@@ -64,6 +65,7 @@ def _integers(x: Tensor, target: DType) -> Tensor:
         return x.view(container(target))
     wide = x.to(torch.int64) if x.dtype != torch.uint64 else x.view(torch.int64)
     if target.bits < 8:
+        # the low bits, as a two's complement of that width
         wide = wide & ((1 << target.bits) - 1)
         if target.kind == "int":
             wide = torch.where(wide > target.max, wide - (1 << target.bits), wide)
@@ -74,6 +76,7 @@ def _float4(x: Tensor) -> Tensor:
     """Round half to even to one of the magnitudes, at most 6; NaN gives zero, as in ONNX's own tests."""
     magnitude = torch.nan_to_num(x.abs(), nan=0.0, posinf=FLOAT4[-1])
     table = torch.tensor(FLOAT4)
+    # a tie lies exactly between two magnitudes, all of which float32 holds
     middles = (table[1:] + table[:-1]) / 2
     code = torch.bucketize(magnitude, middles)
     tie = torch.isin(magnitude, middles) & (code % 2 == 1)
@@ -85,8 +88,10 @@ def _float4(x: Tensor) -> Tensor:
 def _powers(x: Tensor, *, saturate: bool, round_mode: str) -> Tensor:
     """Return powers of two: the exponent rounded up, down or to the nearest."""
     one_of("Cast", "round_mode", round_mode, ("up", "down", "nearest"))
+    # frexp's fraction is in [1/2, 1): one exponent lower it is in [1, 2)
     mantissa, exponent = torch.frexp(x.abs())
     below = exponent - 1
+    # 0.75 is the middle between two powers
     up = {"up": mantissa > 0.5, "down": torch.zeros_like(x, dtype=torch.bool), "nearest": mantissa >= 0.75}[round_mode]
     code = below + up + 127
     if not saturate and bool(((code < 0) | (code > 254)).any()):
@@ -98,13 +103,13 @@ def _powers(x: Tensor, *, saturate: bool, round_mode: str) -> Tensor:
 
 @kernel("Cast")
 def cast(x: Tensor, *, to: DType, saturate: int = 1, round_mode: str = "up", op: Node, ctx: Context) -> Tensor:
-    """The numbers of x in another format."""
+    """Return the numbers of x in another format."""
     return encoded(decoded(x, ctx.dtype(op.inputs[0])), to, saturate=bool(saturate), round_mode=round_mode)
 
 
 @kernel("CastLike")
 def cast_like(x: Tensor, like: Tensor, *, saturate: int = 1, round_mode: str = "up", op: Node, ctx: Context) -> Tensor:
-    """The numbers of x in the format of another operand."""
+    """Return the numbers of x in the format of another operand."""
     target = ctx.dtype(op.inputs[1])
     return encoded(decoded(x, ctx.dtype(op.inputs[0])), target, saturate=bool(saturate), round_mode=round_mode)
 
@@ -172,11 +177,12 @@ def dequantize_linear(
     op: Node,
     ctx: Context,
 ) -> Tensor:
-    """scale * (code - zero point), in the scale's format unless another is asked for."""
+    """Return scale * (code - zero point), in the scale's format unless another is asked for."""
     source = ctx.dtype(op.inputs[0])
     values = decoded(x, source)
     if zero is not None:
         offset = _along(decoded(zero, source), x, axis, block_size)
+        # in int64, because the difference of two codes may leave their type
         values = values.to(torch.int64) - offset.to(torch.int64) if source.is_integer else values - offset
     steps = scale.to(torch.float32) if scale.dtype == torch.float8_e8m0fnu else scale
     kind = container(output_dtype) if isinstance(output_dtype, DType) else steps.dtype
@@ -185,10 +191,11 @@ def dequantize_linear(
 
 @kernel("DynamicQuantizeLinear")
 def dynamic_quantize_linear(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """uint8 codes over the range of x itself, widened to contain zero; scale 1 if x is empty or all zeros.
+    """Quantize x to uint8 over its own range, widened to contain 0; the scale is 1 if x is empty or all zeros.
 
     The standard leaves scale 0 open. ONNX Runtime and the reference use 1.
     """
+    # a zero among the values widens the range, and makes it exist for an empty x
     values = torch.cat([x.reshape(-1), x.new_zeros(1)])
     low, high = values.amin(), values.amax()
     scale = (high - low) / 255

@@ -83,7 +83,7 @@ def chained(run: Run, *operands: Tensor, op: Any) -> Tensor | None:
 
 @composed("Pow")
 def power(run: Run, x: Tensor, y: Tensor) -> Tensor | None:
-    """Powers with exponents -1, -1/2, 1/2, 1, 2 and 3, as products, roots and quotients."""
+    """Compute powers with the exponents -1, -1/2, 1/2, 1, 2 and 3 as products, roots and quotients."""
     exponent = scalar(y, None) if y.numel() == 1 and y.dim() <= x.dim() else None
     if not floats(x) or exponent not in (-1, -0.5, 0.5, 1, 2, 3):
         return None
@@ -105,13 +105,15 @@ def prelu(run: Run, x: Tensor, slope: Tensor) -> Tensor | None:
         return None
     if not run.computed(slope) and (float(slope) >= 0 if slope.numel() == 1 else sliced_axis(x, slope) is not None):
         return None
+    # relu(-x) = -min(x, 0)
     below = one(run, "relu", one(run, "negative", x))
     return two(run, "sub", one(run, "relu", x), two(run, "mul", below, slope))
 
 
 @composed("Swish")
 def swish(run: Run, x: Tensor, *, alpha: float) -> Tensor | None:
-    """x times the sigmoid of a multiple."""
+    """Multiply x by the sigmoid of alpha * x."""
+    # `mapped` has silu for it
     if alpha == 1:
         return None
     return two(run, "mul", x, one(run, "sigmoid", two(run, "mul", x, number(alpha, x))))
@@ -138,7 +140,7 @@ def clip(
 
 @composed("Softmax")
 def softmax(run: Run, x: Tensor, *, axis: int, since: int) -> Tensor | None:
-    """Softmax of rows, the definition before version 13."""
+    """Compute the softmax of rows, the definition before version 13."""
     if since >= COERCED_UNTIL or not x.dim():
         return None
     first = axis + x.dim() if axis < 0 else axis
@@ -148,8 +150,9 @@ def softmax(run: Run, x: Tensor, *, axis: int, since: int) -> Tensor | None:
 
 @composed("LogSoftmax")
 def log_softmax(run: Run, x: Tensor, *, axis: int, since: int) -> Tensor | None:
-    """Deviations from the maximum, minus the logarithm of the sum of their exponentials."""
+    """Subtract the maximum, then the logarithm of the sum of exponentials."""
     last = axis_of("LogSoftmax", axis, x.dim())
+    # over the last axis both definitions agree
     if since < COERCED_UNTIL and last != x.dim() - 1:
         return None
     away = two(run, "sub", x, one(run, "reduce_max", x, axes=(last,), keepdims=True))
@@ -161,7 +164,7 @@ def log_softmax(run: Run, x: Tensor, *, axis: int, since: int) -> Tensor | None:
 def gemm(
     run: Run, a: Tensor, b: Tensor, c: Tensor | None = None, *, alpha: float, beta: float, transA: int, transB: int
 ) -> Tensor | None:
-    """A product of rows and filters, with alpha in the constants; c is a bias per column, or added separately."""
+    """Multiply rows and filters, with alpha in the constants; c is a bias for each column, or is added separately."""
     if not floats(a, b):
         return None
     x = one(run, "transpose", a, perm=(1, 0)) if transA else a
@@ -170,6 +173,7 @@ def gemm(
         product = run(Ours("fully_connected", {"x": x, "weight": weight}, {}))
         product = product if alpha == 1 else two(run, "mul", product, number(alpha, product))
     else:
+        # alpha goes into the constant, which saves an operator and a rounding
         weight = (b if transB else b.mT.contiguous()) * alpha if alpha != 1 or not transB else b
         row = c is not None and not run.computed(c) and (c.dim() < 2 or c.shape[0] == 1)
         operands = {"x": x, "weight": weight}
@@ -185,9 +189,10 @@ def gemm(
 
 @composed("MatMul")
 def matmul(run: Run, a: Tensor, b: Tensor) -> Tensor | None:
-    """A product of rows and filters, if the second operand is one constant matrix."""
+    """Multiply rows and filters if the second operand is one constant matrix."""
     if not floats(a, b) or b.dim() != 2 or a.dim() < 2 or run.computed(b):
         return None
+    # fully_connected takes [n, c]: leading axes become rows
     rows = reshaped(run, a, (math.prod(a.shape[:-1]), a.shape[-1]))
     product = run(Ours("fully_connected", {"x": rows, "weight": b.mT.contiguous()}, {}))
     return reshaped(run, product, (*a.shape[:-1], b.shape[1]))
@@ -204,7 +209,7 @@ def _reduction(name: str, before: str | None, after: str | None) -> None:
         keepdims: int,
         noop_with_empty_axes: int = 0,
     ) -> Tensor | None:
-        """A sum of magnitudes or squares, and a function of the sum."""
+        """Add magnitudes or squares, then apply a function to the sum."""
         over = axes_given(name, x, axes if given is None else given, noop_with_empty_axes)
         if not over or not floats(x):
             return None
@@ -225,9 +230,10 @@ for _name, _before, _after in (
 def pool1d(
     run: Run, x: Tensor, *, op: Any, auto_pad: str, kernel_shape: Sequence[int], made: int, **attrs: Any
 ) -> Tensor | None:
-    """Pools of one axis, as pools over images of one row."""
+    """Compute pools of one axis as pools over images of one row."""
     if x.dim() != 3 or made > 1 or not floats(x):
         return None
+    # an image of the shape [n, c, 1, length]
     image = reshaped(run, x, (x.shape[0], x.shape[1], 1, x.shape[2]))
     lists = {key: attrs.pop(key, None) for key in ("dilations", "pads", "strides")}
     pads = lists["pads"] or (0, 0)
@@ -257,7 +263,7 @@ def instance_norm(run: Run, x: Tensor, scale: Tensor, bias: Tensor, *, epsilon: 
 
 @composed("GlobalAveragePool")
 def global_avg_pool(run: Run, x: Tensor) -> Tensor | None:
-    """A mean over all spatial axes, if there are not two."""
+    """Compute a mean over all spatial axes unless there are two, for which `mapped` has a pool."""
     if x.dim() == 4 or x.dim() < 3 or not floats(x):
         return None
     return one(run, "reduce_mean", x, axes=tuple(range(2, x.dim())), keepdims=True)

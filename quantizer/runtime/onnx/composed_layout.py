@@ -17,38 +17,38 @@ from quantizer.runtime.onnx.slicing import sliced, split_sizes
 
 @composed("Identity")
 def identity(_: Run, x: Tensor) -> Tensor:
-    """The operand itself."""
+    """Return the operand itself."""
     return x
 
 
 @composed("Dropout")
 def dropout(_: Run, x: Tensor, *rest: Tensor | None, made: int, **_attrs: Any) -> Tensor | None:
-    """Returns the operand, except in training."""
+    """Return the operand, except in training."""
     training = scalar(rest[1], 0) if len(rest) > 1 else 0
     return None if training or made > 1 else x
 
 
 @composed("Cast")
 def cast(_: Run, x: Tensor, *, op: Any, ctx: Any, **_attrs: Any) -> Tensor | None:
-    """Returns the operand, if the type stays."""
+    """Return the operand if its type stays."""
     return x if ctx.dtype(op.inputs[0]) == ctx.dtype(op.outputs[0]) else None
 
 
 @composed("Unsqueeze")
 def unsqueeze(run: Run, x: Tensor, given: Tensor | None = None, *, axes: Sequence[int] = ()) -> Tensor | None:
-    """Unsqueeze as the registry's reshape."""
+    """Run Unsqueeze as the registry's reshape."""
     return reshaped(run, x, unsqueezed(x, given, axes)) if floats(x) and x.dim() else None
 
 
 @composed("Squeeze")
 def squeeze(_: Run, x: Tensor, given: Tensor | None = None, *, axes: Sequence[int] | None = None) -> Tensor | None:
-    """Returns the operand, if no axis has size 1."""
+    """Return the operand if no axis has size 1."""
     return x if given is None and axes is None and 1 not in x.shape else None
 
 
 @composed("Concat")
 def concat(run: Run, *operands: Tensor, axis: int) -> Tensor | None:
-    """Concatenates any number of operands, four at a time."""
+    """Concatenate any number of operands, four at a time."""
     parts = [v for v in operands if v.numel()]
     if not parts or not floats(*parts):
         return None
@@ -69,7 +69,7 @@ def split(
     num_outputs: int | None = None,
     made: int,
 ) -> list[Tensor] | None:
-    """A slice for each part."""
+    """Run a slice for each part."""
     along = axis_of("Split", axis, x.dim())
     sizes = split_sizes(x.shape[along], given, split, num_outputs, made)
     if not floats(x) or min(sizes) < 1:
@@ -82,6 +82,7 @@ def _slice(run: Run, x: Tensor, axis: int, begin: int, end: int, stride: int) ->
     """Run one slice along one axis; an end before the first element is written as one outside."""
     rank = x.dim()
     if end < 0:
+        # -1 would count from the end
         end = -x.shape[axis] - 1
     attrs = {
         "begin": tuple(begin if i == axis else 0 for i in range(rank)),
@@ -93,11 +94,12 @@ def _slice(run: Run, x: Tensor, axis: int, begin: int, end: int, stride: int) ->
 
 @composed("Gather")
 def gather(run: Run, x: Tensor, indices: Tensor, *, axis: int) -> Tensor | None:
-    """Becomes a slice if the indices are evenly spaced."""
+    """Run a slice if the indices are evenly spaced."""
     along = axis_of("Gather", axis, x.dim())
     size, found = x.shape[along], whole(indices)
     if not floats(x) or indices.dim() > 1 or not found or any(not -size <= i < size for i in found):
         return None
+    # negative indices count from the end
     places = [i % size for i in found]
     step = places[1] - places[0] if len(places) > 1 else 1
     if step == 0 or any(b - a != step for a, b in pairwise(places)):
@@ -109,14 +111,14 @@ def gather(run: Run, x: Tensor, indices: Tensor, *, axis: int) -> Tensor | None:
 
 @composed("Slice")
 def slice_(_: Run, x: Tensor, *operands: Tensor | None, **attrs: Any) -> Tensor | None:
-    """The operand, if no element is left out."""
+    """Return the operand if no element is left out."""
     taken = sliced(x, *operands, **attrs)
     return x if all(r == range(size) for r, size in zip(taken, x.shape, strict=True)) else None
 
 
 @composed("Expand")
 def expand(run: Run, x: Tensor, shape: Tensor) -> Tensor | None:
-    """Inserts axes of size 1 in front, then repeats axes of size 1."""
+    """Insert axes of size 1 in front, then repeat axes of size 1."""
     if not floats(x):
         return None
     wanted = torch.broadcast_shapes(x.shape, tuple(whole(shape)))

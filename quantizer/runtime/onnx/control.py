@@ -42,6 +42,7 @@ def loop(
     stacked: list[list[Tensor]] = [[] for _ in graph.outputs[1 + len(carried) :]]
     count = 0
     while going and (limit is None or count < limit):
+        # a body reads the iteration's number and the last condition, then the carried values
         feeds = dict(zip(graph.inputs, [torch.tensor(count), torch.tensor(going), *values], strict=True))
         verdict, *outputs = ctx.run_body(graph, feeds)
         going, values = bool(scalar(verdict, default=True)), outputs[: len(carried)]
@@ -86,6 +87,7 @@ def scan(
     A direction of 1 reads the slices in reverse order, or puts each result before the earlier ones.
     """
     graph = _body(ctx, body)
+    # the first operand of Scan-8 holds the lengths
     given = operands[1:] if since < BATCHED_UNTIL else operands
     tensors = [value for value in given if value is not None]
     count = len(tensors) - num_scan_inputs
@@ -159,5 +161,6 @@ def _each_example(
         slices = [x[i, :length] for x in scanned]
         slices = [x.flip(0) if back else x for x, back in zip(slices, backwards, strict=True)]
         last, results = _scanned(ctx, graph, [state[i] for state in states], slices)
+        # examples that ended early are filled up to the longest
         columns.append(last + [torch.cat([x, x.new_zeros(longest - length, *x.shape[1:])]) for x in results])
     return [torch.stack(column) for column in zip(*columns, strict=True)]

@@ -18,7 +18,7 @@ Seen = list[tuple[torch.Size, torch.dtype] | None]
 
 @dataclass(frozen=True)
 class Form:
-    """The registry's operator that runs a node: which operand is which, and the attributes."""
+    """Map to the registry's operator that runs a node: which operand is which, and the attributes."""
 
     op: str
     places: tuple[tuple[str, int], ...]
@@ -56,6 +56,7 @@ def _form(kernel: Kernel, op: Node, values: Sequence[Tensor | None], ctx: Contex
     """Return the form that a kernel finds for any values; None if there is none, or if it depends on the values."""
     if kernel.mapped is None:
         return None
+    # tensors of torch's device meta have shape and type, but no values
     empty = [None if value is None else torch.empty_like(value, device="meta") for value in values]
     places = {id(value): place for place, value in enumerate(empty) if value is not None}
     try:

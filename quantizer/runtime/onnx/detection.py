@@ -41,13 +41,14 @@ def non_max_suppression(
     *,
     center_point_box: int,
 ) -> Tensor:
-    """[batch, class, box] of the best boxes, without those that overlap a better one by more than the threshold."""
+    """Return [batch, class, box] of the best boxes. A box that overlaps a better one too much is left out."""
     limit, threshold, floor = int(scalar(most, 0)), float(scalar(iou, 0.0)), scalar(least, None)
     found: list[list[int]] = []
     for batch in range(scores.shape[0]):
         corners = _corners(boxes[batch], centred=bool(center_point_box))
         for kind in range(scores.shape[1]):
             own = scores[batch, kind]
+            # stable: of equal scores the first box is the better one
             left = torch.argsort(own, descending=True, stable=True)
             left = left if floor is None else left[own[left] > floor]
             for _ in range(limit):
@@ -87,7 +88,7 @@ def roi_align(
     spatial_scale: float,
     coordinate_transformation_mode: str = "output_half_pixel",
 ) -> Tensor:
-    """For each bin of each region: the mean of its samples, or the largest weighted neighbour."""
+    """Return for each bin of each region the mean of its samples, or the largest weighted neighbour."""
     one_of("RoiAlign", "mode", mode, ("avg", "max"))
     centres = ("half_pixel", "output_half_pixel")
     one_of("RoiAlign", "coordinate_transformation_mode", coordinate_transformation_mode, centres)
@@ -98,6 +99,7 @@ def roi_align(
         if not 0 <= batch < x.shape[0]:
             raise UnsupportedError(f"RoiAlign: batch index {batch}: must lie in [0, {x.shape[0] - 1}].")
         x1, y1, x2, y2 = (value * spatial_scale - (0.5 if half else 0.0) for value in roi)
+        # without the half pixel, regions have at least one element, as in the operator's first version
         sizes = [size if half else max(size, 1.0) for size in (y2 - y1, x2 - x1)]
         grid = [sampling_ratio or math.ceil(size / count) for size, count in zip(sizes, bins, strict=True)]
         if min(grid) < 1:
@@ -112,6 +114,7 @@ def roi_align(
                 weight = (wy.reshape(-1, 1) * wz).to(x.dtype) * inside
                 parts.append(x[batch][:, y][:, :, z] * weight)
         values = sum(parts, torch.zeros(())) if mode == "avg" else torch.stack(parts).amax(dim=0)
+        # the cells have the shape [c, bins, samples, bins, samples]
         cells = values.reshape(x.shape[1], bins[0], grid[0], bins[1], grid[1])
         found.append(cells.mean(dim=(2, 4)) if mode == "avg" else cells.amax(dim=(2, 4)))
     return torch.stack(found) if found else torch.zeros(0, x.shape[1], *bins, dtype=x.dtype)
@@ -119,12 +122,13 @@ def roi_align(
 
 @kernel("MaxRoiPool")
 def max_roi_pool(x: Tensor, rois: Tensor, *, pooled_shape: Sequence[int], spatial_scale: float) -> Tensor:
-    """Largest of each bin of each region [image, x, y, x, y] with corners rounded to elements; 0 for an empty bin."""
+    """Return the largest element of each bin of each region; 0 for an empty bin."""
     rows, columns = sized("MaxRoiPool", (rois.shape[0], x.shape[1], *pooled_shape), x.dtype)[2:]
     y = x.new_zeros(rois.shape[0], x.shape[1], rows, columns)
     for place, (batch, *corners) in enumerate(rois.tolist()):
         if not 0 <= batch < x.shape[0]:
             raise UnsupportedError(f"MaxRoiPool: image {batch:g}: must lie in [0, {x.shape[0] - 1}].")
+        # half up, as C's round for nonnegative numbers
         x1, y1, x2, y2 = (math.floor(value * spatial_scale + 0.5) for value in corners)
         for i in range(rows):
             low, high = _bin(i, y1, y2, rows, x.shape[2])

@@ -53,7 +53,7 @@ for _name, _ours, _function in (
 
 @mapped("Div")
 def div(a: Tensor, b: Tensor) -> Ours | None:
-    """The registry's div, of floats."""
+    """Map to the registry's div, of floats."""
     _same_type(a, b)
     return Ours("div", {"a": a, "b": b}, {}) if a.is_floating_point() and a.numel() and b.numel() else None
 
@@ -69,7 +69,7 @@ def div_of_integers(a: Tensor, b: Tensor) -> Tensor:
 
 @kernel("Mod")
 def mod(a: Tensor, b: Tensor, *, fmod: int) -> Tensor:
-    """Remainder with the sign of the divisor; with fmod, the sign of the dividend."""
+    """Return the remainder with the sign of the divisor; with fmod, the sign of the dividend."""
     _same_type(a, b)
     exact = np.fmod if fmod else np.mod
     if a.dtype == torch.bfloat16:
@@ -89,7 +89,7 @@ def _refuse_zero(divisor: Tensor) -> None:
 
 @mapped("Pow")
 def power_of_one_exponent(x: Tensor, y: Tensor) -> Ours | None:
-    """The registry's power, where the exponent is one number above 0."""
+    """Map to the registry's power, where the exponent is one number above 0."""
     fits = x.is_floating_point() and x.dim() and x.numel() and y.numel() == 1 and y.dim() <= x.dim()
     exponent = float(y) if fits else 0.0
     return Ours("power", {"x": x}, {"exponent": exponent}) if 0 < exponent < LARGEST_EXACT else None
@@ -97,7 +97,7 @@ def power_of_one_exponent(x: Tensor, y: Tensor) -> Ours | None:
 
 @kernel("Pow")
 def power(x: Tensor, y: Tensor) -> Tensor:
-    """Power in the base's type; integer powers of integers are exact."""
+    """Return the power in the base's type; integer powers of integers are exact."""
     if x.is_floating_point() and y.is_floating_point():
         return torch.pow(x, y).to(x.dtype)
     if x.is_floating_point():  # a float cannot hold every integer, so the exponent itself decides the sign
@@ -106,8 +106,10 @@ def power(x: Tensor, y: Tensor) -> Tensor:
         return torch.where(torch.signbit(x) & (exponent % 2 != 0), -magnitude, magnitude).to(x.dtype)
     if y.is_floating_point():
         return by_numpy(lambda a, b: np.power(a, b).astype(a.dtype), x, y)
+    # the result would be a fraction
     if y.dtype not in (torch.uint8, *UNSIGNED) and bool((y < 0).any()):
         raise UnsupportedError("Pow of integers with a negative exponent: must be floats.")
+    # in the base's type: exact, or wrapping
     return by_numpy(lambda a, b: np.power(a, b.astype(a.dtype)), x, y)
 
 
@@ -133,7 +135,7 @@ _chain("Sum", None, torch.add, np.add, widens=True)
 
 @kernel("Mean", widens=True)
 def mean(*operands: Tensor) -> Tensor:
-    """Mean of several operands."""
+    """Return the mean of several operands."""
     return reduce(torch.add, operands) / len(operands)
 
 
@@ -169,7 +171,7 @@ def logical_not(x: Tensor) -> Tensor:
 
 @mapped("Where")
 def where(condition: Tensor, x: Tensor, y: Tensor) -> Ours | None:
-    """The registry's where, on floats."""
+    """Map to the registry's where, on floats."""
     fits = x.is_floating_point() and x.dtype == y.dtype and condition.numel() and x.numel() and y.numel()
     return Ours("where", {"a": x, "b": y, "condition": condition}, {}) if fits else None
 
@@ -208,6 +210,7 @@ def _unary(
 
 _unary("Abs", torch.abs, lambda x: x, ours="abs")
 _unary("Neg", torch.neg, ours="negative")
+# torch's sign of NaN is 0
 _unary("Sign", lambda x: torch.where(x.isnan(), x, torch.sign(x)), np.sign, ours="sign")
 _unary("Exp", torch.exp, ours="exp")
 _unary("Log", torch.log, ours="log")

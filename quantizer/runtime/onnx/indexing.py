@@ -40,10 +40,11 @@ def _from_zero(op: str, indices: Tensor, size: int) -> Tensor:
 
 @mapped("Gather")
 def mapped_gather(x: Tensor, indices: Tensor, *, axis: int) -> Ours | None:
-    """The registry's gather, its indices checked."""
+    """Map to the registry's gather, its indices checked."""
     along = axis_of("Gather", axis, x.dim())
     if not is_plain(x) or not indices.numel():
         return None
+    # only to refuse: the registry's gather takes negative indices itself
     _from_zero("Gather", indices, x.shape[along])
     return Ours("gather", {"x": x, "indices": indices}, {"axis": axis, "batch_dims": 0})
 
@@ -51,7 +52,7 @@ def mapped_gather(x: Tensor, indices: Tensor, *, axis: int) -> Ours | None:
 @kernel("Gather")
 @moves
 def gather(x: Tensor, indices: Tensor, *, axis: int) -> Tensor:
-    """Slices of x along one axis, by indices of any shape."""
+    """Select slices of x along one axis by indices of any shape."""
     along = axis_of("Gather", axis, x.dim())
     chosen = _from_zero("Gather", indices, x.shape[along])
     picked = x.index_select(along, chosen.reshape(-1))
@@ -60,7 +61,7 @@ def gather(x: Tensor, indices: Tensor, *, axis: int) -> Tensor:
 
 @mapped("GatherElements")
 def mapped_gather_elements(x: Tensor, indices: Tensor, *, axis: int) -> Ours | None:
-    """The registry's gather_elements with checked indices, if their shape equals x's along the other axes."""
+    """Map to the registry's gather_elements with checked indices, if their shape equals x's along the other axes."""
     along = axis_of("GatherElements", axis, x.dim())
     others = [size for place, size in enumerate(x.shape) if place != along]
     same = indices.dim() == x.dim() and others == [n for place, n in enumerate(indices.shape) if place != along]
@@ -73,7 +74,7 @@ def mapped_gather_elements(x: Tensor, indices: Tensor, *, axis: int) -> Ours | N
 @kernel("GatherElements")
 @moves
 def gather_elements(x: Tensor, indices: Tensor, *, axis: int) -> Tensor:
-    """Each index names the place along one axis."""
+    """Select elements of x: each index names the place along one axis."""
     along = axis_of("GatherElements", axis, x.dim())
     return torch.gather(x, along, _from_zero("GatherElements", indices, x.shape[along]))
 
@@ -81,7 +82,7 @@ def gather_elements(x: Tensor, indices: Tensor, *, axis: int) -> Tensor:
 @kernel("GatherND")
 @moves
 def gather_nd(x: Tensor, indices: Tensor, *, batch_dims: int = 0) -> Tensor:
-    """The last axis of indices names an element or a slice, after *batch_dims* axes that both operands share."""
+    """Select elements or slices of x, which the last axis of indices names, after *batch_dims* shared axes."""
     depth = indices.shape[-1]
     if x.shape[:batch_dims] != indices.shape[:batch_dims] or batch_dims + depth > x.dim():
         raise UnsupportedError(
@@ -90,6 +91,7 @@ def gather_nd(x: Tensor, indices: Tensor, *, batch_dims: int = 0) -> Tensor:
         )
     places = [_from_zero("GatherND", indices[..., i], x.shape[batch_dims + i]) for i in range(depth)]
     rank = indices.dim() - 1
+    # an index for each shared axis, shaped to broadcast with the others
     batches = [
         torch.arange(x.shape[i]).reshape([-1 if axis == i else 1 for axis in range(rank)]) for i in range(batch_dims)
     ]
@@ -98,7 +100,7 @@ def gather_nd(x: Tensor, indices: Tensor, *, batch_dims: int = 0) -> Tensor:
 
 @kernel("ScatterElements", "Scatter")
 def scatter_elements(x: Tensor, indices: Tensor, updates: Tensor, *, axis: int, reduction: str = "none") -> Tensor:
-    """Each index names the place of an update along one axis.
+    """Write updates into x: each index names the place of an update along one axis.
 
     The update replaces the old element or is reduced with it.
     """
@@ -120,7 +122,7 @@ def _computes(op: str, x: Tensor, reduction: str) -> None:
 
 @kernel("ScatterND")
 def scatter_nd(x: Tensor, indices: Tensor, updates: Tensor, *, reduction: str = "none") -> Tensor:
-    """The last axis of indices names where an update, an element or a slice, goes."""
+    """Write updates, elements or slices, to the places that the last axis of indices names."""
     depth = indices.shape[-1]
     _computes("ScatterND", x, reduction)
     if depth > x.dim() or updates.shape != (*indices.shape[:-1], *x.shape[depth:]):
@@ -130,6 +132,7 @@ def scatter_nd(x: Tensor, indices: Tensor, updates: Tensor, *, reduction: str = 
         )
     places = torch.zeros(indices.shape[:-1], dtype=torch.int64)
     for i in range(depth):
+        # the place of a slice in x flattened over the indexed axes
         places = places * x.shape[i] + _from_zero("ScatterND", indices[..., i], x.shape[i])
     slices = math.prod(x.shape[depth:])
     flat = x.reshape(math.prod(x.shape[:depth]), slices)
@@ -142,7 +145,7 @@ def scatter_nd(x: Tensor, indices: Tensor, updates: Tensor, *, reduction: str = 
 
 @kernel("NonZero")
 def non_zero(x: Tensor) -> Tensor:
-    """The indices of the nonzero elements, one row per axis; a scalar gives one row, as in ONNX Runtime.
+    """Return the indices of the nonzero elements, a row for each axis; a scalar gives one row, as in ONNX Runtime.
 
     The standard's text gives a scalar no row, so that its result would hold no index at all.
     """
@@ -153,7 +156,7 @@ def non_zero(x: Tensor) -> Tensor:
 
 @kernel("OneHot")
 def one_hot(indices: Tensor, depth: Tensor, values: Tensor, *, axis: int) -> Tensor:
-    """The second value at each index, the first elsewhere; only the first for an index outside of the depth."""
+    """Return the second value at each index, the first elsewhere; only the first for an index outside of the depth."""
     count, rank = int(scalar(depth, 0)), indices.dim() + 1
     along = axis_of("OneHot", axis, rank)
     sized("OneHot", (*indices.shape[:along], count, *indices.shape[along:]), values.dtype)
@@ -166,7 +169,7 @@ def one_hot(indices: Tensor, depth: Tensor, values: Tensor, *, axis: int) -> Ten
 
 @kernel("ConstantOfShape")
 def constant_of_shape(shape: Tensor, *, op: Node) -> Tensor:
-    """One value, float32 zero unless another is given, in a shape."""
+    """Return a tensor of one value, float32 zero unless another is given."""
     value = op.extra.get("value")
     data = value.data if isinstance(value, Value) and value.data is not None else torch.zeros(1)
     return data.reshape(()).expand(sized("ConstantOfShape", whole(shape), data.dtype)).clone()
@@ -174,7 +177,7 @@ def constant_of_shape(shape: Tensor, *, op: Node) -> Tensor:
 
 @kernel("Unique")
 def unique(x: Tensor, *, axis: int | None = None, sorted: int = 1, made: int) -> tuple[Tensor, ...]:
-    """The distinct elements, or slices along an axis, with first place, inverse index and count of each.
+    """Return the distinct elements, or slices along an axis, with first place, inverse index and count of each.
 
     They are in ascending order, or in the order of first appearance.
     """
@@ -183,9 +186,11 @@ def unique(x: Tensor, *, axis: int | None = None, sorted: int = 1, made: int) ->
     _, first, which, count = np.unique(
         wide.numpy(), return_index=True, return_inverse=True, return_counts=True, axis=along
     )
+    # numpy returns them in ascending order
     order = np.arange(len(first)) if sorted else np.argsort(first, kind="stable")
     places = torch.from_numpy(first[order])
     y = x.reshape(-1)[places] if along is None else x.index_select(along, places)
+    # argsort inverts the permutation `order`
     inverse = np.argsort(order, kind="stable")[which.reshape(-1)]
     return (y, places, torch.from_numpy(inverse), torch.from_numpy(count[order]))[:made]
 
@@ -196,13 +201,14 @@ _STASHES = {1: torch.float32, 11: torch.float64}
 
 @kernel("Range")
 def range_(start: Tensor, limit: Tensor, delta: Tensor, *, stash_type: int | None = None) -> Tensor:
-    """Numbers from start in steps of delta, limit excluded: max(ceil((limit - start) / delta), 0) of them.
+    """Return max(ceil((limit - start) / delta), 0) numbers: start, start + delta, ...; limit is excluded.
 
     16-bit numbers are computed in `stash_type` and rounded once.
     """
     first, last, step = (scalar(value, 0) for value in (start, limit, delta))
     if step == 0:
         raise UnsupportedError("Range: delta is 0: must not be.")
+    # ceil by floor division, exact for integers of any size
     exact: Any = -((first - last) // step) if not start.is_floating_point() else math.ceil((last - first) / step)
     count = max(0, int(exact))
     sized("Range", (count,), start.dtype)
@@ -217,7 +223,7 @@ def range_(start: Tensor, limit: Tensor, delta: Tensor, *, stash_type: int | Non
 @kernel("Compress")
 @moves
 def compress(x: Tensor, condition: Tensor, *, axis: int | None = None) -> Tensor:
-    """The slices along one axis, or the elements, for which the condition holds."""
+    """Return the slices along one axis, or the elements, for which the condition holds."""
     flat = x.reshape(-1) if axis is None else x
     along = 0 if axis is None else axis_of("Compress", axis, x.dim())
     if condition.numel() > flat.shape[along]:

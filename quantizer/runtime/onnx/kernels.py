@@ -1,4 +1,4 @@
-"""The table of ONNX operators: one function each on torch, by the exact rule of the standard.
+"""The table of ONNX operators: one torch function for each, by the exact rule of the standard.
 
 A kernel takes the operands in ONNX's order (None for an absent one) and the attributes by ONNX's names. It raises
 UnsupportedError for cases that it does not compute exactly as ONNX. Besides attributes it may request `since` (the
@@ -80,6 +80,7 @@ class Kernel:
 
     def __call__(self, op: Node, values: Sequence[Tensor | None], ctx: Context, **_: Any) -> Outcome:
         """Run the operator on *values*, as PPQ's handlers are called."""
+        # once, around the whole kernel: rounding each step to 16 bits would lose digits
         if self.widens and any(v is not None and v.dtype in HALVES for v in values):
             kind = next(v.dtype for v in values if v is not None)
             outcome = self(op, [v.float() if v is not None and v.dtype in HALVES else v for v in values], ctx)
@@ -92,6 +93,7 @@ class Kernel:
                 raise UnsupportedError(
                     f"{op.op} of {', '.join(sorted(map(str, kinds)))}: nothing computes it."
                 ) from err
+            # int64 holds each value below 2**63; the low bits of sums and products are those of the narrow type
             wide = [v.long() if v is not None and v.dtype in WIDENED else v for v in values]
             return self._narrowed(op, self._computed(op, wide, ctx), ctx)
 
@@ -103,6 +105,7 @@ class Kernel:
         return found[0] if isinstance(outcome, Tensor) else found
 
     def _computed(self, op: Node, values: Sequence[Tensor | None], ctx: Context) -> Outcome:
+        # both, because the node may take either way
         for function in filter(None, (self.own, self.mapped)):
             _refuse_unknown(op, len(values), function)
         if self.mapped is not None:
@@ -194,6 +197,7 @@ def specs() -> Mapping[str, Spec]:
 
 def run_ours(node: Ours) -> Tensor:
     """Run the registry's reference on operands of one type; ConstraintError if they break its spec."""
+    # hashable, for the cache of _allowed
     shapes = tuple([(name, tuple(values.shape)) for name, values in node.operands.items()])
     _allowed(node.op, shapes, tuple(node.attrs.items()), next(iter(node.operands.values())).dtype)
     outcome = REGISTRY.get(node.op, "reference")(**node.operands, **node.attrs)

@@ -40,6 +40,7 @@ def moves(function: Callable[..., Outcome]) -> Callable[..., Outcome]:
         kind = operands[0].dtype if operands[0] is not None else torch.float32
         if kind in PLAIN:
             return function(*operands, **named)
+        # an integer type of the same width: moving bits needs no arithmetic
         bits = SIGNED[kind.itemsize]
         found = function(*(v.view(bits) if v is not None and v.dtype == kind else v for v in operands), **named)
         return found.view(kind) if isinstance(found, Tensor) else [part.view(kind) for part in found]
@@ -53,10 +54,11 @@ def is_plain(x: Tensor) -> bool:
 
 
 def reshaped(x: Tensor, wanted: Sequence[int], *, allow_zero: bool) -> tuple[int, ...]:
-    """Return the shape in which 0 means x's own size and -1 the remainder."""
+    """Return *wanted* with 0 replaced by x's own size (unless *allow_zero*) and -1 by the remainder."""
     sizes = [x.shape[i] if size == 0 and not allow_zero and i < x.dim() else size for i, size in enumerate(wanted)]
     if sizes.count(-1) == 1:
         rest = math.prod(size for size in sizes if size != -1)
+        # without elements the remainder is not determined; 0 keeps their number
         sizes[sizes.index(-1)] = x.numel() // rest if rest else 0
     if min(sizes, default=0) < 0 or math.prod(sizes) != x.numel():
         raise UnsupportedError(f"Reshape of {list(x.shape)} to {list(wanted)}: the number of elements must not change.")
@@ -65,14 +67,14 @@ def reshaped(x: Tensor, wanted: Sequence[int], *, allow_zero: bool) -> tuple[int
 
 @mapped("Reshape")
 def reshape(x: Tensor, shape: Tensor, *, allowzero: int = 0) -> Ours | None:
-    """The registry's reshape."""
+    """Map to the registry's reshape."""
     sizes = reshaped(x, whole(shape), allow_zero=bool(allowzero))
     return Ours("reshape", {"x": x}, {"shape": sizes}) if is_plain(x) and sizes else None
 
 
 @kernel("Reshape")
 def reshape_any(x: Tensor, shape: Tensor, *, allowzero: int = 0) -> Tensor:
-    """Reshapes x."""
+    """Reshape x."""
     return x.reshape(reshaped(x, whole(shape), allow_zero=bool(allowzero)))
 
 
@@ -85,13 +87,13 @@ def _flat(x: Tensor, axis: int) -> tuple[int, int]:
 
 @mapped("Flatten")
 def flatten(x: Tensor, *, axis: int) -> Ours | None:
-    """The registry's reshape."""
+    """Map to the registry's reshape."""
     return Ours("reshape", {"x": x}, {"shape": _flat(x, axis)}) if is_plain(x) else None
 
 
 @kernel("Flatten")
 def flatten_any(x: Tensor, *, axis: int) -> Tensor:
-    """Flattens x to a matrix: axes before *axis* are its rows, the others its columns."""
+    """Flatten x to a matrix: axes before *axis* are its rows, the others its columns."""
     return x.reshape(_flat(x, axis))
 
 
@@ -109,14 +111,14 @@ def _squeezed(x: Tensor, given: Tensor | None, axes: Sequence[int] | None) -> li
 
 @mapped("Squeeze")
 def squeeze(x: Tensor, given: Tensor | None = None, *, axes: Sequence[int] | None = None) -> Ours | None:
-    """The registry's squeeze."""
+    """Map to the registry's squeeze."""
     chosen = tuple(sorted(set(_squeezed(x, given, axes))))
     return Ours("squeeze", {"x": x}, {"axes": chosen}) if chosen and is_plain(x) else None
 
 
 @kernel("Squeeze")
 def squeeze_any(x: Tensor, given: Tensor | None = None, *, axes: Sequence[int] | None = None) -> Tensor:
-    """x without the named axes of size 1, or without all of them if none is named."""
+    """Return x without the named axes of size 1, or without all of them if none is named."""
     chosen = _squeezed(x, given, axes)
     return x.reshape([size for i, size in enumerate(x.shape) if i not in chosen])
 
@@ -134,13 +136,13 @@ def unsqueezed(x: Tensor, given: Tensor | None, axes: Sequence[int]) -> list[int
 
 @kernel("Unsqueeze")
 def unsqueeze(x: Tensor, given: Tensor | None = None, *, axes: Sequence[int] = ()) -> Tensor:
-    """x with axes of size 1 inserted; *axes* counts in the result."""
+    """Insert axes of size 1 into x; *axes* counts in the result."""
     return x.reshape(unsqueezed(x, given, axes))
 
 
 @mapped("Transpose")
 def transpose(x: Tensor, *, perm: Sequence[int] | None = None) -> Ours | None:
-    """The registry's transpose; without perm the axes are reversed."""
+    """Map to the registry's transpose; without perm the axes are reversed."""
     order = tuple(reversed(range(x.dim()))) if perm is None else tuple(perm)
     return Ours("transpose", {"x": x}, {"perm": order}) if is_plain(x) else None
 
@@ -154,7 +156,7 @@ def transpose_any(x: Tensor, *, perm: Sequence[int] | None = None) -> Tensor:
 
 @mapped("Concat")
 def concat(*operands: Tensor, axis: int) -> Ours | None:
-    """The registry's concat, of two to four operands."""
+    """Map to the registry's concat, of two to four operands."""
     fits = 2 <= len(operands) <= 4 and all(is_plain(v) and v.dtype == operands[0].dtype for v in operands)
     return Ours("concat", dict(zip("abcd", operands, strict=False)), {"axis": axis}) if fits else None
 
@@ -170,7 +172,7 @@ def concat_any(*operands: Tensor, axis: int) -> Tensor:
 
 @mapped("Tile")
 def tile(x: Tensor, repeats: Tensor) -> Ours | None:
-    """The registry's replicate."""
+    """Map to the registry's replicate."""
     counts = tuple(whole(repeats))
     fits = is_plain(x) and len(counts) == x.dim() and min(counts) >= 1
     if fits:
@@ -198,6 +200,7 @@ def expand(x: Tensor, shape: Tensor) -> Tensor:
         both = torch.broadcast_shapes(x.shape, wanted)
     except RuntimeError:
         raise UnsupportedError(f"Expand of {list(x.shape)} to {list(wanted)}: must broadcast.") from None
+    # a clone, because an expanded tensor shares its elements, and handlers may write
     return x.expand(sized("Expand", both, x.dtype)).clone()
 
 
@@ -212,7 +215,7 @@ def pad(
     pads: Sequence[int] | None = None,
     value: float = 0.0,
 ) -> Ours | None:
-    """The registry's pad: zero or more places of one value around every axis."""
+    """Map to the registry's pad: zero or more places of one value around every axis."""
     padding = tuple(whole(given) if given is not None else pads or ())
     if axes is not None and len(padding) == 2 * axes.numel():
         chosen = [axis_of("Pad", axis, x.dim()) for axis in whole(axes)]
@@ -241,6 +244,7 @@ def pad_any(
     if len(padding) != 2 * len(chosen):
         raise UnsupportedError(f"Pad: {len(padding)} pads for {len(chosen)} axes: must be two for each.")
     for axis, before, after in zip(chosen, padding, padding[len(chosen) :], strict=False):
+        # negative pads crop first
         x = x.narrow(axis, max(0, -before), max(0, x.shape[axis] + min(0, before) + min(0, after)))
         low, high = max(0, before), max(0, after)
         if not (low or high):
@@ -253,6 +257,7 @@ def pad_any(
             x = wide
         elif mode in ("reflect", "edge", "wrap"):
             kind: Any = mode
+            # padding the indices in numpy has the standard's modes, for any type of elements
             x = x.index_select(axis, torch.from_numpy(np.pad(np.arange(size), (low, high), mode=kind)))
         else:
             raise UnsupportedError(f"Pad: mode={mode!r}: must be constant, reflect, edge or wrap.")
@@ -266,7 +271,7 @@ def _blocks(op: str, x: Tensor, block: int) -> None:
 
 @mapped("DepthToSpace")
 def depth_to_space(x: Tensor, *, blocksize: int, mode: str = "DCR") -> Ours | None:
-    """The registry's depth_to_space."""
+    """Map to the registry's depth_to_space."""
     _blocks("DepthToSpace", x, blocksize)
     fits = is_plain(x) and mode in ORDERS
     return Ours("depth_to_space", {"x": x}, {"block": blocksize, "mode": mode}) if fits else None
@@ -275,7 +280,7 @@ def depth_to_space(x: Tensor, *, blocksize: int, mode: str = "DCR") -> Ours | No
 @kernel("DepthToSpace")
 @moves
 def depth_to_space_any(x: Tensor, *, blocksize: int, mode: str = "DCR") -> Tensor:
-    """Channels become blocks of pixels. DCR: a channel is (row, column, rest); CRD: (rest, row, column)."""
+    """Turn channels into blocks of pixels. DCR: a channel is (row, column, rest); CRD: (rest, row, column)."""
     _blocks("DepthToSpace", x, blocksize)
     n, c, h, w = x.shape
     one_of("DepthToSpace", "mode", mode, ORDERS)
@@ -283,15 +288,17 @@ def depth_to_space_any(x: Tensor, *, blocksize: int, mode: str = "DCR") -> Tenso
         raise UnsupportedError(f"DepthToSpace of {c} channels: must be a multiple of blocksize={blocksize} squared.")
     rest = c // (blocksize * blocksize)
     if mode == "DCR":
+        # from [n, row, column, rest, h, w] to [n, rest, h, row, w, column]
         y = x.reshape(n, blocksize, blocksize, rest, h, w).permute(0, 3, 4, 1, 5, 2)
     else:
+        # from [n, rest, row, column, h, w] to the same order
         y = x.reshape(n, rest, blocksize, blocksize, h, w).permute(0, 1, 4, 2, 5, 3)
     return y.reshape(n, rest, h * blocksize, w * blocksize)
 
 
 @mapped("SpaceToDepth")
 def space_to_depth(x: Tensor, *, blocksize: int, mode: str = "DCR") -> Ours | None:
-    """The registry's space_to_depth."""
+    """Map to the registry's space_to_depth."""
     _blocks("SpaceToDepth", x, blocksize)
     return Ours("space_to_depth", {"x": x}, {"block": blocksize}) if is_plain(x) and mode == "DCR" else None
 
@@ -299,12 +306,13 @@ def space_to_depth(x: Tensor, *, blocksize: int, mode: str = "DCR") -> Ours | No
 @kernel("SpaceToDepth")
 @moves
 def space_to_depth_any(x: Tensor, *, blocksize: int, mode: str = "DCR") -> Tensor:
-    """Blocks of pixels become channels. DCR: a new channel is (row, column, old channel); CRD: (old, row, column)."""
+    """Turn blocks of pixels into channels. DCR: a new channel is (row, column, old); CRD: (old, row, column)."""
     _blocks("SpaceToDepth", x, blocksize)
     n, c, h, w = x.shape
     one_of("SpaceToDepth", "mode", mode, ORDERS)
     if h % blocksize or w % blocksize:
         raise UnsupportedError(f"SpaceToDepth of {h} x {w}: must be multiples of blocksize={blocksize}.")
+    # the axes to permute are n, c, h, row, w, column
     order = (0, 3, 5, 1, 2, 4) if mode == "DCR" else (0, 1, 3, 5, 2, 4)
     y = x.reshape(n, c, h // blocksize, blocksize, w // blocksize, blocksize).permute(order)
     return y.reshape(n, c * blocksize * blocksize, h // blocksize, w // blocksize)
@@ -312,18 +320,18 @@ def space_to_depth_any(x: Tensor, *, blocksize: int, mode: str = "DCR") -> Tenso
 
 @kernel("Shape")
 def shape_(x: Tensor, *, start: int = 0, end: int | None = None) -> Tensor:
-    """The sizes of the axes from start up to end."""
+    """Return the sizes of the axes from start up to end."""
     return torch.tensor(x.shape[slice(start, end)], dtype=torch.int64)
 
 
 @kernel("Size")
 def size_(x: Tensor) -> Tensor:
-    """The number of elements."""
+    """Return the number of elements."""
     return torch.tensor(x.numel())
 
 
 @kernel("Trilu")
 @moves
 def trilu(x: Tensor, k: Tensor | None = None, *, upper: int) -> Tensor:
-    """The upper or the lower triangle, zeros elsewhere."""
+    """Return the upper or the lower triangle, zeros elsewhere."""
     return (torch.triu if upper else torch.tril)(x, int(scalar(k, 0)))

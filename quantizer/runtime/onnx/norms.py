@@ -15,7 +15,7 @@ STASHES = {1: torch.float32, 10: torch.float16, 11: torch.float64, 16: torch.bfl
 
 
 def _wide(x: Tensor) -> Tensor:
-    """Return floats of 16 bits in float32, in which squares do not overflow and differences keep their digits."""
+    """Return floats of 16 bits in float32: there squares do not overflow, and differences keep their digits."""
     return x.float() if x.dtype in HALVES else x
 
 
@@ -37,7 +37,7 @@ def batch_norm(
     spatial: int = 1,
     made: int,
 ) -> Ours | None:
-    """The registry's batch_norm: one factor and one constant for each channel, from the running statistics."""
+    """Map to the registry's batch_norm: one factor and one constant for each channel, from the running statistics."""
     if not spatial:
         raise UnsupportedError("BatchNormalization with spatial=0: must normalise whole channels.")
     if (
@@ -49,6 +49,7 @@ def batch_norm(
         or any(v.dtype != x.dtype for v in (scale, bias, mean, var))
     ):
         return None
+    # (x - mean) * factor + bias = x * factor + (bias - mean * factor)
     factor = scale / torch.sqrt(var + epsilon)
     return Ours("batch_norm", {"x": x, "weight": factor, "bias": bias - mean * factor}, {"axis": 1})
 
@@ -90,7 +91,7 @@ def _images(x: Tensor, *others: Tensor) -> bool:
 
 @mapped("InstanceNormalization")
 def instance_norm(x: Tensor, scale: Tensor, bias: Tensor, *, epsilon: float) -> Ours | None:
-    """The registry's instance_norm, of images."""
+    """Map to the registry's instance_norm, of images."""
     fits = _images(x, scale, bias) and epsilon > 0
     return Ours("instance_norm", {"x": x, "gamma": scale, "beta": bias}, {"epsilon": epsilon}) if fits else None
 
@@ -109,7 +110,7 @@ def instance_norm_of_any_rank(x: Tensor, scale: Tensor, bias: Tensor, *, epsilon
 def layer_norm(
     x: Tensor, scale: Tensor, bias: Tensor | None = None, *, axis: int, epsilon: float, stash_type: int, made: int
 ) -> Ours | None:
-    """The registry's layer_norm in float32, if mean and deviation are not requested."""
+    """Map to the registry's layer_norm in float32, if mean and deviation are not requested."""
     first = axis_of("LayerNormalization", axis, x.dim())
     plain = x.dtype == torch.float32 and stash_type == 1 and made == 1 and scale.shape == x.shape[first:]
     if not plain or epsilon <= 0 or not x.numel() or (bias is not None and bias.shape != scale.shape):
@@ -140,7 +141,7 @@ def _stash(code: int) -> torch.dtype:
 
 @mapped("RMSNormalization")
 def rms_norm(x: Tensor, scale: Tensor, *, axis: int, epsilon: float, stash_type: int) -> Ours | None:
-    """The registry's rms_norm of float32."""
+    """Map to the registry's rms_norm of float32."""
     first = axis_of("RMSNormalization", axis, x.dim())
     fits = x.dtype == torch.float32 and stash_type == 1 and epsilon > 0 and x.numel() and scale.shape == x.shape[first:]
     return Ours("rms_norm", {"x": x, "gamma": scale}, {"axis": first, "epsilon": epsilon}) if fits else None
@@ -159,7 +160,7 @@ def rms_norm_in_stash(x: Tensor, scale: Tensor, *, axis: int, epsilon: float, st
 def group_norm(
     x: Tensor, scale: Tensor, bias: Tensor, *, epsilon: float, num_groups: int, stash_type: int = 1, since: int
 ) -> Ours | None:
-    """The registry's group_norm of float32 images; before version 21 the channels of a group share its factor."""
+    """Map to the registry's group_norm of float32 images; before version 21 the channels of a group share a factor."""
     if not _images(x, scale, bias) or x.dtype != torch.float32 or stash_type != 1 or epsilon <= 0:
         return None
     if num_groups < 1 or x.shape[1] % num_groups:
@@ -187,6 +188,7 @@ def group_norm_of_any_rank(
 @kernel("LRN")
 def local_response(x: Tensor, *, alpha: float, beta: float, bias: float, size: int) -> Tensor:
     """Divide by a power of the sum of squares of *size* neighbouring channels."""
+    # an even window has its longer part behind; more than all channels would only add zeros
     before, after = (min(count, x.shape[1]) for count in ((size - 1) // 2, size - 1 - (size - 1) // 2))
     wide = _wide(x)
     square = torch.nn.functional.pad(wide * wide, [*[0] * (2 * (x.dim() - 2)), before, after])
@@ -199,13 +201,14 @@ def lp_norm(x: Tensor, *, axis: int, p: int) -> Tensor:
     """Divide by the norm along one axis; a zero vector stays zero."""
     wide = _wide(x)
     norm = wide.abs().sum(dim=axis, keepdim=True) if p == 1 else (wide * wide).sum(dim=axis, keepdim=True).sqrt()
+    # the inner where avoids 0 / 0, whose NaN would also reach gradients
     found = torch.where(norm == 0, torch.zeros_like(wide), wide / torch.where(norm == 0, torch.ones_like(norm), norm))
     return found.to(x.dtype)
 
 
 @kernel("MeanVarianceNormalization")
 def mean_variance_normalization(x: Tensor, *, axes: Sequence[int] = (0, 2, 3)) -> Tensor:
-    """(x - mean) / (sqrt(variance) + 1e-9), the function body of the standard, over *axes*."""
+    """Return (x - mean) / (sqrt(variance) + 1e-9) over *axes*, as the function body of the standard computes it."""
     along = [axis_of("MeanVarianceNormalization", axis, x.dim()) for axis in axes]
     wide = _wide(x)
     mean = wide.mean(along, keepdim=True)

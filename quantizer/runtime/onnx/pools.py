@@ -31,9 +31,10 @@ def max_pool(
     strides: Sizes | None = None,
     made: int,
 ) -> Ours | None:
-    """The registry's max_pool2d, if no index is requested and the window is dense."""
+    """Map to the registry's max_pool2d, if no index is requested and the window is dense."""
     _pools("MaxPool", x)
     stride, holes, padding = windows(x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad, cut=True)
+    # the registry has no indices and no dilation
     if made > 1 or set(holes) != {1} or storage_order not in (0, 1):
         return None
     return _pool2d("max_pool2d", x, kernel_shape, stride, padding, {"ceil_mode": bool(ceil_mode)})
@@ -51,9 +52,10 @@ def avg_pool(
     pads: Sizes | None = None,
     strides: Sizes | None = None,
 ) -> Ours | None:
-    """The registry's avg_pool2d, unless a window that extends beyond the padding would count the part outside."""
+    """Map to the registry's avg_pool2d, unless a window beyond the padding would count the part outside."""
     _pools("AveragePool", x)
     stride, holes, padding = windows(x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad, cut=True)
+    # without padding both ways of counting agree
     include = bool(count_include_pad) and any(padding)
     if set(holes) != {1} or (ceil_mode and include):
         return None
@@ -83,6 +85,7 @@ def _count(size: int, window: int, step: int, before: int, after: int, *, ceil: 
     computes one window, and the reference rounds down to none: such pools are refused.
     """
     count = shape_functions.windows(size, window, step, before, after, ceil)
+    # shorter by a part of a step: the two implementations disagree
     torn = not ceil and count == 0 and (window - size - before - after) % step
     if count < 0 or torn:
         raise UnsupportedError(
@@ -100,12 +103,14 @@ def _gathered(x: Tensor, kernel: Sizes, steps: Sizes, holes: Sizes, counts: Size
         (count - 1) * step + (k - 1) * hole + 1
         for count, step, k, hole in zip(counts, steps, kernel, holes, strict=True)
     ]
+    # behind, as far as the last window reaches, with ceil_mode beyond the padding
     around = [(pads[i], max(0, ends[i] - x.shape[2 + i] - pads[i])) for i in range(rank)]
     sized("a pool", (*x.shape[:2], *counts, math.prod(kernel)), x.dtype)
     y = F.pad(x, [size for pair in reversed(around) for size in pair], value=fill)
     for i in range(rank):
         y = y.narrow(2 + i, 0, ends[i])
     for i in range(rank):
+        # whole windows first, then only every `hole`-th element of them
         y = y.unfold(2 + i, (kernel[i] - 1) * holes[i] + 1, steps[i])[..., :: holes[i]]
     return y.reshape(*y.shape[: 2 + rank], math.prod(y.shape[2 + rank :]))
 
@@ -123,7 +128,7 @@ def max_pool_with_indices(
     strides: Sizes | None = None,
     made: int,
 ) -> Tensor | tuple[Tensor, ...]:
-    """The largest element of each window, and its index in x, counted by rows or (storage_order 1) by columns."""
+    """Return the largest element of each window and its index in x, by rows or (storage_order 1) by columns."""
     steps, holes, padding = windows(x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad, cut=True)
     rank = len(kernel_shape)
     counts = [
@@ -161,7 +166,7 @@ def avg_pool_of_any_rank(
     pads: Sizes | None = None,
     strides: Sizes | None = None,
 ) -> Tensor:
-    """Mean of each window over the places in x, with count_include_pad also over the padding, never beyond it."""
+    """Return the mean of each window: over places in x, with count_include_pad also in the padding, never beyond it."""
     steps, holes, padding = windows(x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad, cut=True)
     rank = len(kernel_shape)
     counts = [
@@ -169,9 +174,11 @@ def avg_pool_of_any_rank(
         for size, k, h, s, a, b in zip(x.shape[2:], kernel_shape, holes, steps, padding, padding[rank:], strict=False)
     ]
     sums = _gathered(x, kernel_shape, steps, holes, counts, padding, 0.0).sum(dim=-1)
+    # sums of ones count the places that a mean is over
     inside = torch.ones(1, 1, *x.shape[2:], dtype=x.dtype)
     around = padding
     if count_include_pad:
+        # the padding counts, places beyond it do not
         inside = F.pad(inside, [padding[i + side * rank] for i in reversed(range(rank)) for side in (0, 1)], value=1.0)
         around = (0,) * (2 * rank)
     return sums / _gathered(inside, kernel_shape, steps, holes, counts, around, 0.0).sum(dim=-1)
@@ -189,7 +196,7 @@ def lp_pool(
     pads: Sizes | None = None,
     strides: Sizes | None = None,
 ) -> Tensor:
-    """The p-th root of the sum of p-th powers over each window; the padding counts as zeros."""
+    """Return the p-th root of the sum of p-th powers over each window; the padding counts as zeros."""
     _pools("LpPool", x)
     steps, holes, padding = windows(x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad, cut=True)
     rank = len(kernel_shape)
@@ -203,20 +210,20 @@ def lp_pool(
 
 @mapped("GlobalAveragePool")
 def global_avg_pool(x: Tensor) -> Ours | None:
-    """The registry's global_avg_pool2d, of images."""
+    """Map to the registry's global_avg_pool2d, of images."""
     return Ours("global_avg_pool2d", {"x": x}, {}) if x.dim() == 4 and x.numel() else None
 
 
 @kernel("GlobalAveragePool")
 def global_avg_pool_of_any_rank(x: Tensor) -> Tensor:
-    """Mean over all spatial axes."""
+    """Return the mean over all spatial axes."""
     _pools("GlobalAveragePool", x)
     return x.mean(dim=tuple(range(2, x.dim())), keepdim=True)
 
 
 @mapped("GlobalMaxPool")
 def global_max_pool(x: Tensor) -> Ours | None:
-    """The registry's global_max_pool2d for images; for other ranks its reduce_max over all spatial axes."""
+    """Map to the registry's global_max_pool2d for images; for other ranks its reduce_max over all spatial axes."""
     fits = x.dim() > 2 and x.is_floating_point() and x.numel()
     if fits and x.dim() == 4:
         return Ours("global_max_pool2d", {"x": x}, {})
@@ -225,14 +232,14 @@ def global_max_pool(x: Tensor) -> Ours | None:
 
 @kernel("GlobalMaxPool")
 def global_max_pool_of_integers(x: Tensor) -> Tensor:
-    """Maximum over all spatial axes."""
+    """Return the maximum over all spatial axes."""
     _pools("GlobalMaxPool", x)
     return x.amax(dim=tuple(range(2, x.dim())), keepdim=True)
 
 
 @kernel("GlobalLpPool")
 def global_lp_pool(x: Tensor, *, p: int) -> Tensor:
-    """The p-th root of the sum of p-th powers over all spatial axes."""
+    """Return the p-th root of the sum of p-th powers over all spatial axes."""
     _pools("GlobalLpPool", x)
     return (x.abs() ** p).sum(dim=tuple(range(2, x.dim())), keepdim=True) ** (1 / p)
 
@@ -247,7 +254,7 @@ def max_unpool(
     pads: Sizes | None = None,
     strides: Sizes | None = None,
 ) -> Tensor:
-    """Zeros, with each element of x where a max pool found it; places are indices of the pool's operand."""
+    """Return zeros with each element of x where a max pool found it; places are indices of the pool's operand."""
     rank = x.dim() - 2
     around, steps = list(pads or [0] * (2 * rank)), list(strides or [1] * rank)
     if places.shape != x.shape or not {len(kernel_shape), len(around) // 2, len(steps)} == {rank}:

@@ -51,7 +51,7 @@ def find_ppq_kernel(operation_type: str) -> Kernel | None:
 
 @ppq_kernel("AdaptiveAvgPool2d")
 def adaptive_avg_pool(x: Tensor, given: Tensor | None = None, *, output_size: Sequence[int] = ()) -> Tensor:
-    """Means of windows that divide the image into *output_size*, by torch's rule."""
+    """Return the means of windows that divide the image into *output_size*, by torch's rule."""
     size = whole(given) if given is not None else list(output_size)
     if x.dim() not in (3, 4) or len(size) != 2 or min(size) < 1:
         raise UnsupportedError(
@@ -65,7 +65,7 @@ def adaptive_avg_pool(x: Tensor, given: Tensor | None = None, *, output_size: Se
 def caffe_arg_max(
     x: Tensor, *, axis: int | None = None, top_k: int = 1, out_max_val: int = 0, made: int
 ) -> list[Tensor]:
-    """The largest values along an axis and their places. If two results are wanted, values come first, as in PPQ.
+    """Return the largest values along an axis and their places. Of two results, values come first, as in PPQ.
 
     A single result is Caffe's: indices as floats, or with out_max_val values. Without an axis, each whole example is
     searched, and out_max_val gives [indices, values].
@@ -82,7 +82,7 @@ def caffe_arg_max(
 
 @ppq_kernel("ChannelShuffle")
 def channel_shuffle_of_any_rank(x: Tensor, *, groups: int) -> Tensor:
-    """Interleaves the channels of all groups."""
+    """Interleave the channels of all groups."""
     if x.dim() < 2 or groups < 1 or x.shape[1] % groups:
         raise UnsupportedError(f"ChannelShuffle of {list(x.shape)}: groups={groups} must divide the channels.")
     return x.reshape(x.shape[0], groups, -1, *x.shape[2:]).transpose(1, 2).flatten(1, 2)
@@ -90,7 +90,7 @@ def channel_shuffle_of_any_rank(x: Tensor, *, groups: int) -> Tensor:
 
 @ppq_mapped("ChannelShuffle")
 def channel_shuffle(x: Tensor, *, groups: int) -> Ours | None:
-    """The registry's channel_shuffle, of images."""
+    """Map to the registry's channel_shuffle, of images."""
     fits = x.dim() == 4 and x.is_floating_point() and x.numel() and groups >= 1 and x.shape[1] % groups == 0
     return Ours("channel_shuffle", {"x": x}, {"groups": groups}) if fits else None
 
@@ -108,15 +108,17 @@ def interp(
     mode: str = "linear",
     align_corners: int = 1,
 ) -> Tensor:
-    """Caffe's Interp: crop images by negative pads, then resize them; corners are aligned by default."""
+    """Run Caffe's Interp: crop images by negative pads, then resize them; corners are aligned by default."""
     if x.dim() != 4 or max(pad_beg, pad_end) > 0 or min(zoom_factor, shrink_factor) < 1:
         raise UnsupportedError(f"Interp of {list(x.shape)}: must be images, pads 0 or less, factors 1 or more.")
     one_of("Interp", "mode", mode, ("linear", "bilinear", "nearest"))
+    # pads are 0 or less: they crop
     part = x[:, :, -pad_beg : x.shape[2] + pad_end, -pad_beg : x.shape[3] + pad_end]
     size = list(part.shape[2:])
     if height or width:
         size = [height, width]
     else:
+        # Caffe's formulas: corners stay corners when shrunk and when enlarged
         size = [(n - 1) // shrink_factor + 1 for n in size]
         size = [n + (n - 1) * (zoom_factor - 1) for n in size]
     if not part.numel() or min(size) < 1:
@@ -160,7 +162,7 @@ def mmcv_roi_align(
     mode: str = "avg",
     aligned: int = 1,
 ) -> Tensor:
-    """ONNX's RoiAlign. The first column of a region is its example; aligned: coordinates are those of pixel centres."""
+    """Run ONNX's RoiAlign. The first column of a region is its example; aligned: coordinates name pixel centres."""
     if rois.dim() != 2 or rois.shape[1] != 5:
         raise UnsupportedError(f"MMCVRoiAlign: regions of shape {list(rois.shape)}: must be [n, 5].")
     return roi_align(
@@ -192,7 +194,7 @@ def multi_head_attention(
     *,
     num_heads: int,
 ) -> Tensor:
-    """Softmax of scaled products of projected queries and keys, times projected values: [batch, length, size]."""
+    """Return the softmax of scaled products of projected queries and keys, times projected values."""
     size = q_weight.shape[0]
     if query.dim() != 3 or num_heads < 1 or size % num_heads:
         raise UnsupportedError(
@@ -200,25 +202,26 @@ def multi_head_attention(
         )
     projected = ((query, q_weight, q_bias), (key, k_weight, k_bias), (value, v_weight, v_bias))
     q, k, v = (F.linear(x, w, b).unflatten(2, (num_heads, -1)).transpose(1, 2) for x, w, b in projected)
+    # the shares have the shape [batch, heads, length, length]
     share = torch.softmax(q @ k.transpose(2, 3) * (size // num_heads) ** -0.5, dim=-1)
     return F.linear((share @ v).transpose(1, 2).flatten(2), out_weight, out_bias)
 
 
 @ppq_kernel("PPQBiasFusedMatMul")
 def bias_fused_matmul(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
-    """A product of matrices, plus a constant."""
+    """Multiply matrices, then add a constant."""
     return torch.matmul(a, b) if bias is None else torch.matmul(a, b) + bias
 
 
 @ppq_kernel("PPQDeviceSwitch")
 def device_switch(x: Tensor) -> Tensor:
-    """Returns the operand, because there is only one device."""
+    """Return the operand, because there is only one device."""
     return x
 
 
 @ppq_kernel("Parameter")
 def parameter(x: Tensor, *, m: int = -1, n: int = -1) -> Tensor:
-    """The operand as a matrix."""
+    """Return the operand as a matrix."""
     if (m, n) == (-1, -1) or (m > 0 and x.numel() % m) or (n > 0 and x.numel() % n):
         raise UnsupportedError(f"Parameter: {list(x.shape)} as {m} x {n}: name at least one size that divides.")
     return x.reshape(m, n)
@@ -226,7 +229,7 @@ def parameter(x: Tensor, *, m: int = -1, n: int = -1) -> Tensor:
 
 @ppq_kernel("Scale")
 def scale(x: Tensor, factor: Tensor, bias: Tensor | None = None, *, axis: int = 1, bias_term: int = 0) -> Tensor:
-    """x times factors along the axes from *axis* on, plus optional constants."""
+    """Multiply x by factors along the axes from *axis* on, then add optional constants."""
     del bias_term
     first = axis_of("Scale", axis, x.dim())
     if first + factor.dim() > x.dim():
@@ -242,7 +245,7 @@ def scale(x: Tensor, factor: Tensor, bias: Tensor | None = None, *, axis: int = 
 def grid_sampler(
     x: Tensor, grid: Tensor, *, interpolation_mode: int = 0, padding_mode: int = 0, align_corners: int = 0
 ) -> Tensor:
-    """Values at positions from -1 to 1; modes are numbered as in torch's grid_sample."""
+    """Sample x at positions from -1 to 1; modes are numbered as in torch's grid_sample."""
     if not 0 <= interpolation_mode < len(INTERPOLATIONS) or not 0 <= padding_mode < len(PADDINGS):
         raise UnsupportedError(
             f"grid_sampler: interpolation_mode={interpolation_mode}, padding_mode={padding_mode}: must be 0, 1 or 2."

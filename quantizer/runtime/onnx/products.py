@@ -52,11 +52,13 @@ def windows(
         return steps, holes, given
     if auto_pad == "VALID":
         return steps, holes, (0,) * (2 * rank)
+    # the padding that ceil(size / stride) windows need, summed over both sides
     totals = [
         (-(-size // step) - 1) * step + (k - 1) * hole + 1 - size
         for size, k, step, hole in zip(sizes, kernel_shape, steps, holes, strict=True)
     ]
     if cut and min(totals, default=0) < 0:
+        # truncated, as integer division in C++ truncates negative numbers
         before = tuple(math.trunc((t + (auto_pad == "SAME_LOWER")) / 2) for t in totals)
         return steps, holes, (*before, *(t - b for t, b in zip(totals, before, strict=True)))
     small, large = tuple(max(0, t) // 2 for t in totals), tuple(max(0, t) - max(0, t) // 2 for t in totals)
@@ -76,7 +78,7 @@ def conv(
     pads: Sizes | None = None,
     strides: Sizes | None = None,
 ) -> Ours | None:
-    """The registry's convolution of one, two or three axes; a group for each channel is a depthwise one."""
+    """Map to the registry's convolution of one, two or three axes; a group for each channel is a depthwise one."""
     rank = x.dim() - 2
     if rank not in (1, 2, 3) or w.dim() != x.dim():
         raise UnsupportedError(
@@ -86,6 +88,7 @@ def conv(
     stride, dilation, padding = windows(x.shape[2:], w.shape[2:], strides, dilations, pads, auto_pad)
     operands = {"x": x, "weight": w} | ({} if b is None else {"bias": b})
     attrs: dict[str, Any] = {"stride": stride, "padding": padding, "dilation": dilation}
+    # one filter or more for each channel
     if rank == 2 and group == x.shape[1] > 1 and w.shape[1] == 1:
         return Ours("depthwise_conv2d", operands, attrs)
     return Ours(f"conv{rank}d", operands, attrs | {"groups": group})
@@ -111,7 +114,7 @@ def conv_transpose(
     output_padding: Sizes | None = None,
     output_shape: Sizes | None = None,
 ) -> Ours | None:
-    """The registry's conv_transpose2d, if the result's shape follows from pads that crop less than the window."""
+    """Map to the registry's conv_transpose2d if the result's shape follows from pads that crop less than the window."""
     if x.dim() != 4 or output_shape is not None or auto_pad not in ("NOTSET", "VALID") or not x.is_floating_point():
         return None
     _kernel_is(kernel_shape, w)
@@ -123,6 +126,7 @@ def conv_transpose(
         "dilation": dilation,
         "groups": group,
     }
+    # ONNX has [c, o / groups, kh, kw]; the registry has the output channels first
     operands = {"x": x, "weight": w.transpose(0, 1)} | ({} if b is None else {"bias": b})
     return Ours("conv_transpose2d", operands, attrs)
 
@@ -155,7 +159,9 @@ def conv_transpose_any(
     stride, dilation, padding = windows(x.shape[2:], w.shape[2:], strides, dilations, pads, "NOTSET")
     extra = tuple(output_padding or (0,) * rank)
     transposed = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[rank - 1]
+    # without bias: cropped and padded places must get it only once
     full = transposed(x, w, None, stride=stride, groups=group, dilation=dilation)
+    # F.pad counts from the last axis
     full = F.pad(full, [size for amount in reversed(extra) for size in (0, amount)])
     if output_shape is not None or auto_pad.startswith("SAME"):
         wanted = output_shape or [size * step for size, step in zip(x.shape[2:], stride, strict=True)]
@@ -175,14 +181,14 @@ def conv_transpose_any(
 
 @mapped("MatMul")
 def matmul(a: Tensor, b: Tensor) -> Ours | None:
-    """The registry's matmul, for matrices with broadcasting leading axes."""
+    """Map to the registry's matmul, for matrices with broadcasting leading axes."""
     fits = a.is_floating_point() and a.dtype == b.dtype and min(a.dim(), b.dim()) >= 2 and a.numel() and b.numel()
     return Ours("matmul", {"a": a, "b": b}, {}) if fits else None
 
 
 @kernel("MatMul")
 def matmul_broadcast(a: Tensor, b: Tensor) -> Tensor:
-    """numpy.matmul, of integers too."""
+    """Return the product of matrices by numpy's rules, of integers too."""
     if a.dtype in UNSIGNED:
         return by_numpy(lambda left, right: left @ right, a, b)
     return torch.matmul(a, b)
@@ -199,8 +205,9 @@ def fully_connected(
     transA: int,
     transB: int,
 ) -> Ours | None:
-    """The registry's fully_connected, if alpha and beta are 1 and c is one row."""
+    """Map to the registry's fully_connected, if alpha and beta are 1 and c is one row."""
     plain = a.is_floating_point() and alpha == 1 and (c is None or (beta == 1 and c.dim() == 1)) and not transA
+    # fully_connected has weights [o, c]
     weight = b if transB else b.T
     if not plain or (c is not None and c.shape[0] != weight.shape[0]) or not (a.numel() and b.numel()):
         return None
@@ -219,10 +226,11 @@ def gemm(
     transA: int,
     transB: int,
 ) -> Tensor:
-    """alpha * A' * B' + beta * C, where C broadcasts to the product; a beta of 0 leaves C out, whatever it holds."""
+    """Return alpha * A' * B' + beta * C; C broadcasts to the product, and a beta of 0 leaves out even a NaN in C."""
     product = (a.T if transA else a) @ (b.T if transB else b)
     if a.is_floating_point():
         y = product if alpha == 1 else alpha * product
+        # 0 * NaN would be NaN
         return y if c is None or beta == 0 else y + (c if beta == 1 else beta * c)
     if alpha != 1 or beta != 1:
         raise UnsupportedError("Gemm of integers: alpha and beta must be 1.")
@@ -231,13 +239,13 @@ def gemm(
 
 @kernel("Einsum")
 def einsum(*operands: Tensor, equation: str) -> Tensor:
-    """Sum of products over the letters that the right side lacks."""
+    """Sum products over the letters that the right side lacks."""
     return torch.einsum(equation.replace(" ", ""), *operands)
 
 
 @kernel("MatMulInteger")
 def matmul_integer(a: Tensor, b: Tensor, a_zero: Tensor | None = None, b_zero: Tensor | None = None) -> Tensor:
-    """int32 products of codes less their zero points; A may have one for each row, B one for each column."""
+    """Multiply codes less their zero points in int32; A may have one for each row, B one for each column."""
     left, right = a.to(torch.int32), b.to(torch.int32)
     if a_zero is not None:
         left = left - (
@@ -252,7 +260,7 @@ def matmul_integer(a: Tensor, b: Tensor, a_zero: Tensor | None = None, b_zero: T
 def conv_integer(
     x: Tensor, w: Tensor, x_zero: Tensor | None = None, w_zero: Tensor | None = None, **attrs: Any
 ) -> Tensor:
-    """int32 sums of codes less their zero points, padded by the zero point; each filter may have its own zero point."""
+    """Convolve codes less their zero points in int32; padding is 0, and each filter may have its own zero point."""
     return exact_conv(_centred(x, x_zero, ()), _centred(w, w_zero, (-1, *[1] * (w.dim() - 1))), **attrs).to(torch.int32)
 
 
@@ -275,6 +283,7 @@ def requantized(sums: Tensor, factor: Tensor, y_scale: Tensor, y_zero: Tensor) -
 
     The standard leaves the arithmetic open; this is the float32 arithmetic of ONNX Runtime's kernels.
     """
+    # one float32 factor, then one product: two roundings before the one to an integer
     scaled = torch.round(sums.float() * (factor.float() / y_scale.float()))
     limits = torch.iinfo(y_zero.dtype)
     return (scaled + y_zero.float()).clamp(limits.min, limits.max).to(y_zero.dtype)
@@ -293,10 +302,11 @@ def qlinear_conv(
     b: Tensor | None = None,
     **attrs: Any,
 ) -> Tensor:
-    """Exact sums of centred codes and an int32 bias, requantized; the weight's scale may be one for each filter."""
+    """Add products of centred codes and an int32 bias exactly, then requantize; each filter may have its own scale."""
     along = (-1, *[1] * (w.dim() - 1))
     sums = exact_conv(_centred(x, x_zero, ()), _centred(w, w_zero, along), None if b is None else b.double(), **attrs)
     factor = (
+        # along the result's channels, axis 1
         x_scale * w_scale.reshape([1, -1, *[1] * (x.dim() - 2)])
         if w_scale.numel() > 1
         else x_scale * w_scale.reshape(())
@@ -315,7 +325,7 @@ def qlinear_matmul(
     y_scale: Tensor,
     y_zero: Tensor,
 ) -> Tensor:
-    """Exact products of centred codes, requantized; A may have parameters for each row, B for each column."""
+    """Multiply centred codes exactly, then requantize; A may have parameters for each row, B for each column."""
     if y_zero.dtype not in (torch.uint8, torch.int8) or y_scale.numel() > 1:
         raise UnsupportedError("QLinearMatMul: the result must be 8-bit integers with one scale.")
     sums = _centred(a, a_zero, _along_products(a_zero, (-1, 1))) @ _centred(b, b_zero, _along_products(b_zero, (1, -1)))

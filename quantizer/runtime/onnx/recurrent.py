@@ -67,6 +67,7 @@ def _run(
     x: Tensor, step: Step, states: list[Tensor], lengths: Tensor | None, *, backwards: bool
 ) -> tuple[Tensor, list[Tensor]]:
     """Return all outputs and the last states; past its length an example keeps its state, and its outputs are zeros."""
+    # placeholders, because a backward pass fills the list from its end
     outputs: list[Tensor] = [states[0]] * x.shape[0]
     for t in reversed(range(x.shape[0])) if backwards else range(x.shape[0]):
         after = step(x[t], states)
@@ -74,6 +75,7 @@ def _run(
         if lengths is not None:
             running = (lengths > t).reshape(-1, 1)
             outputs[t] = torch.where(running, after[0], torch.zeros_like(after[0]))
+            # an example that has ended keeps its state; backwards it has not begun
             after = [torch.where(running, new, old) for new, old in zip(after, states, strict=True)]
         states = after
     return (torch.stack(outputs) if outputs else x.new_zeros(0, *states[0].shape)), states
@@ -99,6 +101,7 @@ def _layer(
             zero = x.new_zeros(x.shape[1], hidden)
             states.append(zero if start is None else (start[:, d] if layout else start[d]))
         found.append(_run(x, step, states, lengths, backwards=backwards))
+    # y has the shape [length, directions, batch, hidden]
     y = torch.stack([outputs for outputs, _ in found], dim=1)
     last = [torch.stack([states[i] for _, states in found]) for i in range(len(starts))]
     if layout:
@@ -144,7 +147,7 @@ def lstm(
     layout: int = 0,
     made: int,
 ) -> tuple[Tensor, ...]:
-    """Gates in the order input, output, forget, cell; peepholes in the order input, output, forget.
+    """Run an LSTM. Gates have the order input, output, forget, cell; peepholes the order input, output, forget.
 
     *clip* bounds the inputs of the gates' activations and of the cell's input, but not the cell's state, as in ONNX
     Runtime. With input_forget the forget gate is 1 minus the input gate.
@@ -156,11 +159,13 @@ def lstm(
     def step_of(d: int) -> Step:
         f, g = (_clipped(act, clip) for act in acts[3 * d : 3 * d + 2])
         h = acts[3 * d + 2]
+        # ONNX stores two biases, for the input and for the recurrence: their sum is added once
         bias = x.new_zeros(4 * hidden) if b is None else b[d, : 4 * hidden] + b[d, 4 * hidden :]
         peep = x.new_zeros(3, hidden) if p is None else p[d].reshape(3, hidden)
 
         def step(xt: Tensor, states: list[Tensor]) -> list[Tensor]:
             ht, ct = states
+            # one product for all four gates
             i, o, forget, cell = (xt @ w[d].T + ht @ r[d].T + bias).chunk(4, dim=-1)
             entered = f(i + peep[0] * ct)
             kept = 1 - entered if input_forget else f(forget + peep[2] * ct)
@@ -193,7 +198,7 @@ def gru(
     linear_before_reset: int,
     made: int,
 ) -> tuple[Tensor, ...]:
-    """Gates in the order update, reset, hidden; linear_before_reset applies reset after the hidden gate's product."""
+    """Run a GRU. Gates have the order update, reset, hidden; linear_before_reset resets after the hidden product."""
     hidden = _checked("GRU", direction, clip, hidden_size, r)
     count = len(DIRECTIONS[direction])
     acts = _activations(activations, ["Sigmoid", "Tanh"], count, activation_alpha, activation_beta)
@@ -208,6 +213,7 @@ def gru(
             rz, rr, rh = r[d].chunk(3)
             bz, br, bh = rb.chunk(3)
             z, reset = f(z + ht @ rz.T + bz), f(reset + ht @ rr.T + br)
+            # the order decides whether the reset also scales the recurrent bias
             inner = reset * (ht @ rh.T + bh) if linear_before_reset else (reset * ht) @ rh.T + bh
             return [(1 - z) * g(new + inner) + z * ht]
 
@@ -234,9 +240,10 @@ def rnn(
     layout: int = 0,
     made: int,
 ) -> tuple[Tensor, ...]:
-    """One activation of the sum of both products; the default lists an activation for each of two directions."""
+    """Run an RNN: one activation of the sum of both products. The default lists one for each of two directions."""
     hidden = _checked("RNN", direction, clip, hidden_size, r)
     count = len(DIRECTIONS[direction])
+    # the schema's default lists two directions even for one
     given = None if activations is None else list(activations)[:count]
     acts = _activations(given, ["Tanh"], count, activation_alpha, activation_beta)
 

@@ -65,6 +65,7 @@ def _mean(x: Tensor, axes: tuple[int, ...], keep: bool) -> Tensor:  # noqa: FBT0
 
 
 def _product(x: Tensor, axes: tuple[int, ...], keep: bool) -> Tensor:  # noqa: FBT001 - as in torch
+    # torch's prod takes one axis; from the last on, so that earlier numbers stay valid
     for axis in reversed(axes):
         x = x.prod(dim=axis, keepdim=keep, dtype=x.dtype)
     return x
@@ -72,6 +73,7 @@ def _product(x: Tensor, axes: tuple[int, ...], keep: bool) -> Tensor:  # noqa: F
 
 def _extreme(largest: bool) -> Reduce:  # noqa: FBT001 - one of two
     def reduce(x: Tensor, axes: tuple[int, ...], keep: bool) -> Tensor:  # noqa: FBT001 - as in torch
+        # torch refuses an extreme over no elements
         if all(x.shape[axis] for axis in axes):
             if x.dtype == torch.bool:
                 return reduce(x.to(torch.uint8), axes, keep).bool()
@@ -79,6 +81,7 @@ def _extreme(largest: bool) -> Reduce:  # noqa: FBT001 - one of two
         if x.dtype == torch.bool:
             fill: Any = not largest
         elif x.is_floating_point():
+            # the neutral element, as the standard says for an empty reduction
             fill = -math.inf if largest else math.inf
         else:
             fill = torch.iinfo(x.dtype).min if largest else torch.iinfo(x.dtype).max
@@ -125,7 +128,7 @@ _reduction("ReduceLogSumExp", _log_sum_exp, lambda x: x)
 
 @mapped("ArgMax")
 def argmax(x: Tensor, *, axis: int, keepdims: int, select_last_index: int = 0) -> Ours | None:
-    """The registry's argmax."""
+    """Map to the registry's argmax."""
     if not x.is_floating_point() or not x.numel() or not x.dim():
         return None
     return Ours("argmax", {"x": x}, {"axis": axis, "keepdims": bool(keepdims), "select_last": bool(select_last_index)})
@@ -133,7 +136,7 @@ def argmax(x: Tensor, *, axis: int, keepdims: int, select_last_index: int = 0) -
 
 @mapped("ArgMin")
 def argmin(x: Tensor, *, axis: int, keepdims: int, select_last_index: int = 0) -> Ours | None:
-    """The registry's argmin."""
+    """Map to the registry's argmin."""
     if not x.is_floating_point() or not x.numel() or not x.dim():
         return None
     return Ours("argmin", {"x": x}, {"axis": axis, "keepdims": bool(keepdims), "select_last": bool(select_last_index)})
@@ -141,13 +144,13 @@ def argmin(x: Tensor, *, axis: int, keepdims: int, select_last_index: int = 0) -
 
 @kernel("ArgMax")
 def argmax_of_integers(x: Tensor, *, axis: int, keepdims: int, select_last_index: int = 0) -> Tensor:
-    """Index of the maximum, the first or the last one of equals."""
+    """Return the index of the maximum, the first or the last one of equals."""
     return _place(torch.argmax, x, axis, keepdims, select_last_index)
 
 
 @kernel("ArgMin")
 def argmin_of_integers(x: Tensor, *, axis: int, keepdims: int, select_last_index: int = 0) -> Tensor:
-    """Index of the minimum, the first or the last one of equals."""
+    """Return the index of the minimum, the first or the last one of equals."""
     return _place(torch.argmin, x, axis, keepdims, select_last_index)
 
 
@@ -155,12 +158,13 @@ def _place(function: Callable[..., Tensor], x: Tensor, axis: int, keepdims: int,
     axis = axis_of("ArgMax", axis, x.dim())
     if not last:
         return function(x, dim=axis, keepdim=bool(keepdims))
+    # the last of equals is the first of the reversed axis
     return x.shape[axis] - 1 - function(x.flip(axis), dim=axis, keepdim=bool(keepdims))
 
 
 @mapped("CumSum")
 def cumsum(x: Tensor, axis: Tensor, *, exclusive: int, reverse: int) -> Ours | None:
-    """The registry's cumsum, of floats."""
+    """Map to the registry's cumsum, of floats."""
     if not x.is_floating_point() or not x.dim() or not x.numel():
         return None
     along = axis_of("CumSum", int(scalar(axis, 0)), x.dim())
@@ -169,7 +173,7 @@ def cumsum(x: Tensor, axis: Tensor, *, exclusive: int, reverse: int) -> Ours | N
 
 @kernel("CumSum")
 def cumsum_of_integers(x: Tensor, axis: Tensor, *, exclusive: int, reverse: int) -> Tensor:
-    """Running sum along one axis, from the end with reverse, without the element itself with exclusive."""
+    """Return the running sum along one axis, with reverse from the end, with exclusive without the element itself."""
     along = axis_of("CumSum", int(scalar(axis, 0)), x.dim())
     y = x.flip(along) if reverse else x
     total = y.cumsum(dim=along, dtype=x.dtype)
@@ -181,7 +185,7 @@ def cumsum_of_integers(x: Tensor, axis: Tensor, *, exclusive: int, reverse: int)
 
 @kernel("CumProd")
 def cumprod(x: Tensor, axis: Tensor, *, exclusive: int, reverse: int) -> Tensor:
-    """Running product along one axis, from the end with reverse, without the element itself with exclusive."""
+    """Return the running product along one axis, with reverse from the end, with exclusive without the element."""
     along = axis_of("CumProd", int(scalar(axis, 0)), x.dim())
     y = x.flip(along) if reverse else x
     total = y.cumprod(dim=along, dtype=x.dtype)
@@ -195,14 +199,16 @@ def cumprod(x: Tensor, axis: Tensor, *, exclusive: int, reverse: int) -> Tensor:
 def top_k(
     x: Tensor, given: Tensor | None = None, *, axis: int, k: int | None = None, largest: int = 1, sorted: int = 1
 ) -> tuple[Tensor, Tensor]:
-    """The k largest or smallest along one axis, in order, equal ones by index; `sorted` of 0 leaves the order open."""
+    """Return the k largest or smallest along one axis in order, equal ones by index; sorted=0 leaves the order open."""
     count = int(scalar(given, k))
     along = axis_of("TopK", axis, x.dim())
     if not 0 <= count <= x.shape[along]:
         raise UnsupportedError(f"TopK: k={count}: must lie in [0, {x.shape[along]}].")
     wide = x.to(torch.int64) if x.dtype in (torch.uint16, torch.uint32) else x
     if x.dtype == torch.uint64:
+        # with the sign bit flipped, int64 orders like uint64
         wide = x.view(torch.int64) ^ torch.iinfo(torch.int64).min
+    # a stable sort, because torch's topk leaves the order of equals open
     order = torch.argsort(wide, dim=along, descending=bool(largest), stable=True).narrow(along, 0, count)
     picked = torch.gather(wide, along, order)
     if x.dtype == torch.uint64:

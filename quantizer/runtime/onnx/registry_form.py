@@ -52,7 +52,7 @@ class Mixed(NamedTuple):
 
 
 def mixed_form(graph: Graph, inputs: Mapping[str, Tensor] | None, params: Mapping[str, QParams]) -> Mixed:
-    """Return `registry_form`'s graph, in which a node without such a form stays as it is and runs by its ONNX kernel.
+    """Return `registry_form`'s graph; a node without such a form stays as it is and runs by its ONNX kernel.
 
     params: tensors that are quantized after they are computed. Each stays a separate tensor, even if its node only
     passes its operand on. A constant among them has the values of its codes.
@@ -113,12 +113,14 @@ class _Form:
 
     def add_node(self, node: Node) -> None:
         """Add what *node* computes; if the registry cannot, note why and go on with the results of its kernel."""
+        # an earlier node failed, and was noted
         if any(name not in self.values for name in node.reads):
             return
         operands = [None if name is None else self.values[name] for name in node.inputs]
         try:
             if node.op in BODIES:
                 raise UnsupportedError("control flow has no static form")
+            # shapes are fixed, so that a Shape is a constant even of a live tensor
             if node.op in ("Shape", "Size") or not any(name in self.live for name in node.reads):
                 self._keep(node, operands)
             else:
@@ -130,6 +132,7 @@ class _Form:
             self.refused.append(f"{node.name!r} ({node.op}): {_line(err)}")
             with contextlib.suppress(Exception):
                 self._keep(node, operands)
+                # later nodes are examined too, so that one error lists all that is missing
                 self.live |= {name: name for name in node.outputs}
 
     def _keep_as_it_is(self, node: Node, why: str) -> None:
@@ -179,6 +182,7 @@ class _Form:
             raise UnsupportedError("no kernel runs it")
         for name, value in zip(node.outputs, _listed(kernel(node, operands, self.context)), strict=False):
             own = self.params.get(name)
+            # a quantized constant has the values of its codes
             self.values[name] = value if own is None else dequantize(quantize(value, own, LINEAR), own).to(value.dtype)
 
     def _translate(self, node: Node, operands: Sequence[Tensor | None]) -> None:
@@ -195,12 +199,14 @@ class _Form:
             if name in self.params and self.live.get(name, name) != name:
                 self._copy(self.live[name], name)
                 self.live[name] = name
+                # tensors are told apart by identity: the copy must be another object than its source
                 self.values[name] = self.values[name].clone()
 
     def constant(self, label: str, value: Tensor, dtype: DType | None = None) -> str:
         """Return the name of a constant of the result; one that is there already is shared."""
         dtype = dtype or dtype_of(value)
         for source, known in self.constants:
+            # by identity: comparing values of large constants would be slow
             alike = source is value and self.tensors[known].dtype == dtype
             if alike and (known == label or not {known, label} & self.params.keys()):
                 return known
@@ -278,6 +284,7 @@ class _Tape:
         inputs = [self._operand(key, ours.operands[key]) if key in ours.operands else None for key in spec.inputs]
         name = f"{self.node.name}#{len(self.nodes)}"
         attrs = {key: tuple(value) if isinstance(value, list) else value for key, value in ours.attrs.items()}
+        # the first operator keeps the node's name, which messages mention
         label = self.node.name if not self.nodes else name
         self.nodes.append(Node(label, ours.op, tuple(inputs), (name,), attrs))
         self.made[name] = Named(name, tuple(result.shape), dtype_of(result))
@@ -293,6 +300,7 @@ class _Tape:
             if other is value:
                 self.read.update(same for same, held in self.operands if held is value)
                 return self.form.live[name] if name in self.form.live else self.form.constant(name, value)
+        # a view of a live operand, such as its transpose: values would be frozen as a constant
         if any(_same_memory(value, other) for name, other in self.operands if name in self.form.live):
             raise UnsupportedError(f"its operand {key!r} is computed and would have to be moved first")
         made = self.form.constant(f"{self.node.name}#{key}", value)
@@ -371,6 +379,7 @@ def _rearranges(value: Tensor, source: Tensor) -> bool:
     """Return whether *value* holds the elements of *source* in some order: a view of all of them, or a copy."""
     if value.numel() != source.numel() or value.dtype != source.dtype:
         return False
+    # sorted values are equal if and only if one is a permutation of the other
     return _same_memory(value, source) or torch.equal(value.reshape(-1).sort().values, source.reshape(-1).sort().values)
 
 

@@ -42,6 +42,7 @@ INTEGER_COORDINATES = (
 
 def _coordinate(mode: str, place: int, scale: float, size: int, count: int, roi: tuple[float, float]) -> float:
     """Return where the *place*-th of *count* outputs lies among *size* inputs."""
+    # the length of the result as a real number; *count* is the rounded one
     exact = scale * size
     match mode:
         case "half_pixel":
@@ -74,8 +75,10 @@ def _cubic(distance: float, a: float) -> float:
 def _weights(mode: str, ratio: float, scale: float, a: float, *, antialias: bool) -> tuple[int, list[float]]:
     """Return where the neighbours of a coordinate start, counted from its floor, and their weights."""
     reach = 1 if mode == "linear" else 2
+    # a reduction stretches the filter, so that every input has weight
     shrink = min(scale, 1.0) if antialias else 1.0
     start = math.floor(-reach / shrink) + 1
+    # symmetric around the coordinate between places 0 and 1
     places = range(start, 2 - start if mode == "cubic" else start + 2 - 2 * start)
     distances = [shrink * (place - ratio) for place in places]
     raw = [max(0.0, 1 - abs(d)) if mode == "linear" else _cubic(d, a) for d in distances]
@@ -98,6 +101,7 @@ def _interpolated(
     for point in points:
         base = math.floor(point)
         ratio = point - base
+        # the standard's formulas put a whole coordinate at the right end of its interval
         if ratio == 0:
             base, ratio = base - 1, 1.0
         start, weights = _weights(mode, ratio, scale, a, antialias=antialias)
@@ -105,9 +109,12 @@ def _interpolated(
         if exclude:
             weights = [w if 0 <= p < size else 0.0 for w, p in zip(weights, at, strict=True)]
             total = sum(weights)
+            # the weights of places inside must still add up to 1
             weights = [w / total for w in weights]
         rows.append(weights)
+        # places outside repeat the edge
         places.append([min(max(p, 0), size - 1) for p in at])
+    # both have the shape [points, neighbours]
     factors, indices = torch.tensor(rows, dtype=torch.float64), torch.tensor(places)
     along = [-1 if i == axis else 1 for i in range(x.dim())]
     total_of = torch.zeros([len(points) if i == axis else n for i, n in enumerate(x.shape)], dtype=x.dtype)
@@ -135,6 +142,7 @@ def _of_integers(
     if list(x.shape) == list(target):
         return x
     axes = _resized_axes(scales)
+    # the shape for which ONNX Runtime has its own kernel: [n, h, w, c]
     fixed = axes == [1, 2] and x.dim() == 4 and x.dtype != torch.int32
     points = [_points(mode, scales[axis], x.shape[axis], target[axis], spans[axis]) for axis in axes]
     around = [_neighbours(point, x.shape[axis], fixed=fixed) for axis, point in zip(axes, points, strict=True)]
@@ -144,12 +152,14 @@ def _of_integers(
         values, weight = wide, None
         for axis, end, (places, _) in zip(axes, ends, around, strict=True):
             values = values.index_select(axis, places[end])
+        # ONNX Runtime multiplies weights from the last axis on, which decides the rounding of float32
         for axis, end, (_, weights) in reversed(list(zip(axes, ends, around, strict=True))):
             own = weights[end].reshape([-1 if i == axis else 1 for i in range(x.dim())])
             weight = own if weight is None else weight * own
         assert weight is not None
         total = weight * values if total is None else total + weight * values
     assert total is not None
+    # two weights in units of 2**-10 each
     made = (total.div(UNIT * UNIT, rounding_mode="trunc") if fixed else total.trunc()).to(x.dtype)
     if mode != CROP:
         return made
@@ -182,9 +192,11 @@ def _neighbours(points: Tensor, size: int, *, fixed: bool) -> tuple[tuple[Tensor
     point = points.clamp(0, size - 1)
     lower = point.to(torch.int64)
     upper = (lower + 1).clamp(max=size - 1)
+    # integer coordinates are truncated
     at, one = ((point * UNIT).to(torch.int64), UNIT) if fixed else (point, 1)
     same = lower == upper
     away, back = ((at - end * one).abs() for end in (lower, upper))
+    # at the edge both neighbours are one element: half a weight each
     middle = torch.tensor(one / 2).to(at.dtype)
     return (lower, upper), (torch.where(same, middle, back), torch.where(same, middle, away))
 
@@ -209,6 +221,7 @@ def _points(mode: str, scale: float, size: int, count: int, span: tuple[float, f
     if mode == "tf_half_pixel_for_nn":
         return (place + half) / step
     if mode == "half_pixel_symmetric":
+        # the one mode that ONNX Runtime computes in float64
         moved = (size / 2 * (1 - torch.tensor(float(count)) / (step * size))).double()
         return (moved + (place.double() + half) / step.double() - half).float()
     if mode == CROP:
@@ -249,7 +262,7 @@ def resize(
     nearest_mode: str = "floor",
     since: int,
 ) -> Ours | None:
-    """The registry's resize of images, if the sizes determine the scales."""
+    """Map to the registry's resize of images, if the sizes determine the scales."""
     del cubic_coeff_a, exclude_outside, extrapolation_value
     ops = {"nearest": "resize_nearest", "linear": "resize_bilinear"}
     plain = x.dim() == 4 and x.is_floating_point() and x.numel() and not antialias and x.dtype != torch.bfloat16
@@ -259,6 +272,7 @@ def resize(
     chosen = [axis_of("Resize", axis, 4) for axis in (range(4) if axes is None else axes)]
     factors, wanted = _target(x, chosen, scales, sizes, keep_aspect_ratio_policy)
     size = tuple(dict(zip(chosen, wanted, strict=True)).get(i, n) for i, n in enumerate(x.shape))
+    # with a scale that is not the ratio of sizes, coordinates differ from the registry's
     exact = all(x.shape[axis] * f == n for axis, f, n in zip(chosen, factors, wanted, strict=True))
     if size[:2] != tuple(x.shape[:2]) or not exact:
         return None
@@ -297,6 +311,7 @@ def resize_any(
     spans = _spans(roi, chosen, x.dim(), coordinate_transformation_mode)
     if integers:
         scale_of = dict(zip(chosen, factors, strict=True))
+        # axes that are not named keep their size
         every = [scale_of.get(i, 1.0) for i in range(x.dim())]
         if not antialias or list(x.shape) == target:
             return _of_integers(x, target, every, coordinate_transformation_mode, spans, extrapolation_value)
@@ -311,6 +326,7 @@ def resize_any(
             outside = outside | away.reshape([-1 if j == axis else 1 for j in range(x.dim())])
         elif scale == 1 and count == size:
             continue
+        # each output is one input: nothing to compute
         if points == list(range(size)):
             continue
         if mode == "nearest":
@@ -361,13 +377,14 @@ def _target(
     if policy != "stretch":
         one = (min if policy == "not_larger" else max)(factors)
         factors = [one] * len(axes)
+        # half up, as the standard's round_int
         wanted = [math.floor(one * x.shape[axis] + 0.5) for axis in axes]
     return factors, wanted
 
 
 @mapped("Upsample")
 def upsample_images(x: Tensor, given: Tensor | None = None, *, mode: str, scales: Sequence[float] = ()) -> Ours | None:
-    """The registry's resize."""
+    """Map to the registry's resize."""
     return resize(x, torch.tensor(scales) if given is None else given, mode=mode, since=10)
 
 

@@ -1,8 +1,8 @@
 """Antialiased linear resize of integers, as in ONNX Runtime's function for the CPU.
 
-ONNX defines no rounding for it. Source: that function, which follows Pillow's, and comparison with it: one pass for
-each axis, the last axis first, and each pass rounds. Codes of 8 bits have weights in units of 2^-22; integers of 32
-bits have float32 weights and sums.
+ONNX defines no rounding for it. The rules come from that function, which follows Pillow's, and from comparison with it:
+one pass for each axis, the last axis first, and each pass rounds. Codes of 8 bits have weights in units of 2^-22;
+integers of 32 bits have float32 weights and sums.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ def antialiased(
             f"Resize of {x.dtype} with antialias=1: must be uint8 or int32. The standard defines no rounding, and "
             "ONNX Runtime returns 0 for results below 0."
         )
+    # each pass rounds, so that the order of the axes matters
     for axis in reversed(axes):
         if x.shape[axis] != target[axis]:
             x = _along(x, axis, scales[axis], place(axis).numpy(), exclude=exclude)
@@ -57,10 +58,12 @@ def _point(rows: Tensor, place: np.float32, step: np.float32, *, exclude: bool) 
     near = rows[..., first : first + len(weights)]
     if rows.dtype == torch.uint8:
         whole = torch.from_numpy(np.trunc(weights * np.float32(1 << UNIT) + np.float32(0.5)).astype(np.int64))
+        # half of a unit is added: rounded half up
         return (((near.long() * whole).sum(-1) + (1 << (UNIT - 1))) >> UNIT).clamp(0, 255).to(torch.uint8)
     total = torch.zeros(rows.shape[:-1])
     for k, weight in enumerate(weights):
         total = total + near[..., k].float() * float(weight)
+    # half away from zero, in float64, so that adding 0.5 does not round
     return torch.trunc(total.double() + torch.copysign(torch.tensor(0.5, dtype=torch.float64), total.double())).int()
 
 
@@ -77,5 +80,6 @@ def _weights(size: int, place: np.float32, step: np.float32, *, exclude: bool) -
         distance = abs(float((np.float32(k) - centre + half) * (np.float32(1) / reach)))
         weight = np.float32(max(0.0, 1 - distance))
         total += weight
+        # weights outside fall on the edge elements
         found[min(max(k - inside.start, 0), len(found) - 1)] += weight
     return inside.start, found * (np.float32(1) / total if total else np.float32(1))

@@ -20,7 +20,7 @@ MODES = {"bilinear": "bilinear", "linear": "bilinear", "nearest": "nearest", "bi
 
 @kernel("GridSample", widens=True)
 def grid_sample(x: Tensor, grid: Tensor, *, align_corners: int, mode: str, padding_mode: str) -> Tensor:
-    """Values at the places that a grid names, from -1 to 1 along each axis, the last axis first."""
+    """Sample x at the places that a grid names, from -1 to 1 along each axis, the last axis first."""
     one_of("GridSample", "mode", mode, MODES)
     one_of("GridSample", "padding_mode", padding_mode, ("zeros", "border", "reflection"))
     if x.dim() not in (4, 5) or (x.dim() == 5 and MODES[mode] == "bicubic"):
@@ -45,9 +45,12 @@ def _nearest_reflected(x: Tensor, grid: Tensor, *, align_corners: bool) -> Tenso
     """Return the nearest elements; a place is rounded first and then reflected; torch reflects first."""
     rank, indices = x.dim() - 2, list[Tensor]()
     for i, size in enumerate(x.shape[2:]):
+        # the grid names the last axis first
         places = grid[..., rank - 1 - i]
+        # -1 and 1 are the centres of the corner elements, or the outer edges
         low, span = (0, size - 1) if align_corners else (-0.5, size)
         nearest = ((places + 1) * (span / 2) + low).round()
+        # reflection has the period 2 * span
         folded = (
             (nearest - low).abs().nan_to_num(nan=0.0, posinf=0.0) % (2 * span) if span else torch.zeros_like(nearest)
         )
@@ -59,7 +62,7 @@ def _nearest_reflected(x: Tensor, grid: Tensor, *, align_corners: bool) -> Tenso
 
 @kernel("AffineGrid", widens=True)
 def affine_grid(theta: Tensor, lengths: Tensor, *, align_corners: int) -> Tensor:
-    """The place to which an affine map takes each pixel, from -1 to 1 along each axis, the last axis first.
+    """Return the place to which an affine map takes each pixel, from -1 to 1 along each axis, the last axis first.
 
     With align_corners rows and columns need two places: the standard's function divides by 0 where there is one, and
     engines differ (-1 in the reference, 1 in ONNX Runtime).
@@ -79,9 +82,12 @@ def affine_grid(theta: Tensor, lengths: Tensor, *, align_corners: int) -> Tensor
     axes = []
     for size in sizes[2:]:
         step = 2 / max(size - 1, 1) if align_corners else 2 / max(size, 1)
+        # from -1 to 1 between centres, or half a step inside
         axes.append(torch.arange(size, dtype=theta.dtype) * step - (1 if align_corners else 1 - step / 2))
     places = torch.stack(
-        [*reversed(torch.meshgrid(*axes, indexing="ij")), torch.ones(sizes[2:], dtype=theta.dtype)], dim=-1
+        # (x, y, 1): homogeneous coordinates, the last axis first
+        [*reversed(torch.meshgrid(*axes, indexing="ij")), torch.ones(sizes[2:], dtype=theta.dtype)],
+        dim=-1,
     )
     return (places.reshape(-1, rank + 1) @ theta.mT).reshape(sizes[0], *sizes[2:], rank)
 
@@ -101,7 +107,7 @@ def deform_conv(
     pads: Sequence[int] | None = None,
     strides: Sequence[int] | None = None,
 ) -> Tensor:
-    """Convolution of images at places moved by offsets (row, column): interpolated, zero outside, times a mask."""
+    """Convolve images at places moved by offsets (row, column): interpolated, zero outside, times a mask."""
     window = tuple(w.shape[2:])
     (sy, sx), (dy, dx), (top, left, bottom, right) = strides or (1, 1), dilations or (1, 1), pads or (0,) * 4
     if x.dim() != 4 or w.dim() != 4 or tuple(kernel_shape or window) != window or x.shape[1] % offset_group:
@@ -114,14 +120,17 @@ def deform_conv(
     places = math.prod(window)
     if offset.shape != (x.shape[0], 2 * places * offset_group, rows, columns):
         raise UnsupportedError(f"DeformConv: offset of shape {list(offset.shape)}.")
+    # 2: row and column
     moves = offset.reshape(x.shape[0], offset_group, places, 2, rows, columns)
     weight_of = x.new_ones(1) if mask is None else mask.reshape(x.shape[0], offset_group, 1, places, rows, columns)
+    # the place of each tap without offsets: [taps, rows, 1]
     at_y = torch.arange(rows).reshape(-1, 1) * sy - top + (torch.arange(places) // window[1] * dy).reshape(-1, 1, 1)
     at_x = torch.arange(columns) * sx - left + (torch.arange(places) % window[1] * dx).reshape(-1, 1, 1)
     y, z = at_y + moves[:, :, :, 0], at_x + moves[:, :, :, 1]
     parts = x.reshape(x.shape[0] * offset_group, -1, *x.shape[2:])
     sampled = _interpolated(parts, y.reshape(len(parts), -1), z.reshape(len(parts), -1))
     values = sampled.reshape(x.shape[0], offset_group, -1, places, rows, columns) * weight_of
+    # [n, group, channels of a group * taps, pixels]
     flat = values.reshape(x.shape[0], group, x.shape[1] // group * places, rows * columns)
     filters = w.reshape(group, w.shape[0] // group, -1)
     made = torch.einsum("ngkp,gok->ngop", flat, filters).reshape(x.shape[0], w.shape[0], rows, columns)
@@ -135,6 +144,7 @@ def _interpolated(x: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
     for y, near_y in ((low_y, low_y + 1 - rows), (low_y + 1, rows - low_y)):
         for z, near_x in ((low_x, low_x + 1 - columns), (low_x + 1, columns - low_x)):
             inside = (y >= 0) & (y < x.shape[2]) & (z >= 0) & (z < x.shape[3])
+            # places outside read element 0, and have weight 0
             row, column = (torch.where(inside, place, 0.0).long() for place in (y, z))
             places = (row * x.shape[3] + column).unsqueeze(1)
             taken = x.flatten(2).gather(2, places.expand(-1, x.shape[1], -1))
@@ -177,13 +187,14 @@ def col2im(
             start = inner % window[i] * holes[i]
             index.insert(0, slice(start, start + (counts[i] - 1) * steps[i] + 1, steps[i]))
             inner //= window[i]
+        # one place of the window for all windows at once: no two of them write the same element
         y[(slice(None), slice(None), *index)] += parts[:, :, place]
     return y[(slice(None), slice(None), *(slice(around[i], around[i] + size) for i, size in enumerate(sizes)))].clone()
 
 
 @kernel("CenterCropPad")
 def center_crop_pad(x: Tensor, shape: Tensor, *, axes: Sequence[int] | None = None) -> Tensor:
-    """The middle of each axis, or zeros around it; if the rest is odd, the larger part comes last."""
+    """Crop each axis to its middle, or put zeros around it; if the rest is odd, the larger part comes last."""
     wanted = whole(shape)
     along = [axis_of("CenterCropPad", axis, x.dim()) for axis in (range(x.dim()) if axes is None else axes)]
     if len(wanted) != len(along):
@@ -202,7 +213,7 @@ def center_crop_pad(x: Tensor, shape: Tensor, *, axes: Sequence[int] | None = No
 
 @kernel("EyeLike")
 def eye_like(x: Tensor, *, dtype: DType | None = None, k: int = 0) -> Tensor:
-    """Ones on the k-th diagonal, zeros elsewhere."""
+    """Return ones on the k-th diagonal, zeros elsewhere."""
     if x.dim() != 2:
         raise UnsupportedError(f"EyeLike of shape {list(x.shape)}: must be a matrix.")
     kind = container(dtype) if isinstance(dtype, DType) else x.dtype
@@ -212,6 +223,6 @@ def eye_like(x: Tensor, *, dtype: DType | None = None, k: int = 0) -> Tensor:
 
 @kernel("Det", widens=True)
 def det(x: Tensor) -> Tensor:
-    """Determinant of each matrix."""
+    """Return the determinant of each matrix."""
     found: Tensor = torch.linalg.det(x)
     return found

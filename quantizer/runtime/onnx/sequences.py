@@ -16,7 +16,7 @@ RULES = ("linear", "gated", "delta", "gated_delta")
 
 @kernel("SwiGLU")
 def swiglu(a: Tensor, b: Tensor, *, alpha: float) -> Tensor:
-    """a * sigmoid(alpha a) * b, of operands of one shape."""
+    """Return a * sigmoid(alpha * a) * b; both operands have one shape."""
     if a.shape != b.shape or a.dtype != b.dtype:
         raise UnsupportedError(
             f"SwiGLU of {a.dtype} {list(a.shape)} and {b.dtype} {list(b.shape)}: must have the same type and shape."
@@ -35,7 +35,7 @@ def rotary_embedding(
     num_heads: int = 0,
     rotary_embedding_dim: int = 0,
 ) -> Tensor:
-    """Pairs of the first `rotary_embedding_dim` elements of a head, turned by the angle of their position.
+    """Rotate pairs among the first `rotary_embedding_dim` elements of each head by the angle of their position.
 
     A pair is one element of each half, or with `interleaved` two neighbours. Shapes: [batch, heads, sequence, size] or
     [batch, sequence, heads * size].
@@ -54,6 +54,7 @@ def rotary_embedding(
     cos, sin = cos_cache.unsqueeze(2), sin_cache.unsqueeze(2)
     part, rest = heads[..., :turned], heads[..., turned:]
     a, b = (part[..., 0::2], part[..., 1::2]) if interleaved else part.chunk(2, dim=-1)
+    # a rotation of (a, b)
     pair = (cos * a - sin * b, sin * a + cos * b)
     part = torch.stack(pair, dim=-1).flatten(-2) if interleaved else torch.cat(pair, dim=-1)
     y = torch.cat([part, rest], dim=-1)
@@ -64,7 +65,7 @@ def rotary_embedding(
 def tensor_scatter(
     cache: Tensor, update: Tensor, write_indices: Tensor | None = None, *, axis: int = -2, mode: str = "linear"
 ) -> Tensor:
-    """A cache with the update written along an axis from each example's index on; circular: continued at its start."""
+    """Write the update into a cache along an axis, from each example's index on; circular: continue at its start."""
     along = axis_of("TensorScatter", axis, cache.dim())
     length, count = cache.shape[along], update.shape[along]
     alike = all(i == along or a == b for i, (a, b) in enumerate(zip(cache.shape, update.shape, strict=False)))
@@ -79,13 +80,14 @@ def tensor_scatter(
     places = places % length if mode == "circular" else places
     if places.numel() and not (int(places.min()) >= 0 and int(places.max()) < length):
         raise UnsupportedError(f"TensorScatter: writes {count} from {start.tolist()} on into {length} places.")
+    # an index for each example and place, the same along all other axes
     shape = [cache.shape[0], *(count if i == along else 1 for i in range(1, cache.dim()))]
     return cache.scatter(along, places.reshape(shape).expand_as(update), update)
 
 
 @kernel("ReverseSequence")
 def reverse_sequence(x: Tensor, lengths: Tensor, *, batch_axis: int, time_axis: int) -> Tensor:
-    """Reverses the first `length` time steps of each example."""
+    """Reverse the first `length` time steps of each example."""
     batch, time = (axis_of("ReverseSequence", axis, x.dim()) for axis in (batch_axis, time_axis))
     known = lengths.long().reshape(-1, 1)
     if (
@@ -98,6 +100,7 @@ def reverse_sequence(x: Tensor, lengths: Tensor, *, batch_axis: int, time_axis: 
             "must be 0 and 1, with one length in [0, size of time_axis] for each example."
         )
     step = torch.arange(x.shape[time])
+    # steps past an example's length stay where they are
     places = torch.where(step < known, known - 1 - step, step)
     places = (places.T if time == 0 else places).reshape(*x.shape[:2], *[1] * (x.dim() - 2))
     return torch.gather(x, time, places.expand_as(x))
@@ -157,7 +160,7 @@ def linear_attention(
     chunk_size: int = 0,
     made: int,
 ) -> tuple[Tensor, ...]:
-    """Queries times a state, to which every step adds key times value; all in float32.
+    """Multiply queries by a state to which every step adds key times value; all in float32.
 
     Gated rules first shrink the state by exp(decay), delta rules write beta * (value - what the key finds) instead of
     the value. Shapes: [batch, time, heads * size]; state [batch, heads of keys, key size, value size]. `chunk_size` is
@@ -188,8 +191,10 @@ def linear_attention(
         state = state if shrink is None else state * shrink[:, t]
         new = v[:, t]
         if gain is not None:
+            # the delta rule corrects what the state returns for this key
             new = gain[:, t] * (new - torch.einsum("bhdm,bhd->bhm", state, k[:, t]))
         state = state + k[:, t].unsqueeze(-1) * new.unsqueeze(-2)
+        # several query heads read the state of one key head
         read = state.repeat_interleave(q_num_heads // kv_num_heads, dim=1)
         found.append(factor * torch.einsum("bhd,bhdm->bhm", q[:, t], read))
     y = torch.stack(found, dim=1).flatten(2) if found else query.new_zeros(batch, 0, q_num_heads * v.shape[3])

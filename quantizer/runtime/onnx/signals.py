@@ -26,7 +26,7 @@ def dft(
     onesided: int = 0,
     since: int,
 ) -> Tensor:
-    """Discrete Fourier transform along one axis; the last axis holds a real number, or real and imaginary part.
+    """Return the Fourier transform along one axis; the last axis holds a real number, or real and imaginary part.
 
     Uses numpy, whose transform is the same on every processor; torch's depends on the processor's library.
     """
@@ -37,6 +37,7 @@ def dft(
             f"DFT of shape {list(x.shape)} along axis {along}, {onesided=}, {inverse=}: the last axis must have 1 or 2 "
             "elements and not be transformed; 1 for a one-sided transform."
         )
+    # a one-sided spectrum of n / 2 + 1 places belongs to an even length n
     count = int(scalar(length, 2 * (x.shape[along] - 1) if inverse and onesided else x.shape[along]))
     sized("DFT", (*x.shape[:along], count, *x.shape[along + 1 :]), torch.complex64)
     wide = x if x.dtype in (torch.float32, torch.float64) else x.float()
@@ -57,7 +58,7 @@ COSINES = {"HannWindow": (0.5, -0.5), "HammingWindow": (25 / 46, -21 / 46), "Bla
 
 @kernel(*COSINES)
 def window(size: Tensor, *, op: Node, periodic: int, output_datatype: DType | int = 1) -> Tensor:
-    """A sum of cosines over one turn; if periodic, it ends one step before the turn is complete."""
+    """Return a sum of cosines over one turn; if periodic, it ends one step before the turn is complete."""
     count = int(scalar(size, 0))
     sized(op.op, (count,), torch.float64)
     steps = count if periodic else count - 1
@@ -71,7 +72,7 @@ def window(size: Tensor, *, op: Node, periodic: int, output_datatype: DType | in
 def stft(
     x: Tensor, step: Tensor, window: Tensor | None = None, frame: Tensor | None = None, *, onesided: int
 ) -> Tensor:
-    """Fourier transforms of frames of a signal, each times the window; a frame begins every `step` places."""
+    """Return the Fourier transforms of frames of a signal, times the window; a frame begins every `step` places."""
     given = None if window is None else window.numel()
     length = int(scalar(frame, x.shape[1] if given is None and x.dim() > 1 else given))
     hop = int(scalar(step, 0))
@@ -80,6 +81,7 @@ def stft(
             f"STFT of {list(x.shape)} in frames of {length} every {hop}, a window of {given}: must have 3 axes, and "
             "frames no longer than the signal, one element apart or more, as long as the window."
         )
+    # frames of the shape [batch, frames, length, 1 or 2]
     frames = x.unfold(1, length, hop).movedim(-1, 2)
     weighted = frames if window is None else frames * window.reshape(-1, 1)
     return dft(weighted.to(x.dtype), axis=2, onesided=onesided, since=17)
@@ -93,7 +95,7 @@ MEL = 2595.0
 def mel_weight_matrix(
     bands: Tensor, length: Tensor, rate: Tensor, low: Tensor, high: Tensor, *, output_datatype: DType | int = 1
 ) -> Tensor:
-    """Triangles over the places of a spectrum, one column each, whose corners are evenly spaced in mel."""
+    """Return triangles over the places of a spectrum, a column for each; their corners are evenly spaced in mel."""
     count, size, samples = (int(scalar(value, 0)) for value in (bands, length, rate))
     edges = [MEL * math.log10(1 + float(scalar(value, 0)) / 700) for value in (low, high)]
     places = sized("MelWeightMatrix", (size // 2 + 1, count), torch.float64)
@@ -106,6 +108,7 @@ def mel_weight_matrix(
     at = torch.arange(places[0], dtype=torch.float64)
     made = torch.zeros(places, dtype=torch.float64)
     for i, (first, middle, last) in enumerate(zip(corners, corners[1:], corners[2:], strict=False)):
+        # two corners in one place make a side without width
         rising = (at - first) / (middle - first) if middle > first else torch.ones_like(at)
         falling = (last - at) / (last - middle) if last > middle else torch.zeros_like(at)
         made[:, i] = torch.where((at >= first) & (at <= middle), rising, made[:, i])

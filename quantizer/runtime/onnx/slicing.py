@@ -24,7 +24,7 @@ def split(
     num_outputs: int | None = None,
     made: int,
 ) -> list[Tensor]:
-    """Parts along an axis: of given sizes, or of equal size; from version 18 on the last part may be smaller."""
+    """Split along an axis into parts of given or of equal size; from version 18 on the last part may be smaller."""
     along = axis_of("Split", axis, x.dim())
     return list(torch.split(x, split_sizes(x.shape[along], given, split, num_outputs, made), dim=along))
 
@@ -81,6 +81,7 @@ def _taken(size: int, start: int, end: int, step: int) -> range:
     """
     lowest, highest = (0, size) if step > 0 else (-1, size - 1)
     begin, stop = (value + size if value < 0 else value for value in (start, end))
+    # for negative steps the stop -1 means "through element 0"
     return range(min(max(begin, 0), highest), min(max(stop, lowest), highest), step)
 
 
@@ -98,10 +99,11 @@ def slice_(x: Tensor, *operands: Tensor | None, **attrs: Any) -> Ours | None:
 @kernel("Slice")
 @moves
 def slice_any(x: Tensor, *operands: Tensor | None, **attrs: Any) -> Tensor:
-    """Elements from start up to end, by steps that may be negative; bounds outside are moved to the edge."""
+    """Return the elements from start up to end by steps that may be negative; bounds outside are moved to the edge."""
     for axis, places in enumerate(sliced(x, *operands, **attrs)):
         if places.step > 0:
             x = x[(*[slice(None)] * axis, slice(places.start, places.stop, places.step))]
         else:
+            # torch has no negative steps
             x = x.index_select(axis, torch.tensor(list(places), dtype=torch.int64))
     return x

@@ -43,6 +43,7 @@ def _loss(
         raise UnsupportedError(f"{op}: every label must lie in [0, {logs.shape[1] - 1}], or be {ignore_index=}.")
     share = (torch.ones(logs.shape[1], dtype=logs.dtype) if weight is None else weight)[places] * known
     losses = -torch.gather(logs, 1, places.unsqueeze(1)).squeeze(1)
+    # where first: an ignored label may have an infinite logarithm
     losses = torch.where(known, losses, 0) * share
     if reduction == "none":
         return losses
@@ -53,7 +54,7 @@ def _loss(
 def nll_loss(
     logs: Tensor, labels: Tensor, weight: Tensor | None = None, *, ignore_index: int | None = None, reduction: str
 ) -> Tensor:
-    """Minus the score of each label's class, weighted by class; the mean is weighted, too."""
+    """Return minus the score of each label's class, weighted by class; the mean is weighted, too."""
     return _loss("NegativeLogLikelihoodLoss", logs, labels, weight, ignore_index, reduction)
 
 
@@ -67,7 +68,7 @@ def softmax_cross_entropy_loss(
     reduction: str,
     made: int,
 ) -> tuple[Tensor, ...]:
-    """The negative log-likelihood loss of the log-softmax over the classes, which is the second output."""
+    """Return the negative log-likelihood loss of the log-softmax over the classes, and this log-softmax."""
     if scores.dim() < 2:
         raise UnsupportedError(f"SoftmaxCrossEntropyLoss of shape {list(scores.shape)}: must have classes.")
     halves = scores.dtype in (torch.float16, torch.bfloat16)

@@ -23,6 +23,7 @@ WIDE = DTYPES["float64"]
 MOVED = ("Flatten", "MaxPool", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
 """Operators that may also run directly on codes."""
 DEFAULT_AXIS = 1
+# float32 has 24 bits: the quotient of a value by its scale rounds to the code of up to 16 bits again
 EXACT_BITS = 16
 """Codes of at most this many bits are recovered exactly from their float32 values."""
 LINEAR = Quantizer(operation="divide_float32", rounding="half_even", zero_point="after", nan="lowest")
@@ -125,6 +126,7 @@ class _Work:
         """Add the tensors that bodies of control flow read, under their own names."""
         if name in self.shown or (name not in self.codes and name not in self.values):
             return
+        # the tensor of that name holds real numbers in this graph, but the body expects codes
         if name in self.codes and (self.codes[name][0] == name or name in self.source.inputs):
             raise UnsupportedError(f"{name!r} holds codes that a body of control flow reads: feed it real numbers.")
         self.shown.add(name)
@@ -132,6 +134,7 @@ class _Work:
             self._coded(name, name)
             return
         self.tensors[name] = replace(self.source.tensor(name), qparams=None)
+        # bodies are not rewritten, so that the old name must exist
         self.nodes.append(Node(f"{name}#shown", "Identity", (self.values[name],), (name,), extra={"since": 13}))
 
     def _has_parameters(self, node: Node) -> bool:
@@ -160,8 +163,10 @@ class _Work:
         known, data = self.params.get(name), self.tensors[name].data
         if data is not None and (known is None or not same_numbers(known, params)):
             name = self._quantized_constant(name, data, params, node.outputs[0])
+        # nothing reads the tensor unquantized: the tensor itself gets the parameters
         elif known is None and self._is_quantized_alone(name, params):
             self.params[name] = params
+        # other readers need it as it is, or with other parameters: a copy carries these
         elif known is None or not same_numbers(known, params):
             name = self._copied(name, node.outputs[0])
             self.params[name] = params
@@ -195,6 +200,7 @@ class _Work:
         copy, same = f"{codes}#values", f"{codes}#same"
         self.tensors[same] = Tensor(same, (len(tensor.shape),), DTYPES["int64"], torch.zeros(len(tensor.shape)).long())
         self.tensors[copy] = replace(tensor, name=copy, data=None, qparams=None)
+        # a Reshape to [0, 0, ...], which keeps each size: a movement, which the registry has and keeps codes unchanged
         self.nodes.append(Node(copy, "Reshape", (name, same), (copy,), {"allowzero": 0}, extra={"since": 14}))
         return copy
 
@@ -226,6 +232,7 @@ class _Work:
             self.tensors[made] = Tensor(made, tuple(data.shape), FLOAT, data)
             self.params[made], self.constants[made] = params, tensor.data
         else:
+            # an input of codes becomes an input of real numbers
             self.tensors[codes] = replace(tensor, dtype=FLOAT, qparams=None)
             self.codes[codes], self.params[codes], self.values[made] = (codes, params), params, codes
 
@@ -263,6 +270,7 @@ class _Work:
             )
         if scale.data.dim() > 1 or not bool((torch.isfinite(scale.data) & (scale.data > 0)).all()):
             raise UnsupportedError(f"{place}: scales must be above 0 and finite, one or along one axis.")
+        # one scale has no axes, whatever shape the file gave it
         values = scale.data.double().reshape(-1 if along is not None else ())
         offset = torch.zeros_like(values).long() if zero is None or zero.data is None else zero.data.long()
         return QParams(dtype, values, offset.reshape(values.shape), dtype.min, dtype.max, along)
@@ -273,6 +281,7 @@ class _Work:
         made = {name for node in self.nodes for name in (*node.reads, *node.outputs)} | {*source.inputs, *outputs}
         graph = source.with_(
             nodes=tuple(self.nodes),
+            # two outputs may have become one tensor
             outputs=tuple(dict.fromkeys(outputs)),
             tensors={name: tensor for name, tensor in self.tensors.items() if name in made},
         )
@@ -313,6 +322,7 @@ def _as_qdq(graph: Graph, node: Node, added: dict[str, Tensor]) -> list[Node]:
     a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero, *bias = node.inputs
     convolution = node.op == "QLinearConv"
     ranks = {"a": len(graph.tensor(str(a)).shape), "b": len(graph.tensor(str(b)).shape)}
+    # filters are axis 0; of a product, rows of A and columns of B
     axes = {"a": 0, "b": 0} if convolution else {"a": max(0, ranks["a"] - 2), "b": max(0, ranks["b"] - 1)}
     before = []
     for key, operand in {"a": (a, a_scale, a_zero), "b": (b, b_scale, b_zero)}.items():
@@ -324,6 +334,7 @@ def _as_qdq(graph: Graph, node: Node, added: dict[str, Tensor]) -> list[Node]:
         scales = [graph.tensor(str(name)).data for name in (a_scale, b_scale)]
         assert scales[0] is not None
         assert scales[1] is not None
+        # in float64: the kernel adds the bias to integer sums, whose unit is the exact product of both scales
         scale, name = scales[0].reshape(()).double() * scales[1].double(), f"{node.name}#bias"
         added[f"{name}_scale"] = Tensor(f"{name}_scale", tuple(scale.shape), DTYPES["float64"], scale)
         added[name] = replace(graph.tensor(bias[0]), name=name, dtype=FLOAT, data=None, qparams=None)
@@ -334,6 +345,7 @@ def _as_qdq(graph: Graph, node: Node, added: dict[str, Tensor]) -> list[Node]:
     op = "Conv" if convolution else "MatMul"
     return [
         *before,
+        # a version with Conv's and MatMul's attributes, which are those of the QLinear operators
         replace(node, op=op, inputs=tuple(inputs), outputs=(raw,), extra={**node.extra, "since": 11}),
         Node(f"{node.name}#quantize", "QuantizeLinear", (raw, y_scale, y_zero), node.outputs, {"axis": 0}),
     ]

@@ -1,6 +1,6 @@
 """The form `npz`: the case as JSON, its codes as arrays; for simulators, which compute with the numbers themselves.
 
-The model is a JSON text: operator, attributes, fused activation; of each operand and of the output type, scale, zero
+The model is a JSON text: operator, attributes, fused activation; for each operand and the output: type, scale, zero
 point, smallest and largest code, axis; the multiplier with its shift, tables, further numbers. Arrays are fed by the
 names of the operands.
 """
@@ -94,6 +94,7 @@ def container(params: QParams) -> str:
     signed = params.dtype.min < 0
     for kind in CONTAINERS:
         ends = np.iinfo(kind)
+        # the narrowest container of the same signedness
         if (ends.min < 0) == signed and ends.min <= params.dtype.min and params.dtype.max <= ends.max:
             return kind
     return "int64"

@@ -103,6 +103,7 @@ def adds_window(spec: Spec, attributes: Mapping[str, AttrValue], shape: tuple[in
     attrs: Mapping[str, Any] = attributes
     pads, strides, kernel = attrs["padding"], attrs["stride"], attrs["kernel"]
     windows = infer_shapes(spec, {"x": shape}, attrs)["y"][2:]
+    # pads are (top, left, bottom, right): every second one belongs to the same axis
     spans = [size + sum(pads[axis::2]) - kernel[axis] for axis, size in enumerate(shape[2:])]
     return any(-(-span // step) + 1 > n for span, step, n in zip(spans, strides, windows, strict=True))
 

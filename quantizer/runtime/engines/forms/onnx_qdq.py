@@ -156,6 +156,7 @@ def _computed(made: _Model, call: Call, operands: Mapping[str, Tensor], inputs: 
     if op == "where":  # the condition comes first
         inputs = [inputs[-1], *inputs[:-1]]
     if op == "conv_transpose2d":
+        # ONNX's transposed convolution has the input channels first
         inputs = [inputs[0], made.node("Transpose", [inputs[1]], {"perm": [1, 0, 2, 3]}), *inputs[2:]]
     inputs += [made.constant(name, values) for name, values in attribute_inputs(op, attrs).items()]
     x = operands.get("x")
@@ -240,6 +241,7 @@ class _Model:
 
     def _parameters(self, name: str, params: QParams, kind: str) -> list[str]:
         if kind in ("int16", "uint16"):
+            # QuantizeLinear has 16-bit codes since opset 21
             self._opset = WIDE
         scale, zero = params.scale.numpy().astype(np.float32), params.zero_point.numpy().astype(kind)
         return [self.constant(f"{name}_scale", scale), self.constant(f"{name}_zero", zero)]
