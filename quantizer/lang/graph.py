@@ -81,12 +81,14 @@ class Graph:
                 if isinstance(err, LangError) and err.function is not None:
                     raise
                 raise LangError(f"{function}: {err}", function) from None
+            # an interrupt must not leave half a call behind either
             except BaseException:
                 while len(self._undo) > start:
                     self._undo.pop()()
                 raise
             finally:
                 self._calls.pop()
+                # an operator function may call others; only when the outermost one ends can nothing be undone any more
                 if not self._calls:
                     self._undo.clear()
 
@@ -191,6 +193,7 @@ class Graph:
         while True:
             name = f"{kind}_{self._counts[kind]}"
             self._counts[kind] += 1
+            # a call that failed gives its numbers back, so that names do not depend on failures
             self._undo.append(lambda: self._counts.subtract([kind]))
             if name not in self.tensors:
                 return name
@@ -248,6 +251,7 @@ class Graph:
     def _graph(self, stored: dict[str, Stored], inputs: list[str], outputs: list[str]) -> IrGraph:
         for node in self.nodes:
             for name in node.outputs:
+                # an output that is not used has no tensor, but the node names it
                 stored.setdefault(name, Stored(name, (), DTYPES["float32"]))
         used = {*inputs, *outputs, *(name for node in self.nodes for name in (*node.reads, *node.outputs))}
         tensors = {name: tensor for name, tensor in stored.items() if name in used}

@@ -54,6 +54,7 @@ def _pass(node: Node, source: str, target: str, known: dict[str, Quantization], 
     own = known.get(source)
     if own is None or target not in tensors or tensors[target].dtype not in QUANTIZED:
         return
+    # a list belongs to the slices of one axis, which the operator may move or cut
     if tensors[source].axis != tensors[target].axis or _is_list(own):
         return
     other = known.get(target, Quantization())

@@ -126,6 +126,7 @@ _DTYPES = {
     torch.float32: DTYPES["float32"],
     torch.float64: DTYPES["float64"],
 }
+# importing the families fills KERNELS; the assertion uses the import, which would otherwise look unneeded
 assert FAMILIES
 
 
@@ -184,6 +185,7 @@ class Emitter:
         values = self._values(op, operands)
         node = self._node(op, values, made, attrs)
         results = self._computed(node, values)
+        # _computed gives values only if all operands are constants: the result is one too
         if all(result.device.type != "meta" for result in results):
             return [self.constant(result) for result in results]
         found = [
@@ -210,6 +212,7 @@ class Emitter:
 
     def name_result(self, value: Value, wanted: Tensor) -> Value:
         """Give a value the name of the tensor that it is in the outer graph."""
+        # only a result of the node in `place` can take the outer name; others keep theirs behind an Identity
         made = {name for node in self.nodes for name in node.outputs} if value.data is None else set()
         if value.name not in made or value.name in self._renamed or not value.name.startswith(f"{self.place}/"):
             node = self._node("Identity", [value], 1, {})
@@ -248,6 +251,7 @@ class Emitter:
             elif isinstance(item, torch.Tensor):
                 found.append(self.constant(item))
             elif isinstance(item, int | float):
+                # sizes, places and axes are int64; the bounds of Clip and the number of Pad have the operand's type
                 own = DTYPES["int64"] if i in READ_WHOLE.get(op, ()) and op not in ("Clip", "Pad") else kind
                 found.append(self.constant(torch.tensor(item, dtype=container(own)), own))
             else:
@@ -299,6 +303,7 @@ class Emitter:
             sums = replace(node, op=SUMS[node.op])
             return [result.to(torch.int32) for result in self._run(sums, [_meta(v.shape) for v in values[:2] if v])]
         if node.op in POOLS:
+            # one channel of one example shows the sizes of all
             image = torch.zeros((1, 1, *first.shape[2:]), dtype=container(first.dtype))
             return [_meta((*first.shape[:2], *v.shape[2:]), v.dtype) for v in self._run(node, [image])]
         if node.op in ON_SHAPES:
@@ -312,6 +317,7 @@ class Emitter:
                 else _meta(v.shape, container(v.dtype))
                 for i, v in enumerate(values)
             ]
+            # a kernel that looks at values fails without data, and then runs on zeros below
             with contextlib.suppress(QuantizerError, RuntimeError, TypeError):
                 return self._run(node, shapes)
         zeros = [

@@ -60,7 +60,7 @@ def _window(c: Call, x: Value) -> dict[str, Any]:
 
 @lowers("MaxPool")
 def max_pool(c: Call) -> Value:
-    """Largest of each window; the smallest number if it contains no element of x.
+    """Return the largest element of each window; the smallest number if a window contains no element of x.
 
     Codes with the same parameters are compared directly.
     """
@@ -89,7 +89,7 @@ def _padded(c: Call, x: Value) -> Value:
 
 @lowers("AvgPool")
 def avg_pool(c: Call) -> Value:
-    """Mean of each window over its elements inside x, 0 if there are none.
+    """Return the mean of each window over its elements inside x, 0 if there are none.
 
     With count_include_pad the whole padding counts, too.
     """
@@ -97,6 +97,7 @@ def avg_pool(c: Call) -> Value:
     if not c.attr("kernel_shape"):
         return c.made(c.activated(c.e.op("GlobalAveragePool", x)), mode=c.attr("round_mode"))
     counted, holes = int(c.attr("count_include_pad")), (1,) * (x.rank - 2)
+    # padded beforehand, because ONNX does not count the padding that ceil_mode adds
     if counted and c.attr("ceil_mode"):
         x, sizes = _padded(c, x), {"kernel_shape": c.attr("kernel_shape"), "strides": c.attr("strides"), "ceil_mode": 0}
         y = c.e.op(
@@ -116,10 +117,11 @@ def avg_pool(c: Call) -> Value:
 
 @lowers("MaxPoolWithMask")
 def max_pool_with_mask(c: Call) -> list[Value]:
-    """Largest element of each window, and its index in its own image, rows first; -1 for a window without elements."""
+    """Return the largest element of each window and its index in its image, rows first; -1 for an empty window."""
     x = c.value()
     holes = (1,) * (x.rank - 2)
     y, places = c.e.ops("MaxPool", 2, x, **_window(c, x), dilations=holes, storage_order=0)
+    # ONNX's index counts through the whole tensor; modulo the size of an image it counts within one
     size = 1
     for n in x.shape[2:]:
         size *= n

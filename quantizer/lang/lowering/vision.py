@@ -36,14 +36,14 @@ def _factors(c: Call, height: float, width: float) -> Value:
 
 @lowers("Upsample")
 def upsample(c: Call) -> Value:
-    """Repeats each element along the last two axes."""
+    """Repeat each element along the last two axes."""
     factors = _factors(c, float(c.attr("scale_h")), float(c.attr("scale_w")))
     return _resized(c, factors, None, "nearest", "asymmetric")
 
 
 @lowers("Interp")
 def interp(c: Call) -> Value:
-    """Resizes the last two axes by factors or to sizes.
+    """Resize the last two axes by factors or to sizes.
 
     With align_corners, the corners of both images coincide, so that sizes, not factors, determine the coordinates.
     """

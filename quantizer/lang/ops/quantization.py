@@ -149,6 +149,7 @@ def _with_offset(
     own = DTYPES[kind]
     if len(listed) != 1 or own.min <= listed[0] <= own.max:
         return graph.add("top.RequantInt", [x], attrs, Result(kind, "", None, zero, axis), out_name=out_name)[0]
+    # a zero point cannot hold it, so it is added to the sum in int32
     a.integer("offset", listed[0], -FURTHEST, FURTHEST)
     wide = graph.add("top.RequantInt", [x], attrs, Result("int32"))[0]
     return graph.add("top.AddConst", [wide], {"const_val": float(listed[0])}, Result(kind), out_name=out_name)[0]
