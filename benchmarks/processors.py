@@ -154,6 +154,7 @@ def run(setting: Setting, folder: Path, *, engine: bool, references: bool) -> Fo
         command = ["-m", "quantizer", "optimize", "--compare", "cases/reference", "--quiet"]
         done = _process(command, setting)
         found.references = done.stdout
+        # 1 says that references differ, which the comparison with the plain run judges
         if done.returncode not in (0, 1):
             found.failed.append(f"references: {_last(done)}")
     if engine and setting.engine:  # without items, pytest would run all of torch's
@@ -173,6 +174,7 @@ def _gate(setting: Setting, folder: Path, items: Sequence[str], options: Sequenc
     found.failed += [
         f"{r['id']}: {r.get('failure', r['outcome'])}" for r in records if r["outcome"] not in ("passed", "skipped")
     ]
+    # no record, or a bad exit status without a failed item: the run itself did not end well
     if not records or (done.returncode and not found.failed):
         facts = folder / "run.json"
         lacks = json.loads(facts.read_text(encoding="utf-8"))["lacks"] if facts.is_file() else []
@@ -185,6 +187,7 @@ def _process(command: Sequence[str], setting: Setting) -> subprocess.CompletedPr
     environment = {name: value for name, value in os.environ.items() if name not in (*VARIABLES, "PYTEST_ADDOPTS")}
     if setting.under:  # kernels of this processor, which the emulated one may lack
         environment = {name: value for name, value in environment.items() if not name.startswith("OPENBLAS_")}
+    # one thread by default: the number of threads is a setting of its own, and sums depend on it
     environment |= {"OMP_NUM_THREADS": "1"} | ({setting.variable: setting.value} if setting.variable else {})
     python = [] if setting.under and "python" in Path(setting.under[-1]).name else [sys.executable]
     return subprocess.run(
@@ -283,6 +286,7 @@ def main() -> int:
                 engine=not args.no_engine and not setting.under,
                 references=not args.no_references,
             )
+            # the first setting sets nothing: the others are compared with it
             base = base if number else found
             problems = judge(base, found)
             red |= bool(problems)

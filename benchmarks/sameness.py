@@ -187,12 +187,14 @@ def feed(found: Any, value: Any) -> None:
     """Add *value* part by part; a platform is what chose the numbers, not one of them."""
     if isinstance(value, Platform):
         return
+    # types and brackets are part of the digest, so that [1, [2]] and [[1], 2] differ
     found.update(f"<{type(value).__name__}".encode())
     if isinstance(value, np.ndarray):
         found.update(f"{value.dtype}{value.shape}".encode() + value.tobytes())
     elif isinstance(value, Tensor):
         found.update(f"{value.dtype}{tuple(value.shape)}".encode() + value.contiguous().numpy().tobytes())
     elif isinstance(value, Mapping):
+        # sorted: the order of insertion is no result
         for name in sorted(value, key=str):
             feed(found, (str(name), value[name]))
     elif isinstance(value, list | tuple):
@@ -202,6 +204,7 @@ def feed(found: Any, value: Any) -> None:
         for item in dataclasses.fields(value):
             feed(found, (item.name, getattr(value, item.name)))
     else:
+        # hex() writes every bit of a float
         found.update((value.hex() if isinstance(value, float) else repr(value)).encode())
     found.update(b">")
 

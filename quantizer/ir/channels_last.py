@@ -124,6 +124,7 @@ class _Work:
 
     def _may_stay(self, node: Node, spec: Spec) -> bool:
         """Return whether the node can run with the channel last, and one of its operands exists only in that order."""
+        # without keepdims the result has fewer axes, and its order would be neither of the two
         if not _is_pointwise(spec) and (node.op not in ALONG or node.attrs.get("keepdims") is False):
             return False
         rank = max(self._rank(name) for name in node.outputs)
@@ -144,6 +145,7 @@ class _Work:
         if key == "axis":
             attrs["axis"] = _renumbered(cast("int", attrs["axis"]), rank)
         elif key == "axes":
+            # renumbering does not keep the order, and specs list axes in ascending order
             attrs["axes"] = tuple(sorted(_renumbered(axis, rank) for axis in cast("tuple[int, ...]", attrs["axes"])))
         outputs = tuple(self._made(name) for name in node.outputs)
         self.nodes.append(replace(node, inputs=tuple(inputs), outputs=outputs, attrs=attrs, order="channels_last"))
@@ -153,6 +155,7 @@ class _Work:
         tensor = self.graph.tensor(name)
         if tensor.data is None or len(tensor.shape) == rank:
             return self.last(name)
+        # one number broadcasts in every order
         if tensor.data.numel() == 1:
             return name
         shape = (*[1] * (rank - len(tensor.shape)), *tensor.shape)

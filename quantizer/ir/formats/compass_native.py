@@ -69,6 +69,7 @@ def native(graph: Graph, specs: Mapping[str, Spec]) -> Graph:
         found = _match(layer, known.get(layer.op, [])) if CONSTANTS in node.extra else None
         nodes.append(node if found is None else _to_ours(graph, layer, *found, arranged))
     read = {name for node in nodes for name in (*node.inputs, *node.outputs)}
+    # tensors that only removed or converted layers read
     set_aside = {name for node in graph.nodes for name in node.inputs if name is not None} - read
     return graph.with_(
         nodes=tuple(nodes),
@@ -105,6 +106,7 @@ def _match(node: Node, candidates: list[tuple[Spec, LayerFormat]]) -> tuple[Spec
             continue
         if all(said[key].casefold() == wanted.casefold() for key, wanted in form.fixed.items()):
             fits.append((spec, form))
+    # the most specific spec first: Eltwise with method=ADD before a plain Eltwise
     fits.sort(key=lambda fit: -len(fit[1].fixed))
     if len(fits) > 1 and len(fits[0][1].fixed) == len(fits[1][1].fixed):
         names = " and ".join(spec.op for spec, _ in fits[:2])
@@ -133,6 +135,7 @@ def _operands(node: Node, spec: Spec, form: LayerFormat) -> tuple[list[str | Non
             lacks = f"constant {form.inputs[name]!r}" if name in form.inputs else f"input {name!r}"
             raise GraphError(f"layer {node.name!r}: {node.op} without {lacks}: {spec.op} needs it.")
         inputs.append(found)
+    # a spec with pieces, such as split, has as many outputs as its attributes say
     cut = next(iter(spec.outputs.values())).pieces is not None
     if bottoms or (len(node.outputs) != len(spec.outputs) and not cut):
         sizes = f"{count} inputs and {len(node.outputs)} outputs"
@@ -268,6 +271,7 @@ def _our_attr(where: str, node: Node, name: str, form: LayerFormat, domain: Doma
             raise GraphError(f"{where}: {keys}: got {format_loosely(value)}: {name!r} is {wanted}.")
         values = value if isinstance(value, tuple) else values
     for item in values:
+        # in Python a bool is an int, and the file's `true` is no number
         if not isinstance(item, kinds[domain.type]) or (isinstance(item, bool) and domain.type not in ("bool", "enum")):
             got = f"{'/'.join(named)}: got {format_loosely(item)!r}"
             raise GraphError(f"{where}: {got}: {name!r} is of type {domain.type}.")

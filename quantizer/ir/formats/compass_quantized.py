@@ -81,6 +81,7 @@ def provided_layer(
             constant = file_constant(provided, spec, key)
             made.append(_code_tensor(graph.tensor(name), constant, spatial=spec.inputs[key].spatial))
             extra |= _scales(node, _file_key(spec, key), constant.params)
+    # keys with this prefix are notes between our modules, which the format does not know
     extra |= {key: value for key, value in provided.extra.items() if not key.startswith("compass.")}
     extra[AXES] = ("None",) * len(node.outputs)
     kept = {key: value for key, value in node.extra.items() if key not in (more or {})}
@@ -139,6 +140,7 @@ def absorbed(provided: Parameters, spec: Spec, channels: int) -> torch.Tensor:
     for key, item in spec.inputs.items():
         if item.role == "weight" and key in provided.constants:
             weight = provided.constants[key]
+            # sum (x - z) * w = sum x * w - z * sum w: the second term is constant, so the bias can hold it
             return -zero * weight.centred_sums.repeat(channels // len(weight.codes))
     return torch.zeros(channels, dtype=torch.int64)
 
@@ -151,6 +153,7 @@ def _file_key(spec: Spec, key: str) -> str:
 def _code_tensor(tensor: Tensor, constant: Constant, *, spatial: bool) -> Tensor:
     codes = constant.codes.movedim(1, -1) if spatial else constant.codes
     dtype = constant.params.dtype
+    # the file has no range of codes for a constant: a reader takes that of its type
     params = replace(_single(constant.params), qmin=dtype.min, qmax=dtype.max)
     if params.axis is not None:
         params = replace(params, axis=params.axis % codes.dim())
@@ -171,6 +174,7 @@ def _single(params: QParams) -> QParams:
 
 def _scales(node: Node, key: str, params: QParams) -> dict[str, object]:
     """Return `<key>_scale` and `<key>_zp`: two numbers, or constants for several scales; a bias has one zero."""
+    # the file's zero point has the other sign
     steps, zeros = scale_of(params).reshape(-1), -params.zero_point.reshape(-1)
     if steps.numel() == 1:
         return {f"{key}_scale": float(steps), f"{key}_zp": int(zeros)}
@@ -197,6 +201,7 @@ def _numbers(node: Node, spec: Spec, provided: Parameters, multiplier_bits: int)
     alone = family in ("normalization", "group_normalization") and not provided.constants
     fused = FUSED_RATIOS.get((family, node.activation))
     order = SCALE_FIRST if alone else fused or RATIOS.get(family, RATIO)
+    # moved to the end: readers do not care for the order of lines, but the comparison with recorded files does
     ratio = {key: found.pop(key) for key in order if key in found}
     return found | ratio
 
@@ -305,6 +310,7 @@ def _fused(graph: Graph, node: Node, provided: Parameters) -> dict[str, object]:
 def _slope(slope: int) -> dict[str, object]:
     """Return a slope in a type of 8, 16 or 32 bits that holds it."""
     signed = slope < 0
+    # n bits with a sign hold down to -2^(n-1), whose complement is 2^(n-1) - 1
     bits = next(size for size in (8, 16, 32) if (~slope if signed else slope) < 1 << (size - signed))
     return {"negative_slope_value": slope, "negative_slope_type": integer(bits, signed=signed)}
 

@@ -83,6 +83,7 @@ def _with_parameters(graph: Graph, node: Node, spec: Spec, platform: Platform) -
     node, provided = _restored(node, spec, provided)
     ratio = _rescale(node, spec, provided, operands)
     if ratio is not None and spec.error_model.kind == "mean":
+        # a mean of images has its channels at axis 1 in the operator's order
         images = next(iter(spec.inputs.values())).spatial
         ratio = replace(ratio, axis=1 if images else _channel_axis(node, spec, operands))
     return replace(node, parameters=replace(provided, rescale=ratio))
@@ -142,6 +143,7 @@ def _constants(node: Node, spec: Spec, operands: Mapping[str, Tensor], provided:
         known = replace(provided, constants=dict(found))
         for key, constant in found.items():
             if spec.inputs[key].role == "bias":
+                # the file's bias holds the input zero point's share of the sums; here the input is centred instead
                 codes = constant.codes - absorbed(known, spec, len(constant.codes))
                 found[key] = Constant(codes, constant.params)
     return found
@@ -240,6 +242,7 @@ def _tables(
         return log_softmax_tables(exponentials.data.long(), logarithms.data.long(), x, y)
     if isinstance(exponentials, Tensor) and exponentials.data is not None:
         bits, own = next(iter(inputs.values())).bits, exponentials.data.float()
+        # read by x - max(x): the last entry is for 0, the first for the smallest difference of two codes
         return {"exp": Table(own, 1 - (1 << bits), max(1, (1 << bits) // own.numel()), 1.0, FLOAT32_BITS)}
     if not isinstance(lut, Tensor) or lut.data is None:
         return {}
@@ -249,6 +252,7 @@ def _tables(
     x, y = next(iter(inputs.values())), next(iter(outputs.values()))
     step = max(1, (1 << x.bits) // entries.numel())
     if spec.quantization.family == "softmax":
+        # exp(0) = 1 has the largest entry, whose bits are all 1
         bits = max(int(entries.max()).bit_length(), 1)
         exponentials = Table(entries, 1 - (1 << x.bits), step, 1.0 / ((1 << bits) - 1), bits)
         return {"exp": exponentials} | ({"powers": float_powers()} if "float_lut" in node.extra else {})

@@ -202,6 +202,7 @@ def _results(cursor: Cursor) -> tuple[str, ...]:
         count = cursor.expect_kind("int", "the number of results")
         if not count.text.isdigit() or len(count.text) > 4:
             cursor.fail(f"{count.text[:20]} results: at most 9999", count.at)
+        # `%3:2` names two results, which are read as %3#0 and %3#1
         results = tuple(f"{token.text}#{i}" for i in range(int(count.text)))
     while cursor.skip(","):
         results += (cursor.expect_kind("value", "a value").text,)
@@ -251,6 +252,7 @@ def _located(module: Module, depth: int) -> tuple[str, ...]:
         if cursor.at(":"):
             cursor.fail('a place in a file names no tensor: write loc("x")', token.at)
         if cursor.skip("("):
+            # "x"(...): a place inside the parentheses names no tensor
             _located(module, depth + 1)
             cursor.expect(")")
         return (name,)

@@ -145,6 +145,7 @@ class Cursor:
                 self.fail(
                     f'{found[0]!r} is not an escape: write \\n, \\t, \\", \\\\ or two hexadecimal digits', token.at
                 )
+            # a byte as a lone surrogate until all are joined: several escapes together may be one character of UTF-8
             return chr(0xDC00 + int(code, 16))
 
         text = _ESCAPE.sub(plain, body)

@@ -121,6 +121,7 @@ def _tensor_type(cursor: Cursor, inner: str, start: int) -> TensorType:
     if len(shape) > MAX_RANK:
         cursor.fail(f"{len(shape)} axes: at most {MAX_RANK}", start)
     dtype, params = _element(cursor, element, shape, start)
+    # a size that is not known counts as 1
     if math.prod(max(size, 1) for size in shape) * dtype.bits > 8 * LARGEST:
         cursor.fail(f"tensor<{inner[:60]}>: more than {LARGEST} bytes, which no tensor may have", start)
     ranked = star is None

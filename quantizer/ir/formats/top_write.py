@@ -141,6 +141,7 @@ def _read(body: Lines, name: str) -> str:
     """Return the value of tensor *name*; a constant becomes a weight at its first use."""
     tensor = body.graph.tensor(name)
     if name not in body.values:
+        # weights are numbered where they are first read, as TpuLang does
         body.weights[name] = weight_array(tensor)
         body.values[name] = _new(body, [""])
         text = f'{body.values[name]} = "top.Weight"() : () -> {type_text(tensor)} loc({_name("tensor", name)})'
@@ -169,6 +170,7 @@ def _attributes(node: Node, op: TopOp) -> str:
             raise UnsupportedError(f"{place}: attribute {key!r} is missing.")
     pairs = [
         f"{key} = {attribute_text(f'{place}: attribute {key!r}', op.attributes[key], node.attrs[key])}"
+        # MLIR sorts the attributes of an operation by name
         for key in sorted(node.attrs)
     ]
     return ", ".join(pairs)
