@@ -36,6 +36,7 @@ def channels_last(graph: Graph, specs: Mapping[str, Spec]) -> Graph:
     for node in graph.order:
         work.add(node)
     for name in graph.outputs:
+        # callers know the outputs by the order that they have now
         work.first(name)
     used = {name for node in work.nodes for name in (*node.reads, *node.outputs)} | {*graph.inputs, *graph.outputs}
     tensors = {name: tensor for name, tensor in work.tensors.items() if name in used}
@@ -129,6 +130,7 @@ class _Work:
             return False
         rank = max(self._rank(name) for name in node.outputs)
         computed = [name for name in node.reads if not self.graph.tensor(name).is_constant]
+        # only then does staying save a transpose
         there = any(name not in self.tensors for name in computed)
         return rank > 2 and there and all(self._rank(name) == rank for name in computed)
 

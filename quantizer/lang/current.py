@@ -66,6 +66,7 @@ def operator(group: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
         @wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
             graph = get_default_graph()
+            # undoes everything that the call did to the graph, if it fails
             with graph.calling(function.__name__):
                 try:
                     # before the call, so that a TypeError inside the function is not taken for a wrong call

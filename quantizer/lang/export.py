@@ -64,6 +64,7 @@ def to_compass(
     an operator that the registry or Compass does not have.
     """
     known = specs()
+    # registry operators first: only these have a Compass form; then their axis order, then Compass's names
     layers = compass.foreign(channels_last(to_registry(graph, outputs), known), known)
     text, blob = (Path(folder) / f"{graph.name}{ending}" for ending in (".txt", ".bin"))
     compass.write(layers, text, blob)

@@ -109,6 +109,7 @@ class Graph:
                 raise LangError(f"out_name: a tensor {tensor.name!r} is in the graph: must be a new name.")
         first = next(tensor.name for tensor in outputs if tensor is not None)
         assert first is not None
+        # an output that is not used is named by its place
         names = tuple(
             f"{first}{ABSENT}{i}" if tensor is None or tensor.name is None else tensor.name
             for i, tensor in enumerate(outputs)
@@ -234,6 +235,7 @@ class Graph:
         with self._lock:
             read = {name for node in self.nodes for name in node.reads}
             own = [t for name, t in self.tensors.items() if name not in self._made and t.buffer is None]
+            # a tensor that no operator makes and that has no data must be fed
             fed = own if inputs is None else self._listed("inputs", inputs)
             given = (
                 [t for name, t in self.tensors.items() if name in self._made and name not in read]

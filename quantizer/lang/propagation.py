@@ -38,6 +38,7 @@ def propagated(nodes: Sequence[Node], tensors: Mapping[str, Tensor]) -> dict[str
     known = {name: tensor.parameters for name, tensor in tensors.items() if tensor.parameters}
     for node, source, target in _links(nodes):
         _pass(node, source, target, known, tensors)
+    # in reverse order, so that parameters pass a whole chain in one sweep
     for node, source, target in reversed(list(_links(nodes))):
         _pass(node, target, source, known, tensors)
     return known

@@ -160,6 +160,7 @@ def pooling(writer: Writer, layer: Any, _: list[Array]) -> None:
         )
     maxima = writer.inner(layer, op, [x], 4, **attrs)
     writer.known[maxima] = [*shape[:2], *counts]
+    # begins of four axes, then ends: of rows and columns, the missing windows
     ends = writer.constant(layer, "pads", np.array([0] * 6 + beyond, np.int64))
     writer.make(layer, "Pad", [maxima, ends, writer.constant(layer, "lowest", np.array(LOWEST, np.float32))], 4)
 
@@ -306,6 +307,7 @@ def eltwise(writer: Writer, layer: Any, _: list[Array]) -> None:
         writer.make(layer, "Max", tensors, rank)
         return
     op = "Mul" if kind == PROD else "Add"
+    # ONNX's Add and Mul take two operands
     first = reduce(lambda a, b: writer.inner(layer, op, [a, b], rank), tensors[:-1])
     writer.make(layer, op, [first, tensors[-1]], rank)
 

@@ -105,6 +105,7 @@ class Writer:
 
     def _set(self, top: str, tensor: str) -> None:
         self._now[top] = tensor
+        # a dict without values: a set that keeps the order
         self._unread[top] = None
 
     def _top(self, layer: Any) -> str:

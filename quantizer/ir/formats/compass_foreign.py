@@ -106,6 +106,7 @@ def _to_theirs(graph: Graph, node: Node, spec: Spec, tensors: dict[str, Tensor])
     attrs = _ordered(attrs, cast("tuple[str, ...]", extra.pop(PARAMS, ())))
     constants = _ordered(constants, cast("tuple[str, ...]", extra.pop(CONSTANT_ORDER, ())))
     for key in cast("tuple[str, ...]", extra.pop(SINGLE, ())):
+        # the layer that was read had a single number here
         (attrs[key],) = cast("tuple[AttrValue]", attrs[key])
     extra = {CONSTANTS: tuple(constants)} | extra
     inputs = (*bottoms, *(tensor.name for tensor in constants.values()))
@@ -220,6 +221,7 @@ def _their_attrs(
     elif node.activation != "none":
         raise UnsupportedError(f"node {node.name!r}: a Compass {form.type} fuses no {node.activation}.")
     implied |= {key for key, text in form.absent.items() if found.get(key) == parse_value(text)}
+    # a file that is read and written again must be the same, so lines that it did not need are not added
     left_out = set() if written is None else implied - set(written)
     return {key: value for key, value in found.items() if key not in left_out}
 

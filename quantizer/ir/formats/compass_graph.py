@@ -103,9 +103,11 @@ def _graph(
     if "layer_number" in header and (number := header.integer("layer_number")) != len(layers):
         raise header.error("layer_number", f"says {number}, but {len(layers)} layers follow: write {len(layers)}")
     _check_unique(layers)
+    # all outputs first, because a layer may stand before one that it reads
     tensors = _all_tops(layers)
     wanted = [name for section in layers for name in section.names("layer_bottom")]
     wanted += [name for key in keys[2:] if key in header for name in header.names(key)]
+    # a body may read tensors of the graph around it
     tensors |= {name: outer[name] for name in wanted if name in outer and name not in tensors}
     for section in layers:
         _check_bottoms(section, tensors)

@@ -104,6 +104,7 @@ def _match(node: Node, candidates: list[tuple[Spec, LayerFormat]]) -> tuple[Spec
         }
         if form.activation is not None and _fused(node, form) not in ("none", *spec.fuses, *form.fuses):
             continue
+        # Compass ignores the case of letters in words
         if all(said[key].casefold() == wanted.casefold() for key, wanted in form.fixed.items()):
             fits.append((spec, form))
     # the most specific spec first: Eltwise with method=ADD before a plain Eltwise
@@ -176,6 +177,7 @@ def _to_ours(graph: Graph, node: Node, spec: Spec, form: LayerFormat, arranged: 
     if form.sized:
         bound = named_sizes(graph, ours, spec)
         own = {name: tuple(cast("int", bound[axis]) for axis in axes) for name, axes in form.sized.items()}
+        # attributes in the spec's order, whether the layer names them or its shapes give them
         ours = replace(ours, attrs={name: {**attrs, **own}[name] for name in spec.attrs if name in {**attrs, **own}})
     if form.derived:
         bound = named_sizes(graph.with_tensors(*arranged.values()), ours, spec)

@@ -191,6 +191,7 @@ def _quantized_top(
     section: Section, top: Tensor, scale: _Numbers, zero: _Numbers, axis: AttrValue | None, codes: tuple[int, int]
 ) -> Tensor:
     steps = _located(section, TOP_SCALE, lambda: steps_of(scale))
+    # the file writes the text None for a tensor with one scale
     named = axis if isinstance(axis, int) and not isinstance(axis, bool) else None
     if steps.numel() == 1 and named is None:
         steps = steps.reshape(())

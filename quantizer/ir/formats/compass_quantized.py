@@ -112,6 +112,7 @@ def scaled_layer(
     extra |= _scales(node, _file_key(spec, "weight"), weight.params)
     if node.inputs[2] is not None:
         bias = _file_key(spec, "bias")
+        # a bias of real numbers is described as codes of scale 1
         extra |= {f"{bias}_scale": 1.0, f"{bias}_zp": 0}
     extra[AXES] = ("None",) * len(node.outputs)
     return replace(node, extra={**node.extra, **extra}, parameters=None), made
@@ -220,6 +221,7 @@ def _unordered(node: Node, spec: Spec, provided: Parameters, multiplier_bits: in
         return found | _logarithms(node, provided, file_format(multiplier_bits, signed=False))
     for name, table in provided.tables.items():
         if name == "powers":
+            # this table is stored as real numbers, not as codes
             found["float_lut"] = stored(node, "float_lut", table.entries * table.unit, DTYPES["float32"])
             continue
         if name == "exp":
@@ -242,6 +244,7 @@ def _rescale(node: Node, spec: Spec, provided: Parameters, ratio: Rescale, narro
     if ratio.mantissa.dim():
         unified = provided.platform.multiplier.unify_shifts
         own = spec.quantization.family in provided.platform.multiplier.own_shifts
+        # multipliers that share one shift differ in size, and are stored in 16 bits (Compass)
         kind = FACTOR_TYPE if unified and not own else narrow
         if ratio.mantissa.numel() == 1 and spec.quantization.family not in ALWAYS_LISTS:
             return _pair(int(ratio.mantissa), int(ratio.shift), kind)
@@ -254,6 +257,7 @@ def _rescale(node: Node, spec: Spec, provided: Parameters, ratio: Rescale, narro
         return _pair(mantissa, shift, narrow)
     if spec.quantization.family in SEPARATE:
         return _branches(ratio, narrow)
+    # the multiplier of the sum, then one for each operand
     numbers = (mantissa, *(int(factor) for factor in ratio.factors.values()))
     kinds: AttrValue = (FACTOR_TYPE,) * len(numbers)
     return {"scale_value": numbers, "shift_value": shift, "scale_type": kinds, "shift_type": SHIFT_TYPE}
@@ -366,6 +370,7 @@ def _named_numbers(node: Node, spec: Spec, provided: Parameters, narrow: DType) 
         return {"interp_shift_value": numbers["weight_bits"], "interp_shift_type": SHIFT_TYPE}
     if "value" in kinds:
         given = node.attrs["value"]
+        # the code is spelled in the number type of the float layer
         return {"constant_value": float(numbers["value"]) if isinstance(given, float) else numbers["value"]}
     if numbers:
         raise UnsupportedError(f"node {node.name!r}: {spec.op}: no Compass names for {', '.join(numbers)}.")

@@ -95,6 +95,7 @@ def _restored(node: Node, spec: Spec, provided: Parameters) -> tuple[Node, Param
     attrs = node.attrs
     if spec.quantization.family == "leaky_rectifier":
         slope = int(cast("int", attrs["slope"]))
+        # Compass stores a slope with as many binary places as the output has bits
         numbers = {"slope": slope, "slope_shift": y.bits}
         real: dict[str, AttrValue] = {"slope": slope * 2.0**-y.bits}
     elif spec.quantization.family == "clamping":
@@ -179,6 +180,7 @@ def _rescale(node: Node, spec: Spec, provided: Parameters, operands: Mapping[str
         return Rescale(variant, scale.data.double(), shift.data.long(), axis=axis)
     values = node.extra.get("scale_value")
     if (
+        # these layers rescale by numbers of their own
         {"exp", "period"} & provided.tables.keys()
         or family == "log_softmax"
         or (values is None and family not in SEPARATE)
@@ -225,6 +227,7 @@ def _channel_axis(node: Node, spec: Spec, operands: Mapping[str, Tensor]) -> int
             shape = (shape[0], shape[-1], *shape[1:-1])
         elif key in node.transposed:
             shape = (*shape[:-2], shape[-1], shape[-2])
+        # in the operator's order, for which the shape rules are written
         shapes[key] = shape
     rank = len(next(iter(infer_shapes(spec, shapes, node.attrs).values())))
     return channel_axis(spec, variables(spec, shapes, node.attrs), rank)

@@ -19,6 +19,7 @@ from quantizer.ir.graph import AttrValue, nearest
 PathLike: TypeAlias = "str | os.PathLike[str]"
 MAX_TEXT = 256 << 20
 IR_TEXT = Readable("a text of the Compass IR", MAX_TEXT, FormatError, "Constants belong into the .bin file.")
+# limits far above what models need: a damaged file is refused before it takes time or memory
 MAX_DEPTH = 16
 MAX_RANK = 16
 MAX_SIZE = (1 << 31) - 1

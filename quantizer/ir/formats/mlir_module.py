@@ -77,6 +77,7 @@ def parse_module(text: str, path: str) -> Module:
 def _read_aliases(module: Module) -> None:
     """Read every location alias first: MLIR prints them after the module that uses them."""
     for found in _ALIAS.finditer(module.cursor.text):
+        # a second cursor on the same text, so that errors have the right place; it knows the aliases before this one
         scout = Module(Cursor(module.cursor.name, module.cursor.text, found.start()), aliases=module.aliases)
         name, names = _alias(scout)
         if name in module.aliases:

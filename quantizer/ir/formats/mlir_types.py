@@ -30,6 +30,7 @@ _ELEMENTS = {
     "uint64": "ui64",
 }
 """Our number format -> how TpuLang spells it: 64 bits without a sign, fewer with one."""
+# the second part has spellings that are read and never written
 _DTYPES = {text: DTYPES[name] for name, text in _ELEMENTS.items()} | {
     text: DTYPES[name] for text, name in (("i8", "int8"), ("i16", "int16"), ("i32", "int32"), ("si64", "int64"))
 }

@@ -36,6 +36,7 @@ NUMBERS = "biuf"
 """Kinds of numpy's types that are real numbers and bools."""
 TEXTS = "SU"
 """Kinds that are texts."""
+# version 3 is for field names in UTF-8, which arrays of numbers have not
 _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 BAD_HEADERS = (
     ValueError,
@@ -211,6 +212,7 @@ def _header(place: str, file: IO[bytes], *, texts: bool) -> tuple[tuple[int, ...
     if dtype.kind not in (NUMBERS + TEXTS if texts else NUMBERS):
         wanted = "real numbers, bools or texts" if texts else "real numbers or bools"
         raise FormatError(f"{place}: elements of type {dtype}: must be {wanted}.")
+    # the header is a Python literal, in which anybody can write anything
     if not all(type(length) is int for length in shape):
         raise FormatError(f"{place}: shape {shown_value(shape)}: must be whole numbers.")
     if any(length < 0 for length in shape):

@@ -171,6 +171,7 @@ def _opsets(model: onnx.ModelProto, where: str) -> dict[str, int]:
         raise FormatError(f"{where}: the domain of an opset: must be text in UTF-8.")
     if "" not in found:
         raise FormatError(f"{where}: imports no opset of ONNX itself: name a version from {OLDEST} to {newest}.")
+    # our kernels know this opset, and the installed onnx does not
     if newest < found[""] <= NEWEST:
         raise UnsupportedError(
             f"{where}: opset {found['']}: the installed onnx {onnx.__version__} knows opsets up to {newest}. "

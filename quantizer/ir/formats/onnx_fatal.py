@@ -161,6 +161,7 @@ def _check_ranks(graph: onnx.GraphProto, inferred: onnx.GraphProto, outer: Ranks
     for item in (*inferred.input, *inferred.value_info, *inferred.output):
         if item.type.tensor_type.HasField("shape"):
             ranks[item.name] = len(item.type.tensor_type.shape.dim)
+    # stand-ins replaced nodes one by one, so both lists have the same places
     for node, seen in zip(graph.node, inferred.node, strict=True):
         for item, other in zip(node.attribute, seen.attribute, strict=False):
             if item.type == onnx.AttributeProto.GRAPH:

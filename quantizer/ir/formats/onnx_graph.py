@@ -59,7 +59,9 @@ def read_graph(file: File, proto: onnx.GraphProto, outer: Mapping[str, Tensor], 
     outputs = tuple(item.name for item in proto.output)
     made_here = {name for node in nodes for name in node.output if name} | set(inputs)
     tensors = dict(constants) | {
-        name: _value(file, name, declared.get(name)) for name in sorted(made_here - constants.keys())
+        # sorted, because the order of a set of texts changes from process to process
+        name: _value(file, name, declared.get(name))
+        for name in sorted(made_here - constants.keys())
     }
     for name in (*(name for node in nodes for name in node.input if name), *outputs):
         if name not in tensors and name in outer:

@@ -23,6 +23,7 @@ def permute(call: Call) -> list[Known]:
 def reshape(call: Call) -> list[Known]:
     """Return the requested shape, in which 0 keeps an axis and -1 is the remainder."""
     shape = call.attrs.get("shape")
+    # a shape that is an operand is known only when the graph runs
     if shape is None or len(call.shapes) > 1 or call.attrs["flatten_start_dim"] != -1:
         return [None]
     fits = all(size >= -1 for size in shape) and sum(size == -1 for size in shape) <= 1

@@ -120,6 +120,7 @@ def _operator(body: Lines, node: Node) -> None:
         "none" if gone else type_text(body.graph.tensor(name)) for name, gone in zip(node.outputs, absent, strict=True)
     ]
     value = _new(body, made)
+    # %3:2 defines two values, which are used as %3#0 and %3#1
     base, several = value.partition(":")[0], len(made) > 1
     body.values |= {name: f"{base}#{i}" if several else base for i, name in enumerate(node.outputs)}
     names = [_name("tensor", name) for name, gone in zip(node.outputs, absent, strict=True) if not gone]

@@ -207,6 +207,7 @@ class Emitter:
         if value.dtype == kind:
             return value
         if FREE in value.shape:
+            # the kernels cannot infer a size that is free, and a cast keeps all sizes
             return self.free("Cast", value, kind.name, value.shape, to=kind, saturate=1)
         return self.op("Cast", value, to=kind, saturate=1)
 
@@ -217,6 +218,7 @@ class Emitter:
         if value.name not in made or value.name in self._renamed or not value.name.startswith(f"{self.place}/"):
             node = self._node("Identity", [value], 1, {})
             value = self._keep(node, [replace(value, name=node.outputs[0])])[0]
+        # nodes keep the emitted names until `graph` renames all of them at once
         self._renamed[value.name] = wanted.name
         self.tensors[wanted.name] = replace(wanted, data=None)
         return replace(value, name=wanted.name, data=None)
@@ -329,6 +331,7 @@ class Emitter:
     def _run(self, node: Node, operands: list[torch.Tensor | None]) -> list[torch.Tensor]:
         outcome = KERNELS[node.op](node, operands, self._context)
         found = list(outcome) if isinstance(outcome, list | tuple) else [outcome]
+        # a kernel may give more results than the node names
         return found[: len(node.outputs)]
 
 

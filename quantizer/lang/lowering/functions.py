@@ -121,6 +121,7 @@ def gelu(c: Call, x: Value) -> Value:
 @_function(*LIMITED)
 def limited(c: Call, x: Value) -> Value:
     """Compute a logarithm, root or inverse root; as a code, 0 outside the function's domain."""
+    # an infinite result is no NaN: it saturates to the first or the last code
     y = c.e.op("Log", x) if c.node.op == "top.Log" else c.e.op("Sqrt", x)
     y = c.e.op("Reciprocal", y) if c.node.op == "top.Rsqrt" else y
     if not c.outputs[0].dtype.is_integer:

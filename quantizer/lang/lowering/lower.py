@@ -114,6 +114,7 @@ def lowers(*names: str) -> Callable[[F], F]:
 def lowered_ops() -> frozenset[str]:
     """Return the Top operators that have a lowering."""
     for family in FAMILIES:
+        # importing a family registers its lowerings; the families import this module, so it cannot import them first
         import_module(f"quantizer.lang.lowering.{family}")
     return frozenset(_LOWERINGS)
 

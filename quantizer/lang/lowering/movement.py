@@ -187,5 +187,6 @@ def non_zero(c: Call) -> Value:
     """Return the indices of the elements that are not 0, one row for each element."""
     x, kind = c.value(), c.outputs[0].dtype.name
     places = c.e.free("NonZero", x, "int64", (x.rank, FREE))
+    # ONNX lists indices axis by axis
     rows = c.e.free("Transpose", places, "int64", (FREE, x.rank), perm=(1, 0))
     return c.e.cast(rows if c.attr("order") == "ColMajor" else places, kind)

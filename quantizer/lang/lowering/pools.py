@@ -23,6 +23,7 @@ def _lacking(c: Call, x: Value) -> list[int]:
     if not kernel or not c.attr("ceil_mode") or tuple(pads[:rank]) != tuple(pads[rank:]):
         return [0] * rank
     return [
+        # whether the last window begins at or behind the end of x
         int(-(-(size + 2 * pad - k) // step) * step >= size + pad)
         for size, k, step, pad in zip(x.shape[2:], kernel, strides, pads[:rank], strict=True)
     ]
@@ -82,6 +83,7 @@ def _padded(c: Call, x: Value) -> Value:
     kernel, strides, pads = (c.attr(name) for name in ("kernel_shape", "strides", "pads"))
     rank = x.rank - 2
     spans = [size + pads[i] + pads[i + rank] - kernel[i] for i, size in enumerate(x.shape[2:])]
+    # -span % stride places are missing for the last step
     ends = [pads[i + rank] + -span % strides[i] for i, span in enumerate(spans)]
     fill = c.e.constant(torch.tensor(0.0), x.dtype)
     return c.e.op("Pad", x, [0, 0, *pads[:rank], 0, 0, *ends], fill, mode="constant")

@@ -25,14 +25,15 @@ def arg(c: Call) -> list[Value]:
 
 @lowers("Sort")
 def sort(c: Call) -> list[Value]:
-    """Sorted elements along one axis, and their indices before sorting; equal elements keep their order."""
+    """Return the elements sorted along one axis, and their indices before sorting; equal elements keep their order."""
     x, axis = c.value(), c.attr("axis")
+    # a TopK of all elements sorts them
     return _ordered(c, x, axis, x.shape[axis], largest=c.attr("descending"))
 
 
 @lowers("TopK")
 def topk(c: Call) -> list[Value]:
-    """The K largest along one axis in order, and their indices; equal elements in the order of their indices."""
+    """Return the K largest along one axis in order, and their indices; equal elements in the order of their indices."""
     return _ordered(c, c.value(), c.attr("axis"), c.attr("K"), largest=c.attr("largest"))
 
 

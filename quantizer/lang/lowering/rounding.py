@@ -151,6 +151,7 @@ def requantized(
 
 def rescaled(e: Emitter, x: Value, ratio: torch.Tensor) -> Value:
     """Return int64 x times a real ratio, as tpu-mlir lowers it: 31 bits, rounded twice (TFLite_LShift)."""
+    # ratio = multiplier / 2**right; the doubled high product divides by 2**31 itself, so 31 places are given back
     multiplier, right = fixed_point(ratio)
     return scaled(e, x, multiplier, 31 - right, "TFLite_LShift", "HalfAwayFromZero")
 

@@ -20,6 +20,7 @@ def _resized(c: Call, factors: Value | None, sizes: Value | None, mode: str, coo
         sizes,
         mode=mode,
         coordinate_transformation_mode=coordinates,
+        # with asymmetric coordinates, floor repeats each element exactly
         nearest_mode="floor" if c.node.op == "top.Upsample" else "round_prefer_floor",
         antialias=0,
         cubic_coeff_a=-0.75,

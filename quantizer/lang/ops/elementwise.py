@@ -101,6 +101,7 @@ def _typed(first: Tensor | Scalar, second: Tensor | Scalar) -> tuple[Tensor, Ten
     """
     like = first if isinstance(first, Tensor) else second
     both = [
+        # a plain whole number becomes a code of the other operand's type; a Scalar with another type keeps it
         item if isinstance(item, Tensor) else Scalar(item.value, like.dtype if item.dtype == "int32" else item.dtype)
         for item in (first, second)
     ]

@@ -62,6 +62,7 @@ def interpolate_v2(
         "keep_aspect_ratio_policy": (keep_aspect_ratio_policy, "stretch"),
         "nearest_mode": (nearest_mode, "round_prefer_floor"),
     }
+    # named in a table, so that each is refused with its own name
     for argument, (value, only) in fixed.items():
         if value != only:
             raise LangError(f"{argument}={value!r}: must be {only!r}.")

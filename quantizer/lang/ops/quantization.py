@@ -129,6 +129,7 @@ def requant_int(
         a.integer("shift", value, -63, 63)
     attrs: dict[str, AttrValue] = {
         "multiplier": multiplier,
+        # Top counts shifts to the right, TpuLang to the left
         "rshift": tuple(-value for value in shifts),
         "quant_mode": mode,
         "round_mode": a.rounding("round_mode", round_mode),
