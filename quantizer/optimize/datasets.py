@@ -19,7 +19,7 @@ from quantizer.numerics.deviates import RAW, deviates
 from quantizer.optimize.pickled_arrays import LARGEST, read_arrays
 
 Array = NDArray[Any]
-# metrics of the original test for it; None could not be collated to a tensor
+# the label of a sample without one, as in the original; None could not be collated to a tensor
 NO_LABEL = float("-inf")
 LISTS = (".txt", ".lst", ".list")
 LONGEST_LIST = 1 << 20

@@ -363,7 +363,7 @@ NEWER, NEWEST = ("X2", "X3", "X3P", "X3S"), ("X3", "X3P", "X3S")
 def defaults(target: str) -> dict[str, str]:
     """Return the default text of every field for one target."""
     found = {name: field.default for name, field in FIELDS.items()}
-    # defaults of a target hold before the cfg is read, so that a cfg can override each of them
+    # defaults as all others: a cfg can override each of them
     if target in NEWER:
         found |= {"bias_effective_bits": EFFECTIVE_BITS, "trigger_float_op": "disable&<[RMSNorm]:float16_preferred!>"}
     if target in NEWEST:

@@ -60,7 +60,7 @@ def gather(
         for name, node, values in runner.forward(graph, feeds):
             take(name, sources[name] if node is None else node, values)
             if name in staged:
-                # kept until the LogSoftmax that reads it has run; other tensors are freed at once
+                # kept for the LogSoftmax that reads it; other tensors are freed after their last reader
                 read[name] = values
             if node is not None and node in staged.get(str(node.inputs[0]), ()):
                 for stage, own in staged_logarithms(read[str(node.inputs[0])], _axis(node)).items():

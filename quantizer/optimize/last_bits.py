@@ -85,7 +85,7 @@ def distances(runner: Runner, graph: Graph, feeds: Mapping[str, Tensor]) -> dict
         radii = [found[own].radius if own in found else None for own in node.inputs]
         if node.op == QUANTIZE:
             radius = _of_codes(runner, graph, node, operands[0], radii[0])
-        # integers: equal operands give equal codes, and operands that differ were found at a Quantize
+        # integers round in no library, and a difference of their operands is not followed further: none is allowed
         elif node.parameters is not None and not isinstance(node.parameters, LoneLayer):
             radius = zero
         else:

@@ -122,7 +122,7 @@ class _Work:
         if not directly or before > 0 or behind > 0:
             generations = self._generations()
             first, last = generations[maker] - before, generations[node.name] + behind
-            # without the two ends: these two layers are yielded in any case
+            # both bounds are exclusive; the two layers themselves are yielded in any case
             yield from (name for name, own in generations.items() if first < own < last)
         yield node.name
 

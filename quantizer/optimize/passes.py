@@ -211,7 +211,7 @@ def _fits_winograd(graph: Graph, node: Node) -> bool:
     fetched = 3 * c_in * c_out / (32 * 0.8)
     blocks = math.ceil(c_in / at_once) * math.ceil(c_out / 16) * math.ceil(columns / 8)
     return all(
-        # F(2, 3) makes two rows at a time
+        # with F(2, 3) a unit takes twice as many rows, in less than twice the cycles
         cycles[0] * blocks * math.ceil(rows / (2 * own)) + fetched < cycles[1] * blocks * math.ceil(rows / own)
         for own in (1, 2)
     )

@@ -71,7 +71,7 @@ def axes_of_channels(
             axes[name] = len(graph.tensor(name).shape) - 1
             maker = graph.producers.get(name)
             if maker is not None and maker.op in (QUANTIZE, DEQUANTIZE):
-                # the original sets the axis before it inserts conversions
+                # both sides of a conversion have the axis (Compass)
                 axes[str(maker.inputs[0])] = axes[name]
     if not axes:
         return graph

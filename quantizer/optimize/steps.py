@@ -99,7 +99,7 @@ def gather_statistics(work: Work) -> Work:
 def optimize_at_quantization(work: Work) -> Work:
     """Step 5: ranges from statistics, and passes that may change them; constants move between layers before it."""
     methods = methods_of(work.options["global_calibration"])
-    # a function, not the batches: most methods run over the calibration set more than once, or not at all
+    # a function, because only some methods run over the calibration set, and each from its beginning
     graph = moved(work.float_graph, methods, work.keys, work.runs, lambda: calibration_batches(work))
     if graph is not work.float_graph:
         # other constants give other activations

@@ -143,7 +143,7 @@ def _blobs(path: Path, where: str) -> dict[str, list[np.ndarray[Any, Any]]]:
     except (DecodeError, RuntimeError):
         raise FormatError(f"{where}: not a caffemodel, or a truncated one: its bytes do not decode.") from None
     found: dict[str, list[np.ndarray[Any, Any]]] = {}
-    # both formats: a caffemodel keeps the one in which it was trained
+    # an old caffemodel has its layers in the old field
     for layer in (*net.layers, *net.layer):
         if layer.blobs and layer.name in found:
             raise FormatError(f"{where}: two layers are called {layer.name!r}: every layer needs a name of its own.")

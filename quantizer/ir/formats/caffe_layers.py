@@ -215,7 +215,7 @@ def batch_norm(writer: Writer, layer: Any, blobs: list[Array]) -> None:
     mean, variance, count = blobs_of(blobs, 3)
     if param.HasField("use_global_stats") and not param.use_global_stats:
         raise UnsupportedError("use_global_stats=false: its statistics would be those of the batch.")
-    # the third blob counts the averaged batches; 0: nothing was averaged, and Caffe takes zeros
+    # the third blob is the sum of the weights of the averages; 0: nothing was averaged, and Caffe takes zeros
     factor = np.float32(0 if count.reshape(-1)[0] == 0 else 1 / count.reshape(-1)[0])
     ones = np.ones(mean.size, np.float32)
     values = {

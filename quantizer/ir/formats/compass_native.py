@@ -107,7 +107,7 @@ def _match(node: Node, candidates: list[tuple[Spec, LayerFormat]]) -> tuple[Spec
         # Compass ignores the case of letters in words
         if all(said[key].casefold() == wanted.casefold() for key, wanted in form.fixed.items()):
             fits.append((spec, form))
-    # the most specific spec first: Eltwise with method=ADD before a plain Eltwise
+    # the most specific spec first
     fits.sort(key=lambda fit: -len(fit[1].fixed))
     if len(fits) > 1 and len(fits[0][1].fixed) == len(fits[1][1].fixed):
         names = " and ".join(spec.op for spec, _ in fits[:2])

@@ -166,7 +166,7 @@ def read_literal(cursor: Cursor, depth: int = 0) -> Literal:
 
 def _read_number(cursor: Cursor) -> Literal:
     token = cursor.next()
-    # the time of int() grows with the square of the length; 400 digits hold every double
+    # the time of int() grows with the square of the length
     if len(token.text) > 400:
         cursor.fail(f"a number of {len(token.text)} characters: at most 400", token.at)
     kind = "f64" if token.kind == "float" else "i64"

@@ -50,7 +50,7 @@ ONNX_DTYPES: dict[int, DType] = {
 }
 """ONNX's number format -> ours; strings and complex numbers are not among them."""
 CODES: dict[DType, int] = {ours: theirs for theirs, ours in ONNX_DTYPES.items()}
-# where a TensorProto keeps values that are not raw bytes; all other formats are in int32_data
+# with _WIDE: where a TensorProto keeps values that are not raw bytes; all other formats are in int32_data
 _FIELDS = {"float32": "float_data", "float64": "double_data", "int64": "int64_data"}
 _WIDE = {"uint32": "uint64_data", "uint64": "uint64_data"}
 

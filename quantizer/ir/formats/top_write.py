@@ -142,7 +142,7 @@ def _read(body: Lines, name: str) -> str:
     """Return the value of tensor *name*; a constant becomes a weight at its first use."""
     tensor = body.graph.tensor(name)
     if name not in body.values:
-        # weights are numbered where they are first read, as TpuLang does
+        # a weight is defined right before the first operation that reads it
         body.weights[name] = weight_array(tensor)
         body.values[name] = _new(body, [""])
         text = f'{body.values[name]} = "top.Weight"() : () -> {type_text(tensor)} loc({_name("tensor", name)})'

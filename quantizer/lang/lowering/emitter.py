@@ -185,7 +185,7 @@ class Emitter:
         values = self._values(op, operands)
         node = self._node(op, values, made, attrs)
         results = self._computed(node, values)
-        # _computed gives values only if all operands are constants: the result is one too
+        # values are known if all operands are constants, or if only their shapes matter, as for Shape
         if all(result.device.type != "meta" for result in results):
             return [self.constant(result) for result in results]
         found = [
