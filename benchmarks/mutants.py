@@ -160,7 +160,7 @@ def sources() -> list[Path]:
 
 
 def undecorated(source: str) -> str:
-    """Return *source* without the decorators that register a function: mutmut leaves decorated ones alone."""
+    """Return *source* without the decorators that register functions, because mutmut does not mutate decorated ones."""
     tree, lines = ast.parse(source), source.splitlines()
     for node in tree.body:
         if isinstance(node, ast.FunctionDef):

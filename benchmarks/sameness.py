@@ -1,4 +1,4 @@
-"""Proof of sameness: digests of parameters, codes and verdicts per item, before a refactoring and after it.
+"""Shows that a refactoring changed nothing: digests of parameters, codes and verdicts per item, before and after it.
 
     python benchmarks/sameness.py freeze -o FILE [--op NAME ...] [--platform NAME ...] [--campaign N]
     python benchmarks/sameness.py compare FILE
@@ -7,7 +7,7 @@
 `freeze` judges the gate's explicit cases and, of each item, N generated ones, built as in `quantizer campaign`. The
 file has one line per item: a short digest of each case, of what the quantize rule provided, of the codes and of the
 verdicts (checks, statuses, ratios and counts; no texts). `compare` runs the operators of the file again and lists the
-items that differ, each with its first case; exit code 1 where one does. `batches` judges generated stacks as a whole
+items that differ, each with its first case; the exit code is 1 if one differs. `batches` judges generated stacks as a whole
 and each of their data sets alone. It lists the targets where codes or statuses differ. Only targets of kernels whose
 codes depend on the size of the batch may be in this list.
 """

@@ -48,7 +48,7 @@ class Codes:
 
     @property
     def reach(self) -> int:
-        """Steps from 0 to the end of the range, where the zero point is 0."""
+        """Steps from 0 to the end of a range whose zero point is 0."""
         return min(-self.qmin, self.qmax) if self.qmin < 0 else self.qmax
 
 

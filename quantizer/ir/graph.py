@@ -91,7 +91,7 @@ class Node:
     activation_attrs: Mapping[str, object] = field(default_factory=dict)
     """Its arguments: `low` and `high` of a clip; the `slope` of a leakyrelu, or of a prelu (a torch.Tensor)."""
     transposed: tuple[str, ...] = ()
-    """Inputs, by the spec's names, of which the operator reads the last two axes swapped."""
+    """Inputs, by the spec's names, whose last two axes the operator reads swapped."""
     captures: tuple[str, ...] = ()
     """Tensors of enclosing graphs that the bodies of a control-flow node read."""
 

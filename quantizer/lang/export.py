@@ -36,6 +36,7 @@ def lowered(graph: Graph | IrGraph, outputs: Sequence[Tensor] | None = None) -> 
 
 def run(graph: Graph | IrGraph, feeds: Mapping[str, Any], outputs: Sequence[Tensor] | None = None) -> dict[str, Array]:
     """Return outputs by name for inputs by name, which must have the graph's types and shapes."""
+    # on FP32 the executor quantizes nothing: the lowered graph has every rounding as an operator
     ready = lowered(graph, outputs)
     values = TorchExecutor(ready, platform=FP32).forward(
         {name: torch.as_tensor(value) for name, value in feeds.items()}

@@ -114,8 +114,10 @@ class Graph:
             f"{first}{ABSENT}{i}" if tensor is None or tensor.name is None else tensor.name
             for i, tensor in enumerate(outputs)
         )
+        # Top names an operation after the first of its outputs that is used
         node = Node(first, op, tuple(None if t is None else t.name for t in taken), names, dict(attrs))
         _known_attributes(node)
+        # before the results are filed: an impossible shape is refused by the operator's own kernel
         shapes = infer(node, self._stored(taken), self._wanted(outputs, names))
         made = []
         for tensor, shape in zip(outputs, shapes, strict=True):

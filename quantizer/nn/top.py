@@ -145,7 +145,7 @@ def _changes(path: str, module: Fixed, chosen: Method, *, grad: bool) -> Iterato
 def _plan(
     module: nn.Module, cfgs: Mapping[str, Any], path: str, plan: list[tuple[Fixed, dict[str, Any]]], *, grad: bool
 ) -> None:
-    """Collect what belongs to which module below *module*."""
+    """Collect, for each module below *module*, its configurations."""
     where = path or "the network"
     if not isinstance(cfgs, Mapping):
         raise FixError(f"{where}: must be a mapping of modules to configurations, got {type(cfgs).__name__}.")

@@ -106,7 +106,7 @@ def quantized_layer(graph: Graph, node: Node, layer: LoneLayer, *, perf_mode: bo
 
 
 def float_layer(graph: Graph, node: Node, dtype: DType, *, perf_mode: bool) -> tuple[Node, list[GraphTensor]]:
-    """Return the layer in the form in which it stays in floating point."""
+    """Return the layer as it is written if it stays in floating point."""
     tensors = [replace(graph.tensor(name), dtype=dtype, qparams=None) for name in node.outputs]
     count = len(tensors)
     attrs = {**node.attrs, "is_perf_mode": perf_mode, "unquantifiable": True, AXES: ("None",) * count}

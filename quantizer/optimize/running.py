@@ -254,7 +254,7 @@ def _by_scales(graph: Graph, node: Node, operands: Sequence[Tensor | None]) -> T
 
 
 def _float_type(family: str, values: Tensor) -> torch.dtype:
-    """Return the type in which an operator family reads real values."""
+    """Return the type to which real values are converted before an operator of *family* reads them."""
     if family in FLOAT64_SUMS:
         return torch.float64
     return values.dtype if family in OF_ANY_FLOAT and values.dtype == torch.float64 else torch.float32

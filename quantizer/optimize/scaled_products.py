@@ -48,7 +48,7 @@ def unmarked(graph: Graph) -> Graph:
 
 
 def as_scaled(graph: Graph, node: Node, spec: Spec, *, perf_mode: bool) -> tuple[Node, list[Tensor]]:
-    """Return a marked layer in the file's form. Its numbers have as many axes as the tensors to which they belong."""
+    """Return a marked layer in the file's form. Each of its scales has as many axes as its tensor."""
     rank = len(graph.tensor(str(node.inputs[0])).shape)
     # a marked reader gives this layer's output a channel axis as well
     read = any(SCALED in reader.extra for reader in graph.consumers.get(node.outputs[0], ()))

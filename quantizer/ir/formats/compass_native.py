@@ -226,7 +226,7 @@ def _transposed(graph: Graph, node: Node, form: LayerFormat, operands: Mapping[s
 
 
 def _listed(node: Node, spec: Spec, form: LayerFormat) -> tuple[Node, tuple[str, ...]]:
-    """Return the layer with one-element lists in place of single axes, and the keys of these."""
+    """Return the layer with lists of one element instead of single axes, and the keys of these lists."""
     keys = [key for name, key in form.attrs.items() if isinstance(key, str) and spec.attrs[name].type == "axes"]
     single = tuple(key for key in keys if type(node.attrs.get(key)) is int)
     return replace(node, attrs={**node.attrs, **{key: (node.attrs[key],) for key in single}}), single

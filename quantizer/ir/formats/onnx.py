@@ -35,7 +35,7 @@ MODEL = Readable("an ONNX model", LARGEST, FormatError, "Name a .onnx file.")
 def load(path: Path | str, runs: Runs | None = None) -> Graph:
     """Return the model in *path* as a graph; FormatError, GraphError or UnsupportedError name the problem.
 
-    runs: whether an operator runs where the graph will run; one UnsupportedError names all that do not.
+    runs: whether an operator runs where the graph will run; one UnsupportedError names all operators that do not.
     """
     path = Path(path)
     where = shown_path(path)

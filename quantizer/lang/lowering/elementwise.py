@@ -45,6 +45,7 @@ def binary(c: Call) -> Value:
     """Compute with numpy's broadcasting; several operands are combined from left to right."""
     op = ARITHMETIC[c.node.op.removeprefix("top.")]
     if _plain(c):
+        # int64 holds the sum and the product of any two 32-bit integers, so only the end saturates
         y = c.e.cast(c.value(), "int64")
         for i in range(1, len(c.values)):
             y = _operate(c, op, y, c.value(i))

@@ -236,6 +236,7 @@ class Emitter:
         )
         used = {*inputs, *outputs, *(n for node in nodes for n in (*node.reads, *node.outputs))}
         tensors = {key: tensor for key, tensor in self.tensors.items() if key in used}
+        # sizes that only the executor for dynamic graphs accepts
         free = any(FREE in tensor.shape or 0 in tensor.shape for tensor in tensors.values())
         return Graph(name, nodes, tensors, tuple(inputs), tuple(outputs), extra={"opset": OPSET}, dynamic=free)
 

@@ -153,5 +153,6 @@ def prelu(c: Call) -> Value:
 @lowers("Lut")
 def lut(c: Call) -> Value:
     """Look up the entry at each code; a negative code counts from the end of the table, which has 256 entries."""
+    # ONNX's Gather counts a negative index from the end
     entries = c.e.op("Reshape", c.value(1), [-1], allowzero=0)
     return c.e.op("Gather", entries, c.e.cast(c.value(), "int32"), axis=0)

@@ -181,6 +181,7 @@ def matmul(c: Call) -> Value:
         a = swapped(e, a)
     if c.attr("right_transpose"):
         b = swapped(e, b)
+    # a dense layer may read an image: its axes are flattened as far as the weights have rows
     if b.rank == 2 and a.rank > 1 and a.shape[-1] != b.shape[0]:
         a = _collapsed(e, a, b.shape[0])
     y = e.op("MatMulInteger", a, b, a_zero, b_zero) if integers else e.op("MatMul", a, b)

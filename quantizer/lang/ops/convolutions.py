@@ -105,6 +105,7 @@ def _int_sum(
         if zero is None and not tensor.is_quantized:
             raise LangError(f"{argument}_zp is None and {argument} is not quantized: must be given, 0 for none.")
     graph = get_default_graph()
+    # an exact sum of codes needs zero points, but no scales
     graph.quantize(x, None, input_zp)
     graph.quantize(weight, None, weight_zp, axis=0)
     return graph.add(op, [x, weight, bias], attrs, Result(kind), out_name=out_name)[0]

@@ -117,8 +117,10 @@ def mean_std_scale(
         "std": deviations,
         "mean": a.numbers("mean", mean, channels),
         "scale": tuple(grid),
+        # Top's attribute is an array of floats
         "zero_points": tuple(map(float, a.integers("zero_points", zero_points, default=(0,)))) or (0.0,),
         "channel_order": "nchw",
+        # the size that the image has: nothing is resized
         "resize_dims": input.shape[-2:],
         "customization_format": "RGB",
         "quant_mode": "MultiplierShift",
