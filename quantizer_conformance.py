@@ -25,10 +25,10 @@ USAGE = 2
 
 
 def clash(folder: Path) -> str | None:
-    """Return why the package in *folder* cannot be used as ours, None where it can.
+    """Return why the package in *folder* cannot be used as ours, or None if it can.
 
-    It cannot where its `__init__.py` is missing or is not ours, and where a distribution called `quantizer` in the same
-    site folder has that file too. Reads the names in one folder, and metadata only where that distribution is there.
+    It cannot be used if its `__init__.py` is missing or is not ours, or if a distribution called `quantizer` in the
+    same site folder owns that file too. Reads the names in one folder, and metadata only if that distribution is there.
     """
     start = folder / "__init__.py"
     owner = _other(folder)
@@ -42,6 +42,7 @@ def clash(folder: Path) -> str | None:
             f"{start}: no such file, though {DISTRIBUTION} is installed; "
             f"uninstalling {OTHER}, another project, deletes it. {REMEDY}"
         )
+    # our own __init__.py imports this module by its name
     if __name__.encode() not in start.read_bytes()[:100_000]:
         return (
             f"{start}: is not a file of {DISTRIBUTION}; "
@@ -52,25 +53,26 @@ def clash(folder: Path) -> str | None:
 
 
 def refuse_clash(folder: Path) -> None:
-    """Raise ImportError where *folder*, which is being imported, cannot be used as ours."""
+    """Raise ImportError if *folder*, which is being imported, cannot be used as our package."""
     reason = clash(folder)
     if reason is not None:
         raise ImportError(reason, name=PACKAGE, path=str(folder))
 
 
 def main() -> int:
-    """Run the command `quantizer`; 2 where another package shares its folder."""
+    """Run the command `quantizer` and return its exit status: 2 if another package shares its folder."""
     reason = _clash_of_import()
     if reason is not None:
         sys.stderr.write(f"error: {reason}\n")
         return USAGE
+    # only now: a clash must be reported before anything of the folder runs
     from quantizer.cli import main as run
 
     return run()
 
 
 def __getattr__(name: str) -> Any:
-    """Return the pytest plugin as `plugin`; a usage error of pytest where another package shares its folder."""
+    """Return the pytest plugin as `plugin`; raise pytest's UsageError if another package shares its folder."""
     if name != "plugin":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     reason = _clash_of_import()
@@ -84,18 +86,20 @@ def __getattr__(name: str) -> Any:
 
 
 def _clash_of_import() -> str | None:
-    """Return why `import quantizer` would not give our package; nothing is imported."""
+    """Return why `import quantizer` would not give our package, or None. Nothing is imported."""
     loaded = sys.modules.get(PACKAGE)
     spec = loaded.__spec__ if loaded is not None else find_spec(PACKAGE)
+    # find_spec reads sys.path as an import would, so a package that comes first there is found
     places = list(spec.submodule_search_locations or ()) if spec is not None else []
     return clash(Path(places[0]) if places else Path(__file__).parent / PACKAGE)
 
 
 def _other(folder: Path) -> str | None:
-    """Return name and version of the other distribution where it has the `__init__.py` of *folder*, else None."""
+    """Return name and version of the other distribution if it owns the `__init__.py` of *folder*, else None."""
     found = sorted(p for end in ("dist", "egg") for p in folder.parent.glob(f"{OTHER}-*.{end}-info"))
     if not found:
         return None
+    # imported late: it takes longer than everything else here, and hardly ever is there such a folder
     from importlib.metadata import Distribution
 
     start = (folder / "__init__.py").resolve()

@@ -1,4 +1,4 @@
-"""How many mutants of `numerics`, `ops` and `tiling` the conformance suite alone kills: `tox -e mutation`.
+"""Measures how many mutants of `numerics`, `ops` and `tiling` the conformance suite alone kills: `tox -e mutation`.
 
 mutmut makes the mutants. A seeded sample is drawn by module from those in functions that cases of the gate reach. Each
 mutant runs in a separate process, where the gate's checks judge cases that reach the mutated function until one fails:
@@ -131,7 +131,7 @@ def main() -> int:
 
 
 def all_mutants(modules: Collection[str] = ()) -> Iterator[Mutant]:
-    """Yield every mutant that mutmut makes of the packages; with *modules*, of these alone."""
+    """Yield every mutant that mutmut makes of the packages, or only of *modules* if there are any."""
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder, contextlib.chdir(folder):
         Path("setup.cfg").write_text("[mutmut]\nsource_paths=.\n")  # mutmut reads where to look from the working folder
         yield from _all_mutants(modules)
@@ -151,7 +151,7 @@ def _all_mutants(modules: Collection[str]) -> Iterator[Mutant]:
 
 
 def sources() -> list[Path]:
-    """Return the files that are mutated: those of the packages, and what rooms load to compute operators."""
+    """Return the files that are mutated: those of the packages, and modules that rooms load to compute operators."""
     load_built_ins()
     loaded = [name for name in sys.modules if name.startswith("quantizer.platforms.") and not name.endswith(".room")]
     rooms = {ROOT / Path(*name.split(".")).with_suffix(".py") for name in loaded}
@@ -160,13 +160,14 @@ def sources() -> list[Path]:
 
 
 def undecorated(source: str) -> str:
-    """Return *source* without the decorators that register a function: mutmut leaves decorated ones alone."""
+    """Return *source* without the decorators that register functions, because mutmut does not mutate decorated ones."""
     tree, lines = ast.parse(source), source.splitlines()
     for node in tree.body:
         if isinstance(node, ast.FunctionDef):
             for decorator in node.decorator_list:
                 if (ast.get_source_segment(source, decorator) or "").startswith("operator("):
                     last = decorator.end_lineno or decorator.lineno
+                    # empty lines keep the numbers of the lines after them
                     lines[decorator.lineno - 1 : last] = [""] * (last - decorator.lineno + 1)
     return "\n".join([*lines, ""])
 
@@ -207,6 +208,7 @@ def stratified(mutants: Sequence[Mutant], count: int, seed: int) -> list[Mutant]
     chosen: list[Mutant] = []
     taken = 0.0
     for module in sorted(strata):
+        # the running total is rounded, not each module's share, so that the numbers add up to count
         before, taken = taken, taken + count * len(strata[module]) / len(mutants)
         own = sorted(strata[module], key=lambda mutant: digest(seed, mutant.name))
         chosen += own[: round(taken) - round(before)]
@@ -232,6 +234,7 @@ def run(sample: Sequence[Mutant], known: Known, workers: int, seconds: float) ->
 
     end = time.monotonic() + seconds
     same = [mutant for mutant in sample if said_of(mutant).startswith("equivalent")]
+    # a forked process has the session and the cases already, which could hardly be pickled
     context, found = multiprocessing.get_context("fork"), [(mutant, SURVIVED, "not run") for mutant in same]
     waiting, running = [mutant for mutant in reversed(sample) if mutant not in same], {}
     with tqdm(total=len(waiting), unit="mutant", disable=None, file=sys.stderr) as bar:
@@ -241,6 +244,7 @@ def run(sample: Sequence[Mutant], known: Known, workers: int, seconds: float) ->
                 receiver, sender = context.Pipe(duplex=False)
                 process = context.Process(target=judged, args=(mutant, known, sender))
                 process.start()
+                # the last open end is now the child's, so that its death is seen as the end of the file
                 sender.close()
                 running[receiver] = (mutant, process)
             if not running:
@@ -264,6 +268,7 @@ def reached(ops: Collection[str]) -> Known:
     inside = tuple(str(ROOT / "quantizer" / package) for package in (*PACKAGES, "platforms"))
     found: dict[CodeType, dict[str, list[tuple[Target, Case]]]] = defaultdict(lambda: defaultdict(list))
     for op, spec in ((op, spec) for op, spec in session.library.specs.items() if op in (ops or [op])):
+        # odd, so that a list of cases that alternates between two kinds is not sampled at one of them only
         step = max(1, number_of_cases(session, op) // (ROWS * len(session.all_targets(spec)))) | 1
         for target, case in itertools.islice(explicit_cases(session, spec), None, None, step):
             for code in traced(lambda: judge(Trial(target, case, session.engine))):  # noqa: B023 - run at once
@@ -286,6 +291,7 @@ def traced(function: Callable[[], object]) -> set[CodeType]:
         if event == "call":
             seen.add(frame.f_code)
 
+    # a profile function sees calls alone, which costs less than tracing every line
     sys.setprofile(note)
     try:
         function()
@@ -301,12 +307,14 @@ def interleaved(lists: Any) -> Iterator[tuple[Target, Case]]:
 
 def judged(mutant: Mutant, known: Known, sender: Any) -> None:
     """Run one mutant in this separate process, and send its outcome."""
+    # the kernel ends the process at the limit, and the parent reads an end of file
     resource.setrlimit(resource.RLIMIT_CPU, (ENDLESS, ENDLESS))
     function = found_function(mutant)
     cases = known.cases.get(function.__code__, []) if function is not None else []
     if function is None or not cases:
         sender.send((NOT_REACHED, ""))
         return
+    # results of the unmutated code are cached, so all caches are emptied after the change
     change(function, mutant)
     forget()
     count = 0
@@ -319,7 +327,7 @@ def judged(mutant: Mutant, known: Known, sender: Any) -> None:
 
 
 def findings(session: Session, cases: Sequence[tuple[Target, Case]]) -> Iterator[str]:
-    """Yield for each case, then for the goldens, then for each case built anew, which check fails; nothing where none does."""
+    """Yield the check that fails, or "", for each case, then for the goldens, then for each case that is built anew."""
     for target, case in cases[:MOST]:
         yield failing(session, target, case)
     specs = {target.spec.op: target.spec for target, _ in cases}
@@ -347,7 +355,7 @@ def failing(session: Session, target: Target, case: Case) -> str:
 
 
 def found_function(mutant: Mutant) -> FunctionType | None:
-    """Return the function that is mutated, in the imported package."""
+    """Return the function of the imported package that *mutant* changes, or None."""
     place: Any = importlib.import_module(mutant.module)
     for part in mutant.function.split("."):
         place = vars(place).get(part) if isinstance(place, type) else getattr(place, part, None)
@@ -355,12 +363,13 @@ def found_function(mutant: Mutant) -> FunctionType | None:
 
 
 def change(function: FunctionType, mutant: Mutant) -> None:
-    """Give *function* the code of *mutant*, wherever it is referred to."""
+    """Give *function* the code of *mutant*; everything that refers to the function then runs the mutant."""
     with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
         file = Path(folder) / "mutant.py"
         file.write_text(f"from __future__ import annotations\n{mutant.source}\n", "utf-8")
         names = runpy.run_path(str(file), init_globals=function.__globals__)
     (made,) = (value for key, value in names.items() if key.endswith(f"__mutmut_{mutant.number}"))
+    # the object stays and its code changes: modules that imported it by name, and the registry, hold this object
     function.__code__, function.__defaults__ = made.__code__, made.__defaults__
     function.__kwdefaults__ = made.__kwdefaults__
 

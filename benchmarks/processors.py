@@ -2,9 +2,9 @@
 
 Five things run under each setting: the gate of our own functions, the recorded references, the float functions under
 `pinned`, the tests of our exact kernels (they use oneDNN, which the gate turns off), and torch's gate on the operators
-that the variable concerns. A setting is green where nothing fails, and where the records, the references and the bits of
-float functions are those of the run without it. Defects of torch that only the setting shows are named: each is
-declared, or its item fails. Exit status 1 where a setting is red.
+that the variable concerns. A setting is green if nothing fails, and if the records, the references and the bits of float
+functions equal those of the run without it. Defects of torch that only the setting shows are named: each is declared,
+or its item fails. The exit status is 1 if a setting is red.
 
 `--under COMMAND` adds a run under a program that emulates another processor, without torch's gate: its engines need
 AVX2. The command ends with an interpreter if that has another instruction set:
@@ -70,7 +70,7 @@ VARIABLES = (
 
 @dataclass(frozen=True)
 class Setting:
-    """One variable, what a processor needs for the value to have an effect, and torch's items that it concerns."""
+    """One variable and its value, the instruction sets without which it has no effect, and torch's items to run."""
 
     variable: str = ""
     value: str = ""
@@ -87,7 +87,7 @@ class Setting:
         return f"{self.variable}={self.value}" if self.variable else "nothing set"
 
     def lacking(self, available: Sequence[str], maker: str) -> str:
-        """Return why it is not run on a processor of *maker* with the instruction sets *available*; empty where it is."""
+        """Return why the setting is not run on a processor of *maker* with the instruction sets *available*, or ""."""
         missing = [name for name in self.needs if name not in available]
         if missing:
             return f"the processor has no {', no '.join(missing)}"
@@ -154,6 +154,7 @@ def run(setting: Setting, folder: Path, *, engine: bool, references: bool) -> Fo
         command = ["-m", "quantizer", "optimize", "--compare", "cases/reference", "--quiet"]
         done = _process(command, setting)
         found.references = done.stdout
+        # 1 says that references differ, which the comparison with the plain run judges
         if done.returncode not in (0, 1):
             found.failed.append(f"references: {_last(done)}")
     if engine and setting.engine:  # without items, pytest would run all of torch's
@@ -173,6 +174,7 @@ def _gate(setting: Setting, folder: Path, items: Sequence[str], options: Sequenc
     found.failed += [
         f"{r['id']}: {r.get('failure', r['outcome'])}" for r in records if r["outcome"] not in ("passed", "skipped")
     ]
+    # no record, or a bad exit status without a failed item: the run itself did not end well
     if not records or (done.returncode and not found.failed):
         facts = folder / "run.json"
         lacks = json.loads(facts.read_text(encoding="utf-8"))["lacks"] if facts.is_file() else []
@@ -185,6 +187,7 @@ def _process(command: Sequence[str], setting: Setting) -> subprocess.CompletedPr
     environment = {name: value for name, value in os.environ.items() if name not in (*VARIABLES, "PYTEST_ADDOPTS")}
     if setting.under:  # kernels of this processor, which the emulated one may lack
         environment = {name: value for name, value in environment.items() if not name.startswith("OPENBLAS_")}
+    # one thread by default: the number of threads is a setting of its own, and sums depend on it
     environment |= {"OMP_NUM_THREADS": "1"} | ({setting.variable: setting.value} if setting.variable else {})
     python = [] if setting.under and "python" in Path(setting.under[-1]).name else [sys.executable]
     return subprocess.run(
@@ -250,7 +253,7 @@ def maker() -> str:
 
 
 def main() -> int:
-    """Run the settings that this processor has; 1 where one is red."""
+    """Run the settings that this processor supports; return 1 if one is red."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
         "--setting", action="append", default=[], help="only settings with this in their name (repeatable)"
@@ -283,6 +286,7 @@ def main() -> int:
                 engine=not args.no_engine and not setting.under,
                 references=not args.no_references,
             )
+            # the first setting sets nothing: the others are compared with it
             base = base if number else found
             problems = judge(base, found)
             red |= bool(problems)

@@ -80,6 +80,7 @@ def _item(op: str, scheme: str, platform: str, seed: int) -> Record:
 
 def hash_of(text: str) -> int:
     """Return a number that depends on *text* alone."""
+    # hash() of a text differs from process to process
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
 
 
@@ -118,12 +119,14 @@ def _opened(file: Path) -> str:
     if not browser_path.exists():
         return "chromium is not installed"
     with sync_playwright() as playwright:
+        # a container has neither the sandbox's rights nor a graphics card
         browser = playwright.chromium.launch(executable_path=str(browser_path), args=["--no-sandbox", "--disable-gpu"])
         found = []
         for _ in range(LOADS):
             page = browser.new_page(viewport={"width": 1200, "height": 900})
             start = time.perf_counter()
             page.goto(file.as_uri(), wait_until="load")
+            # a second frame begins only after the first one was drawn
             page.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
             found.append(time.perf_counter() - start)
             page.close()

@@ -91,6 +91,7 @@ def cases() -> list[tuple[str, str, str]]:
     for platform in ("ideal", "compass"):
         targets = [target for target in session.all_targets(spec) if target.platform.platform == platform]
         seconds, parts = [], dict.fromkeys(("build", "rule", "forward", *VALUE_CHECKS), 0.0)
+        # processor time, because other processes on the machine stretch the elapsed time
         for seed, target in itertools.islice(enumerate(itertools.cycle(targets)), CASES):
             spent = {}
             clock = time.process_time()

@@ -1,4 +1,4 @@
-"""Proof of sameness: digests of parameters, codes and verdicts per item, before a refactoring and after it.
+"""Shows that a refactoring changed nothing: digests of parameters, codes and verdicts per item, before and after it.
 
     python benchmarks/sameness.py freeze -o FILE [--op NAME ...] [--platform NAME ...] [--campaign N]
     python benchmarks/sameness.py compare FILE
@@ -7,7 +7,7 @@
 `freeze` judges the gate's explicit cases and, of each item, N generated ones, built as in `quantizer campaign`. The
 file has one line per item: a short digest of each case, of what the quantize rule provided, of the codes and of the
 verdicts (checks, statuses, ratios and counts; no texts). `compare` runs the operators of the file again and lists the
-items that differ, each with its first case; exit code 1 where one does. `batches` judges generated stacks as a whole
+items that differ, each with its first case; the exit code is 1 if one differs. `batches` judges generated stacks as a whole
 and each of their data sets alone. It lists the targets where codes or statuses differ. Only targets of kernels whose
 codes depend on the size of the batch may be in this list.
 """
@@ -187,12 +187,14 @@ def feed(found: Any, value: Any) -> None:
     """Add *value* part by part; a platform is what chose the numbers, not one of them."""
     if isinstance(value, Platform):
         return
+    # types and brackets are part of the digest, so that [1, [2]] and [[1], 2] differ
     found.update(f"<{type(value).__name__}".encode())
     if isinstance(value, np.ndarray):
         found.update(f"{value.dtype}{value.shape}".encode() + value.tobytes())
     elif isinstance(value, Tensor):
         found.update(f"{value.dtype}{tuple(value.shape)}".encode() + value.contiguous().numpy().tobytes())
     elif isinstance(value, Mapping):
+        # sorted: the order of insertion is no result
         for name in sorted(value, key=str):
             feed(found, (str(name), value[name]))
     elif isinstance(value, list | tuple):
@@ -202,6 +204,7 @@ def feed(found: Any, value: Any) -> None:
         for item in dataclasses.fields(value):
             feed(found, (item.name, getattr(value, item.name)))
     else:
+        # hex() writes every bit of a float
         found.update((value.hex() if isinstance(value, float) else repr(value)).encode())
     found.update(b">")
 

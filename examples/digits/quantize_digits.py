@@ -107,10 +107,12 @@ def written(model: nn.Sequential, library: Library) -> tuple[str, bytes]:
     writer = Writer()
     for place, (index, size, channels) in enumerate(((0, 8, 16), (3, 4, 32)), start=1):
         weight, bias = (values.detach() for values in model[index].parameters())
+        # [out, in, h, w] in torch, [out, h, w, in] in Compass's files
         last = weight.permute(0, 2, 3, 1).contiguous()
         writer.add(f"conv{place}", "conv2d", (1, size, size, channels), last, bias, attrs=window, activation="relu")
         writer.add(f"pool{place}", "max_pool2d", (1, size // 2, size // 2, channels), attrs=pool)
     weight, bias = (values.detach() for values in model[7].parameters())
+    # torch flattened images with channels first, the graph flattens them with channels last
     rows = weight.reshape(10, 32, 2, 2).permute(0, 2, 3, 1).reshape(10, 128).contiguous()
     writer.add("flat", "reshape", (1, 128), attrs={"shape": (1, 128)})
     writer.add("logits", "fully_connected", (1, 10), rows, bias)
@@ -169,6 +171,7 @@ def compared(folder: Path, *, epochs: int, seed: int) -> list[Row]:
     np.save(folder / "images.npy", last[TRAINING:])
     np.save(folder / "labels.npy", labels[TRAINING:].numpy())
     pairs = [quantized(folder, name, fields, library) for name, fields in CONFIGURATIONS.items()]
+    # every configuration measured the same float network
     return [pairs[0][1], *(row for row, _ in pairs)]
 
 

@@ -81,7 +81,7 @@ def start(name: str, seed: int) -> Run:
 
 def epoch(run: Run, images: Tensor, labels: Tensor, seed: int) -> None:
     """Train one epoch; its order of images is that of the seed and the epoch's number, so that it can be repeated."""
-    number = len(run.losses)
+    number = len(run.losses)  # of this epoch, also after a checkpoint was loaded
     for group in run.optimizer.param_groups:
         group["lr"] = 0.05 if number < SLOWER_AT else 0.005
     order = torch.randperm(len(images), generator=torch.Generator().manual_seed(seed * 1000 + number))
@@ -101,6 +101,7 @@ def accuracy(run: Run, images: Tensor, labels: Tensor, steadied: Tensor) -> floa
     run.model.eval()
     with torch.no_grad():
         if run.name != "float":
+            # one forward under AUTO sets the scales of activations, which FIXED then keeps
             run.model(steadied)
             run.model.set_fix_method(FIX_FIXED)
         right = (run.model(images).argmax(1) == labels).double().mean()
@@ -129,6 +130,7 @@ def save(path: Path, runs: list[Run]) -> None:
 def resume(path: Path, runs: list[Run]) -> None:
     """Take all runs from a checkpoint; QuantizerError if it is not one."""
     try:
+        # weights_only: a checkpoint is a pickle, and must not run code
         state = torch.load(path, weights_only=True)
         for run in runs:
             saved = state[run.name]

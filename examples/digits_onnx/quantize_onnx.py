@@ -92,6 +92,7 @@ def codes_elsewhere(path: Path, images: Tensor, tensors: list[str]) -> list[np.n
     model = onnx.load(path)
     model.graph.output.extend(helper.make_tensor_value_info(f"{t}#codes", TensorProto.INT8, None) for t in tensors)
     options = onnxruntime.SessionOptions()
+    # no fusion: the codes of tensors inside a fused node would not exist
     options.intra_op_num_threads = 1
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])

@@ -23,12 +23,14 @@ def run(case, feeds):
     """Return the codes of the output."""
     into, out = case["inputs"]["x"], case["output"]
     ends = [ctypes.c_int32(out[key]) for key in ("zero_point", "lowest", "highest")]
+    # the C functions take bare addresses, so the elements must lie one after the other
     x, y = np.ascontiguousarray(feeds["x"]), np.empty(out["shape"], np.int8)
     if case["op"] == "relu":
         ratio = ctypes.c_float(into["scale"] / out["scale"])
         LIBRARY.relu(at(x), at(y), ctypes.c_int64(x.size), ctypes.c_int32(into["zero_point"]), ratio, *ends)
         return [y]
     weight, bias = np.ascontiguousarray(feeds["weight"]), feeds.get("bias")
+    # rounded to float32 once, after the whole product; one for the tensor, or one for each row of weights
     ratio = np.float32(into["scale"] * np.array(case["inputs"]["weight"]["scale"]) / out["scale"])
     ratios = np.ascontiguousarray(np.broadcast_to(ratio, weight.shape[:1]))
     sizes = [ctypes.c_int32(n) for n in (x.shape[0], x.shape[1], weight.shape[0], into["zero_point"])]

@@ -8,6 +8,7 @@
 /* The kernel under test: max(x, 0) of int8 codes, rescaled, rounded half to even, saturated. */
 static void relu(const int8_t *x, int8_t *y, size_t count, double scale_x, int zero_x, double scale_y, int zero_y, int low, int high) {
     for (size_t i = 0; i < count; i++) {
+        /* centred, so that 0 is the real number 0; in int, because the difference leaves int8 */
         int above = x[i] > zero_x ? x[i] - zero_x : 0;
         double rounded = nearbyint(above * scale_x / scale_y) + zero_y;
 #ifdef FAULTY
@@ -26,7 +27,7 @@ static int write_result(const char *folder, const char *id, const int8_t *codes,
 }
 
 int main(int count, char **words) {
-    static quantizer_case test;
+    static quantizer_case test; /* some 200 kilobytes, which may be more than the stack has */
     quantizer_vectors bundle;
     long passed = 0, failed = 0, open = 0, found;
     int state;
@@ -36,6 +37,7 @@ int main(int count, char **words) {
         const quantizer_array *x = quantizer_operand(&test, "x"), *y = &test.output;
         if (strcmp(test.op, "relu") || !x || strcmp(x->dtype, "int8") || x->count != y->count || x->slices != 1 || y->slices != 1)
             return fprintf(stderr, "%s: no relu of int8\n", test.id), 2;
+        /* one more, because malloc of nothing may return NULL */
         int8_t *codes = malloc(x->count + 1), *results = malloc(y->count + 1);
         int64_t *wide = malloc((y->count + 1) * sizeof *wide);
         for (size_t i = 0; i < x->count; i++) codes[i] = (int8_t)x->codes[i];

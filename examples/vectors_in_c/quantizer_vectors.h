@@ -5,8 +5,8 @@
    while (quantizer_next(&bundle, &test) == 1) { ... quantizer_judge(&test, codes) ...; quantizer_free(&test); }
    quantizer_close(&bundle);
 
-   The files are little-endian; so must the machine be. Every function returns less than 0 for what cannot be read; `bundle.why`
-   then says why, and nothing is left to be freed. The bundle is opened only where every file has the digest of SHA256SUMS. */
+   The files are little-endian, and so must the machine be. Every function returns less than 0 for what cannot be read; `bundle.why`
+   then says why, and nothing is left to be freed. A bundle is opened only if every file has its digest in SHA256SUMS. */
 #ifndef QUANTIZER_VECTORS_H
 #define QUANTIZER_VECTORS_H
 
@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Room for a word and its final 0; "%599s" below reads one byte fewer. */
 #define QUANTIZER_WORD 600
 #define QUANTIZER_MOST 16
 
@@ -85,10 +86,10 @@ static inline void quantizer_sha_block(uint32_t *state, const uint8_t *block) {
     for (int i = 0; i < 8; i++) state[i] += now[i];
 }
 
-/* Write the digest of what is left of a file as 64 hexadecimal digits; less than 0 where it cannot be read. */
+/* Write the digest of the rest of a file as 64 hexadecimal digits; return less than 0 if it cannot be read. */
 static inline int quantizer_sha_file(FILE *file, char *text) {
     uint32_t state[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
-    uint8_t block[128];
+    uint8_t block[128]; /* two blocks: the end mark and the length may not fit behind the last bytes of the file */
     uint64_t bits = 0;
     size_t count, end;
     while ((count = fread(block, 1, 64, file)) == 64) {
@@ -99,7 +100,8 @@ static inline int quantizer_sha_file(FILE *file, char *text) {
     bits += 8 * (uint64_t)count;
     memset(block + count, 0, sizeof block - count);
     block[count] = 0x80;
-    end = count < 56 ? 64 : 128;
+    end = count < 56 ? 64 : 128; /* 1 byte for the mark and 8 for the length leave 55 of 64 */
+    /* the length in bits, its highest byte first */
     for (size_t i = 1; i <= 8; i++, bits >>= 8) block[end - i] = (uint8_t)(bits & 255);
     quantizer_sha_block(state, block);
     if (end == 128) quantizer_sha_block(state, block + 64);
@@ -167,6 +169,7 @@ static inline int quantizer_count(FILE *file, size_t most, size_t *number) {
 }
 
 static inline int quantizer_reals(FILE *file, size_t count, double **values) {
+    /* one more, because calloc of nothing may return NULL, which is an error here */
     *values = (double *)calloc(count + 1, sizeof(double));
     for (size_t i = 0; *values && i < count; i++)
         if (fscanf(file, "%lf", *values + i) != 1) return -1;
@@ -200,7 +203,7 @@ static inline int quantizer_elements(const quantizer_vectors *bundle, quantizer_
         else array->codes[i] = size == 4 ? raw.i32 : raw.i64;
         if (array->slices) wrong = array->codes[i] < array->lowest || array->codes[i] > array->highest;
     }
-    wrong = wrong || fgetc(file) != EOF;
+    wrong = wrong || fgetc(file) != EOF; /* a file that is too long is as wrong as one that is too short */
     fclose(file);
     return wrong ? -1 : 0;
 }
@@ -226,7 +229,7 @@ static inline int quantizer_head(FILE *file, quantizer_array *array) {
         size_t length;
         if (quantizer_count(file, (size_t)1 << 24, &length)) return -1;
         array->shape[i] = (int64_t)length;
-        array->count *= length;
+        array->count *= length; /* two factors of at most 2^24: the product fits before it is compared */
         if (array->count > (size_t)1 << 24) return -1;
     }
     return 0;
@@ -289,7 +292,7 @@ static inline int quantizer_model_of(FILE *file, quantizer_case *test, quantizer
     for (size_t i = 0; i < rank; i++) {
         if (quantizer_count(file, rank - 1, &number)) return -1;
         model->axes[i] = (int)number;
-        seen |= 1u << number;
+        seen |= 1u << number; /* every axis once: otherwise quantizer_place would read beyond the output */
     }
     return seen == (1u << rank) - 1 ? 0 : -1;
 }
@@ -315,7 +318,7 @@ static inline int quantizer_line(quantizer_vectors *bundle, quantizer_case *test
     if (!strcmp(word, "output") && !test->output.name[0]) return quantizer_head(file, &test->output) || quantizer_grid(file, &test->output) ? -1 : 0;
     if (!strcmp(word, "allowed") && test->output.name[0] && !test->judged) {
         test->low = test->high = test->output;
-        test->low.scale = test->high.scale = NULL;
+        test->low.scale = test->high.scale = NULL; /* the output owns them: they must be freed once */
         test->low.zero_point = test->high.zero_point = NULL;
         if (quantizer_word(file, test->low.file) || quantizer_word(file, test->high.file) || quantizer_whole(file, &test->conclusive))
             return -1;
@@ -366,7 +369,7 @@ static inline int quantizer_read(quantizer_vectors *bundle, quantizer_case *test
     return -1;
 }
 
-/* Read the next case: 1 where there is one, 0 behind the last, less than 0 where the bundle is wrong. */
+/* Read the next case. Return 1 if there is one, 0 behind the last, less than 0 if the bundle is wrong. */
 static inline int quantizer_next(quantizer_vectors *bundle, quantizer_case *test) {
     char word[QUANTIZER_WORD];
     int is_end = quantizer_word(bundle->index, word);
@@ -382,21 +385,21 @@ static inline int quantizer_next(quantizer_vectors *bundle, quantizer_case *test
     return -1;
 }
 
-/* Return the operand of a name, NULL where the case has none, such as a bias. */
+/* Return the operand of this name, or NULL if the case has none, such as an absent bias. */
 static inline const quantizer_array *quantizer_operand(const quantizer_case *test, const char *name) {
     for (int i = 0; i < test->operand_count; i++)
         if (!strcmp(test->operands[i].name, name)) return &test->operands[i];
     return NULL;
 }
 
-/* Return the attribute, factor or number of a name, NULL where the case has none. */
+/* Return the attribute, factor or number of this name, or NULL if the case has none. */
 static inline const quantizer_value *quantizer_named(const quantizer_case *test, const char *name) {
     for (int i = 0; i < test->value_count; i++)
         if (!strcmp(test->values[i].name, name)) return &test->values[i];
     return NULL;
 }
 
-/* Return the model of a form, NULL where the form does not hold the case. */
+/* Return the model in this form, or NULL if the form does not hold the case. */
 static inline const quantizer_model *quantizer_form(const quantizer_case *test, const char *form) {
     for (int i = 0; i < test->model_count; i++)
         if (!strcmp(test->models[i].form, form)) return &test->models[i];
@@ -406,6 +409,7 @@ static inline const quantizer_model *quantizer_form(const quantizer_case *test, 
 /* Return the place, in a model's output, of element `place` of the case's output. */
 static inline size_t quantizer_place(const quantizer_model *model, size_t place) {
     size_t found = 0;
+    /* The case's output has the axes model->axes[0], [1], ... of the model's: take `place` apart from the last one on. */
     for (int i = model->rank - 1; i >= 0; i--) {
         size_t size = (size_t)model->shape[model->axes[i]], step = 1, index = place % (size ? size : 1);
         for (int k = model->axes[i] + 1; k < model->rank; k++) step *= (size_t)model->shape[k];
@@ -415,13 +419,14 @@ static inline size_t quantizer_place(const quantizer_model *model, size_t place)
     return found;
 }
 
-/* Return how many codes are outside their intervals and print the first; -1 where nothing can be said of the case: it is open, or every
-   interval is too wide to decide anything. */
+/* Return how many codes are outside their intervals, and print the first. Return -1 if nothing can be said of the case: it is open, or
+   every interval is too wide to decide anything. */
 static inline long quantizer_judge(const quantizer_case *test, const int64_t *codes) {
     long outside = 0;
     size_t deciding = 0;
     for (size_t i = 0; test->judged && i < test->output.count; i++) {
         int64_t low = test->low.codes[i], high = test->high.codes[i];
+        /* without a sign, because high - low may leave int64 */
         deciding += (uint64_t)high - (uint64_t)low < (uint64_t)test->conclusive;
         if (codes[i] >= low && codes[i] <= high) continue;
         if (!outside++)

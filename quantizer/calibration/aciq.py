@@ -23,6 +23,7 @@ class Distribution:
     """The spread is the mean absolute deviation (Laplace), else the standard deviation (Gauss)."""
 
 
+# the clip in units of the spread at which clipping and rounding errors, added, are least; entry i is for i bits
 LAPLACE = Distribution(
     dict(
         enumerate(

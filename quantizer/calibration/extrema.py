@@ -51,6 +51,7 @@ def ends(batch: Tensor) -> tuple[Tensor, Tensor]:
     if values.numel() == 0:
         raise GraphError(f"batch of shape {list(batch.shape)}: a range needs at least one value. Leave the batch out.")
     low, high = values.aminmax()
+    # aminmax propagates NaN, so one test of its result finds NaN anywhere in the batch
     if bool(low.isnan()):
         index = values.isnan().nonzero()[0].tolist()
         raise GraphError(

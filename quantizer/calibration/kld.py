@@ -42,6 +42,7 @@ def clip(counts: Tensor, low: Tensor, high: Tensor, codes: int, best: int) -> tu
     first, last = _start(counts, float(low), float(high), codes)
     chosen = _widest_of_best(_divergences(counts, first, last, codes), best)
     step = (high - low) / bins
+    # a window that grew beyond the histogram ends with it: there are no values outside
     start = low + max(first - chosen, 0) * step
     end = high - (bins - 1 - min(last + chosen, bins - 1)) * step
     return start.clamp(max=0.0), end.clamp(min=0.0)
@@ -69,6 +70,7 @@ def _divergences(counts: Tensor, first: int, last: int, codes: int) -> Tensor:
     code's group; the last group has the rest of the window.
     """
     bins = counts.numel()
+    # the widest window has grown to both ends of the histogram
     count = max(first + 1, bins - last)
     # zeros around the histogram, because the widest windows reach over one of its ends
     padded = torch.nn.functional.pad(counts.float(), (count - (first + 1), count - (bins - last)))
@@ -77,6 +79,7 @@ def _divergences(counts: Tensor, first: int, last: int, codes: int) -> Tensor:
     after = padded.flip(0).cumsum(0, dtype=torch.float32).flip(0)
     found = []
     for windows in torch.arange(count).split(WINDOWS_AT_ONCE):
+        # [windows, 1]: where each window begins and ends in the padded histogram
         left = (count - 1 - windows).unsqueeze(1)
         right = padded.numel() - 1 - left
         place = torch.arange(padded.numel())
@@ -94,6 +97,7 @@ def _divergence(share: Tensor, left: Tensor, right: Tensor, codes: int) -> Tenso
     size = (bins - 2 * left) // codes
     widest = bins // codes
     within = torch.arange(widest)
+    # [windows, groups, bins of a group]; fewer than `codes` bins lie beyond codes * size, so 2 * codes groups hold all
     source = (left + torch.arange(2 * codes) * size).unsqueeze(2) + within
     held = (within < size.unsqueeze(2)) & (source <= right.unsqueeze(2))
     values = share.gather(1, source.clamp(max=bins - 1).flatten(1)).reshape(source.shape) * held
@@ -111,4 +115,5 @@ def _divergence(share: Tensor, left: Tensor, right: Tensor, codes: int) -> Tenso
 
 
 def _widest_of_best(divergences: Tensor, best: int) -> int:
+    # the place in the tensor is the number of bins by which a window grew on each side
     return int(divergences.argsort()[:best].max())

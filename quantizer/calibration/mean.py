@@ -36,6 +36,7 @@ class Mean:
     def observe(self, batch: Tensor) -> Mean:
         """Return this estimator after one more batch."""
         low, high = ends(batch)
+        # inf > -inf: nothing was observed yet
         if self.low > self.high:
             return replace(self, low=float(low), high=float(high))
         return replace(self, low=self._moved(self.low, low), high=self._moved(self.high, high))

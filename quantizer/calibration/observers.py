@@ -48,7 +48,7 @@ class Codes:
 
     @property
     def reach(self) -> int:
-        """Steps from 0 to the end of the range, where the zero point is 0."""
+        """Steps from 0 to the end of a range whose zero point is 0."""
         return min(-self.qmin, self.qmax) if self.qmin < 0 else self.qmax
 
 
@@ -83,6 +83,7 @@ class MinMax(Observer):
         axis = self.codes.axis
         values = batch.detach()
         low, high = values.aminmax() if axis is None else values.movedim(axis, 0).flatten(1).aminmax(dim=1)
+        # the sum is not finite if either end is not; NaN anywhere in the batch reaches both ends
         if not bool(torch.isfinite(low + high).all()):
             raise GraphError(f"batch of shape {list(batch.shape)}: NaN and infinities have no place in a range.")
         self.found = (
@@ -126,6 +127,7 @@ class Percentile(Observer):
     def observe(self, batch: Tensor, number: int = 0) -> None:  # noqa: ARG002 - this estimator needs one pass
         """See one batch."""
         values = _flat(batch)
+        # kthvalue counts from 1; the lower end is the same place counted from the largest value
         place = math.ceil(PERCENTILE * values.numel())
         self.highs.append(values.kthvalue(place).values)
         self.lows.append(values.kthvalue(values.numel() + 1 - place).values)
@@ -156,6 +158,7 @@ class ByHistogram(Observer):
         if number == 0:
             self.low, self.high = min(self.low, float(values.min())), max(self.high, float(values.max()))
             return
+        # histc takes an empty span as a request for the data's own ends
         low, high = self._span()
         found = torch.histc(values.double(), self.bins, low, high) if high > low else torch.zeros(self.bins).double()
         self.counts = found if self.counts is None else self.counts + found
@@ -195,6 +198,7 @@ class Isotone(Observer):
         """Return the range."""
         pairs = torch.cat(_seen(self.pairs or None))
         first, second = pairs[:, 0], pairs[:, 1].clamp(min=0)
+        # scales; the docstring derives both ends
         low, high = second / (self.codes.reach - 0.51), 2 * (first - second)
         usable = (high > low) & (high > 0)
         end = pairs[:, 0].max().clamp(min=0)
@@ -202,9 +206,10 @@ class Isotone(Observer):
             low, high = low[usable], high[usable]
             candidates = torch.cat([low, high]).unique()
             candidates = candidates[candidates > 0]
+            # intervals that contain a candidate: those begun at or before it, less those ended before it
             begun = torch.searchsorted(low.sort().values, candidates, right=True)
             inside = begun - torch.searchsorted(high.sort().values, candidates)
-            end = candidates[int(inside.argmax())] * self.codes.reach
+            end = candidates[int(inside.argmax())] * self.codes.reach  # from a scale to the end of its range
         return -end, end
 
 

@@ -69,6 +69,7 @@ def observe(before: Statistics | None, batch: Tensor, wanted: Wanted, axis: int 
     if bool(low.isnan().any()):
         raise GraphError(f"batch of shape {list(batch.shape)}: NaN has no place in a range. Leave the sample out.")
     low, high = low.clamp(min=-LARGEST), high.clamp(max=LARGEST)
+    # a factor of 0 takes the first batch whole
     momentum = 0.0 if before is None else wanted.momentum
 
     def moved(field: Callable[[Statistics], Tensor | None], now: Tensor) -> Tensor:
@@ -100,6 +101,7 @@ def _trimmed(values: Tensor, trim: Trim) -> Tensor:
     method, low, high = trim
     if method == "clip":
         return values.clamp(low, high) if trim != UNTRIMMED else values
+    # 0 lies within the bounds, so an outlier that counts as 0 does not move the outermost values
     kept = torch.where((values <= min(low, 0.0)) | (values >= max(high, 0.0)), torch.zeros_like(values), values)
     return torch.clamp(values, kept.min(), kept.max())
 
@@ -107,7 +109,7 @@ def _trimmed(values: Tensor, trim: Trim) -> Tensor:
 def _ends(values: Tensor, axis: int | None) -> tuple[Tensor, Tensor]:
     if axis is None:
         return values.aminmax()
-    flat = values.movedim(axis, 0).reshape(values.shape[axis], -1)
+    flat = values.movedim(axis, 0).reshape(values.shape[axis], -1)  # [slices, elements of a slice]
     return flat.aminmax(dim=1)
 
 
@@ -118,6 +120,7 @@ def _moments(values: Tensor, axis: int | None) -> tuple[Tensor, Tensor, Tensor]:
         absolute = (values - mean).abs().mean()
     else:
         others = [i for i in range(values.dim()) if i != axis % values.dim()]
+        # a tensor of one axis: every slice is one value
         if not others:
             return torch.ones_like(values), values, torch.zeros_like(values)
         deviation, mean = _std_mean(values, others)
@@ -130,6 +133,7 @@ def _moments(values: Tensor, axis: int | None) -> tuple[Tensor, Tensor, Tensor]:
 def _std_mean(values: Tensor, dims: list[int] | None) -> tuple[Tensor, Tensor]:
     """Return the unbiased deviation, NaN of a single value, and the mean."""
     mean = values.mean() if dims is None else values.mean(dim=dims)
+    # torch gives NaN as well, with a warning
     if values.numel() == mean.numel():
         return torch.full_like(mean, float("nan")), mean
     return torch.std_mean(values) if dims is None else torch.std_mean(values, dim=dims)
@@ -144,6 +148,7 @@ def _histogram(values: Tensor, low: Tensor, high: Tensor, bins: int, axis: int |
 
 def _counts(values: Tensor, low: float, high: float, bins: int) -> Tensor:
     low, high = max(min(low, LARGEST), -LARGEST), min(max(high, -LARGEST), LARGEST)
+    # a constant tensor has no span, and histc takes an empty one as a request for the data's own ends
     if high <= low:
         high = low + abs(low / 2.0) + 1.0
     return values.histc(bins=bins, min=low, max=high)

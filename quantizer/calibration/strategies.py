@@ -85,6 +85,7 @@ def calibrated(strategy: Strategy, found: Statistics, *, bits: int, symmetric: b
             low, high = weighted.ranges(found, bits, strategy.numbers)
         case _:
             raise UnsupportedError(f"strategy {strategy.name!r}: must be one of {LEGAL}.")
+    # 0 must have a code: padding and rectifiers produce it
     return torch.clamp(low, max=0.0), torch.clamp(high, min=0.0)
 
 

@@ -35,6 +35,7 @@ def ranges(found: Statistics, bits: int, numbers: Sequence[float]) -> tuple[Tens
     weight = (
         numbers[0] if bool(positive > negative) else numbers[1] if bool(found.deviation > numbers[3]) else numbers[2]
     )
+    # an end without values counts with one step per unit: span / span
     positive = torch.where(positive < EPSILON, span, positive)
     negative = torch.where(negative < EPSILON, span, negative)
     end = span / (weight * (span / positive) + (1 - weight) * (span / negative))

@@ -36,6 +36,7 @@ def channels_last(graph: Graph, specs: Mapping[str, Spec]) -> Graph:
     for node in graph.order:
         work.add(node)
     for name in graph.outputs:
+        # callers know the outputs by the order that they have now
         work.first(name)
     used = {name for node in work.nodes for name in (*node.reads, *node.outputs)} | {*graph.inputs, *graph.outputs}
     tensors = {name: tensor for name, tensor in work.tensors.items() if name in used}
@@ -124,10 +125,12 @@ class _Work:
 
     def _may_stay(self, node: Node, spec: Spec) -> bool:
         """Return whether the node can run with the channel last, and one of its operands exists only in that order."""
+        # without keepdims the result has fewer axes, and its order would be neither of the two
         if not _is_pointwise(spec) and (node.op not in ALONG or node.attrs.get("keepdims") is False):
             return False
         rank = max(self._rank(name) for name in node.outputs)
         computed = [name for name in node.reads if not self.graph.tensor(name).is_constant]
+        # only then does staying save a transpose
         there = any(name not in self.tensors for name in computed)
         return rank > 2 and there and all(self._rank(name) == rank for name in computed)
 
@@ -144,6 +147,7 @@ class _Work:
         if key == "axis":
             attrs["axis"] = _renumbered(cast("int", attrs["axis"]), rank)
         elif key == "axes":
+            # renumbering does not keep the order, and specs list axes in ascending order
             attrs["axes"] = tuple(sorted(_renumbered(axis, rank) for axis in cast("tuple[int, ...]", attrs["axes"])))
         outputs = tuple(self._made(name) for name in node.outputs)
         self.nodes.append(replace(node, inputs=tuple(inputs), outputs=outputs, attrs=attrs, order="channels_last"))
@@ -153,6 +157,7 @@ class _Work:
         tensor = self.graph.tensor(name)
         if tensor.data is None or len(tensor.shape) == rank:
             return self.last(name)
+        # one number broadcasts in every order
         if tensor.data.numel() == 1:
             return name
         shape = (*[1] * (rank - len(tensor.shape)), *tensor.shape)

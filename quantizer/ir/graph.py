@@ -91,7 +91,7 @@ class Node:
     activation_attrs: Mapping[str, object] = field(default_factory=dict)
     """Its arguments: `low` and `high` of a clip; the `slope` of a leakyrelu, or of a prelu (a torch.Tensor)."""
     transposed: tuple[str, ...] = ()
-    """Inputs, by the spec's names, of which the operator reads the last two axes swapped."""
+    """Inputs, by the spec's names, whose last two axes the operator reads swapped."""
     captures: tuple[str, ...] = ()
     """Tensors of enclosing graphs that the bodies of a control-flow node read."""
 
@@ -140,6 +140,7 @@ class Graph:
         found: dict[str, dict[int, Node]] = {}
         for node in self.nodes:
             for name in node.reads:
+                # a node that reads a tensor twice counts once
                 found.setdefault(name, {})[id(node)] = node
         return {name: tuple(nodes.values()) for name, nodes in found.items()}
 
@@ -157,6 +158,7 @@ class Graph:
         for i, node in enumerate(self.nodes):
             makers = (self.producers.get(name) for name in node.reads)
             before[i] = [index[id(maker)] for maker in makers if maker is not None]
+        # most files list their nodes in order already
         if all(j < i for i, earlier in before.items() for j in earlier):
             return self.nodes
         try:
@@ -195,6 +197,7 @@ class Graph:
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return ' Did you mean ...?' with the nearest of *known*, or ""."""
+    # difflib compares with each name, which takes too long for the names of a large model
     close = difflib.get_close_matches(name, list(known)[:2000], n=1)
     return f" Did you mean {close[0]!r}?" if close else ""
 
@@ -217,6 +220,7 @@ def difference(where: str, a: object, b: object) -> str | None:
     if isinstance(a, tuple | list) and isinstance(b, tuple | list):
         return _sequences_differ(where, a, b)
     if isinstance(a, float) and isinstance(b, float):
+        # bits, because 0.0 == -0.0, and NaN does not equal itself
         return None if struct.pack("<d", a) == struct.pack("<d", b) else f"{where}: {a!r} against {b!r}."
     if dataclasses.is_dataclass(a):
         for item in dataclasses.fields(a):
@@ -258,6 +262,7 @@ def _values_differ(where: str, a: torch.Tensor, b: torch.Tensor) -> str | None:
         return f"{where}: {a.dtype} {list(a.shape)} against {b.dtype} {list(b.shape)}."
     if a.numel() == 0:
         return None
+    # [elements, bytes of one]: bits tell 0.0 from -0.0 and let equal NaNs be equal
     left, right = (t.detach().contiguous().reshape(-1).view(torch.uint8).reshape(a.numel(), -1) for t in (a, b))
     unequal = (left != right).any(dim=1)
     if not bool(unequal.any()):

@@ -30,6 +30,7 @@ def verify(graph: Graph, outer: Iterable[str] = ()) -> None:
         raise GraphError(f"{where}: no outputs: name at least one tensor.")
     for name in graph.outputs:
         _known(f"{where}: output {name!r}", name, graph, made)
+    # raises GraphError for a cycle
     _ = graph.order
     for body in graph.subgraphs.values():
         verify(body, outer=graph.tensors.keys() | set(outer))
@@ -93,6 +94,7 @@ def _data(place: str, tensor: Tensor, data: torch.Tensor, *, dynamic: bool) -> N
     if data.dtype != container(tensor.dtype):
         raise GraphError(f"{place}: declared {tensor.dtype}, kept as {container(tensor.dtype)}, data of {data.dtype}.")
     if data.is_floating_point() and not dynamic:
+        # 8-bit floats are widened, because torch has few operations on them
         bad = torch.isnan(data if data.element_size() > 1 else data.to(torch.float32))
         if bool(bad.any()):
             raise GraphError(f"{place}: NaN at {bad.nonzero()[0].tolist()}: constants must be numbers.")

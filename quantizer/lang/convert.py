@@ -137,5 +137,6 @@ def _compiled(
         raise LangError(f"{function}: no argument {unknown[0]!r}.")
     if refs is not None or no_save:
         raise LangError(f"{function}: refs and no_save: must be left out; run the graph to compare it.")
+    # TpuLang has one graph for all calls; here a caller may have several
     owner = get_default_graph() if graph is None else graph
     return TpuLangConverter(name, owner, inputs, outputs, mode).convert(folder)

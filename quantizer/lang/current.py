@@ -31,6 +31,7 @@ def deinit() -> None:
 def reset_default_graph(graph: Graph | None = None) -> Graph:
     """Make *graph*, or a new one, the default of this thread, and return it."""
     found = Graph() if graph is None else graph
+    # the default graph is the first; those of `with` blocks stay
     CURRENT.set((found, *CURRENT.get()[1:]))
     return found
 
@@ -65,8 +66,10 @@ def operator(group: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
         @wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
             graph = get_default_graph()
+            # undoes everything that the call did to the graph, if it fails
             with graph.calling(function.__name__):
                 try:
+                    # before the call, so that a TypeError inside the function is not taken for a wrong call
                     signature.bind(*args, **kwargs)
                 except TypeError as err:
                     raise LangError(f"{err}: write {function.__name__}{signature}.") from None

@@ -16,12 +16,10 @@ _DEFINED: dict[str, Definition] = {}
 
 
 def define_custom(name: str) -> Callable[[F], F]:
-    """Register the decorated function as the definition of `custom` of that name.
+    """Register the decorated function, `f(*tensors, **params)`, as the definition of the custom operator *name*.
 
-    `f(*tensors, **params)`, results in order.
-
-    It is called once for each use, with an empty graph, and must build the same operators each time. A later one
-    replaces an earlier.
+    The function returns the results in order. It is called once for each use, with an empty graph, and must build the
+    same operators each time. A later definition replaces an earlier one.
     """
     if not isinstance(name, str) or not name.replace(".", "_").isidentifier():
         raise LangError(f"define_custom: name={name!r}: must be a name.")

@@ -36,6 +36,7 @@ def lowered(graph: Graph | IrGraph, outputs: Sequence[Tensor] | None = None) -> 
 
 def run(graph: Graph | IrGraph, feeds: Mapping[str, Any], outputs: Sequence[Tensor] | None = None) -> dict[str, Array]:
     """Return outputs by name for inputs by name, which must have the graph's types and shapes."""
+    # on FP32 the executor quantizes nothing: the lowered graph has every rounding as an operator
     ready = lowered(graph, outputs)
     values = TorchExecutor(ready, platform=FP32).forward(
         {name: torch.as_tensor(value) for name, value in feeds.items()}
@@ -64,6 +65,7 @@ def to_compass(
     an operator that the registry or Compass does not have.
     """
     known = specs()
+    # registry operators first: only these have a Compass form; then their axis order, then Compass's names
     layers = compass.foreign(channels_last(to_registry(graph, outputs), known), known)
     text, blob = (Path(folder) / f"{graph.name}{ending}" for ending in (".txt", ".bin"))
     compass.write(layers, text, blob)

@@ -81,12 +81,14 @@ class Graph:
                 if isinstance(err, LangError) and err.function is not None:
                     raise
                 raise LangError(f"{function}: {err}", function) from None
+            # an interrupt must not leave half a call behind either
             except BaseException:
                 while len(self._undo) > start:
                     self._undo.pop()()
                 raise
             finally:
                 self._calls.pop()
+                # an operator function may call others; only when the outermost one ends can nothing be undone any more
                 if not self._calls:
                     self._undo.clear()
 
@@ -107,12 +109,15 @@ class Graph:
                 raise LangError(f"out_name: a tensor {tensor.name!r} is in the graph: must be a new name.")
         first = next(tensor.name for tensor in outputs if tensor is not None)
         assert first is not None
+        # an output that is not used is named by its place
         names = tuple(
             f"{first}{ABSENT}{i}" if tensor is None or tensor.name is None else tensor.name
             for i, tensor in enumerate(outputs)
         )
+        # Top names an operation after the first of its outputs that is used
         node = Node(first, op, tuple(None if t is None else t.name for t in taken), names, dict(attrs))
         _known_attributes(node)
+        # before the results are filed: an impossible shape is refused by the operator's own kernel
         shapes = infer(node, self._stored(taken), self._wanted(outputs, names))
         made = []
         for tensor, shape in zip(outputs, shapes, strict=True):
@@ -191,6 +196,7 @@ class Graph:
         while True:
             name = f"{kind}_{self._counts[kind]}"
             self._counts[kind] += 1
+            # a call that failed gives its numbers back, so that names do not depend on failures
             self._undo.append(lambda: self._counts.subtract([kind]))
             if name not in self.tensors:
                 return name
@@ -231,6 +237,7 @@ class Graph:
         with self._lock:
             read = {name for node in self.nodes for name in node.reads}
             own = [t for name, t in self.tensors.items() if name not in self._made and t.buffer is None]
+            # a tensor that no operator makes and that has no data must be fed
             fed = own if inputs is None else self._listed("inputs", inputs)
             given = (
                 [t for name, t in self.tensors.items() if name in self._made and name not in read]
@@ -248,6 +255,7 @@ class Graph:
     def _graph(self, stored: dict[str, Stored], inputs: list[str], outputs: list[str]) -> IrGraph:
         for node in self.nodes:
             for name in node.outputs:
+                # an output that is not used has no tensor, but the node names it
                 stored.setdefault(name, Stored(name, (), DTYPES["float32"]))
         used = {*inputs, *outputs, *(name for node in self.nodes for name in (*node.reads, *node.outputs))}
         tensors = {name: tensor for name, tensor in stored.items() if name in used}

@@ -38,6 +38,7 @@ def propagated(nodes: Sequence[Node], tensors: Mapping[str, Tensor]) -> dict[str
     known = {name: tensor.parameters for name, tensor in tensors.items() if tensor.parameters}
     for node, source, target in _links(nodes):
         _pass(node, source, target, known, tensors)
+    # in reverse order, so that parameters pass a whole chain in one sweep
     for node, source, target in reversed(list(_links(nodes))):
         _pass(node, target, source, known, tensors)
     return known
@@ -54,6 +55,7 @@ def _pass(node: Node, source: str, target: str, known: dict[str, Quantization], 
     own = known.get(source)
     if own is None or target not in tensors or tensors[target].dtype not in QUANTIZED:
         return
+    # a list belongs to the slices of one axis, which the operator may move or cut
     if tensors[source].axis != tensors[target].axis or _is_list(own):
         return
     other = known.get(target, Quantization())

@@ -207,4 +207,5 @@ def _data(place: str, data: Any, dtype: str, shape: Sequence[int] | None) -> np.
         raise LangError(f"{place}: {values.size} numbers of data: shape {list(sizes)} needs {math.prod(sizes)}.")
     if values.dtype.kind == "f" and bool(np.isnan(values).any()):
         raise LangError(f"{place}: data has NaN: must be numbers.")
+    # a copy: the caller's array may change later
     return np.array(values.reshape(sizes), order="C")

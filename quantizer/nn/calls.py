@@ -44,7 +44,7 @@ Meaning = Callable[[Call], Value]
 
 
 def on_grid(call: Call) -> Value:
-    """Put the operand on the grid of an Activation_fix."""
+    """Map an Activation_fix: put the operand on its grid."""
     assert isinstance(call.module, Fixed)
     return call.builder.on_grid(call.args[0], activation_params(call.module, call.label), call.label)
 
@@ -69,13 +69,14 @@ def rectified(name: str) -> Meaning:
             raise UnsupportedError(
                 f"{call.label}: {name} after codes has no operator: put it before the Activation_fix."
             )
+        # a relu of codes lies on the grid of its operand
         return Waiting("relu", call.label, {"x": x}, call.shape, own=x.params)
 
     return meaning
 
 
 def convolved(call: Call) -> Value:
-    """A convolution of fixed weights; one group for each channel makes it a depthwise one."""
+    """Map a convolution of fixed weights; with one group for each channel it becomes a depthwise one."""
     module = call.module
     assert isinstance(module, Fixed)
     conv: Any = module.conv if isinstance(module, ConvBN_fix) else module
@@ -85,6 +86,7 @@ def convolved(call: Call) -> Value:
         raise UnsupportedError(f"{call.label}: padding_mode {conv.padding_mode!r}: an operator pads with zeros.")
     if conv.padding == "same":
         spans = [d * (k - 1) for d, k in zip(conv.dilation, conv.kernel_size, strict=True)]
+        # as in torch, an odd number of places has one more behind
         before, behind = [s // 2 for s in spans], [s - s // 2 for s in spans]
     else:
         before = behind = [0] * rank if conv.padding == "valid" else list(conv.padding)
@@ -103,7 +105,7 @@ def convolved(call: Call) -> Value:
 
 
 def fully_connected(call: Call) -> Value:
-    """A fully connected layer; its input must have two axes."""
+    """Map a fully connected layer; its input must have two axes."""
     module: Any = call.module
     x = call.builder.coded(call.args[0])
     if len(x.shape) != 2:
@@ -124,7 +126,7 @@ def _constants(call: Call, x: Coded, weight: torch.Tensor, bias: torch.Tensor | 
 
 
 def added(call: Call) -> Value:
-    """A sum of two activations."""
+    """Map a sum of two activations."""
     operands = {}
     for name, value in zip("ab", call.args, strict=True):
         if not isinstance(value, Coded | Waiting):
@@ -136,7 +138,7 @@ def added(call: Call) -> Value:
 
 
 def joined(call: Call) -> Value:
-    """Two to four activations one after the other."""
+    """Map the concatenation of two to four activations."""
     parts = [call.builder.coded(value) for value in call.args[0]]
     axis = int(call.said(1, "dim", 0))
     if not 2 <= len(parts) <= 4:
@@ -144,24 +146,26 @@ def joined(call: Call) -> Value:
     first = parts[0].params
     equal = all(same_numbers(first, part.params) for part in parts)
     operands = dict(zip("abcd", parts, strict=False))
+    # codes of one grid are joined without rounding, so the result lies on that grid already
     return Waiting("concat", call.label, operands, call.shape, {"axis": axis}, own=first if equal else None)
 
 
 def reshaped(call: Call) -> Value:
-    """A reshape."""
+    """Map a reshape."""
     return call.builder.moved(call.args[0], Moved("reshape", {"shape": call.shape}, call.shape, call.label))
 
 
 def largest(call: Call) -> Value:
-    """The largest element of each window."""
+    """Map max pooling: the largest element of each window."""
     if _pair(call.said(4, "dilation", 1)) != (1, 1):
         raise UnsupportedError(f"{call.label}: dilated windows: max_pool2d has none.")
+    # F.max_pool2d has dilation before ceil_mode, F.avg_pool2d has no dilation
     attrs = _window(call, ceil_place=5)
     return call.builder.moved(call.args[0], Moved("max_pool2d", attrs, call.shape, call.label))
 
 
 def averaged(call: Call) -> Value:
-    """The mean of each window."""
+    """Map average pooling: the mean of each window."""
     if call.said(6, "divisor_override", None) is not None:
         raise UnsupportedError(f"{call.label}: divisor_override: avg_pool2d divides by the places of a window.")
     x = call.builder.coded(call.args[0])
@@ -170,7 +174,7 @@ def averaged(call: Call) -> Value:
 
 
 def averaged_to(call: Call) -> Value:
-    """The mean over all places of each channel."""
+    """Map adaptive average pooling to size 1: the mean over all places of each channel."""
     if _pair(call.said(1, "output_size", None)) != (1, 1):
         raise UnsupportedError(
             f"{call.label}: output size {call.said(1, 'output_size', None)}: only 1 has an operator."
@@ -179,13 +183,14 @@ def averaged_to(call: Call) -> Value:
 
 
 def mean(call: Call) -> Value:
-    """The mean over both spatial axes."""
+    """Map the mean over both spatial axes."""
     x = call.builder.coded(call.args[0])
     axes = call.said(1, "dim", None)
     if len(x.shape) != 4 or sorted(a % 4 for a in (axes if isinstance(axes, Sequence) else ())) != [2, 3]:
         raise UnsupportedError(
             f"{call.label}: mean over {axes} of {list(x.shape)}: only both spatial axes have an operator."
         )
+    # the operator keeps both axes with size 1; torch's mean drops them unless keepdim is set
     made = Waiting("global_avg_pool2d", call.label, {"x": x}, (*x.shape[:2], 1, 1))
     if call.shape == made.shape:
         return made
@@ -198,6 +203,7 @@ def _window(call: Call, *, ceil_place: int) -> dict[str, AttrValue]:
     padding = _pair(call.said(3, "padding", 0))
     return {
         "kernel": kernel,
+        # torch's default stride is the size of the window
         "stride": kernel if stride in (None, ()) else _pair(stride),
         "padding": (*padding, *padding),
         "ceil_mode": bool(call.said(ceil_place, "ceil_mode", 0)),
@@ -216,6 +222,7 @@ class _Nothing:
     fuses: tuple[str, ...] = ()
 
 
+# the input of a network is no operator and has no spec
 _NOTHING: Any = _Nothing()
 MODULES: tuple[tuple[type[nn.Module], Meaning], ...] = (
     (Activation_fix, on_grid),

@@ -49,6 +49,7 @@ def compat_scale(data: Tensor, scale: Tensor, config: FixConfig) -> Tensor:
         case RangeMethod.RANGE_MAX if config.float_scale:
             return _largest(data, config)
         case RangeMethod.RANGE_MAX:
+            # in float32, as in the original: its rounding decides beside a power of two
             log = torch.log(_largest(data, config))
             return torch.pow(2, torch.ceil(log / torch.tensor([math.log(2.0)], dtype=log.dtype)))
         case RangeMethod.RANGE_3SIGMA:
@@ -61,6 +62,7 @@ def compat_scale(data: Tensor, scale: Tensor, config: FixConfig) -> Tensor:
 
 def compat_ends(data: Tensor, scale: Tensor, config: FixConfig) -> Ends:
     """Return the grid for *data*: step = range / 2**bits in float32; the ends need not be multiples of it."""
+    # the original has scales per slice only for data of four axes or more
     group = config.group if data.dim() >= 4 else None
     auto = config.method == QuantizeMethod.AUTO
     ranged = config.range_method if auto else RangeMethod.RANGE_MAX
@@ -84,6 +86,7 @@ def noisy(ratio: Tensor, seed: Tensor | None) -> Tensor:
     The noise is the float32 stream of torch's CPU generator, or of one seeded with *seed*.
     """
     generator = None if seed is None else torch.Generator().manual_seed(int(seed))
+    # drawn on the CPU, whose stream is the same everywhere
     drawn = torch.empty(ratio.shape, dtype=torch.float32).uniform_(-0.5, 0.5, generator=generator)
     return ratio + drawn.to(ratio.device)
 

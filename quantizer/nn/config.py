@@ -44,6 +44,7 @@ class FixConfig:
 
     def plain(self, scale: Tensor) -> dict[str, object]:
         """Return the configuration as numbers and words that YAML and JSON keep exactly, without rare defaults."""
+        # these three are written even at their defaults
         always = {"method", "bitwidth", "range_method"}
         found: dict[str, object] = {}
         for item in fields(self):
@@ -124,6 +125,7 @@ def _count(value: Any) -> int:
 
 def _integer(where: str, key: str, value: object, low: int, high: int) -> int:
     found = _number(value)
+    # in Python a bool is an int
     if isinstance(found, bool) or not isinstance(found, int) or not low <= found <= high:
         raise FixError(f"{where}: {key}: must be an integer in [{low}, {high}], got {value!r}.")
     return int(found)

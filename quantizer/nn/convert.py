@@ -47,10 +47,12 @@ def to_graph(
     outputs: list[Coded] = []
     for node in made.graph.nodes:
         if node.op == "placeholder":
+            # a placeholder with a default is an argument that the examples leave out
             values[node] = None if node.args else Waiting(INPUT, node.name, {}, node.meta["shape"])
         elif node.op == "output":
             results = node.args[0] if isinstance(node.args[0], tuple | list) else (node.args[0],)
             outputs = [builder.coded(values[result]) for result in results]
+        # a result that is no tensor, such as a size
         elif node.meta.get("shape") is None:
             values[node] = None
         else:

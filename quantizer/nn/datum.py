@@ -55,6 +55,7 @@ def quantize_cfg(
         "seed": seed,
     }
     config, parsed = parse("quantize_cfg", given)
+    # the caller's own tensor, so that AUTO can write its choice into it
     state = scale if isinstance(scale, Tensor) else parsed
     return on_grid(data, state, config, seed_of(config) if config.seeded else None)
 
@@ -100,8 +101,10 @@ def on_grid(data: Tensor, scale: Tensor, config: FixConfig, seed: Tensor | None)
         current = chosen_scale(data, config)
         remember(scale, current)
     grid = grid_for(data, current, config)
+    # no gradient will come back, so no mask is needed for it
     if not (torch.is_grad_enabled() and data.requires_grad):
         return values(rounded(data, grid.step, seed), grid).to(data.dtype), grid.step
+    # such a range reaches to the largest magnitude: no element lies outside, and every gradient passes
     largest = config.method == QuantizeMethod.AUTO and config.range_method == RangeMethod.RANGE_MAX
     covered = largest and not config.zero_point and not config.stochastic
     return _applied(OnGrid, data, grid, seed, covered), grid.step
@@ -118,6 +121,7 @@ def grid_for(data: Tensor, scale: Tensor, config: FixConfig) -> Grid:
             "Run a forward with method AUTO first, or write the scale."
         )
     rows = scale.reshape(2, -1) if config.zero_point else scale.reshape(-1)
+    # one scale for all slices broadcasts without an axis
     return grid_of(rows, config, rank=data.dim(), axis=axis if scale.numel() > ends else None)
 
 

@@ -47,6 +47,7 @@ class LiveConfig(MutableMapping[str, Any]):
         self._module.configure_fix(self._name, {**self, key: value}, grad=self._grad)
 
     def __delitem__(self, key: str) -> None:
+        # a key that is left out takes its default
         self._module.configure_fix(self._name, {k: v for k, v in self.items() if k != key}, grad=self._grad)
 
     def __iter__(self) -> Iterator[str]:
@@ -118,17 +119,20 @@ class Fixed(nn.Module):
         config, scale = self._checked_fix(name, given, grad=grad)
         before = self.fix_configs(grad=grad).get(name)
         self.fix_configs(grad=grad)[name] = config
+        # nothing chose a scale yet: zeros of its final shape, so that a saved state fits before the first forward
         if config.compat is None and not bool(scale.any()):
             scale = scale.new_zeros(self._fix_shape(name, config))
         self._keep_fix_buffer(_buffer(name, "fp_scale", grad=grad), scale)
         draws = _buffer(name, "fp_draws", grad=grad)
         if not config.seeded:
             self._buffers.pop(draws, None)
+        # another seed begins its stream; under the same seed the count goes on
         elif draws not in self._buffers or (before is not None and before.seed != config.seed):
             self._keep_fix_buffer(draws, seed_of(config))
 
     def configure_fixes(self, given: Mapping[str, Any], *, grad: bool = False) -> None:
         """Replace all configurations by those in *given*; all of them or none."""
+        # all are checked before the first one changes
         self.check_fixes(given, grad=grad)
         for name in self.fix_configs(grad=grad).keys() - given.keys():
             del self.fix_configs(grad=grad)[name]
@@ -174,6 +178,7 @@ class Fixed(nn.Module):
             fixed = on_grid(data, self.fix_state(name, "fp_scale", grad=False), config, seed)[0]
         if (config := self._fix_grad.get(name)) is not None:
             if config.compat is not None and name in self._fix_data:
+                # the original cuts a gradient into the slices of its data
                 config = replace(config, group=self._fix_data[name].group)
             seed = self._fix_seed(name, grad=True) if config.seeded else None
             fixed = with_gradient(fixed, self.fix_state(name, "fp_scale", grad=True), config, seed)
@@ -220,6 +225,7 @@ class Fixed(nn.Module):
         for name, held in list(self._buffers.items()):
             saved = state_dict.get(prefix + name)
             if name.endswith("fp_scale") and held is not None and saved is not None and saved.shape != held.shape:
+                # torch refuses to load into a buffer of another shape
                 self._buffers[name] = held.new_zeros(saved.shape)
         self._fix_last.clear()
         super()._load_from_state_dict(state_dict, prefix, *args)

@@ -34,6 +34,7 @@ def activation_params(module: Fixed, where: str) -> QParams:
     if config.group is not None:
         raise GraphError(f"{where}: group {config.group!r}: an activation of a graph has one scale. Use group None.")
     scale = module.fix_state(name, "fp_scale", grad=False)
+    # one scale fits data of any shape, so any data will do
     return params_of(grid_for(torch.zeros(1), scale, config), None)
 
 
@@ -45,6 +46,7 @@ def constant(module: Fixed, name: str, data: Tensor, where: str) -> Constant:
     grid = grid_for(data, module.fix_state(name, "fp_scale", grad=False), config)
     params = params_of(grid, 0)
     value = module.fixed_value(name, data).detach().double()
+    # the value lies on the grid; only its float32 product keeps the quotient from being whole
     codes = torch.round(value / grid.step.double()) + (0 if grid.zero is None else grid.zero.double())
     return Constant(codes.long(), params)
 
@@ -82,6 +84,7 @@ def bias_in_sums(bias: Constant, x: QParams, weight: Constant, where: str, *, ne
     """
     unit = (x.scale * weight.params.scale).expand(len(bias.codes))
     real = (bias.codes - bias.params.zero_point) * bias.params.scale
+    # whole for powers of two of enough bits; with other scales only by chance
     exact = real / unit
     codes = torch.round(exact)
     if not nearest and not torch.equal(codes, exact):

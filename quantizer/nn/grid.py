@@ -56,6 +56,7 @@ def rounded(data: Tensor, step: Tensor, seed: Tensor | None = None) -> Tensor:
 def values(whole: Tensor, grid: Grid) -> Tensor:
     """Return the values of the nearest codes to *whole* steps, which are overwritten."""
     if grid.zero is None:
+        # in place: a further tensor would be as large as the data
         return whole.clamp_(grid.qmin, grid.qmax).mul_(grid.step)
     return whole.clamp_(grid.qmin - grid.zero, grid.qmax - grid.zero).mul_(grid.step)
 

@@ -1,4 +1,4 @@
-"""Turns a network's values into nodes of a quantized graph. Each result waits for the grid that follows it."""
+"""Turns a network's values into nodes of a quantized graph. Each result waits until the grid after it is known."""
 
 from __future__ import annotations
 
@@ -86,6 +86,7 @@ class Builder:
             if _same_grid(value.params, params):
                 return value
             value = _regridded(value, where)
+        # by identity: several calls that read one result on one grid share one node
         for made, grid, found in self._made:
             if made is value and _same_grid(grid, params):
                 return found
@@ -143,6 +144,7 @@ class Builder:
             return found
         weight = found["weight"]
         (x,) = value.operands.values()
+        # a bias has the scale of the sum to which it is added
         scale = x.params.scale * weight.params.scale
         zero = torch.zeros_like(scale).long()
         limit = 1 << 31
@@ -162,6 +164,7 @@ class Builder:
     def _moved(self, coded: Coded, moved: Moved) -> Coded:
         if moved.op == "reshape" and self.order == "channels_last" and _spread(coded.shape):
             rank = len(coded.shape)
+            # a reshape must read elements as if channels were first; coded.shape is in that order already
             perm = (0, rank - 1, *range(1, rank - 1))
             coded = self._movement(coded, "transpose", {"perm": perm}, coded.shape, f"{moved.label}_order", plain=True)
         return self._movement(coded, moved.op, moved.attrs, moved.shape, moved.label, plain=moved.op == "reshape")
@@ -207,6 +210,7 @@ def _same_grid(a: QParams, b: QParams) -> bool:
 def _regridded(coded: Coded, label: str) -> Waiting:
     """Return codes on another grid, by a scaling of each channel by 1 (the code 1 under the scale 1)."""
     params = QParams(dtype("int8"), torch.tensor(1.0, dtype=torch.float64), torch.tensor(0), -128, 127)
+    # times 1: the operator only requantizes from one grid to the other
     ones = Constant(torch.ones(coded.shape[1], dtype=torch.int64), params)
     return Waiting("batch_norm", label, {"x": coded}, coded.shape, {"axis": 1}, {"weight": ones})
 

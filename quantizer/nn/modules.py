@@ -33,19 +33,23 @@ class FixedParameters(Fixed):
         fixed = {name: self.fixed_value(name, master, given) for name, master in masters.items()}
         buffers, before = self._fixed_buffers(names, given)
         self._fix_last = remembered([*fixed.items(), *before.items()])
+        # the forward of the class reads its tensors by name, so quantized values stand there while it runs
         self._parameters.update(fixed)  # type: ignore[arg-type]
+        # copies, because the forward may write into buffers, and the change is measured against `before`
         self._buffers.update({name: value.clone() for name, value in before.items()})
         flat = self._present_flat()
         try:
             result = super().forward(operand, *args, **kwargs)
             self._move_masters(buffers, before)
         finally:
+            # also after an exception: the optimizer must find the masters
             self._parameters.update(masters)
             self._buffers.update(buffers)
             if flat is not None:
                 self._flat_weights = flat
         for name in names:
             written = self._buffers.get(name)
+            # a buffer that the forward only wrote, such as running statistics in training
             if written is not None and name not in buffers:
                 self._fix_last[name] = self.fixed_value(name, written, given).detach()
         return result

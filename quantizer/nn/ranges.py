@@ -25,6 +25,7 @@ def chosen_scale(data: Tensor, config: FixConfig) -> Tensor:
     if config.zero_point:
         low, high = _ends(rows, config)
         low, high = low.clamp_max(0.0), high.clamp_min(0.0)
+        # all zeros: any range holds them
         high = torch.where(low == high, 1.0, high)
         scale = _aligned(low, high, config) if not config.float_scale else torch.stack([low, high])
     else:
@@ -38,6 +39,7 @@ def chosen_scale(data: Tensor, config: FixConfig) -> Tensor:
 
 def power_of_two_above(value: Tensor) -> Tensor:
     """Return the smallest power of two not below each positive *value*, exactly."""
+    # value = mantissa * 2**e with a mantissa in [1/2, 1), so value / mantissa is 2**e without an error
     mantissa = torch.frexp(value).mantissa
     return torch.where(mantissa == 0.5, value, value / mantissa)
 
@@ -95,6 +97,7 @@ def _tenth(rows: Tensor) -> int:
 def _aligned(low: Tensor, high: Tensor, config: FixConfig) -> Tensor:
     """Return ends that are multiples of a power of two; 2**bits such steps cover the range."""
     step = power_of_two_above(((high - low) * 2.0**-config.bitwidth).clamp_min(SMALLEST))
+    # the upper end, first + 2**bits steps, stays above 0
     first = torch.round(low / step).clamp_min(-(2.0**config.bitwidth) + 1)
     return torch.stack([first * step, (first + 2**config.bitwidth) * step])
 

@@ -22,6 +22,7 @@ class OnGrid(Function):
     def forward(ctx: Any, data: Tensor, grid: Grid, seed: Tensor | None, covered: bool) -> Tensor:
         """Return values of *grid*, in the type of *data*; *covered*: no element lies outside the range."""
         whole = rounded(data, grid.step, seed)
+        # without saved tensors, backward passes the whole gradient
         if not covered:
             ctx.save_for_backward(within(whole, grid))
         return values(whole, grid).to(data.dtype)
@@ -54,6 +55,7 @@ class BetweenEnds(Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         """Return the gradient as its chain of operations gives it: through the clamp, times the step, divided by it."""
         share, step = ctx.saved_tensors
+        # not simplified: the product and the quotient round, as in the original
         return gradient * share * step / step, None, None, None
 
 

@@ -50,6 +50,7 @@ class FixTopModule(nn.Module):
         """
         found: OrderedDict[str, Any] = OrderedDict()
         for name, child in self.named_children():
+            # called on the class, because a child need not be a FixTopModule
             inner = FixTopModule.get_fix_configs(child, grad, data_only)
             if isinstance(child, Fixed):
                 live = child.nf_fix_params_grad if grad else child.nf_fix_params
@@ -137,13 +138,14 @@ def _changes(path: str, module: Fixed, chosen: Method, *, grad: bool) -> Iterato
         if name not in configs:
             raise FixError(f"module {path!r}: {name!r} is not configured.{suggestion(name, configs, 'Known')}")
         if method is not None:
+            # scale 1, so that parse accepts FIXED; check_datum_method looks at the real scale
             yield module, name, parse(f"module {path!r}: {name!r}", {"method": method, "scale": 1.0})[0].method
 
 
 def _plan(
     module: nn.Module, cfgs: Mapping[str, Any], path: str, plan: list[tuple[Fixed, dict[str, Any]]], *, grad: bool
 ) -> None:
-    """Collect what belongs to which module below *module*."""
+    """Collect, for each module below *module*, its configurations."""
     where = path or "the network"
     if not isinstance(cfgs, Mapping):
         raise FixError(f"{where}: must be a mapping of modules to configurations, got {type(cfgs).__name__}.")
@@ -161,6 +163,7 @@ def _plan(
             continue
         if isinstance(child, Fixed):
             names = child.fixable_names(grad=grad)
+            # other keys belong to modules inside this one
             plan.append((child, {key: value for key, value in cfgs[name].items() if key in names}))
         _plan(child, cfgs[name], inner, plan, grad=grad)
 

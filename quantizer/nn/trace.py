@@ -55,6 +55,7 @@ def traced(module: nn.Module, examples: Sequence[Tensor]) -> fx.GraphModule:
     except Exception as err:
         raise GraphError(f"{name}: its forward cannot be traced: {err}") from err
     made = fx.GraphModule(module, graph)
+    # a placeholder with arguments has a default
     wanted = [node for node in graph.nodes if node.op == "placeholder" and not node.args]
     if len(wanted) != len(examples):
         raise GraphError(f"{name}: takes {len(wanted)} inputs, {len(examples)} examples are given.")

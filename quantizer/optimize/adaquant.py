@@ -1,4 +1,4 @@
-"""AdaQuant: scales of inputs and weights, and small changes of weights and biases, learned layer by layer."""
+"""AdaQuant: learns, layer by layer, scales of inputs and weights, and small changes of weights and biases."""
 
 from __future__ import annotations
 
@@ -77,6 +77,7 @@ def adaquant(trained: Trained, method: Method, specs: Mapping[str, Spec]) -> Lea
             trained, graph, node, provided, {k: n for k, n in zip(keys, node.inputs, strict=False) if n in values}
         )
         found.learn(values, count, size, numbers)
+        # a tensor that several layers read keeps the range that the last of them learned
         for name, grid in found.reads.items():
             low, high = grid.ends()
             ranges[name] = float(low.min()), float(high.max())
@@ -102,6 +103,7 @@ class _Layer:
         if node.op in WEIGHTED:
             self.weights, self.fixed = weights_of(trained.graph, node), provided.constants["weight"].params
             self.weight = LearnedGrid.of(self.fixed, self.weights.dim())
+            # rounding passes no gradient to the weights, so a change of the codes, in codes, is learned instead
             self.change = torch.zeros_like(self.weights, requires_grad=True)
             self.bias = provided.constants.get("bias")
             if self.bias is not None:
@@ -114,12 +116,14 @@ class _Layer:
         """Learn from the values of all tensors, *size* samples of *count* at a time."""
         adam, inputs = torch.optim.Adam, [grid.steps for grid in self.reads.values()]
         optimizers = [adam(inputs, lr=numbers["input_rate"])] if inputs else []
+        # only the learning rate of the inputs' scales falls, and only their optimizer exists yet
         falling = list(optimizers)
         if self.weight is not None:
             optimizers.append(adam([self.change], lr=numbers["weight_rate"]))
             optimizers.append(adam([self.weight.steps], lr=numbers["scale_rate"]))
         if self.bias is not None:
             optimizers.append(adam([self.bias_change], lr=numbers["bias_rate"]))
+        # samples_of repeated samples until the size divides their number, so no part is left over
         places = [slice(first, first + size) for first in range(0, count - size + 1, size)]
         epochs = int(numbers["epochs"])
         schedules = [torch.optim.lr_scheduler.CosineAnnealingLR(o, max(1, epochs * len(places))) for o in falling]
@@ -128,6 +132,7 @@ class _Layer:
                 for optimizer in optimizers:
                     optimizer.zero_grad()
                 loss = self._error(values, place, count)
+                # a layer that reads no quantized activation and has no weights learns nothing
                 if loss.requires_grad:
                     loss.backward()
                 for optimizer in optimizers:
@@ -144,6 +149,7 @@ class _Layer:
                 operands.append(None)
             elif position == 1 and self.weight is not None:
                 given = self.real_weights()
+                # the original takes weights of fully connected layers for codes: it dequantizes them twice (ADR 0015)
                 again = (given - self.fixed.along(self.fixed.zero_point, given.dim())) * (
                     1.0 / self.fixed.along(scale_of(self.fixed), given.dim())
                 )
@@ -174,6 +180,7 @@ class _Layer:
         """Return the biases in units of the products of both scales."""
         assert self.weight is not None
         assert self.bias is not None
+        # codes per unit: an accumulator has the product of both
         unit = (next(iter(self.reads.values())).steps * self.weight.steps).squeeze()
         params = self.bias.params
         codes = (self.biases * unit).round().clamp(params.qmin, params.qmax)

@@ -86,12 +86,14 @@ def searched(search: Search, settings: Mapping[str, Settings], keys: Mapping[str
 
     def satisfies(wide_from: int, float_from: int) -> bool:
         place = wide_from, float_from
+        # each drop costs a quantization and a run over the data, and the search asks for some places twice
         if place not in drops:
             drops[place] = drop(changed(*place))
         return search.satisfied(drops[place])
 
     place = last_place(count, lambda first: satisfies(first, count)), count
     if not satisfies(*place):
+        # wide codes everywhere were not enough
         place = 0, last_place(count, lambda first: satisfies(0, first))
     done = satisfies(*place)
     return Found(changed(*place), drops[place], *place, done)
@@ -104,6 +106,7 @@ def last_place(count: int, satisfies: Callable[[int], bool]) -> int:
         if place == 0:
             return 0
         failing, place = place, place // 2
+    # the largest power of two that is not above the distance
     step = 1 << max(failing - place, 1).bit_length() - 1
     while step:
         if place + step < failing and satisfies(place + step):

@@ -94,6 +94,7 @@ def parse_cfg(text: str, path: Path) -> Options:
     fields: dict[str, Value | PerLayer] = {}
     warnings: list[str] = list(ignored)
     for name, field in FIELDS.items():
+        # line 0: the file does not have the field
         text, line = given.get(name, (texts[name], 0))
         if name in given and not text:
             text = texts[name]
@@ -144,6 +145,7 @@ def _entries(text: str, path: Path) -> tuple[dict[str, tuple[str, int]], list[st
 
 
 def _split(line: str) -> tuple[str, str, str]:
+    # whichever of = and : comes first separates, as in Python's configparser
     place = min((line.find(sign) for sign in "=:" if sign in line), default=-1)
     return (line[:place], line[place], line[place + 1 :]) if place >= 0 else (line, "", "")
 
@@ -159,6 +161,7 @@ def _place(path: Path, line: int) -> str:
 def _target(given: Mapping[str, tuple[str, int]]) -> str:
     """Return the target that defaults depend on; a wrong one is refused with its field."""
     field = FIELDS["min_compatible_zhouyi_target"]
+    # a target may name a configuration, as in X2_1204; only the generation before _ counts
     text = given.get(field.name, (field.default, 0))[0].split("_")[0].upper() or field.default
     return text if text in TARGETS else field.default
 
@@ -183,6 +186,7 @@ def _parsed(field: Field, text: str, path: Path, line: int) -> Value | PerLayer:
     try:
         return parse_per_layer(text, field.kind)
     except ValueError as err:
+        # & separates the general value from values for some layers
         hint = f" For some layers: {SYNTAX}." if "&" in text else f" Default: {field.default!r}."
         raise FormatError(f"{where}: {err}.{hint}") from None
 

@@ -147,6 +147,7 @@ def _source(
         if dtype is not None:
             extra |= {TOP_SCALE: (1.0,), TOP_ZP: (0,)}
             tensors[name] = replace(tensors[name], dtype=dtype)
+        # a tensor that no layer reads has no parameters, and stays as it is
         elif name in decided.tensors:
             params = filed(decided.tensors[name])
             tensors[name] = replace(tensors[name], dtype=params.dtype, qparams=params)
@@ -154,6 +155,7 @@ def _source(
                 codes = quantize(constant.data.float(), params, layers.platform.quantizer)
                 data = codes.to(container(params.dtype))
                 tensors[name] = replace(tensors[name], data=data)
+                # the file's zero point has the other sign: real = (code + zp) / scale
                 said |= {"weights_scale": float(scale_of(params)), "weights_zp": -int(params.zero_point)}
                 constant = replace(constant, dtype=params.dtype, data=data)
     return replace(node, attrs={**node.attrs, **said}, extra=extra), constant

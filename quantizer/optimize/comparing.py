@@ -94,6 +94,7 @@ def compare_run(cfg: Path, library: Library, name: str) -> Compared:
         differences = _differences(work, cfg.parent, None)
         if not differences.first:
             return Compared(name, differences.counts)
+        # only a run that differs pays for the second computation, which starts from the recorded ranges
         last_bits = LastBits(work)
         path = _template_path(work, cfg.parent)
         again = last_bits.with_recorded_ranges(_recorded(path, _template) if path.is_file() else {})
@@ -111,7 +112,9 @@ def _differences(work: Work, folder: Path, last_bits: LastBits | None) -> _Diffe
     text, blob = compass.to_bytes(compass.foreign(work.quantized_graph, library.specs))
     wanted_text = _recorded(folder / "quant.txt", _text)
     wanted_blob = _recorded(folder / "quant.bin", RECORDED.bytes_of)
+    # our names carry no time stamp, so it is removed from the recorded ones alone
     _compare_text(found, STAMPED.sub(r"\1", wanted_text), wanted_blob, text, blob)
+    # the constants again as a whole: padding and order between them belong to no layer
     found.add("bytes", "quant.bin", wanted_blob == blob)
     _compare_template(found, folder, work, last_bits)
     _compare_codes(found, folder, work, read_back(text, blob, library))
@@ -200,6 +203,7 @@ class _Differences:
 def _sections(text: str) -> Lines:
     """Return layer ('' for the header) -> key -> value."""
     found: Lines = {}
+    # a blank line separates layers; the header has no layer_name
     for block in re.split(r"\n\s*\n", text.strip()):
         lines = dict(line.partition("=")[::2] for line in block.splitlines() if line.strip())
         found[lines.get("layer_name", "")] = {key.strip(): value.strip() for key, value in lines.items()}
@@ -213,6 +217,7 @@ def _compare_text(differences: _Differences, wanted_text: str, wanted_blob: byte
         got = ours.get(layer, {})
         where = f"layer {layer!r}" if layer else "header"
         differences.add("structure", f"{where}: order of lines", list(wanted) == list(got), list(wanted), list(got))
+        # a key `<stem>_offset` says where a constant lies in the second file; the values there are compared too
         stems = {key.removesuffix("_offset") for key in wanted if key.endswith("_offset")}
         for key in sorted(wanted.keys() | got.keys()):
             column = _column(key, stems)
@@ -293,6 +298,7 @@ def _compare_codes(differences: _Differences, folder: Path, work: Work, graph: G
             options.text("dataset"), dataset_named(options, path, None), work.float_graph, 1, source=str(path)
         )
         batches = [feeds for feeds, _ in loader.batches()]
+        # a data set with too few samples gives its last one
         feeds = batches[min(index, len(batches) - 1)]
         for place, values in enumerate(runner.outputs(graph, feeds)):
             key = f"b{number}_q_out{place}"

@@ -59,12 +59,14 @@ def with_conversions(graph: Graph, specs: Mapping[str, Spec], decided: Decided, 
         edges = _between_kinds(graph, specs, floats, kind, list(nodes))
         for count, (reader, place, name, maker) in enumerate(edges):
             if name not in shared:
+                # only indices have no scale
                 if decided.tensors[name].steps is None:
                     text = f"layer {reader!r}: {name!r} holds indices: a float layer cannot read them here."
                     raise UnsupportedError(text)
                 made, tensor = _conversion(kind, maker, tensors[name], decided, floats.get(reader), count)
                 tensors[tensor.name] = tensor
                 nodes[made.name] = made
+                # the original shares a conversion only if each reader lies on the other side; else each gets its own
                 all_need = all((maker in floats) != (other.name in floats) for other in graph.consumers[name])
                 read = shared.setdefault(name, tensor.name) if all_need else tensor.name
             else:
@@ -85,6 +87,7 @@ def _between_kinds(
     for node in (known[name] for name in order if name in known):
         for place, name in _read(node, specs):
             maker = (sources[name] if name in sources else graph.producers[name]).name
+            # a Quantize stands after a float layer and before a quantized one, a DeQuantize the other way round
             if (maker in floats) != (node.name in floats) and (maker in floats) == (kind == QUANTIZE):
                 found.append((node.name, place, name, maker))
     return found
@@ -103,6 +106,7 @@ def _conversion(
     kind: str, maker: str, tensor: Tensor, decided: Decided, dtype: DType | None, number: int
 ) -> tuple[Node, Tensor]:
     params = filed(decided.tensors[tensor.name])
+    # the file's zero point has the other sign
     steps, zero = float(scale_of(params)), -int(params.zero_point)
     name = f"{tensor.name}_{kind}_tensor_{number}"
     attrs: dict[str, object] = {"unquantifiable": True}

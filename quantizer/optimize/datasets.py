@@ -19,6 +19,7 @@ from quantizer.numerics.deviates import RAW, deviates
 from quantizer.optimize.pickled_arrays import LARGEST, read_arrays
 
 Array = NDArray[Any]
+# the label of a sample without one, as in the original; None could not be collated to a tensor
 NO_LABEL = float("-inf")
 LISTS = (".txt", ".lst", ".list")
 LONGEST_LIST = 1 << 20
@@ -105,6 +106,7 @@ class NumpyZippedDataset(NumpyMultiInputDataset):
         """Return [[one sample per input], [one label per output]]."""
         labels: Any = NO_LABEL
         if self.label is not None:
+            # an empty shape marks a label for all samples, which must not be indexed
             whole = [i < len(self.shapes) and not self.shapes[i].size for i in range(len(self.label))]
             labels = [column if single else column[index] for column, single in zip(self.label, whole, strict=True)]
         return [[column[index] for column in self.data], labels]
@@ -119,6 +121,7 @@ class RandomDataset:
 
     def __init__(self, data_file: str, label_file: str | None = None) -> None:
         self.shapes, self.count, seed = _recipe(data_file)
+        # the place of an input is part of its seed: inputs of one shape must not be equal
         self.data = [deviates((self.count, *shape), (seed, place)) for place, shape in enumerate(self.shapes)]
         self.label = read_array(Path(label_file)) if label_file else None
 
@@ -173,6 +176,7 @@ def read_columns(path: Path) -> list[Array]:
         return list(read_npz(path, largest=LARGEST, texts=True).values())
     try:
         return [read_npy(path, texts=True)]
+    # an object array: a dict of arrays in the original's own format
     except PickledError:
         return list(read_arrays(path).values())
 
@@ -196,6 +200,7 @@ def check_lengths(path: Path, columns: Sequence[Array], label: Array | None) -> 
 
 
 def _recipe(text: str) -> tuple[list[tuple[int, ...]], int, int]:
+    # the cfg's fields are paths, so a folder may stand before the recipe
     parts = text.rsplit("/", maxsplit=1)[-1].split(",")
     try:
         named = dict(part.split("=", 1) for part in parts[1:])
@@ -208,6 +213,7 @@ def _recipe(text: str) -> tuple[list[tuple[int, ...]], int, int]:
             f"RandomDataset: {text!r}: must be shapes of one sample, such as 8x8x3,count=4,seed=1 "
             "(several inputs: 8x8x3+4)."
         ) from None
+    # refused before anything is allocated: RAW bytes are read for each number
     if (size := count * sum(map(math.prod, shapes)) * RAW) > LARGEST:
         raise FormatError(
             f"RandomDataset: {text!r}: takes {size} bytes to make, at most {LARGEST}. Ask for fewer samples."

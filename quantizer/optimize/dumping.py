@@ -19,6 +19,7 @@ from quantizer.optimize.cfg import Options
 from quantizer.optimize.gathering import Gathered
 from quantizer.optimize.running import Runner
 
+# file systems take 255 bytes, and the suffix needs some
 LONGEST_NAME = 200
 OF_NUMPY = (torch.float16, torch.float32, torch.float64)
 """Floating-point types that .npy files have. Values of other types are written as float32, which holds them exactly."""

@@ -29,6 +29,7 @@ def equalized(graph: Graph, concerns: Callable[[Node], bool], rounds: int) -> Gr
             weights, others = (graph.tensor(str(node.inputs[1])).data for node in (first, second))
             assert weights is not None
             assert others is not None
+            # [channels]: in files, weights have the channels that they produce as their first axis
             ranges = weights.flatten(1).abs().amax(1)
             # in files, weights have the channels that they read as their last axis
             following = others.movedim(-1, 0).flatten(1).abs().amax(1)
@@ -74,6 +75,7 @@ def _pairs(graph: Graph) -> Iterator[tuple[Node, Node]]:
             if len(readers) != 1 or made in graph.outputs:
                 break
             last = readers[0]
+            # a grouped layer reads a slice of the channels per group, so its last axis is not all of them
             if last.op in FIRST:
                 if last.attrs.get("groups", 1) == 1 and owns_constants(graph, last) and last.inputs[0] == made:
                     yield node, last

@@ -21,6 +21,7 @@ METHODS = tuple(
 ACTIVATION_METHODS = tuple(m for m in METHODS if m != "per_channel_asymmetric" and not m.startswith("per_block"))
 TARGETS = ("Z1", "Z2", "Z3", "X1", "X2", "X3", "X3P", "X3S")
 FLOATS = ("float16", "bfloat16", "float32")
+# act_int_wht: real activations, integer weights
 TRIGGERS = (
     "disable",
     *(f"{name}_{what}{force}" for name in FLOATS for what in ("preferred", "act_int_wht") for force in ("", "!")),
@@ -362,6 +363,7 @@ NEWER, NEWEST = ("X2", "X3", "X3P", "X3S"), ("X3", "X3P", "X3S")
 def defaults(target: str) -> dict[str, str]:
     """Return the default text of every field for one target."""
     found = {name: field.default for name, field in FIELDS.items()}
+    # defaults as all others: a cfg can override each of them
     if target in NEWER:
         found |= {"bias_effective_bits": EFFECTIVE_BITS, "trigger_float_op": "disable&<[RMSNorm]:float16_preferred!>"}
     if target in NEWEST:

@@ -29,6 +29,7 @@ TABLE_BITS_BEHIND = 2
 
 def with_graph(work: Work, theirs: Graph) -> Work:
     """Return the initial state for a float graph in Compass vocabulary."""
+    # numbers, names and types as in the file: cfg fields name layers by these, and conversion changes them
     keys = {
         node.name: LayerKey(
             number, node.name, node.op, str(node.attrs.get("method", "")) if node.op == "Activation" else ""
@@ -57,6 +58,7 @@ def _check_sizes(graph: Graph, library: Library) -> None:
         if (spec := library.specs.get(node.op)) is None:
             continue
         shapes = {key: graph.tensor(name).shape for key, name in zip(spec.inputs, node.inputs, strict=False) if name}
+        # the meta device has shapes and no memory
         operands = {key: torch.empty(shape, device="meta") for key, shape in shapes.items()}
         for shape in output_shapes(spec, node, operands):
             check_size(f"layer {node.name!r}: {node.op}", shape, torch.float32.itemsize)

@@ -60,10 +60,12 @@ def gather(
         for name, node, values in runner.forward(graph, feeds):
             take(name, sources[name] if node is None else node, values)
             if name in staged:
+                # kept for the LogSoftmax that reads it; other tensors are freed after their last reader
                 read[name] = values
             if node is not None and node in staged.get(str(node.inputs[0]), ()):
                 for stage, own in staged_logarithms(read[str(node.inputs[0])], _axis(node)).items():
                     take(stage_of(name, stage), node, own)
+    # constants do not change from batch to batch, so each is observed once
     for name, layer in sources.items():
         if name not in graph.inputs:
             data = graph.tensor(name).data
@@ -97,6 +99,7 @@ def ranges_of(graph: Graph, settings: Mapping[str, Settings], gathered: Gathered
     for name, statistics in gathered.tensors.items():
         own = settings[_layer(graph, sources, name).name]
         low, high = calibrated(own.strategy, statistics, bits=own.number("activation_bits"), symmetric=own.symmetric)
+        # the smallest value as it was observed decides the sign, whatever the strategy clips
         found[name] = Calibrated(float(low), float(high), float(statistics.low))
     return found
 
@@ -107,6 +110,7 @@ def _layer(graph: Graph, sources: Mapping[str, Node], name: str) -> Node:
         return sources[name]
     if name in graph.producers:
         return graph.producers[name]
+    # an intermediate result, as stage_of names it
     return graph.producers[name.rpartition(":")[0]]
 
 

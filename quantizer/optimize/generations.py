@@ -28,6 +28,7 @@ def by_generation(nodes: Iterable[Node]) -> list[Node]:
                 waiting[reader] -= 1
                 if not waiting[reader]:
                     following.append(reader)
+        # layers of one generation stand in the order of the file, not in that in which they became ready
         generation = sorted(following)
     return found
 

@@ -65,6 +65,7 @@ def _changed(graph: Graph, method: Method) -> Iterator[Node]:
 
 def _feeds_products(graph: Graph, node: Node) -> bool:
     """Return whether a fully connected layer reads a layer, directly or through layers that keep the last axis."""
+    # factors per channel pass a layer only if it keeps the last axis, which the weights read
     last, waiting = graph.tensor(node.outputs[0]).shape[-1:], [node.outputs[0]]
     while waiting:
         for reader in graph.consumers.get(waiting.pop(), ()):

@@ -121,6 +121,7 @@ def _method(text: str) -> Method:
         raise ValueError(text)
     defaults = DEFAULTS[name]
     given = [float(number) for number in (found["numbers"] or "").split(",") if number]
+    # numbers are given by place, and those left out at the end keep their defaults
     numbers = {**defaults, **dict(zip(defaults, given, strict=False))}
     if name == "mvn_correction":
         numbers["alpha"] = numbers["alpha"] if len(given) > ALPHA or numbers["mode"] < 1 else 1.0
@@ -133,4 +134,5 @@ def _method(text: str) -> Method:
     if len(given) > len(defaults) or not legal or any(numbers.get(key) for key in ZERO):
         raise ValueError(text)
     scope = found["scope"]
+    # the scope is the per-layer syntax of the other fields, with the value left out
     return Method(name, numbers, parse_per_layer(f"false&<{scope}:true>" if scope else "true", boolean()))

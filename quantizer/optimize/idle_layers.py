@@ -39,6 +39,7 @@ def _same_shape_and_type(a: Tensor, b: Tensor) -> bool:
     """Return whether equal bits in two tensors mean equal values."""
     if a.qparams is None or b.qparams is None:
         return a.dtype == b.dtype and a.qparams is b.qparams
+    # same_numbers compares scales and zero points; the ends of the codes must be equal too
     ends = ((params.qmin, params.qmax) for params in (a.qparams, b.qparams))
     return same_numbers(a.qparams, b.qparams) and next(ends) == next(ends)
 
@@ -49,6 +50,7 @@ def _without(graph: Graph, node: Node) -> Graph:
         gone, kept = made, read
         if made not in graph.consumers:
             return graph
+    # a name of an output must stay, so the tensor before takes it
     elif read in graph.producers and read not in graph.outputs:
         gone, kept = read, made
     else:

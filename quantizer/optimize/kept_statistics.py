@@ -33,6 +33,7 @@ def read_statistics(path: Path) -> dict[str, Statistics]:
             )
         if values.dtype.kind != "f":
             raise FormatError(f"{shown_path(path)}: {key!r}: holds {values.dtype}, must hold floats.")
+        # a copy, because from_numpy shares memory that may be read-only
         found.setdefault(name, {})[what] = torch.from_numpy(values.copy()).float()
     for name, own in found.items():
         lacking = [what for what in ENDS if what not in own]

@@ -48,6 +48,7 @@ class LastBits:
             exact, quantized = (distances(work.runs, graph, feeds) for graph in (work.float_graph, work.layered))
             for name, own in quantized.items():
                 node = work.layered.producers.get(name)
+                # the float graph has no conversions: its tensor is the one before
                 source = str(node.inputs[0]) if node is not None and node.op in (QUANTIZE, DEQUANTIZE) else name
                 if source in exact:
                     found.setdefault(name, []).append(reach_of_similarity(exact[source], own))
@@ -64,6 +65,7 @@ class LastBits:
             if own is None or (own.low, own.high) == (low, high):
                 continue
             reach, away = self._ranges.get(name, 0.0), max(abs(own.low - low), abs(own.high - high))
+            # a range beyond its bound stays ours, so that the comparison reports it
             if away <= reach:
                 ranges[name] = replace(own, low=low, high=high)
                 self.listed.append(
@@ -75,6 +77,7 @@ class LastBits:
         for step in AFTER_RANGES:
             work = step(work)
         self.work = work
+        # the cached property was computed from the old ranges
         self.__dict__.pop("similarities", None)
         return work
 
@@ -82,6 +85,7 @@ class LastBits:
         """Return whether the entries of a layer in two templates differ only in similarities, each within its bound."""
         if not isinstance(wanted, dict) or not isinstance(got, dict) or wanted.keys() != got.keys():
             return False
+        # brief_info alone holds similarities
         if any(wanted[key] != got[key] for key in wanted if key != "brief_info") or self.work.layered is None:
             return False
         theirs, ours = (BRIEF.fullmatch(str(entry["brief_info"])) for entry in (wanted, got))
@@ -100,6 +104,7 @@ class LastBits:
                     continue
                 away = _apart(recorded, here)
                 reach = self.similarities.get(name, (0.0, 0.0))[place]
+                # NaN is never within its bound
                 if not away <= reach:
                     return False
                 said.append(f"{key} of {name}: {away:.2g} away, at most {reach:.2g} by its float32 sums and functions")

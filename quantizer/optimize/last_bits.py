@@ -85,6 +85,7 @@ def distances(runner: Runner, graph: Graph, feeds: Mapping[str, Tensor]) -> dict
         radii = [found[own].radius if own in found else None for own in node.inputs]
         if node.op == QUANTIZE:
             radius = _of_codes(runner, graph, node, operands[0], radii[0])
+        # integers round in no library, and a difference of their operands is not followed further: none is allowed
         elif node.parameters is not None and not isinstance(node.parameters, LoneLayer):
             radius = zero
         else:
@@ -99,6 +100,7 @@ def _of_codes(runner: Runner, graph: Graph, node: Node, x: Tensor | None, radius
     assert params is not None
     assert x is not None
     assert radius is not None
+    # quantization is monotonic, so the ends of an interval go to the ends of its codes
     low, high = (runner.codes(x.double() + sign * radius, params) for sign in (-1.0, 1.0))
     return (high - low).double() * params.along(params.scale, x.dim())
 
@@ -113,16 +115,19 @@ def _own(node: Node, operands: Sequence[Tensor | None], y: Tensor) -> Tensor:
         size = x.abs() @ (w.abs().T if node.op == "fully_connected" else w.abs())
         if len(given) > 2 and given[2] is not None:
             size = size + given[2].abs()
+        # one more for the bias; twice, because each of two machines may be off by this much
         return 2.0 * gamma(w.shape[along] + 1) * size
     if node.op in FUNCTIONS:
         return _relative(FUNCTIONS[node.op], y.abs())
     if node.op == "gelu":
         return _relative(GELU[str(node.attrs["approximate"])], x.abs())
     if node.op in NORMS:
+        # y = scaled + shift: where both cancel, y alone would be too small a magnitude
         shift = given[2].abs().max() if len(given) > 2 and given[2] is not None else 0.0
         return _relative(NORMS[node.op], y.abs() + shift)
     if node.op in ("softmax", "log_softmax"):
         axis = int(cast("int", node.attrs["axis"]))
+        # log_softmax subtracts a logarithm from x - max(x), so that magnitude counts as well
         size = y.abs() if node.op == "softmax" else y.abs() + (x - x.amax(axis, keepdim=True)).abs()
         return _relative(x.shape[axis] + 2 * CALL + 2, size)
     return torch.zeros_like(y)
@@ -150,12 +155,14 @@ def _provided_on(
         x = operands[place]
         if radius is None or x is None or not bool(radius.any()):
             continue
+        # no distance means that no difference is forgiven, which is the safe side
         if x.numel() * y.numel() > LONGEST or not x.is_floating_point():
             return torch.zeros_like(y)
 
         def layer(values: Tensor, place: int = place) -> Tensor:
             return runner.layer(graph, node, [values if i == place else other for i, other in enumerate(operands)])[0]
 
+        # [elements of y, elements of x]
         slopes = torch.autograd.functional.jacobian(layer, x).double().abs().reshape(y.numel(), x.numel())
         total += SECOND_ORDER * (slopes @ radius.reshape(-1)).reshape(y.shape) + gamma(2) * y.abs() * bool(radius.any())
     return total
@@ -171,6 +178,7 @@ def reach_of_ranges(runner: Runner, graph: Graph, batches: Iterable[Mapping[str,
         for name, own in distances(runner, graph, feeds).items():
             found[name] = max(found.get(name, 0.0), float(own.radius.max()) if own.radius.numel() else 0.0)
             sizes[name] = max(sizes.get(name, 0.0), float(own.values.abs().max()) if own.values.numel() else 0.0)
+    # a radius of 0 stays 0: averages of equal ends are equal; otherwise a moving average rounds three times a batch
     return {name: radius and radius + 2.0 * gamma(3 * count) * sizes[name] for name, radius in found.items()}
 
 
@@ -179,12 +187,15 @@ def reach_of_similarity(a: Moved, b: Moved) -> tuple[float, float]:
     x, y = a.values.reshape(-1), b.values.reshape(-1)
     rx, ry = a.radius.reshape(-1), b.radius.reshape(-1)
     size_x, size_y, count = float(x.norm()), float(y.norm()), x.numel()
+    # the similarity itself is computed in float64
     cosine = 2.0 * gamma(count + 3, WIDE_UNIT)
     if size_x and size_y:
         near = float(x @ y) / (size_x * size_y)
         for own, size, other, size_other, radius in ((x, size_x, y, size_y, rx), (y, size_y, x, size_x, ry)):
+            # the derivative of the cosine with respect to one of the two vectors
             slopes = (other / size_other - near * own / size).abs() / size
             cosine += SECOND_ORDER * float(slopes @ radius) + float(radius.norm() / size) ** 2
     error, radius = (x - y).abs(), rx + ry
+    # |(e + r)^2 - e^2| is at most 2 |e| r + r^2
     squares = float((2.0 * error * radius + radius**2).mean()) if count else 0.0
     return cosine, squares + 2.0 * gamma(count + 2) * float((error**2).mean() if count else 0.0)

@@ -162,6 +162,7 @@ def constant_format(dtype: DType, span: Calibrated, settings: Settings) -> DType
     """
     forced = bool(settings["force_dtype_int"])
     signed = dtype.kind == "int" or forced or span.observed_low < 0.0
+    # n bits with a sign hold -2^(n-1) to 2^(n-1) - 1, so the low end counts one less
     ends = -span.low - 1 if signed else 0.0, span.high
     bits = next(size for size in (8, 16, 32) if size == 32 or max(ends) < 1 << (size - signed))
     if bits >= dtype.bits and not forced:
@@ -184,6 +185,7 @@ def _parameters(graph: Graph, node: Node, tensors: Mapping[str, QParams], layers
     given = {key: tensors[name] for key, name in operands.items() if key in spec.activations}
     widest = max(params.bits for params in given.values())
     _check_methods(node, spec, settings, widest)
+    # with two tables, intermediate results have ranges of their own, and the output its layer's bits
     tabled = bool(settings.values.get(TWO_TABLES))
     scheme = settings.scheme(widest if family in AS_WIDE_AS_INPUTS and not tabled else None)
     stored = {key: _constant(graph, spec, key, operands) for key in operands if key not in given}
@@ -204,6 +206,7 @@ def _parameters(graph: Graph, node: Node, tensors: Mapping[str, QParams], layers
         {key: _arranged(layers.samples[name], spec, key) for key, name in operands.items() if name in layers.samples},
         ("weight",) if node.extra.get(WINOGRAD) is True else (),
     )
+    # a quantize rule knows no layer, so its error gets the name here
     try:
         return BuiltinEngine().quantize(request)
     except GraphError as err:
@@ -237,6 +240,7 @@ def _changed(
     settings, constants = layers.settings[node.name], dict(stored)
     found = {key: weight_ends(spec, node, key, values, settings, layers.platform) for key, values in stored.items()}
     if node.name in layers.rounded:
+        # ends of the weights before rounding: those of the rounded ones would move the grid on which they lie
         found["weight"] = found["weight"] or extrema(spec, constants["weight"])
         constants["weight"] = layers.rounded[node.name]
     if node.name in layers.learned:
@@ -259,6 +263,7 @@ def operator_shape(shape: tuple[int, ...], *, spatial: bool) -> tuple[int, ...]:
 def operand_shape(graph: Graph, node: Node, spec: Spec, key: str, name: str) -> tuple[int, ...]:
     """Return the shape of an operand as the operator reads it."""
     shape = operator_shape(graph.tensor(name).shape, spatial=spec.inputs[key].spatial)
+    # the file may hold a factor of a matrix product transposed
     return (*shape[:-2], shape[-1], shape[-2]) if key in node.transposed else shape
 
 

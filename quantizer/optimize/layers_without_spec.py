@@ -36,6 +36,7 @@ def with_lone_layers(
         if node.op in specs
         else replace(
             node,
+            # a plugin's layer wins over a built-in layer of the same type
             parameters=plugin_layer(graph, node, keys[node.name].number, batch)
             or moving_layer(graph, node)
             or sign_layer(graph, node)
@@ -62,6 +63,7 @@ def with_own_layers(graph: Graph, specs: Mapping[str, Spec], platform: Platform)
         layer = None if node.op in specs else moving_layer(graph, node)
         params = [graph.tensor(name).qparams for name in activations(node)] if layer is not None else []
         known = [item for item in params if item is not None]
+        # a layer with real values and codes at once cannot run: it stays without parameters, and is reported later
         if layer is None or 0 < len(known) < len(params):
             nodes.append(node)
         else:
@@ -80,6 +82,7 @@ def decided(
     """Return the quantized layer under its settings."""
     read = activations(node)
     attrs: dict[str, Any] = {key: settings[name] for key, name in KEYS.items() if name in settings.values}
+    # the cfg has no field for the biases' method; plugins read a value that is never empty
     attrs |= {"q_mode_bias": attrs["q_mode_weight"], "multiplier_bits": settings.multiplier_bits}
     return layer.decided([samples[name] for name in read], [tensors[name] for name in read], ranges, attrs)
 
@@ -103,7 +106,7 @@ def quantized_layer(graph: Graph, node: Node, layer: LoneLayer, *, perf_mode: bo
 
 
 def float_layer(graph: Graph, node: Node, dtype: DType, *, perf_mode: bool) -> tuple[Node, list[GraphTensor]]:
-    """Return the layer in the form in which it stays in floating point."""
+    """Return the layer as it is written if it stays in floating point."""
     tensors = [replace(graph.tensor(name), dtype=dtype, qparams=None) for name in node.outputs]
     count = len(tensors)
     attrs = {**node.attrs, "is_perf_mode": perf_mode, "unquantifiable": True, AXES: ("None",) * count}

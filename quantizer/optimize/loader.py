@@ -55,6 +55,7 @@ class Loader:
             raise self._error("holds no samples")
         if not self.shuffled:
             return list(range(count))
+        # an order by hashes is the same on every machine and with every version of a random generator
         return sorted(range(count), key=lambda index: hashlib.sha256(f"calibration {index}".encode()).digest())
 
     def _sample(self, index: int) -> Any:
@@ -96,6 +97,7 @@ class Loader:
             )
         if not bool(torch.isfinite(found).all()):
             place = torch.isfinite(found).logical_not().nonzero()[0].tolist()
+            # a collate_fn may return more rows than samples
             sample = indices[place[0]] if place[0] < len(indices) else place[0]
             value = float(found[tuple(place)])
             raise self._error(f"sample {sample} of input {name!r} holds {value} at {place[1:]}: samples must be finite")
@@ -119,6 +121,7 @@ def collate(samples: Sequence[Any]) -> Any:
         return [collate([sample[i] for sample in samples]) for i in range(len(first))]
     if isinstance(first, Tensor):
         return torch.stack(list(samples))
+    # text has no tensor: metrics get the list
     if isinstance(first, str | bytes):
         return list(samples)
     return torch.from_numpy(np.stack([np.asarray(sample) for sample in samples]))

@@ -45,6 +45,7 @@ def measure(
             for tensor, values in zip(graph.outputs, runner.outputs(graph, feeds), strict=True)
         ]
         for metric in metrics:
+            # copies: a plugin's metric may write into what it gets, and the next one must not see that
             called(metric, "__call__", [values.clone() for values in outputs], labels)
     for metric in metrics:
         value = called(metric, "compute")

@@ -32,6 +32,7 @@ class TopKMetric(OptBaseMetric):
         rows = pred[0].reshape(pred[0].shape[0], -1)
         if self.k > rows.shape[1]:
             raise FormatError(f"TopKMetric({self.k}): the output has {rows.shape[1]} classes.")
+        # a list holds the labels of each output, and this metric reads the first
         labels = torch.as_tensor(target if not isinstance(target, list) else target[0]).reshape(-1)
         best = rows.topk(self.k, dim=-1).indices
         self.correct += int((best == labels.long().unsqueeze(1)).any(dim=1).sum())
@@ -86,6 +87,7 @@ class CosDistanceMetric(_PerSample):
 
     def score(self, got: Tensor, wanted: Tensor) -> float:
         """Return the cosine, with norms of at least 1e-8."""
+        # torch's default eps is 1e-8
         return float(torch.nn.functional.cosine_similarity(got, wanted, dim=-1))
 
 

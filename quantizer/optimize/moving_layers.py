@@ -127,6 +127,7 @@ def moving_layer(graph: Graph, node: Node) -> MovingLayer | None:
     shape = graph.tensor(activations(node)[0]).shape
     layer = MovingLayer(node.name, node.op, node.attrs, len(node.outputs), shape[0] if shape else 0)
     check_size(f"layer {node.name!r}: {node.op}", shape, torch.float32.itemsize)
+    # a run on zeros shows the shapes that its parameters give, and whether they fit
     shapes = [tuple(values.shape) for values in layer.run([torch.zeros(shape, dtype=torch.float32)])]
     said = [graph.tensor(name).shape for name in node.outputs]
     if shapes != said:
@@ -147,6 +148,7 @@ def boxed(x: Tensor, box: Sequence[tuple[int, int]], batch: int) -> Tensor:
     If the first axis is not *batch* long, as in the IR, its box is scaled along.
     """
     (first, end), *rest = box
+    # the box counts rows of the IR's batch, and the fed batch may have more
     share = slice(first * len(x) // batch, end * len(x) // batch)
     return x[(share, *(slice(start, stop) for start, stop in rest))]
 
@@ -160,6 +162,7 @@ def _cast(layer: MovingLayer, operands: Sequence[Tensor]) -> list[Tensor]:
     if layer.quantized or not wanted.is_integer:
         return [x.clone()]
     span = 1 << wanted.bits
+    # in float64, because float32 cannot hold a difference from -2^31 exactly
     return [((x.trunc().double() - wanted.min) % span + wanted.min).to(x.dtype)]
 
 
@@ -176,6 +179,7 @@ def _pad(layer: MovingLayer, operands: Sequence[Tensor]) -> list[Tensor]:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise layer.wrong(CONSTANT_VALUE, "must be a finite number")
     made = [before + size + after for size, (before, after) in zip(x.shape, pairs, strict=True)]
+    # before numpy allocates the result
     if math.prod(made) * x.element_size() > LARGEST:
         raise layer.wrong("pads", f"makes shape {made}, more than {LARGEST} bytes")
     return [torch.from_numpy(np.pad(x.numpy(), pairs, mode=mode))]

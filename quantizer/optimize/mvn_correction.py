@@ -95,6 +95,7 @@ class _Work:
                 self._widen(name)
             span = (1 << WIDE) - 1
         if alpha > 0:
+            # codes per unit to units: a range of `span` steps
             reach = float(span / steps)
             low, high = (-reach / 2, reach / 2) if signed else (0.0, reach)
             self.ranges[read] = replace(self.ranges[read], low=low, high=high)
@@ -121,6 +122,7 @@ class _Work:
         if not directly or before > 0 or behind > 0:
             generations = self._generations()
             first, last = generations[maker] - before, generations[node.name] + behind
+            # both bounds are exclusive; the two layers themselves are yielded in any case
             yield from (name for name, own in generations.items() if first < own < last)
         yield node.name
 
@@ -133,6 +135,7 @@ class _Work:
                 self.graph.producers[name] if name in self.graph.producers else sources.get(name)
                 for name in self._reads(node)
             )
+            # graph.order lists producers first, so their lengths are known
             found[node.name] = 1 + max((found[maker.name] for maker in makers if maker is not None), default=-1)
         return found
 
@@ -143,6 +146,7 @@ class _Work:
             key: int(kept[key]) for key in ("activation_bits", "weight_bits", "bias_bits", "multiplier_bits")
         }
         changed["lut_items_in_bits"] = int(kept["lut_bits"])
+        # wide codes are symmetric in this flow, as symmetric_where_wide makes them
         changed["quantize_method_for_activation"] = RESTRICTED.get(
             method, method.replace("full_range", "restricted_range")
         )

@@ -39,6 +39,7 @@ def output_name(options: Options) -> str:
 def check_output(options: Options) -> None:
     """Raise FormatError if the output folder cannot be written, or a file is read there, before any work is done."""
     folder = output_folder(options).absolute()
+    # the folder is created later, so the nearest folder that exists must be writable
     existing = next(path for path in (folder, *folder.parents) if exists(path))
     if not existing.is_dir() or not os.access(existing, os.W_OK):
         what = "is not a folder" if not existing.is_dir() else "cannot be written"
@@ -46,6 +47,7 @@ def check_output(options: Options) -> None:
     if (path := overwritten([options.path, *options.files.values()], output_files(options).values())) is not None:
         text = f"{shown_path(path)} would be written, and this run reads it. Name another output_dir or out_ir_name."
         raise options.error("output_dir", f"{text} Nothing was written.")
+    # real paths, because a link may lead to a folder of the same files
     dumped = {os.path.realpath(folder) for folder in dump_folders(options)} if options["dump"] else set()
     for path in options.files.values():
         if os.path.realpath(path.parent) in dumped:

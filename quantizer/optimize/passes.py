@@ -84,8 +84,10 @@ def softmax_method(
         method = int(numbers[0])
         if method == 0:
             method = TABLE if newest or _ranked(graph, node.outputs[0], keys) else FAST_EXP
+            # the second number is the bits of table entries, or the fractional bits of the exponent (adjust_q)
             numbers = (TABLE, TABLE_BITS) if method == TABLE else (FAST_EXP, 1)
             changed[node.name] = settings[node.name].but(enable_pass_tune_op_softmax=(numbers, tuned[1]))
+        # a softmax in floating point has no kernel of codes that could be missing
         if settings[node.name]["trigger_float_op"] != "disable":
             continue
         if method == FAST_EXP and len(numbers) > 1 and int(numbers[1]) not in ADJUSTED:
@@ -126,6 +128,7 @@ def _on_newest_unit(graph: Graph, node: Node) -> bool:
     rank = len(shape)
     height, width = {3: shape[:2], 4: shape[1:3]}.get(rank, (0, 0))
     last = int(cast("int", node.attrs["axis"])) % rank == rank - 1
+    # the unit takes images with more than one place; other ranks have no height and width, which (0, 0) stands for
     return last and shape[-1] <= NEWEST_AXIS and rank != 2 and (height, width) != (1, 1)
 
 
@@ -179,6 +182,7 @@ def winograd_where_it_fits(
             continue
         weights = graph.tensor(str(node.inputs[1]))
         assert weights.data is not None
+        # the transform works on the last axes, and this file's weights have channels last
         data = transformed(weights.data.movedim(-1, 1)).movedim(1, -1)
         name = f"{node.name}:{weights.name}:transformed"
         tensors[name] = replace(weights, name=name, shape=tuple(data.shape), data=data)
@@ -203,9 +207,11 @@ def _fits_winograd(graph: Graph, node: Node) -> bool:
     if not plain or kernel != (3, 3) or c_in <= 4 or min(high, wide) <= 7:
         return False
     at_once, cycles = (32, (60, 36)) if c_in == 32 else (64, (110, 72))
+    # a transformed kernel has 3 x 4 numbers instead of 3 x 3
     fetched = 3 * c_in * c_out / (32 * 0.8)
     blocks = math.ceil(c_in / at_once) * math.ceil(c_out / 16) * math.ceil(columns / 8)
     return all(
+        # with F(2, 3) a unit takes twice as many rows, in less than twice the cycles
         cycles[0] * blocks * math.ceil(rows / (2 * own)) + fetched < cycles[1] * blocks * math.ceil(rows / own)
         for own in (1, 2)
     )
@@ -267,6 +273,7 @@ def _all_equal(values: torch.Tensor) -> bool:
 def _ranked(graph: Graph, tensor: str, keys: Mapping[str, LayerKey]) -> bool:
     """Return whether *tensor* has no reader, or a ranking layer (ArgMax, TopK) reads it, directly or through others."""
     readers = graph.consumers.get(tensor, ())
+    # an output of the graph: its reader outside may rank it
     if not readers:
         return True
     seen, waiting = set(), list(readers)

@@ -43,6 +43,7 @@ class PerLayer:
             if name and name in types:
                 return types[name]
         for pattern, value in self.names:
+            # match, not fullmatch: a pattern may name only the start of a layer's name
             if re.match(pattern, layer.name):
                 return value
         return self.general
@@ -93,6 +94,7 @@ def _value(text: str, kind: Kind) -> Value:
 
 def _pattern(text: str) -> str:
     """Return a pattern of layer names; ValueError if it is invalid or could take exponential time."""
+    # a repetition of a repetition, such as (a+)+, backtracks exponentially
     if len(text) > LONGEST_PATTERN or re.search(r"[+*}]\)?[+*{]", text):
         raise ValueError(
             f"{{{text[:40]}}}: a name pattern has no nested repetitions and {LONGEST_PATTERN} characters at most"

@@ -26,10 +26,14 @@ LARGEST = 4 << 30
 PICKLED = Readable("a file of pickled arrays", LARGEST, FormatError, "Save the arrays with numpy.savez.")
 MOST_STEPS = 1_000_000
 """The largest number of instructions in a pickle; a dict of a thousand arrays takes 30,000."""
+# kinds of numpy: floating, signed, unsigned, bool
 NUMBERS = "fiub"
+# each name as numpy 2 and as earlier versions write it
 RECONSTRUCT = (("numpy._core.multiarray", "_reconstruct"), ("numpy.core.multiarray", "_reconstruct"))
 NDARRAY, DTYPE = ("numpy", "ndarray"), ("numpy", "dtype")
+# protocol 5 saves an array as a call of _frombuffer
 FROM_BUFFER = (("numpy._core.numeric", "_frombuffer"), ("numpy.core.numeric", "_frombuffer"))
+# protocol 2 has no bytes: it saves them as text and a call that encodes it
 PROTOCOL_2_BYTES = ("_codecs", "encode")
 
 
@@ -106,6 +110,7 @@ def read_arrays(path: Path) -> dict[str, Array]:
 
 def _followed(raw: bytes) -> dict[str, Array]:
     machine = _Machine()
+    # genops only parses; the table of steps is the list of what is allowed
     for count, (opcode, argument, _) in enumerate(pickletools.genops(raw)):
         if count >= MOST_STEPS:
             raise RefusedError(f"more than {MOST_STEPS} instructions")
@@ -135,6 +140,7 @@ def _content(built: object) -> object:
 def _array(built: object) -> Array:
     if not isinstance(built, _Built) or built.kind != "array" or not isinstance(built.state, tuple):
         raise RefusedError(f"{type(built).__name__} where an array must be")
+    # the state that ndarray.__setstate__ takes: version, shape, dtype, order, bytes
     _, shape, dtype, fortran, raw = built.state
     if not isinstance(raw, bytes) or not isinstance(dtype, _Built):
         raise RefusedError("an array of objects")
@@ -148,6 +154,7 @@ def _dtype(built: _Built) -> np.dtype[Any]:
     kind = np.dtype(code if isinstance(code, str) else "O")
     if kind.kind not in NUMBERS:
         raise RefusedError(f"number format {shown_value(code)}")
+    # "|" (single bytes) and "=" (no state was set) leave the order as it is
     return kind.newbyteorder(order) if order in ("<", ">") else kind
 
 
@@ -174,6 +181,7 @@ def _build(machine: _Machine, _: object) -> None:
     if not isinstance(target, _Built) or not isinstance(state, tuple):
         raise RefusedError("an object with a state")
     if target.kind == "dtype":
+        # the state of a dtype begins with version and byte order
         target.state = (target.state[0], state[1])
     else:
         target.state = state

@@ -92,11 +92,14 @@ class _Factors:
         name = self.operands[key]
         tensor = self.graph.tensor(name)
         if key in self.product.transposed:
+            # the box is in the operator's order, and the file holds this factor transposed
             box = (*box[:-2], box[-1], box[-2])
         if all(own == (0, size) for own, size in zip(box, tensor.shape, strict=True)):
             return name
+        # tiles of one row share its part of the first factor, and tiles of one column that of the second
         if (key, box) not in self.parts:
             made = f"{name}_{self.product.name}_{key}_{len(self.parts)}"
+            # an activation needs a layer that cuts it when the graph runs; a constant is cut now
             make: Callable[[Tensor, str, Box], str] = self._cut if key in self.spec.activations else self._held
             self.parts[key, box] = make(tensor, made, box)
         return self.parts[key, box]
@@ -130,6 +133,7 @@ class _Factors:
     def _of_columns(self, key: str, value: object, columns: Span) -> object:
         """Return an extra entry of the layer; if it holds one number per column, cut to these columns."""
         wide = self.graph.tensor(self.product.outputs[0]).shape[-1]
+        # a last axis of another size holds one number for all columns
         if key not in OF_COLUMNS or not isinstance(value, Tensor) or columns == (0, wide) or value.shape[-1] != wide:
             return value
         assert value.data is not None

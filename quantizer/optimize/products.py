@@ -39,9 +39,11 @@ def columns_of(node: Node, values: Tensor, weights: Tensor) -> list[Tensor]:
         dilation=_numbers(node, "dilation"),
         stride=_numbers(node, "stride"),
     )
+    # [samples, c * kh * kw, places] -> [c * kh * kw, samples * places]
     found = windows.permute(1, 0, 2).flatten(1)
     channels = values.shape[-1]
     groups = channels if node.op == "depthwise_conv2d" else groups_of(node, weights)
+    # unfold lists channels in order, so the rows of a group are neighbours
     return list(found.reshape(groups, -1, found.shape[-1]))
 
 
@@ -64,6 +66,7 @@ def second_moments(
         for name, _, values in runner.forward_in_types(graph, feeds):
             for node in readers.get(name, ()):
                 columns = columns_of(node, values, weights_of(graph, node))
+                # each factor gets the root of 2 / n, so that their product gets 2 / n
                 own = [math.sqrt(2.0 / (before + size)) * group.float() for group in columns]
                 moments = found.get(node.name) or [torch.zeros(len(group), len(group)) for group in own]
                 found[node.name] = [

@@ -37,8 +37,8 @@ Statistics see it rounded to float32.
 OF_ANY_FLOAT = ("movement", "concatenation")
 """Families that keep the type of real values."""
 ENDS = {"slice": "end"}
-"""Operators with an end for each axis -> the attribute. A slice of the IR's whole batch becomes one of the whole fed
-batch."""
+"""Operator -> its attribute with one end for each axis. A slice to the end of the IR's batch goes to the end of the fed
+batch instead."""
 QUANTIZE, DEQUANTIZE = "Quantize", "DeQuantize"
 CROP, SLICE, CONCAT = "Crop", "Slice", "Concat"
 """Layers around tiles, which only move codes."""
@@ -72,6 +72,7 @@ class Runner:
         self, graph: Graph, feeds: Mapping[str, Tensor], before: Before = as_it_is
     ) -> Iterator[tuple[str, Node | None, Tensor]]:
         """Yield the same as `forward`, but in float64 where layers pass float64 on; *before* may change a layer."""
+        # how often each tensor is still to be read; at 0 its memory is freed
         readers = Counter(name for node in graph.nodes for name in node.inputs if name is not None)
         kept = set(graph.outputs)
         values: dict[str, Tensor] = {}
@@ -113,6 +114,7 @@ class Runner:
             if name not in feeds:
                 raise GraphError(f"input {name!r}: was not fed.")
             got = tuple(feeds[name].shape)
+            # wanted[0] / batch rows belong to one sample, and the fed rows must be whole samples
             if len(got) != len(wanted) or got[1:] != wanted[1:] or (got and got[0] * self.batch % max(1, wanted[0])):
                 raise GraphError(f"input {name!r}: samples of shape {list(got)}, the IR says {list(wanted)}.")
             if wanted and wanted[0] == self.batch:
@@ -125,7 +127,9 @@ class Runner:
             return values[name]
         tensor = graph.tensor(name)
         assert tensor.data is not None
+        # kernels take codes as int64, whatever the file stores
         data = tensor.data.long() if tensor.dtype.is_integer else tensor.data
+        # only a constant with one row per sample grows; a constant that all samples share must not
         if name in graph.consumers and size != self.batch and self._batched(graph, name):
             return data.repeat(size // self.batch, *([1] * (data.dim() - 1)))
         return data
@@ -200,6 +204,7 @@ class Runner:
                 numbers = list(cast("tuple[int, ...]", shape))
                 place = numbers.index(self.batch)
                 rest = math.prod(numbers[:place] + numbers[place + 1 :])
+                # a shape keeps its number of elements, so the other axes determine the first
                 numbers[place] = next(iter(operands.values())).numel() // rest
                 changed[name] = tuple(numbers)
         return replace(node, attrs=changed)
@@ -213,6 +218,7 @@ def _by_winograd(node: Node, operands: Sequence[Tensor | None], shape: tuple[int
     x, weights, bias = (*operands, None)[:3]
     assert x is not None
     assert weights is not None
+    # channels first, as the algorithm takes them
     provided, weights = node.parameters, weights.movedim(-1, 1)
     if isinstance(provided, Parameters):
         own = provided.constants["weight"]
@@ -223,6 +229,7 @@ def _by_winograd(node: Node, operands: Sequence[Tensor | None], shape: tuple[int
     made = winograd.convolved(x.movedim(-1, 1), weights, padding, (shape[1], shape[2])).double()
     made = made if bias is None else made + bias.double().reshape(-1, 1, 1)
     if isinstance(provided, Parameters):
+        # whole numbers: the transforms of input and output have the entries -1, 0 and 1 only
         codes = activated(requantize_accumulator(made.long(), provided), provided, node.activation)
         assert isinstance(codes, Tensor)
         return codes.movedim(1, -1)
@@ -240,13 +247,14 @@ def _by_scales(graph: Graph, node: Node, operands: Sequence[Tensor | None]) -> T
     assert y is not None
     scales = (cast("GraphTensor", node.extra[f"scale{number}"]).data for number in (1, 2, 3))
     units, weight_units, steps = (scale for scale in scales if scale is not None)
+    # products of 16-bit codes stay below 2^32, so 2^21 of them are exact in float64
     sums = x.double() @ (weights.double() - w.along(w.zero_point, 2)).T * units * weight_units
     made = activate(sums if bias is None else sums + bias.float(), node.activation, node.activation_attrs)
     return (steps * made.float()).round().nan_to_num(nan=0.0).clamp(y.qmin, y.qmax).long()
 
 
 def _float_type(family: str, values: Tensor) -> torch.dtype:
-    """Return the type in which an operator family reads real values."""
+    """Return the type to which real values are converted before an operator of *family* reads them."""
     if family in FLOAT64_SUMS:
         return torch.float64
     return values.dtype if family in OF_ANY_FLOAT and values.dtype == torch.float64 else torch.float32
@@ -254,12 +262,14 @@ def _float_type(family: str, values: Tensor) -> torch.dtype:
 
 def _held(made: Tensor, dtype: DType) -> Tensor:
     """Return real values rounded to the type in which a tensor of *dtype* is stored."""
+    # a round trip through the narrow type rounds; layers compute in float32 all the same
     return made if dtype.kind != "float" or dtype.bits >= 32 else made.to(container(dtype)).float()
 
 
 def real(codes: Tensor, params: QParams) -> Tensor:
     """Return `(code - zero_point) * (1 / steps)` in float32, as Compass dequantizes."""
     zero = params.along(params.zero_point, codes.dim())
+    # Compass multiplies by the reciprocal; a division would round differently
     return (codes - zero).float() * (1.0 / params.along(scale_of(params), codes.dim()))
 
 
@@ -272,6 +282,7 @@ def batch_in_ir(graph: Graph) -> int:
     """Return the batch size of the IR: of the first input with three to five axes, else the commonest first size."""
     shapes = [graph.tensor(name).shape for name in graph.inputs]
     for shape in shapes:
+        # sequences, images, volumes: their first axis is the batch; an input of one or two axes may have none
         if len(shape) in (3, 4, 5):
             return shape[0]
     counts = Counter(shape[0] for shape in shapes if shape)

@@ -48,8 +48,9 @@ def unmarked(graph: Graph) -> Graph:
 
 
 def as_scaled(graph: Graph, node: Node, spec: Spec, *, perf_mode: bool) -> tuple[Node, list[Tensor]]:
-    """Return a marked layer in the file's form. Its numbers have as many axes as the tensors to which they belong."""
+    """Return a marked layer in the file's form. Each of its scales has as many axes as its tensor."""
     rank = len(graph.tensor(str(node.inputs[0])).shape)
+    # a marked reader gives this layer's output a channel axis as well
     read = any(SCALED in reader.extra for reader in graph.consumers.get(node.outputs[0], ()))
     last = (1,) * (rank - 1) + (-1,)
     shapes = {"scale1": last, "scale2": (1, -1), "scale3": last if read else (-1,)}
@@ -70,6 +71,7 @@ def axes_of_channels(
             axes[name] = len(graph.tensor(name).shape) - 1
             maker = graph.producers.get(name)
             if maker is not None and maker.op in (QUANTIZE, DEQUANTIZE):
+                # both sides of a conversion have the axis (Compass)
                 axes[str(maker.inputs[0])] = axes[name]
     if not axes:
         return graph

@@ -164,6 +164,7 @@ class Settings:
 
     def platform(self, base: Platform, family: str = "") -> Platform:
         """Return the platform `compass` as configured for this layer of an operator family."""
+        # plain values, not the settings: they are the key of the cache, and many layers share them
         return _platform(
             base.platform,
             _Arithmetic(base),
@@ -246,6 +247,7 @@ def _platform(
             key: sign if sign == "inputs" or key in UNFORCED else "signed"
             for key, sign in platform.output_signs.items()
         }
+        # indices are never negative, and force_dtype_int gives even these a sign
         changes["index_dtype"] = platform.index_dtype.removeprefix("u")
     if own_method:
         changes["per_channel_weights"] = []
@@ -294,6 +296,7 @@ def _property(where: str, name: str, value: object) -> Value:
     if not isinstance(value, str | int | float):
         raise FormatError(f"{where}: got {shown_value(value)}: must be {field.kind.legal}.")
     try:
+        # JSON has numbers and booleans where a cfg has text, and the parsers read text without spaces
         parsed = field.kind.parse(str(value).replace(" ", ""))
     except ValueError:
         raise FormatError(f"{where}: got {shown_value(value)}: must be {field.kind.legal}.") from None

@@ -32,11 +32,13 @@ def smoothed(
     for feeds in batches if pairs else ():
         for name, _, values in runner.forward(graph, feeds):
             if name in pairs:
+                # [channels], over samples and places
                 reach = values.flatten(0, -2).abs().amax(0)
                 largest[name] = torch.maximum(largest[name], reach) if name in largest else reach
     for name, (node, reader) in pairs.items():
         weights = graph.tensor(str(reader.inputs[1])).data
         assert weights is not None
+        # the weights are [outputs, channels]
         reach, following = largest[name], weights.abs().amax(0)
         factor = (reach**alpha / following.clamp(min=SMALLEST) ** (1.0 - alpha)).clamp(min=SMALLEST)
         usable = (reach > 0) & (following > 0)

@@ -58,6 +58,7 @@ def read_graph(work: Work) -> Work:
         check_output(options)
     work = with_graph(work, compass.read(text, blob))
     work = replace(work, calibration=calibration_data(work), validation=validation_data(work))
+    # made only so that a wrong name is reported now, and not after the calibration
     metrics_named(options)
     for warning in (*options.warnings, *advice(work)):
         work.say(f"warning: {warning}")
@@ -98,8 +99,10 @@ def gather_statistics(work: Work) -> Work:
 def optimize_at_quantization(work: Work) -> Work:
     """Step 5: ranges from statistics, and passes that may change them; constants move between layers before it."""
     methods = methods_of(work.options["global_calibration"])
+    # a function, because only some methods run over the calibration set, and each from its beginning
     graph = moved(work.float_graph, methods, work.keys, work.runs, lambda: calibration_batches(work))
     if graph is not work.float_graph:
+        # other constants give other activations
         work = gather_statistics(replace(work, graph=graph))
     work = _ranged(work)
     for method in (each for each in methods if each.name == "mvn_correction"):
@@ -113,6 +116,7 @@ def _corrected(work: Work, method: Method) -> Work:
         raise work.options.error(
             "global_calibration", "mvn_correction chooses bits, and so does mixed_precision_auto_search."
         )
+    # the correction reads the parameters that these settings would give
     would = decide(degraded(work.float_graph, work.settings), replace(work.layers, samples=_samples(work)))
     found = mvn_corrected(work.float_graph, method, work.keys, would.tensors, Corrected(work.settings, work.ranges))
     return replace(work, settings=found.settings, ranges=found.ranges)
@@ -143,6 +147,7 @@ def _searched(work: Work, search: Search) -> Work:
     batches = FirstBatches(work.validation, search.batches)
 
     def score(name: str, graph: Graph) -> float:
+        # the search compares one number: that of the first metric
         first = next(iter(measure(name, work.runs, graph, batches, metrics_named(work.options)[:1])))
         try:
             return float(first.value)
@@ -169,6 +174,7 @@ def _searched(work: Work, search: Search) -> Work:
 
 def _with_settings(work: Work, settings: Mapping[str, Settings]) -> Work:
     """Return the work with other settings and the ranges that follow from them."""
+    # the pass ran before the search made layers wider, so it must see the new widths
     _, settings = symmetric_where_wide(work.float_graph, settings, work.keys, work.options)
     return _ranged(replace(work, settings=settings))
 
@@ -185,11 +191,13 @@ def _quantized(work: Work) -> Work:
         work.runs,
         lambda: calibration_batches(work),
         decided,
+        # built only if a method trains on it
         lambda: quantized_graph(unmarked(source), layers, decided, {}),
     )
     chosen = rounded(trained, methods)
     if chosen:
         decided = decide(source, replace(layers, rounded=chosen))
+    # learned constants and ranges give other parameters, so these are chosen again
     for method in (each for each in methods if each.name == "adaquant_zy"):
         learned = adaquant(trained, method, work.library.specs)
         ranges = dict(work.ranges)
@@ -200,6 +208,7 @@ def _quantized(work: Work) -> Work:
         decided = decide(source, layers)
     graph = with_floats(source, layers, decided, floats)
     debugged = floats | dict.fromkeys(faked_layers(work.options, work.keys), FLOAT32)
+    # fake_quant_* changes only the graph that metrics score, never the one that is written
     scored = None if debugged == floats else with_floats(source, layers, decided, debugged)
     return replace(work, decided=decided, floats=floats, quantized=graph, scored=scored)
 
@@ -211,12 +220,14 @@ def optimize_after_quantization(work: Work) -> Work:
     if loader is not None:
         count = work.options.number("similarity_data_num")
         batches = ir_batches(work, loader)
+        # before the passes, which remove layers that could then not be compared
         found = compare_layers(work.runs, work.float_graph, work.quantized_graph, batches, count)
         work = replace(work, similarity=found)
     for change in AFTER:
         graph = change(work.quantized_graph, work.library.specs, work.options, work.keys)
         work = replace(work, quantized=in_generations(graph))
     graph = in_generations(tiled(work.quantized_graph, work.library.specs, work.options, work.keys))
+    # the template describes the layers before they were cut into tiles
     return replace(work, layered=work.quantized_graph, quantized=graph)
 
 
@@ -236,6 +247,7 @@ def write_ir(work: Work) -> Work:
         "template": lambda: template_of(work),
         "statistics": lambda: [statistics_archive(work.gathered)],
     }
+    # all contents exist before the first file is replaced, so an error leaves the old files
     contents = {path: made[what]() for what, path in output_files(work.options).items()}
     replace_files(contents, FormatError)
     work.say(f"wrote {shown_path(output_folder(work.options) / output_name(work.options))}.txt and .bin")

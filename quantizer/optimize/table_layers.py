@@ -32,6 +32,7 @@ Function = Callable[..., Tensor]
 Sign = Literal["signed", "unsigned", "by_force"]
 """by_force: unsigned, unless force_dtype_int asks for signed codes."""
 ACTIVATION, METHOD, LUT = "Activation", "method", "lut"
+# stands in the field until the layer is quantized or read from a file
 UNSAID = Table(torch.zeros(1, dtype=torch.int64), 0, 1, 1.0, 8)
 
 
@@ -56,11 +57,13 @@ def _swish(x: Tensor, alpha: float) -> Tensor:
 
 def _shrink(x: Tensor, lambd: float, bias: float) -> Tensor:
     below, above = torch.where(x < -lambd, x + bias, 0.0), torch.where(x > lambd, x - bias, 0.0)
+    # with a negative lambd both conditions can hold; then the upper one wins
     return torch.where(x > lambd, above, below)
 
 
 def _bnll(x: Tensor) -> Tensor:
     """Return log(1 + exp(x)), the logarithm in float64."""
+    # log(1 + exp(x)) = x + log(1 + exp(-x)): the exponent is never positive, so exp cannot overflow
     rest = torch.log(1 + torch.exp(-x.abs().double()))
     return torch.where(x > 0, x + rest, rest).float()
 
@@ -195,6 +198,7 @@ class TableLayer(OneInputLayer):
     def read(self, x: QParams, y: QParams) -> LoneLayer:
         """Return the layer as read from its file, with the table from its constants."""
         entries = self.given[LUT].long().reshape(-1)
+        # a table with fewer entries than codes has one for every `step` codes, and is interpolated
         step = max(1, (1 << x.bits) // entries.numel())
         first = x.first if self.what.repeated else x.qmin
         return replace(self, x=x, y=y, table=Table(entries, first, step, float(y.scale), y.dtype.bits))

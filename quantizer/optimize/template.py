@@ -53,10 +53,12 @@ def opt_template(
     found = {}
     for node in _layers(graph):
         layer = str(node.extra.get(MAKER, node.name))
+        # a conversion has no settings: those of the producer of its input are shown
         own, kind = settings[layer], node.op if MAKER in node.extra else keys[layer].type
         entry: dict[str, object] = {"with_winograd": own["with_winograd"]} if kind == "Convolution" else {}
         entry |= {key: own[KEYS[key]] for key in SHOWN} | _tuned(keys[layer], own, kind)
         near = [similarity.get(name) for name in node.outputs]
+        # ranges belong to tensors of the float graph, which has no conversions
         made = node.inputs if MAKER in node.extra else node.outputs
         spans = [ranges.get(str(name)) for name in made]
         info = {name: _info(graph.tensor(name), span) for name, span in zip(node.outputs, spans, strict=True)}

@@ -57,6 +57,7 @@ class Tiles:
     def _joined(self, names: Sequence[str], axis: int, stem: str, block: int) -> str:
         level = 0
         while len(names) > 1:
+            # Concats of one tile would not end, so each joins at least two
             size, groups = max(2, block or len(names)), []
             for number, start in enumerate(range(0, len(names), size)):
                 group = names[start : start + size]
@@ -74,6 +75,7 @@ class Tiles:
         """Return the graph with the chain replaced; *last*, the tiles' output, gets the name of the chain's output."""
         target, chain = self.target.name, self.chain
         made = [
+            # readers of the chain keep reading the tensor that they name
             replace(node, outputs=tuple(target if name == last else name for name in node.outputs))
             for node in self.nodes
         ]
@@ -81,6 +83,7 @@ class Tiles:
         place = next(i for i, node in enumerate(graph.nodes) if node.name == chain[-1].name)
         before = [node for node in graph.nodes[:place] if node.name not in gone]
         nodes = (*before, *made, *graph.nodes[place + 1 :])
+        # tensors of the chain that no remaining layer touches, such as weights that were cut
         unread = {name for node in chain for name in (*node.inputs, *node.outputs)}
         unread -= {name for node in nodes for name in (*node.inputs, *node.outputs)} | {*graph.inputs, *graph.outputs}
         kept = {name: tensor for name, tensor in graph.tensors.items() if name not in unread}

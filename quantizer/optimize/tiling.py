@@ -68,6 +68,7 @@ def tiled(graph: Graph, specs: Mapping[str, Spec], options: Options, keys: Mappi
             graph = cut_product(graph, specs[node.op], node, *numbers_of_tiles(graph, node, options))
         elif node.name not in done and _begins(graph, specs, node):
             chain, cuts = _grown(graph, specs, node, options)
+            # a chain takes its layers along: they must not begin another
             done |= {layer.name for layer in chain}
             graph = _cut(graph, specs, chain, cuts)
     return graph
@@ -148,6 +149,7 @@ def _following(graph: Graph, specs: Mapping[str, Spec], node: Node) -> Node | No
     """Return the only reader of a layer, if it can be in the same tiles; else None."""
     made = node.outputs[0]
     readers = graph.consumers.get(made, ())
+    # a second reader needs the whole tensor, so the Concat must stand before it
     alone = len(readers) == 1 and made not in graph.outputs
     return readers[0] if alone and _kind(graph, specs, readers[0]) is not None else None
 
@@ -175,6 +177,7 @@ def _fitting(graph: Graph, specs: Mapping[str, Spec], chain: Sequence[Node], siz
     def fits(rows: int) -> bool:
         return all(_bytes(graph, specs, chain, (span, (0, width))) <= size for span in cut_by(rows))
 
+    # FEWEST_ROWS is taken even if it does not fit
     rows = next((rows for rows in range(MOST_ROWS, FEWEST_ROWS, -1) if fits(rows)), FEWEST_ROWS)
     return Cuts(cut_by(rows), ((0, width),), joined)
 
@@ -232,6 +235,7 @@ def _spread(shapes: Mapping[str, tuple[int, ...]], node: Node, area: Area) -> tu
     stride, dilation = (cast("Span", node.attrs[key]) for key in ("stride", "dilation"))
     padding = cast("tuple[int, int, int, int]", node.attrs["padding"])
     (rows, (top, bottom), below), (columns, (left, right), beside) = (
+        # x [n, c, h, w], weight [.., .., kh, kw]; a dilated kernel extends over apart * (taps - 1) + 1 places
         Spread(size, step, apart * (taps - 1) + 1, before).tile(span)
         for size, step, apart, taps, before, span in zip(
             shapes["x"][2:], stride, dilation, shapes["weight"][2:], padding[:2], area, strict=True
@@ -249,11 +253,13 @@ def _cut(graph: Graph, specs: Mapping[str, Spec], chain: Sequence[Node], cuts: C
     source, tiles = graph.tensor(str(chain[0].inputs[0])), Tiles(chain, graph.tensor(chain[-1].outputs[0]))
     ends: list[str] = []
     for number, area in enumerate(areas):
+        # from the last layer to the first: an area of an output determines the area of the input that it needs
         steps: list[tuple[Node, Area, Mapping[str, AttrValue]]] = []
         for node in reversed(chain):
             before, attrs = _needed(graph, specs, node, area)
             steps.insert(0, (node, area, attrs))
             area = before  # noqa: PLW2901 - from layer to layer
+            # the tile would read nothing but padding, for which there is no Crop
             if _places(area) == 0:
                 return graph
         box = _box(source, area)
@@ -270,6 +276,7 @@ def _cut(graph: Graph, specs: Mapping[str, Spec], chain: Sequence[Node], cuts: C
             )
             name = output
         ends.append(name)
+    # areas run over columns first, so each slice of this length is one row of tiles
     across = len(cuts.columns)
     rows = [ends[i : i + across] for i in range(0, len(ends), across)]
     return tiles.put(graph, tiles.join(rows, (1, 2), cuts.joined))

@@ -45,6 +45,7 @@ def integer(least: int, most: int | None = None, *, empty: bool = False) -> Kind
     def parse(text: str) -> Value:
         if empty and not text:
             return text
+        # 18 digits fit int64
         if not re.fullmatch(r"[+-]?\d{1,18}", text) or int(text) < least or (most is not None and int(text) > most):
             raise ValueError(text)
         return int(text)
@@ -85,6 +86,7 @@ def strategy(*, mean: bool) -> Kind:
         parse_strategy(text)
         return text.lower()
 
+    # a constant is one batch, so the average over batches is its extrema
     return Kind(parse, STRATEGIES if mean else STRATEGIES.replace("mean, ", "mean (as extrema), "))
 
 
@@ -119,6 +121,7 @@ def clamping() -> Kind:
         if found is None:
             raise ValueError(text)
         low, high = float(found[2]), float(found[3])
+        # false for NaN as well, which float() reads
         if not low <= 0 <= high:
             raise ValueError(text)
         return (found[1], low, high)
@@ -148,6 +151,7 @@ def tuning() -> Kind:
         parts = [tuple(float(number) for number in part.split(",")) for part in found]
         if not all(math.isfinite(number) for part in parts for number in part):
             raise ValueError(text)
+        # approx_method may be left out
         return (*parts, (0.0,))[:2]
 
     return Kind(
@@ -169,6 +173,7 @@ def metrics() -> Kind:
             arguments = tuple(part for part in re.split("[,;]", match[2] or "") if part)
             found.append((match[1], arguments))
             place = match.end() + 1
+        # a metric given twice would be computed and reported twice
         return tuple(dict.fromkeys(found))
 
     return Kind(parse, "metrics joined by commas, with arguments in brackets: TopKMetric,TopKMetric(5), or empty")

@@ -68,6 +68,7 @@ def _by_gptq(trained: Trained, method: Method, nodes: Sequence[Node]) -> dict[st
         grouped = groups_of(node, weights) > 1
         rows = (in_order(node, weights) if grouped else weights).flatten(1)
         chosen = []
+        # weights, scales and zero points with one entry for each row, so that all three can be cut into groups alike
         columns = [
             rows,
             *(
@@ -76,6 +77,7 @@ def _by_gptq(trained: Trained, method: Method, nodes: Sequence[Node]) -> dict[st
             ),
         ]
         parts = zip(*(values.chunk(len(moments[node.name])) for values in columns), strict=True)
+        # one part per group of a convolution: each has its own inputs and thus its own Hessian
         for (own, steps, zero), moment in zip(parts, moments[node.name], strict=True):
             grid = Grid(steps, zero, params.qmin, params.qmax)
             chosen.append(_spread(node, own, moment, grid, numbers))
@@ -120,6 +122,7 @@ def _by_adaround(trained: Trained, method: Method, nodes: Sequence[Node]) -> dic
     layers = {node.name: graph.producers[node.outputs[0]] for node in nodes}
     found: dict[str, Tensor] = {}
 
+    # called before each layer of the graph of codes runs: the operands come from layers that are rounded already
     def learn(coded: Node, operands: Sequence[Tensor | None]) -> Node:
         node, provided = layers.get(coded.name), coded.parameters
         if node is None or not isinstance(provided, Parameters):
@@ -141,9 +144,11 @@ def _by_adaround(trained: Trained, method: Method, nodes: Sequence[Node]) -> dic
         steps = weights * grid.steps
         codes = (steps.floor() + adaround(steps, schedule, count, error) + grid.zero).clamp(grid.low, grid.high)
         found[node.name] = grid.real(codes)
+        # the run goes on with the chosen codes, so that later layers see their error
         constants = {**provided.constants, "weight": replace(constant, codes=in_order(node, codes).long())}
         return replace(coded, parameters=replace(provided, constants=constants))
 
+    # only learn's effects count: it fills `found`
     for _ in runner.forward_in_types(trained.coded(), feeds, learn):
         pass
     return found
@@ -178,6 +183,7 @@ class Grid:
 
     def nearest(self, values: Tensor) -> Tensor:
         """Return the real value of the nearest code."""
+        # steps are codes per unit, so a product where other grids divide
         return self.real((self.steps * values + self.zero).round().clamp(self.low, self.high))
 
 
@@ -213,6 +219,7 @@ def samples_of(trained: Trained, count: int, size: int) -> dict[str, Tensor]:
 
 def part_of(values: Tensor, places: slice, count: int) -> Tensor:
     """Return some samples of a tensor, or all of it if it has no axis of samples."""
+    # a constant's first axis is not the samples, unless it happens to be as long
     return values[places] if values.dim() and len(values) == count else values
 
 

@@ -29,6 +29,7 @@ def weight_ends(
     untrimmed = settings["trim_infinity_before_statistic"] == UNTRIMMED
     given = node.extra.get(f"{_file_key(spec, key)}_range") if strategy.name == "in_ir" else None
     plain = strategy.name in ("extrema", "mean", "in_ir") and given is None and untrimmed
+    # None: the quantize rule finds extrema itself; for one batch, the mean and a missing in_ir are extrema too
     if plain or spec.inputs[key].role != "weight" or scheme.weight is None:
         return None
     part = weight_part(scheme.weight, platform, spec.quantization.family)

@@ -19,6 +19,7 @@ def signed_square_forward(self, *args):
         out.betensor = signed_square(inp.betensor)
         return
     table = self.get_constant("lut").betensor
+    # the first entry belongs to the smallest code
     out.betensor = table[(inp.betensor - inp.qmin).long()]
 
 

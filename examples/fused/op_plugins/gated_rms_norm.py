@@ -24,6 +24,7 @@ def quantized(x: Tensor, gate: Tensor, gamma: Tensor, *, parameters: Parameters,
     inputs, stages = parameters.inputs, parameters.stages
     act = rounded(torch.nn.functional.silu(real(gate, inputs["gate"])), "act", parameters)
     gated = rounded(real(x, inputs["x"]) * act * stages["act"].scale, "gated", parameters)
+    # int64 codes of 16 bits: the sum of squares is exact, and the division is the first rounding
     squares = (gated**2).sum(-1, keepdim=True).double() / x.shape[-1]
     root = torch.sqrt(squares * stages["gated"].scale ** 2 + epsilon)
     normal = rounded(gated * stages["gated"].scale / root, "normal", parameters)

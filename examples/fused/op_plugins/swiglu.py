@@ -30,6 +30,7 @@ def looked_up(gate: Tensor, parameters: Parameters) -> Tensor:
     every = torch.arange(params.qmin, params.qmax + 1)
     real = torch.nn.functional.silu(centred(every, params).double() * params.scale)
     table = round_tensor(real / stage.scale, parameters.platform.rounding).clamp(stage.qmin, stage.qmax)
+    # the first entry belongs to the smallest code
     return table.long()[gate - params.qmin]
 
 

@@ -20,6 +20,7 @@ def dummyplus_forward(self, *args):
         out.betensor = a.betensor + b.betensor
         return
     m, ka, kb = self.get_param("scale_value")
+    # Compass's zero points have the other sign: real = (code + zerop) / scale
     total = (a.betensor.double() + a.zerop) * ka + (b.betensor.double() + b.zerop) * kb
     out.betensor = linear_requantize(total, m, self.get_param("shift_value"), out.zerop, out.qmin, out.qmax)
 
@@ -34,6 +35,7 @@ def dummyplus_quantize(self, *args):
     out.qbits, out.qinvariant = bits, False
 
     ratios = [float(out.scale / a.scale), float(out.scale / b.scale)]
+    # both factors share one multiplier, so the larger one takes all bits of a factor
     largest = max(ratios)
     factors = [round(ratio / largest * FACTOR_LIMIT) for ratio in ratios]
     m, m_type, n, n_type = get_scale_approximation_params(largest / FACTOR_LIMIT, MULTIPLIER_BITS)

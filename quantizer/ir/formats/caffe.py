@@ -22,9 +22,9 @@ from quantizer.ir.graph import LARGEST, Graph
 FAMILIES = (caffe_layers, caffe_more)
 """The modules with layers."""
 LONGEST_TEXT = 1 << 24
+"""The largest size of a prototxt, in bytes."""
 PROTOTXT = Readable("a prototxt", LONGEST_TEXT, FormatError, "Give the prototxt first.")
 CAFFEMODEL = Readable("a caffemodel", LARGEST, FormatError)
-"""The largest size of a prototxt, in bytes."""
 TEST = 1
 
 
@@ -85,6 +85,7 @@ def _text(path: Path, where: str) -> Any:
     try:
         net = text_format.Parse(source, net_parameter()())
     except text_format.ParseError as err:
+        # an unknown field is most often one of an unsupported layer: its type says more than the parser's message
         readable = _leniently(source)
         _upgrade(readable, where)
         _refuse_unsupported(readable, where)
@@ -142,6 +143,7 @@ def _blobs(path: Path, where: str) -> dict[str, list[np.ndarray[Any, Any]]]:
     except (DecodeError, RuntimeError):
         raise FormatError(f"{where}: not a caffemodel, or a truncated one: its bytes do not decode.") from None
     found: dict[str, list[np.ndarray[Any, Any]]] = {}
+    # an old caffemodel has its layers in the old field
     for layer in (*net.layers, *net.layer):
         if layer.blobs and layer.name in found:
             raise FormatError(f"{where}: two layers are called {layer.name!r}: every layer needs a name of its own.")

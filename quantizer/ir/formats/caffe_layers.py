@@ -38,7 +38,7 @@ def _two(param: Any, key: str, default: int | None) -> tuple[int, int]:
 
 @layer_type("Input")
 def input_(writer: Writer, layer: Any, _: list[Array]) -> None:
-    """Declares inputs: one shape for each top, or one for all."""
+    """Declare inputs: one shape for each top, or one for all."""
     shapes = [tuple(shape.dim) for shape in layer.input_param.shape]
     shapes = shapes * len(layer.top) if len(shapes) == 1 else shapes
     if len(shapes) != len(layer.top):
@@ -49,13 +49,13 @@ def input_(writer: Writer, layer: Any, _: list[Array]) -> None:
 
 @layer_type("Deconvolution")
 def deconvolution(writer: Writer, layer: Any, blobs: list[Array]) -> None:
-    """ConvTranspose of images, cut equally on both sides."""
+    """Write a ConvTranspose of images, cut equally on both sides."""
     _convolved(writer, layer, blobs, "ConvTranspose")
 
 
 @layer_type("Convolution")
 def convolution(writer: Writer, layer: Any, blobs: list[Array]) -> None:
-    """Conv of images, padded equally on both sides."""
+    """Write a Conv of images, padded equally on both sides."""
     _convolved(writer, layer, blobs, "Conv")
 
 
@@ -69,6 +69,7 @@ def _convolved(writer: Writer, layer: Any, blobs: list[Array], op: str) -> None:
     if writer.ranks[x] != 4 or (param.HasField("axis") and param.axis not in (1, -3)) or len(param.dilation) > 2:
         raise UnsupportedError("must convolve images [n, c, h, w] over their last two axes.")
     group = param.group if param.HasField("group") else 1
+    # weights of a Conv are [outputs, inputs / group, h, w], of a ConvTranspose [inputs, outputs / group, h, w]
     held = weight.shape[0] if op == "Conv" else weight.shape[1] * group if weight.ndim > 1 else 0
     if weight.ndim != 4 or tuple(weight.shape[2:]) != kernel or held != param.num_output:
         raise FormatError(
@@ -82,11 +83,12 @@ def _convolved(writer: Writer, layer: Any, blobs: list[Array], op: str) -> None:
 
 @layer_type("InnerProduct")
 def inner_product(writer: Writer, layer: Any, blobs: list[Array]) -> None:
-    """Flattens the axes from the second on, and multiplies by the weights."""
+    """Flatten the axes from the second on, and multiply by the weights."""
     param = layer.inner_product_param
     (x,) = writer.read(layer)
     bias_term = not param.HasField("bias_term") or param.bias_term
     weight, *bias = blobs_of(blobs, 1 + bias_term)
+    # an old file gives every blob four axes
     weight = weight.reshape(weight.shape[-2:]) if weight.ndim == 4 and weight.shape[:2] == (1, 1) else weight
     axis = axis_of(param, 1, writer.ranks[x])
     if weight.ndim != 2 or weight.shape[1 if param.transpose else 0] != param.num_output:
@@ -114,7 +116,7 @@ def _rows_of_several_axes(writer: Writer, layer: Any, x: str, weight: Array, bia
 
 @layer_type("Pooling")
 def pooling(writer: Writer, layer: Any, _: list[Array]) -> None:
-    """Maxima or means.
+    """Write a pool of maxima or means.
 
     The last window may extend past the end (unless round_mode is FLOOR), and means count the padding. ONNX leaves out a
     last window that begins beyond x and its padding; Caffe does so only where there is padding.
@@ -158,6 +160,7 @@ def pooling(writer: Writer, layer: Any, _: list[Array]) -> None:
         )
     maxima = writer.inner(layer, op, [x], 4, **attrs)
     writer.known[maxima] = [*shape[:2], *counts]
+    # begins of four axes, then ends: of rows and columns, the missing windows
     ends = writer.constant(layer, "pads", np.array([0] * 6 + beyond, np.int64))
     writer.make(layer, "Pad", [maxima, ends, writer.constant(layer, "lowest", np.array(LOWEST, np.float32))], 4)
 
@@ -194,7 +197,7 @@ def _read_padding(last: tuple[int, int], size: int, kernel: int, stride: int, pa
 
 @layer_type("ReLU")
 def relu(writer: Writer, layer: Any, _: list[Array]) -> None:
-    """Relu, or LeakyRelu with a slope."""
+    """Write a Relu, or a LeakyRelu if there is a slope."""
     (x,) = writer.read(layer)
     slope = layer.relu_param.negative_slope
     attrs = {"alpha": slope} if slope else {}
@@ -212,6 +215,7 @@ def batch_norm(writer: Writer, layer: Any, blobs: list[Array]) -> None:
     mean, variance, count = blobs_of(blobs, 3)
     if param.HasField("use_global_stats") and not param.use_global_stats:
         raise UnsupportedError("use_global_stats=false: its statistics would be those of the batch.")
+    # the third blob is the sum of the weights of the averages; 0: nothing was averaged, and Caffe takes zeros
     factor = np.float32(0 if count.reshape(-1)[0] == 0 else 1 / count.reshape(-1)[0])
     ones = np.ones(mean.size, np.float32)
     values = {
@@ -286,7 +290,7 @@ def along_axis(writer: Writer, layer: Any, tensor: str, rank: int, axis: int) ->
 
 @layer_type("Eltwise")
 def eltwise(writer: Writer, layer: Any, _: list[Array]) -> None:
-    """Products, sums with coefficients, or maxima of two bottoms or more."""
+    """Write products, sums with coefficients, or maxima of two bottoms or more."""
     param = layer.eltwise_param
     tensors = writer.read(layer, None)
     kind = param.operation if param.HasField("operation") else SUM
@@ -303,13 +307,14 @@ def eltwise(writer: Writer, layer: Any, _: list[Array]) -> None:
         writer.make(layer, "Max", tensors, rank)
         return
     op = "Mul" if kind == PROD else "Add"
+    # ONNX's Add and Mul take two operands
     first = reduce(lambda a, b: writer.inner(layer, op, [a, b], rank), tensors[:-1])
     writer.make(layer, op, [first, tensors[-1]], rank)
 
 
 @layer_type("Concat")
 def concat(writer: Writer, layer: Any, _: list[Array]) -> None:
-    """Concatenates along an axis, by default the channels."""
+    """Concatenate along an axis, by default the channels."""
     param, tensors = layer.concat_param, writer.read(layer, None)
     axis = param.concat_dim if param.HasField("concat_dim") and not param.HasField("axis") else None
     axis = (param.axis if param.HasField("axis") else 1) if axis is None else axis
@@ -318,7 +323,7 @@ def concat(writer: Writer, layer: Any, _: list[Array]) -> None:
 
 @layer_type("Softmax")
 def softmax(writer: Writer, layer: Any, _: list[Array]) -> None:
-    """Softmax along an axis, by default the channels."""
+    """Write a softmax along an axis, by default the channels."""
     (x,) = writer.read(layer)
     param = layer.softmax_param
     writer.make(layer, "Softmax", [x], writer.ranks[x], axis=param.axis if param.HasField("axis") else 1)
@@ -326,6 +331,6 @@ def softmax(writer: Writer, layer: Any, _: list[Array]) -> None:
 
 @layer_type("Dropout")
 def dropout(writer: Writer, layer: Any, _: list[Array]) -> None:
-    """Has no effect at test time."""
+    """Pass the bottom on: dropout has no effect at test time."""
     (x,) = writer.read(layer)
     writer.same(layer, x)

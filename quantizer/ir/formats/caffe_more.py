@@ -52,14 +52,14 @@ def _affine(writer: Writer, layer: Any, x: str, scale: float, shift: float) -> s
 
 @layer_type("ELU")
 def elu(writer: Writer, layer: Any, _: list[Array]) -> None:
-    """Alpha * (exp(x) - 1) below 0."""
+    """Compute alpha * (exp(x) - 1) below 0, else x."""
     (x,) = writer.read(layer)
     writer.make(layer, "Elu", [x], writer.ranks[x], alpha=said(layer.elu_param, "alpha", 1.0))
 
 
 @layer_type("PReLU")
 def prelu(writer: Writer, layer: Any, blobs: list[Array]) -> None:
-    """PReLU, with a slope for each channel or one for all."""
+    """Multiply x by a slope below 0: one for each channel, or one for all."""
     (x,) = writer.read(layer)
     (slope,) = blobs_of(blobs, 1)
     if layer.prelu_param.channel_shared and slope.size != 1:
@@ -70,7 +70,7 @@ def prelu(writer: Writer, layer: Any, blobs: list[Array]) -> None:
 
 @layer_type("Power")
 def power(writer: Writer, layer: Any, _: list[Array]) -> None:
-    """(shift + scale * x) to a power."""
+    """Raise shift + scale * x to a power."""
     (x,) = writer.read(layer)
     param = layer.power_param
     exponent = said(param, "power", 1.0)
@@ -91,7 +91,7 @@ def _base(param: Any) -> float:
 
 @layer_type("Exp")
 def exp(writer: Writer, layer: Any, _: list[Array]) -> None:
-    """A base to the power shift + scale * x."""
+    """Raise a base to the power shift + scale * x."""
     (x,) = writer.read(layer)
     param = layer.exp_param
     factor = _base(param)
@@ -101,7 +101,7 @@ def exp(writer: Writer, layer: Any, _: list[Array]) -> None:
 
 @layer_type("Log")
 def log(writer: Writer, layer: Any, _: list[Array]) -> None:
-    """The logarithm of shift + scale * x to a base."""
+    """Compute the logarithm of shift + scale * x to a base."""
     (x,) = writer.read(layer)
     param = layer.log_param
     factor, rank = _base(param), writer.ranks[x]
@@ -117,7 +117,7 @@ def log(writer: Writer, layer: Any, _: list[Array]) -> None:
 
 @layer_type("Threshold")
 def threshold(writer: Writer, layer: Any, _: list[Array]) -> None:
-    """1 above a threshold, else 0."""
+    """Return 1 above a threshold, else 0."""
     (x,) = writer.read(layer)
     limit = _number(writer, layer, "threshold", said(layer.threshold_param, "threshold", 0.0))
     above = writer.inner(layer, "Greater", [x, limit], writer.ranks[x])
@@ -155,6 +155,7 @@ def lrn(writer: Writer, layer: Any, _: list[Array]) -> None:
         return
     around = [size // 2] * 4
     square = writer.inner(layer, "Mul", [x, x], 4)
+    # as in Caffe's own pooling layer, the mean counts the padding
     mean = writer.inner(layer, "AveragePool", [square], 4, kernel_shape=[size] * 2, pads=around, count_include_pad=1)
     base = _affine(writer, layer, mean, alpha, 1.0)
     factor = writer.inner(layer, "Pow", [base, _number(writer, layer, "power", -beta)], 4)
@@ -163,7 +164,7 @@ def lrn(writer: Writer, layer: Any, _: list[Array]) -> None:
 
 @layer_type("MVN")
 def mvn(writer: Writer, layer: Any, _: list[Array]) -> None:
-    """Deviations from the mean of each channel or example, divided by the root of their mean square plus eps."""
+    """Divide deviations from the mean of each channel or example by the root of their mean square plus eps."""
     (x,) = writer.read(layer)
     param, rank = layer.mvn_param, writer.ranks[x]
     axes = list(range(1 if param.across_channels else 2, rank))
@@ -175,6 +176,7 @@ def mvn(writer: Writer, layer: Any, _: list[Array]) -> None:
         return
     away = writer.inner(layer, "Sub", [x, mean], rank)
     square = writer.inner(layer, "Mul", [away, away], rank)
+    # Caffe adds eps to the root, not below it
     spread = writer.inner(
         layer, "Sqrt", [writer.inner(layer, "ReduceMean", [square], rank, axes=axes, keepdims=1)], rank
     )
@@ -209,6 +211,7 @@ def flatten(writer: Writer, layer: Any, _: list[Array]) -> None:
     if last == rank - 1:
         writer.make(layer, "Reshape", [x, _axes(writer, layer, "shape", kept)], first + 1)
         return
+    # 0 keeps a size only at its own place, and the sizes behind the flattened ones move: they are read at run time
     sizes = writer.inner(layer, "Shape", [x], 1)
     ends = [_axes(writer, layer, key, [value]) for key, value in (("start", last + 1), ("end", rank))]
     behind = writer.inner(layer, "Slice", [sizes, *ends], 1)
@@ -228,6 +231,7 @@ def reshape(writer: Writer, layer: Any, _: list[Array]) -> None:
         raise FormatError(f"axis={param.axis}, num_axes={count} of {rank} axes: must name some of them.")
     behind = 0 if count == -1 else rank - first - count
     kept = [0] * behind
+    # the axes behind move to other places, where 0 would keep the wrong sizes
     if behind and count != len(sizes):
         known = writer.sizes(x)
         if known is None:
@@ -241,7 +245,7 @@ def reshape(writer: Writer, layer: Any, _: list[Array]) -> None:
 
 @layer_type("Permute")
 def permute(writer: Writer, layer: Any, _: list[Array]) -> None:
-    """Permutes axes; axes that are not named follow."""
+    """Permute axes; axes that are not named follow."""
     (x,) = writer.read(layer)
     rank = writer.ranks[x]
     order = list(layer.permute_param.order)
@@ -253,7 +257,7 @@ def permute(writer: Writer, layer: Any, _: list[Array]) -> None:
 
 @layer_type("Tile")
 def tile(writer: Writer, layer: Any, _: list[Array]) -> None:
-    """The tensor repeated along one axis."""
+    """Repeat the tensor along one axis."""
     (x,) = writer.read(layer)
     rank = writer.ranks[x]
     counts = [1] * rank
@@ -265,7 +269,7 @@ def tile(writer: Writer, layer: Any, _: list[Array]) -> None:
 
 @layer_type("Split")
 def split(writer: Writer, layer: Any, _: list[Array]) -> None:
-    """The same tensor under several names."""
+    """Give the same tensor several names."""
     (x,) = writer.read(layer)
     writer.several(layer, [x] * len(layer.top))
 
@@ -310,7 +314,7 @@ def crop(writer: Writer, layer: Any, _: list[Array]) -> None:
 
 @layer_type("Reduction")
 def reduction(writer: Writer, layer: Any, _: list[Array]) -> None:
-    """A sum, a sum of magnitudes or of squares, or a mean, over the axes from one on, times a factor."""
+    """Reduce the axes from one on by a sum, a sum of magnitudes or of squares, or a mean; multiply by a factor."""
     (x,) = writer.read(layer)
     param, rank = layer.reduction_param, writer.ranks[x]
     op = REDUCTIONS.get(said(param, "operation", 1))
@@ -318,6 +322,7 @@ def reduction(writer: Writer, layer: Any, _: list[Array]) -> None:
         raise FormatError("operation NONE: must be SUM, ASUM, SUMSQ or MEAN.")
     first = axis_of(param, 0, rank)
     axes = list(range(first, rank))
+    # in the opset that is written, ReduceSum alone takes its axes as an operand
     inputs, attrs = ([x, _axes(writer, layer, "axes", axes)], {}) if op == "ReduceSum" else ([x], {"axes": axes})
     factor = said(param, "coeff", 1.0)
     if factor == 1:
@@ -329,7 +334,10 @@ def reduction(writer: Writer, layer: Any, _: list[Array]) -> None:
 
 @layer_type("ArgMax")
 def argmax(writer: Writer, layer: Any, _: list[Array]) -> None:
-    """The index of the maximum as a float, the last of equals; also its value, or with an axis the value instead."""
+    """Return the index of the maximum as a float; on request its value as well, or with an axis its value instead.
+
+    Of equal maxima the last one counts.
+    """
     (x,) = writer.read(layer)
     param, rank = layer.argmax_param, writer.ranks[x]
     if said(param, "top_k", 1) != 1:
@@ -343,6 +351,7 @@ def argmax(writer: Writer, layer: Any, _: list[Array]) -> None:
         writer.make(layer, "Cast", [place], rank, to=TensorProto.FLOAT)
         return
     rows = writer.inner(layer, "Flatten", [x], 2, axis=1)
+    # Caffe sorts pairs of value and index, so the largest index of equal values comes first
     place = writer.inner(layer, "ArgMax", [rows], 2, axis=1, keepdims=1, select_last_index=1)
     found = writer.inner(layer, "Cast", [place], 2, to=TensorProto.FLOAT)
     if param.out_max_val:
@@ -354,7 +363,7 @@ def argmax(writer: Writer, layer: Any, _: list[Array]) -> None:
 
 @layer_type("Embed")
 def embed(writer: Writer, layer: Any, blobs: list[Array]) -> None:
-    """The row of the weights that each number names, plus constants."""
+    """Return the row of the weights that each number names, plus constants."""
     (x,) = writer.read(layer)
     param, rank = layer.embed_param, writer.ranks[x] + 1
     has_bias = said(param, "bias_term", default=True)

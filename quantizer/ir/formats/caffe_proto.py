@@ -283,6 +283,7 @@ FIELDS: dict[str, dict[str, tuple[int, str]]] = {
 }
 """Message -> field -> (number, type): `*` is repeated, `=A,B` an enumeration from 0 on, `=A:5,B:2` one of these."""
 _Field = descriptor_pb2.FieldDescriptorProto
+# as caffe.proto declares blobs; a parser accepts both forms
 _PACKED = ("float", "double", "int64")
 
 
@@ -294,6 +295,7 @@ def net_parameter() -> Any:
         message = file.message_type.add(name=name)
         for field, (number, kind) in fields.items():
             _add(message, field, number, kind)
+    # a pool of its own: another package in this process may have Caffe's messages in the default one
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{PACKAGE}.NetParameter"))

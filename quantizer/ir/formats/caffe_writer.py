@@ -105,6 +105,7 @@ class Writer:
 
     def _set(self, top: str, tensor: str) -> None:
         self._now[top] = tensor
+        # a dict without values: a set that keeps the order
         self._unread[top] = None
 
     def _top(self, layer: Any) -> str:
@@ -127,10 +128,12 @@ class Writer:
 
         Only constants that can hold a shape keep their values.
         """
+        # int64 constants are shapes, axes and bounds, whose values decide sizes; of others the shape is enough
         held = {n: v for n, v in self.constants.items() if v.dtype == np.int64}
         shapes = {**self.inputs, **{n: v.shape for n, v in self.constants.items() if n not in held}, **self.known}
         given = [helper.make_tensor_value_info(n, TensorProto.FLOAT, list(shape)) for n, shape in shapes.items()]
         nodes = [node for node in self.nodes if node.output[0] not in self.known]
+        # an output under a new name: the tensor may be an input of this model, which cannot be its output as well
         nodes.append(helper.make_node("Identity", [tensor], ["#"]))
         made = [helper.make_tensor_value_info("#", TensorProto.FLOAT, [None] * self.ranks[tensor])]
         kept = [numpy_helper.from_array(v, n) for n, v in held.items()]

@@ -43,6 +43,7 @@ def constant_order(spec: Spec, name: str) -> list[int]:
     assert FORMAT in spec.formats
     item = spec.inputs[name]
     ours = [axis.text for axis in cast("list[Expression]", item.axes)]
+    # the spec lists the channel second, and a channels_last node has it at the end
     last = [ours[0], *ours[2:], ours[1]] if item.spatial else ours
     return [spec.formats[FORMAT].layouts[name].index(axis) for axis in last]
 

@@ -63,6 +63,7 @@ def _add_sources(graph: Graph, nodes: list[Node], tensors: dict[str, Tensor]) ->
     for position, source, constant in cast("tuple[Source, ...]", graph.extra.get(SOURCES, ())):
         name = source.outputs[0] if source.outputs else ""
         if name in wanted and (constant is not None) is tensors[name].is_constant:
+            # a changed graph may have become shorter than the position
             nodes.insert(min(position, len(nodes)), source)
             for made in source.outputs:
                 wanted.pop(made, None)
@@ -105,6 +106,7 @@ def _to_theirs(graph: Graph, node: Node, spec: Spec, tensors: dict[str, Tensor])
     attrs = _ordered(attrs, cast("tuple[str, ...]", extra.pop(PARAMS, ())))
     constants = _ordered(constants, cast("tuple[str, ...]", extra.pop(CONSTANT_ORDER, ())))
     for key in cast("tuple[str, ...]", extra.pop(SINGLE, ())):
+        # the layer that was read had a single number here
         (attrs[key],) = cast("tuple[AttrValue]", attrs[key])
     extra = {CONSTANTS: tuple(constants)} | extra
     inputs = (*bottoms, *(tensor.name for tensor in constants.values()))
@@ -144,6 +146,7 @@ def _their_operands(
             constants[form.inputs[name]] = graph.tensor(tensor)
             if name in form.layouts:
                 order = checked_order(where, spec, name, graph.tensor(tensor))
+                # the inverse permutation
                 back = [order.index(axis) for axis in range(len(order))]
                 label = _free(f"{node.name}:{form.inputs[name]}", tensors, tensor)
                 tensors[label] = constants[form.inputs[name]] = permuted(graph.tensor(tensor), label, back)
@@ -218,6 +221,7 @@ def _their_attrs(
     elif node.activation != "none":
         raise UnsupportedError(f"node {node.name!r}: a Compass {form.type} fuses no {node.activation}.")
     implied |= {key for key, text in form.absent.items() if found.get(key) == parse_value(text)}
+    # a file that is read and written again must be the same, so lines that it did not need are not added
     left_out = set() if written is None else implied - set(written)
     return {key: value for key, value in found.items() if key not in left_out}
 
@@ -253,6 +257,7 @@ def _requantize(node: Node, key: str, tensor: Tensor, attrs: dict[str, AttrValue
         said = constant_params(tensor.dtype, tensor.shape, scale, 0 if zero is None else zero)
         if difference("", said, params) is None:
             return
+    # the file's zero point has the other sign
     steps, zeros = scale_of(params), (-params.zero_point).to(torch.int32)
     for name in names:
         attrs.pop(name, None)

@@ -60,6 +60,7 @@ class Blob:
         if (offset, size) not in self.claims:
             self.claims[offset, size] = (section, key)
             self.total += size
+            # more bytes are claimed than there are, so some are claimed twice; found before the memory is filled
             if self.total > self.size:
                 self.check_overlaps()
         self.file.seek(offset)
@@ -102,9 +103,11 @@ def _graph(
     if "layer_number" in header and (number := header.integer("layer_number")) != len(layers):
         raise header.error("layer_number", f"says {number}, but {len(layers)} layers follow: write {len(layers)}")
     _check_unique(layers)
+    # all outputs first, because a layer may stand before one that it reads
     tensors = _all_tops(layers)
     wanted = [name for section in layers for name in section.names("layer_bottom")]
     wanted += [name for key in keys[2:] if key in header for name in header.names(key)]
+    # a body may read tensors of the graph around it
     tensors |= {name: outer[name] for name in wanted if name in outer and name not in tensors}
     for section in layers:
         _check_bottoms(section, tensors)
@@ -240,6 +243,7 @@ def _constant_stems(section: Section) -> list[str]:
             parts.setdefault(stem, set()).add(part)
     for stem, found in parts.items():
         missing = [part for part in QUAD if part not in found]
+        # parameters may end with _type or _shape by chance: a constant is presumed only with enough of the four lines
         if len(missing) == 1 or (missing and "offset" in found and found & {"size", "shape"}):
             there = ", ".join(f"{stem}_{part}" for part in QUAD if part in found)
             key = f"{stem}_{missing[0]}"
@@ -277,5 +281,6 @@ def _constant(section: Section, stem: str, blob: Blob, row: Sequence[AttrValue])
     raw = blob.take(section, f"{stem}_offset", *numbers)
     if dtype.kind == "bool" and raw.strip(b"\x00\x01"):
         raise section.error(f"{stem}_type", "bool, but there are bytes other than 0 and 1: correct type or offset")
+    # files are little-endian; astype makes a writable copy in this machine's order
     values = np.frombuffer(raw, dtype=storage.newbyteorder("<")).astype(storage)
     return dtype, torch.from_numpy(values).view(container(dtype)).reshape(shape)

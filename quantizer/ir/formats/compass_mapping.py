@@ -60,6 +60,7 @@ def named_sizes(graph: Graph, node: Node, spec: Spec) -> dict[str, object]:
         else:
             pairs = [(axis, shape[place]) for place, axis in places.items()]
         for axis, size in pairs:
+            # an axis that is a plain name binds it to its size; an axis that is a formula binds nothing
             if isinstance(axis, Expression) and axis.names == {axis.text} and found.setdefault(axis.text, size) != size:
                 raise GraphError(f"layer {node.name!r}: {axis.text} is {found[axis.text]} and in {name!r} {size}.")
     return found

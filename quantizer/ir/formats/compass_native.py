@@ -69,6 +69,7 @@ def native(graph: Graph, specs: Mapping[str, Spec]) -> Graph:
         found = _match(layer, known.get(layer.op, [])) if CONSTANTS in node.extra else None
         nodes.append(node if found is None else _to_ours(graph, layer, *found, arranged))
     read = {name for node in nodes for name in (*node.inputs, *node.outputs)}
+    # tensors that only removed or converted layers read
     set_aside = {name for node in graph.nodes for name in node.inputs if name is not None} - read
     return graph.with_(
         nodes=tuple(nodes),
@@ -103,8 +104,10 @@ def _match(node: Node, candidates: list[tuple[Spec, LayerFormat]]) -> tuple[Spec
         }
         if form.activation is not None and _fused(node, form) not in ("none", *spec.fuses, *form.fuses):
             continue
+        # Compass ignores the case of letters in words
         if all(said[key].casefold() == wanted.casefold() for key, wanted in form.fixed.items()):
             fits.append((spec, form))
+    # the most specific spec first
     fits.sort(key=lambda fit: -len(fit[1].fixed))
     if len(fits) > 1 and len(fits[0][1].fixed) == len(fits[1][1].fixed):
         names = " and ".join(spec.op for spec, _ in fits[:2])
@@ -133,6 +136,7 @@ def _operands(node: Node, spec: Spec, form: LayerFormat) -> tuple[list[str | Non
             lacks = f"constant {form.inputs[name]!r}" if name in form.inputs else f"input {name!r}"
             raise GraphError(f"layer {node.name!r}: {node.op} without {lacks}: {spec.op} needs it.")
         inputs.append(found)
+    # a spec with pieces, such as split, has as many outputs as its attributes say
     cut = next(iter(spec.outputs.values())).pieces is not None
     if bottoms or (len(node.outputs) != len(spec.outputs) and not cut):
         sizes = f"{count} inputs and {len(node.outputs)} outputs"
@@ -173,6 +177,7 @@ def _to_ours(graph: Graph, node: Node, spec: Spec, form: LayerFormat, arranged: 
     if form.sized:
         bound = named_sizes(graph, ours, spec)
         own = {name: tuple(cast("int", bound[axis]) for axis in axes) for name, axes in form.sized.items()}
+        # attributes in the spec's order, whether the layer names them or its shapes give them
         ours = replace(ours, attrs={name: {**attrs, **own}[name] for name in spec.attrs if name in {**attrs, **own}})
     if form.derived:
         bound = named_sizes(graph.with_tensors(*arranged.values()), ours, spec)
@@ -221,7 +226,7 @@ def _transposed(graph: Graph, node: Node, form: LayerFormat, operands: Mapping[s
 
 
 def _listed(node: Node, spec: Spec, form: LayerFormat) -> tuple[Node, tuple[str, ...]]:
-    """Return the layer with one-element lists in place of single axes, and the keys of these."""
+    """Return the layer with lists of one element instead of single axes, and the keys of these lists."""
     keys = [key for name, key in form.attrs.items() if isinstance(key, str) and spec.attrs[name].type == "axes"]
     single = tuple(key for key in keys if type(node.attrs.get(key)) is int)
     return replace(node, attrs={**node.attrs, **{key: (node.attrs[key],) for key in single}}), single
@@ -268,6 +273,7 @@ def _our_attr(where: str, node: Node, name: str, form: LayerFormat, domain: Doma
             raise GraphError(f"{where}: {keys}: got {format_loosely(value)}: {name!r} is {wanted}.")
         values = value if isinstance(value, tuple) else values
     for item in values:
+        # in Python a bool is an int, and the file's `true` is no number
         if not isinstance(item, kinds[domain.type]) or (isinstance(item, bool) and domain.type not in ("bool", "enum")):
             got = f"{'/'.join(named)}: got {format_loosely(item)!r}"
             raise GraphError(f"{where}: {got}: {name!r} is of type {domain.type}.")

@@ -60,6 +60,7 @@ def zero_point_of(value: _Numbers, like: torch.Tensor, codes: tuple[int, int]) -
         found.append(-number)
     if len(found) not in (1, like.numel()):
         raise ValueError(f"{len(found)} zero points for {like.numel()} scales: write one, or one for each")
+    # a copy: all elements of an expanded tensor are one number in memory
     return torch.tensor(found, dtype=torch.int64).expand(like.numel()).reshape(like.shape).clone()
 
 
@@ -128,6 +129,7 @@ def quantized_tops(
     pairs = _ranges(section, len(tops)) if TOP_RANGE in section else None
     if scales is None and zeros is not None:
         raise section.error(TOP_SCALE, "missing next to layer_top_zp: write layer_top_scale=[...]")
+    # parameters hold what the lines say, unless an output has no integer codes; then the lines are kept
     absorbed = scales is not None and all(top.dtype.is_integer for top in tops)
     if pairs is not None:
         whole = [(lo, hi) for lo, hi in pairs if isinstance(lo, int) and isinstance(hi, int)]
@@ -189,6 +191,7 @@ def _quantized_top(
     section: Section, top: Tensor, scale: _Numbers, zero: _Numbers, axis: AttrValue | None, codes: tuple[int, int]
 ) -> Tensor:
     steps = _located(section, TOP_SCALE, lambda: steps_of(scale))
+    # the file writes the text None for a tensor with one scale
     named = axis if isinstance(axis, int) and not isinstance(axis, bool) else None
     if steps.numel() == 1 and named is None:
         steps = steps.reshape(())

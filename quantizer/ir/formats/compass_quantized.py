@@ -81,6 +81,7 @@ def provided_layer(
             constant = file_constant(provided, spec, key)
             made.append(_code_tensor(graph.tensor(name), constant, spatial=spec.inputs[key].spatial))
             extra |= _scales(node, _file_key(spec, key), constant.params)
+    # keys with this prefix are notes between our modules, which the format does not know
     extra |= {key: value for key, value in provided.extra.items() if not key.startswith("compass.")}
     extra[AXES] = ("None",) * len(node.outputs)
     kept = {key: value for key, value in node.extra.items() if key not in (more or {})}
@@ -111,6 +112,7 @@ def scaled_layer(
     extra |= _scales(node, _file_key(spec, "weight"), weight.params)
     if node.inputs[2] is not None:
         bias = _file_key(spec, "bias")
+        # a bias of real numbers is described as codes of scale 1
         extra |= {f"{bias}_scale": 1.0, f"{bias}_zp": 0}
     extra[AXES] = ("None",) * len(node.outputs)
     return replace(node, extra={**node.extra, **extra}, parameters=None), made
@@ -139,6 +141,7 @@ def absorbed(provided: Parameters, spec: Spec, channels: int) -> torch.Tensor:
     for key, item in spec.inputs.items():
         if item.role == "weight" and key in provided.constants:
             weight = provided.constants[key]
+            # sum (x - z) * w = sum x * w - z * sum w: the second term is constant, so the bias can hold it
             return -zero * weight.centred_sums.repeat(channels // len(weight.codes))
     return torch.zeros(channels, dtype=torch.int64)
 
@@ -151,6 +154,7 @@ def _file_key(spec: Spec, key: str) -> str:
 def _code_tensor(tensor: Tensor, constant: Constant, *, spatial: bool) -> Tensor:
     codes = constant.codes.movedim(1, -1) if spatial else constant.codes
     dtype = constant.params.dtype
+    # the file has no range of codes for a constant: a reader takes that of its type
     params = replace(_single(constant.params), qmin=dtype.min, qmax=dtype.max)
     if params.axis is not None:
         params = replace(params, axis=params.axis % codes.dim())
@@ -171,6 +175,7 @@ def _single(params: QParams) -> QParams:
 
 def _scales(node: Node, key: str, params: QParams) -> dict[str, object]:
     """Return `<key>_scale` and `<key>_zp`: two numbers, or constants for several scales; a bias has one zero."""
+    # the file's zero point has the other sign
     steps, zeros = scale_of(params).reshape(-1), -params.zero_point.reshape(-1)
     if steps.numel() == 1:
         return {f"{key}_scale": float(steps), f"{key}_zp": int(zeros)}
@@ -197,6 +202,7 @@ def _numbers(node: Node, spec: Spec, provided: Parameters, multiplier_bits: int)
     alone = family in ("normalization", "group_normalization") and not provided.constants
     fused = FUSED_RATIOS.get((family, node.activation))
     order = SCALE_FIRST if alone else fused or RATIOS.get(family, RATIO)
+    # moved to the end: readers do not care for the order of lines, but the comparison with recorded files does
     ratio = {key: found.pop(key) for key in order if key in found}
     return found | ratio
 
@@ -215,6 +221,7 @@ def _unordered(node: Node, spec: Spec, provided: Parameters, multiplier_bits: in
         return found | _logarithms(node, provided, file_format(multiplier_bits, signed=False))
     for name, table in provided.tables.items():
         if name == "powers":
+            # this table is stored as real numbers, not as codes
             found["float_lut"] = stored(node, "float_lut", table.entries * table.unit, DTYPES["float32"])
             continue
         if name == "exp":
@@ -237,6 +244,7 @@ def _rescale(node: Node, spec: Spec, provided: Parameters, ratio: Rescale, narro
     if ratio.mantissa.dim():
         unified = provided.platform.multiplier.unify_shifts
         own = spec.quantization.family in provided.platform.multiplier.own_shifts
+        # multipliers that share one shift differ in size, and are stored in 16 bits (Compass)
         kind = FACTOR_TYPE if unified and not own else narrow
         if ratio.mantissa.numel() == 1 and spec.quantization.family not in ALWAYS_LISTS:
             return _pair(int(ratio.mantissa), int(ratio.shift), kind)
@@ -249,6 +257,7 @@ def _rescale(node: Node, spec: Spec, provided: Parameters, ratio: Rescale, narro
         return _pair(mantissa, shift, narrow)
     if spec.quantization.family in SEPARATE:
         return _branches(ratio, narrow)
+    # the multiplier of the sum, then one for each operand
     numbers = (mantissa, *(int(factor) for factor in ratio.factors.values()))
     kinds: AttrValue = (FACTOR_TYPE,) * len(numbers)
     return {"scale_value": numbers, "shift_value": shift, "scale_type": kinds, "shift_type": SHIFT_TYPE}
@@ -305,6 +314,7 @@ def _fused(graph: Graph, node: Node, provided: Parameters) -> dict[str, object]:
 def _slope(slope: int) -> dict[str, object]:
     """Return a slope in a type of 8, 16 or 32 bits that holds it."""
     signed = slope < 0
+    # n bits with a sign hold down to -2^(n-1), whose complement is 2^(n-1) - 1
     bits = next(size for size in (8, 16, 32) if (~slope if signed else slope) < 1 << (size - signed))
     return {"negative_slope_value": slope, "negative_slope_type": integer(bits, signed=signed)}
 
@@ -360,6 +370,7 @@ def _named_numbers(node: Node, spec: Spec, provided: Parameters, narrow: DType) 
         return {"interp_shift_value": numbers["weight_bits"], "interp_shift_type": SHIFT_TYPE}
     if "value" in kinds:
         given = node.attrs["value"]
+        # the code is spelled in the number type of the float layer
         return {"constant_value": float(numbers["value"]) if isinstance(given, float) else numbers["value"]}
     if numbers:
         raise UnsupportedError(f"node {node.name!r}: {spec.op}: no Compass names for {', '.join(numbers)}.")

@@ -83,6 +83,7 @@ def _with_parameters(graph: Graph, node: Node, spec: Spec, platform: Platform) -
     node, provided = _restored(node, spec, provided)
     ratio = _rescale(node, spec, provided, operands)
     if ratio is not None and spec.error_model.kind == "mean":
+        # a mean of images has its channels at axis 1 in the operator's order
         images = next(iter(spec.inputs.values())).spatial
         ratio = replace(ratio, axis=1 if images else _channel_axis(node, spec, operands))
     return replace(node, parameters=replace(provided, rescale=ratio))
@@ -94,6 +95,7 @@ def _restored(node: Node, spec: Spec, provided: Parameters) -> tuple[Node, Param
     attrs = node.attrs
     if spec.quantization.family == "leaky_rectifier":
         slope = int(cast("int", attrs["slope"]))
+        # Compass stores a slope with as many binary places as the output has bits
         numbers = {"slope": slope, "slope_shift": y.bits}
         real: dict[str, AttrValue] = {"slope": slope * 2.0**-y.bits}
     elif spec.quantization.family == "clamping":
@@ -142,6 +144,7 @@ def _constants(node: Node, spec: Spec, operands: Mapping[str, Tensor], provided:
         known = replace(provided, constants=dict(found))
         for key, constant in found.items():
             if spec.inputs[key].role == "bias":
+                # the file's bias holds the input zero point's share of the sums; here the input is centred instead
                 codes = constant.codes - absorbed(known, spec, len(constant.codes))
                 found[key] = Constant(codes, constant.params)
     return found
@@ -177,6 +180,7 @@ def _rescale(node: Node, spec: Spec, provided: Parameters, operands: Mapping[str
         return Rescale(variant, scale.data.double(), shift.data.long(), axis=axis)
     values = node.extra.get("scale_value")
     if (
+        # these layers rescale by numbers of their own
         {"exp", "period"} & provided.tables.keys()
         or family == "log_softmax"
         or (values is None and family not in SEPARATE)
@@ -223,6 +227,7 @@ def _channel_axis(node: Node, spec: Spec, operands: Mapping[str, Tensor]) -> int
             shape = (shape[0], shape[-1], *shape[1:-1])
         elif key in node.transposed:
             shape = (*shape[:-2], shape[-1], shape[-2])
+        # in the operator's order, for which the shape rules are written
         shapes[key] = shape
     rank = len(next(iter(infer_shapes(spec, shapes, node.attrs).values())))
     return channel_axis(spec, variables(spec, shapes, node.attrs), rank)
@@ -240,6 +245,7 @@ def _tables(
         return log_softmax_tables(exponentials.data.long(), logarithms.data.long(), x, y)
     if isinstance(exponentials, Tensor) and exponentials.data is not None:
         bits, own = next(iter(inputs.values())).bits, exponentials.data.float()
+        # read by x - max(x): the last entry is for 0, the first for the smallest difference of two codes
         return {"exp": Table(own, 1 - (1 << bits), max(1, (1 << bits) // own.numel()), 1.0, FLOAT32_BITS)}
     if not isinstance(lut, Tensor) or lut.data is None:
         return {}
@@ -249,6 +255,7 @@ def _tables(
     x, y = next(iter(inputs.values())), next(iter(outputs.values()))
     step = max(1, (1 << x.bits) // entries.numel())
     if spec.quantization.family == "softmax":
+        # exp(0) = 1 has the largest entry, whose bits are all 1
         bits = max(int(entries.max()).bit_length(), 1)
         exponentials = Table(entries, 1 - (1 << x.bits), step, 1.0 / ((1 << bits) - 1), bits)
         return {"exp": exponentials} | ({"powers": float_powers()} if "float_lut" in node.extra else {})

@@ -30,6 +30,7 @@ def powers() -> Tensor:
 
 def cut(values: Tensor) -> Tensor:
     """Return float32 *values* as floats of 24 bits: their last eight bits are cleared."""
+    # -256 has all bits set but the last eight
     return (values.float().view(torch.int32) & -256).view(torch.float32)
 
 

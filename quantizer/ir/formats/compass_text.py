@@ -19,6 +19,7 @@ from quantizer.ir.graph import AttrValue, nearest
 PathLike: TypeAlias = "str | os.PathLike[str]"
 MAX_TEXT = 256 << 20
 IR_TEXT = Readable("a text of the Compass IR", MAX_TEXT, FormatError, "Constants belong into the .bin file.")
+# limits far above what models need: a damaged file is refused before it takes time or memory
 MAX_DEPTH = 16
 MAX_RANK = 16
 MAX_SIZE = (1 << 31) - 1
@@ -107,6 +108,7 @@ def _spell(value: AttrValue) -> str:
 
 
 def _parse_scalar(text: str) -> AttrValue:
+    # most values, without a regular expression; 18 digits fit int64
     if len(text) < 19 and text.isascii() and text.isdigit():
         return int(text)
     if text in COMPASS_DTYPES:
@@ -119,6 +121,7 @@ def _parse_scalar(text: str) -> AttrValue:
         return int(text)
     if _FLOAT.fullmatch(text):
         value = float(text)
+        # an integer that is too long must not become a float unnoticed
         if math.isinf(value) or _INT.fullmatch(text) or text.lstrip("+-").isdigit():
             raise ValueError(f"{text[:60]} is too large: integers have 64 bits, floats are below 1.8e308")
         return value
@@ -270,6 +273,7 @@ def sections_of(content: str, name: str) -> list[Section]:
     """Read the sections of a text called *name*; FormatError names the first line that is not `key=value`."""
     sections: list[Section] = []
     entries: dict[str, Entry] = {}
+    # an empty line more ends the last section as all others end
     for number, raw in enumerate((*content.split("\n"), ""), 1):
         line = raw.rstrip("\r").strip(" \t")
         if line:
@@ -293,6 +297,7 @@ def _decoded(name: str) -> str:
     check_file(name)
     raw = IR_TEXT.bytes_of(Path(name), name)
     try:
+        # -sig: some editors begin a file with a byte order mark
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as err:
         line = raw.count(b"\n", 0, err.start) + 1

@@ -34,6 +34,7 @@ class Layout:
         """Yield the bytes of each constant, little endian."""
         for data in self.parts:
             flat = data.detach().cpu().contiguous().reshape(-1)
+            # as unsigned integers: numpy has no bfloat16 and no narrow floats, and only bits are written
             raw = flat.view(torch.uint8).numpy().view(f"u{flat.element_size()}")
             yield raw.astype(np.dtype(f"<u{flat.element_size()}"), copy=False).tobytes()
 
@@ -107,6 +108,7 @@ def _constant_keys(graph: Graph, node: Node) -> tuple[str, ...]:
     """Return Compass's names of the last inputs of *node*; FormatError for a node in our vocabulary."""
     where = f"layer {node.name!r}"
     keys = cast("tuple[str, ...] | None", node.extra.get(CONSTANTS))
+    # operators have names in lower case, types of Compass layers do not
     if keys is None and node.op == node.op.lower():
         raise FormatError(f"{where}: {node.op!r} is not a Compass layer: pass the graph through foreign() first.")
     keys = keys or ()
@@ -141,6 +143,7 @@ def _top_lines(where: str, node: Node, tops: Sequence[Tensor], layout: Layout) -
         zeros = [(-p.zero_point).to(torch.int32).reshape(-1) for p in params if p is not None]
         for key, name, columns in ((TOP_SCALE, "float32", steps), (TOP_ZP, "int32", zeros)):
             lines = _quad_lines(key, [(name, data) for data in columns], layout, listed=True)
+            # unlike a layer's constants, these have the shape before the size (Compass)
             found |= {f"{key}_{part}": lines[f"{key}_{part}"] for part in ("type", "offset", "shape", "size")}
         return found
     for key, default in ((TOP_SCALE, 1.0), (TOP_ZP, 0)):

@@ -74,6 +74,7 @@ def _text(attribute: Attribute, value: AttrValue) -> str:
         return string_text(str(value)) if fits else ""
     if kind in ("i64s", "f64s"):
         texts = [_number(kind[:-1], item) for item in value] if isinstance(value, tuple) else [""]
+        # MLIR leaves out i64 in an array, because it is the default
         return f"[{', '.join(text.removesuffix(' : i64') for text in texts)}]" if all(texts) else ""
     if kind == "entries":
         pairs = [_entry(item) for item in value] if isinstance(value, tuple) else [""]
@@ -96,7 +97,9 @@ def _number(kind: str, value: object) -> str:
     if isinstance(value, float) and kind in _FORMATS and not math.isnan(value):
         packing, bits = _FORMATS[kind]
         if math.isinf(value):
+            # MLIR has no word for infinity: it is spelled as its bits
             return f"{struct.unpack(bits, struct.pack(packing, value))[0]:#X} : {kind}".replace("0X", "0x")
+        # a number that float32 does not hold would be read back as another
         exact = kind == "f64" or struct.unpack("<f", struct.pack("<f", value))[0] == value
         return f"{float_text(value)} : {kind}" if exact else ""
     return ""
@@ -163,6 +166,7 @@ def read_literal(cursor: Cursor, depth: int = 0) -> Literal:
 
 def _read_number(cursor: Cursor) -> Literal:
     token = cursor.next()
+    # the time of int() grows with the square of the length
     if len(token.text) > 400:
         cursor.fail(f"a number of {len(token.text)} characters: at most 400", token.at)
     kind = "f64" if token.kind == "float" else "i64"

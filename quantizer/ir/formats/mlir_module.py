@@ -77,6 +77,7 @@ def parse_module(text: str, path: str) -> Module:
 def _read_aliases(module: Module) -> None:
     """Read every location alias first: MLIR prints them after the module that uses them."""
     for found in _ALIAS.finditer(module.cursor.text):
+        # a second cursor on the same text, so that errors have the right place; it knows the aliases before this one
         scout = Module(Cursor(module.cursor.name, module.cursor.text, found.start()), aliases=module.aliases)
         name, names = _alias(scout)
         if name in module.aliases:
@@ -202,6 +203,7 @@ def _results(cursor: Cursor) -> tuple[str, ...]:
         count = cursor.expect_kind("int", "the number of results")
         if not count.text.isdigit() or len(count.text) > 4:
             cursor.fail(f"{count.text[:20]} results: at most 9999", count.at)
+        # `%3:2` names two results, which are read as %3#0 and %3#1
         results = tuple(f"{token.text}#{i}" for i in range(int(count.text)))
     while cursor.skip(","):
         results += (cursor.expect_kind("value", "a value").text,)
@@ -251,6 +253,7 @@ def _located(module: Module, depth: int) -> tuple[str, ...]:
         if cursor.at(":"):
             cursor.fail('a place in a file names no tensor: write loc("x")', token.at)
         if cursor.skip("("):
+            # "x"(...): a place inside the parentheses names no tensor
             _located(module, depth + 1)
             cursor.expect(")")
         return (name,)

@@ -16,6 +16,7 @@ MAX_TEXT = 64 << 20
 MAX_DEPTH = 16
 """The largest depth of nested arrays and dictionaries."""
 _SPACE = re.compile(r"(?:[ \t\r\n]+|//[^\n]*)*")
+# the first alternative that matches counts: 0x1F is no 0, and 1.5 is no 1
 _TOKENS = re.compile(
     r"""(?P<string>"(?:[^"\\\n]|\\.)*")
     |(?P<value>%[A-Za-z0-9_$.\-]+)
@@ -145,6 +146,7 @@ class Cursor:
                 self.fail(
                     f'{found[0]!r} is not an escape: write \\n, \\t, \\", \\\\ or two hexadecimal digits', token.at
                 )
+            # a byte as a lone surrogate until all are joined: several escapes together may be one character of UTF-8
             return chr(0xDC00 + int(code, 16))
 
         text = _ESCAPE.sub(plain, body)

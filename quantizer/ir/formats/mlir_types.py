@@ -30,6 +30,7 @@ _ELEMENTS = {
     "uint64": "ui64",
 }
 """Our number format -> how TpuLang spells it: 64 bits without a sign, fewer with one."""
+# the second part has spellings that are read and never written
 _DTYPES = {text: DTYPES[name] for name, text in _ELEMENTS.items()} | {
     text: DTYPES[name] for text, name in (("i8", "int8"), ("i16", "int16"), ("i32", "int32"), ("si64", "int64"))
 }
@@ -121,6 +122,7 @@ def _tensor_type(cursor: Cursor, inner: str, start: int) -> TensorType:
     if len(shape) > MAX_RANK:
         cursor.fail(f"{len(shape)} axes: at most {MAX_RANK}", start)
     dtype, params = _element(cursor, element, shape, start)
+    # a size that is not known counts as 1
     if math.prod(max(size, 1) for size in shape) * dtype.bits > 8 * LARGEST:
         cursor.fail(f"tensor<{inner[:60]}>: more than {LARGEST} bytes, which no tensor may have", start)
     ranked = star is None

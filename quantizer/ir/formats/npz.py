@@ -36,6 +36,7 @@ NUMBERS = "biuf"
 """Kinds of numpy's types that are real numbers and bools."""
 TEXTS = "SU"
 """Kinds that are texts."""
+# version 3 is for field names in UTF-8, which arrays of numbers have not
 _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 BAD_HEADERS = (
     ValueError,
@@ -78,6 +79,7 @@ def npz_bytes(arrays: Mapping[str, Array]) -> bytes:
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
         for name, values in arrays.items():
+            # zip64 as numpy.savez writes it, so that large arrays need no other form
             with archive.open(_entry(f"{name}.npy"), "w", force_zip64=True) as file:
                 np.lib.format.write_array(file, np.asarray(values, order="C"), allow_pickle=False)
     return stream.getvalue()
@@ -108,6 +110,7 @@ def entry_bytes(where: str, archive: zipfile.ZipFile, name: str, most: int) -> b
 
 def _entry(name: str) -> zipfile.ZipInfo:
     entry = zipfile.ZipInfo(name, EPOCH)
+    # the upper half holds the Unix mode: rw-r--r--
     entry.external_attr = 0o644 << 16
     return entry
 
@@ -149,6 +152,7 @@ def read_npy(path: str | os.PathLike[str], *, texts: bool = False) -> Array:
         wanted = math.prod(shape) * dtype.itemsize
         if wanted > held:
             raise FormatError(f"{where}: shape {list(shape)} of {dtype} needs {wanted} bytes, the file holds {held}.")
+        # a map of 0 bytes is an error
         return np.memmap(where, dtype, "r", start, shape, order) if wanted else np.empty(shape, dtype)
     except FormatError:
         raise
@@ -163,6 +167,7 @@ def _entries(where: str, archive: zipfile.ZipFile, largest: int, held: int) -> I
         raise FormatError(
             f"{where}: {len(entries)} arrays of {total} bytes: at most {MOST}, of {largest} bytes together."
         )
+    # a few kilobytes can be packed so that they fill the memory
     if total > max(FREELY, PACKED * held):
         raise FormatError(
             f"{where}: {held} bytes that unpack to {total}: more than {PACKED} times as many. "
@@ -182,6 +187,7 @@ def _array(place: str, file: IO[bytes], size: int, *, texts: bool) -> Array:
     """Return the array of one entry of *size* bytes; its header is checked against the size first."""
     shape, order, dtype = _header(place, file, texts=texts)
     wanted, held = math.prod(shape) * dtype.itemsize, size - file.tell()
+    # one byte more shows an entry that is longer than the archive's list says
     data = file.read(wanted + 1) if wanted == held else b""
     if wanted != held or len(data) != wanted:
         raise FormatError(f"{place}: shape {list(shape)} of {dtype} needs {wanted} bytes, the archive holds {held}.")
@@ -206,6 +212,7 @@ def _header(place: str, file: IO[bytes], *, texts: bool) -> tuple[tuple[int, ...
     if dtype.kind not in (NUMBERS + TEXTS if texts else NUMBERS):
         wanted = "real numbers, bools or texts" if texts else "real numbers or bools"
         raise FormatError(f"{place}: elements of type {dtype}: must be {wanted}.")
+    # the header is a Python literal, in which anybody can write anything
     if not all(type(length) is int for length in shape):
         raise FormatError(f"{place}: shape {shown_value(shape)}: must be whole numbers.")
     if any(length < 0 for length in shape):

@@ -35,7 +35,7 @@ MODEL = Readable("an ONNX model", LARGEST, FormatError, "Name a .onnx file.")
 def load(path: Path | str, runs: Runs | None = None) -> Graph:
     """Return the model in *path* as a graph; FormatError, GraphError or UnsupportedError name the problem.
 
-    runs: whether an operator runs where the graph will run; one UnsupportedError names all that do not.
+    runs: whether an operator runs where the graph will run; one UnsupportedError names all operators that do not.
     """
     path = Path(path)
     where = shown_path(path)
@@ -82,6 +82,7 @@ def from_model(
     own = onnx.ModelProto()
     own.CopyFrom(model)
     own = _inlined(own, where)
+    # our checks come first: they name the place, and the library's code crashes on some models that they refuse
     structure = read_graph(file, own.graph, {}, "graph")
     plain = without_contrib(own, where)
     if plain is not own:
@@ -91,6 +92,7 @@ def from_model(
     _check(own, where)
     say_defaults(own.graph, file.opsets.get("", 0))
     typed = _typed(own, where, follow=refuse_fatal(own, where))
+    # read again, now with the inferred types and shapes; `file` kept the constants from the first time
     graph = with_parameters(read_graph(file, typed.graph, {}, "graph"))
     verify(graph)
     return graph
@@ -127,6 +129,7 @@ def _said(node: Node) -> list[tuple[str, str | None, str | None, object]]:
     if node.op not in QLINEAR:
         return []
     x, w, (scale, zero_at) = QLINEAR[node.op]
+    # the axis of several scales: filters of a convolution; rows of the first matrix, columns of the second
     along = {"QLinearConv": (0, 0), "QLinearMatMul": (-2, -1)}[node.op]
     operands = [
         (node.inputs[i], node.inputs[j], node.inputs[k], axis) for (i, j, k), axis in zip((x, w), along, strict=True)
@@ -145,6 +148,7 @@ def _parameters(codes: Tensor, scale: torch.Tensor, zero: torch.Tensor | None, a
     fits = values.dim() == 0 or (along is not None and values.dim() == 1 and values.shape[0] == codes.shape[along])
     if not fits or not bool((values > 0).all()) or not bool(torch.isfinite(values).all()):
         return None
+    # in ONNX, an absent zero point is 0
     offset = torch.zeros_like(values, dtype=torch.int64) if zero is None else zero.long().reshape(values.shape)
     return QParams(codes.dtype, values, offset, codes.dtype.min, codes.dtype.max, along)
 
@@ -167,6 +171,7 @@ def _opsets(model: onnx.ModelProto, where: str) -> dict[str, int]:
         raise FormatError(f"{where}: the domain of an opset: must be text in UTF-8.")
     if "" not in found:
         raise FormatError(f"{where}: imports no opset of ONNX itself: name a version from {OLDEST} to {newest}.")
+    # our kernels know this opset, and the installed onnx does not
     if newest < found[""] <= NEWEST:
         raise UnsupportedError(
             f"{where}: opset {found['']}: the installed onnx {onnx.__version__} knows opsets up to {newest}. "

@@ -46,6 +46,7 @@ class _Work:
     ) -> tuple[str, onnx.NodeProto]:
         """Return the name of the real values, and the node that computes them from (codes, scale, zero point)."""
         name = f"{_label(node)}#{key}"
+        # an absent zero point is left out, and not written as an empty name at the end
         given = [*inputs] if inputs[-1] else list(inputs[:-1])
         return name, helper.make_node("DequantizeLinear", given, [name], name=name, axis=axis)
 
@@ -179,7 +180,7 @@ def _concat(work: _Work, node: onnx.NodeProto) -> Nodes:
 
 
 def _gemm(work: _Work, node: onnx.NodeProto) -> Nodes:
-    """A matrix product whose constant C has the scale of the sums; without an output scale the result is real."""
+    """Rewrite a matrix product, whose constant C has the scale of the sums; without output scale the result is real."""
     attrs, inputs = _attributes(work, node), _padded(node, 9)
     a, first = work.dequantized(node, "a", inputs[:3])
     b, second = work.dequantized(node, "b", inputs[3:6], axis=0 if attrs.get("transB") else 1)

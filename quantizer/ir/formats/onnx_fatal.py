@@ -58,6 +58,7 @@ def refuse_fatal(model: onnx.ModelProto, where: str) -> bool:
                 raise FormatError(f"{where}: blocksize={item.i}: must be from 1 to {LARGEST_BLOCK}{_label(node)}.")
     light = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
     light.graph.CopyFrom(_without_data(model.graph))
+    # a vector of unknown length: the inference then knows the rank of a Tile's result from its operand alone
     light.graph.input.append(helper.make_tensor_value_info(REPEATS, TensorProto.INT64, [None]))
     _stand_in(light.graph)
     try:
@@ -67,6 +68,7 @@ def refuse_fatal(model: onnx.ModelProto, where: str) -> bool:
         return False
     short = all(size <= LONGEST_VECTOR for size in _vectors(inferred.graph))
     if any(node.op_type in CONVOLUTIONS for node in nodes):
+        # with values followed, more ranks are known, such as that of a Reshape to a computed shape
         followed = onnx.shape_inference.infer_shapes(light, data_prop=True) if short else inferred
         _check_ranks(model.graph, followed.graph, {}, where)
     return short
@@ -159,6 +161,7 @@ def _check_ranks(graph: onnx.GraphProto, inferred: onnx.GraphProto, outer: Ranks
     for item in (*inferred.input, *inferred.value_info, *inferred.output):
         if item.type.tensor_type.HasField("shape"):
             ranks[item.name] = len(item.type.tensor_type.shape.dim)
+    # stand-ins replaced nodes one by one, so both lists have the same places
     for node, seen in zip(graph.node, inferred.node, strict=True):
         for item, other in zip(node.attribute, seen.attribute, strict=False):
             if item.type == onnx.AttributeProto.GRAPH:

@@ -59,12 +59,15 @@ def read_graph(file: File, proto: onnx.GraphProto, outer: Mapping[str, Tensor], 
     outputs = tuple(item.name for item in proto.output)
     made_here = {name for node in nodes for name in node.output if name} | set(inputs)
     tensors = dict(constants) | {
-        name: _value(file, name, declared.get(name)) for name in sorted(made_here - constants.keys())
+        # sorted, because the order of a set of texts changes from process to process
+        name: _value(file, name, declared.get(name))
+        for name in sorted(made_here - constants.keys())
     }
     for name in (*(name for node in nodes for name in node.input if name), *outputs):
         if name not in tensors and name in outer:
             tensors[name] = outer[name]
     named = _names(nodes)
+    # a graph's bodies are its own; all other parts of the file are shared
     file = replace(file, bodies={})
     made_nodes = tuple(
         _node(file, node, name, {**outer, **tensors}, place) for node, name in zip(nodes, named, strict=True)
@@ -119,6 +122,7 @@ def _names(nodes: Iterable[onnx.NodeProto]) -> list[str]:
     taken, counts, found = set(given), Counter[str](), []
     for node in nodes:
         name = node.name
+        # ONNX permits nodes without a name, and messages and maps of nodes need one
         while not name:
             candidate = f"{node.op_type}_{counts[node.op_type]}"
             counts[node.op_type] += 1
@@ -179,6 +183,7 @@ def _node(file: File, proto: onnx.NodeProto, name: str, seen: Mapping[str, Tenso
         if not domain:
             _refuse_older(where, op, file.opsets[""])
         schema = defs.get_schema(proto.op_type, file.opsets[domain], domain)
+        # the version of the operator, by which its kernel is chosen, and not that of the model
         extra["since"] = schema.since_version
         for key, known in schema.attributes.items():
             if known.default_value.name:
@@ -197,6 +202,7 @@ def _node(file: File, proto: onnx.NodeProto, name: str, seen: Mapping[str, Tenso
     if any(item.key == ON_CODES for item in proto.metadata_props):
         extra[ON_CODES] = True
     inputs, outputs = _trimmed(proto.input), _trimmed(proto.output)
+    # an output that is left out needs a name here, which no tensor of the file can have by chance
     made = tuple(item or f"{name}#{i}" for i, item in enumerate(outputs))
     return Node(
         name, op, tuple(item or None for item in inputs), made, attrs, extra=extra, captures=tuple(dict.fromkeys(read))

@@ -50,6 +50,7 @@ ONNX_DTYPES: dict[int, DType] = {
 }
 """ONNX's number format -> ours; strings and complex numbers are not among them."""
 CODES: dict[DType, int] = {ours: theirs for theirs, ours in ONNX_DTYPES.items()}
+# with _WIDE: where a TensorProto keeps values that are not raw bytes; all other formats are in int32_data
 _FIELDS = {"float32": "float_data", "float64": "double_data", "int64": "int64_data"}
 _WIDE = {"uint32": "uint64_data", "uint64": "uint64_data"}
 
@@ -74,6 +75,7 @@ def read_tensor(place: str, proto: Any, folder: Path | None, name: str | None = 
     if proto.HasField("segment"):
         raise UnsupportedError(f"{place}: holds a segment of a tensor: write the tensor whole, in one initialiser.")
     count = math.prod(shape)
+    # a size of 0 hides the others in `count`, and numpy multiplies sizes in 64 bits
     if math.prod(size or 1 for size in shape) * dtype.bits >= 1 << 63:
         raise FormatError(f"{place}: shape {list(shape)} of {dtype}: more elements than 63 bits can count.")
     if count * dtype.bits > 8 * LARGEST:
@@ -94,6 +96,7 @@ def to_torch(values: np.ndarray[Any, Any], dtype: DType) -> torch.Tensor:
         return torch.from_numpy(np.asarray(values.astype(dtype.storage)))
     if dtype.name in ("float16", "float32", "float64"):
         return torch.from_numpy(values)
+    # numpy knows these floats only through ml_dtypes, and torch takes their bits
     codes = values.view(np.uint16 if dtype.bits == 16 else np.uint8)
     return torch.from_numpy(codes.view(np.int16) if dtype.bits == 16 else codes).view(kind)
 
@@ -122,6 +125,7 @@ def _check_length(place: str, proto: Any, dtype: DType, shape: tuple[int, ...]) 
         field = _FIELDS.get(dtype.name) or _WIDE.get(dtype.name) or "int32_data"
         held, wanted, unit = len(getattr(proto, field)), count, "values"
         if dtype.bits < 8 and dtype.kind != "bool":
+            # formats below a byte are packed in int32_data as in raw_data, a byte in each entry
             wanted = -(-count * dtype.bits // 8)
     if held != wanted:
         raise FormatError(f"{place}: shape {list(shape)} of {dtype} needs {wanted} {unit}, the file holds {held}.")

@@ -58,6 +58,7 @@ def _value(tensor: Tensor) -> onnx.ValueInfoProto:
 
 def _node(graph: Graph, node: Node, seen: frozenset[str]) -> onnx.NodeProto:
     domain, _, op = node.op.rpartition("::")
+    # ONNX's operators begin with a capital, ours do not
     if node.parameters is not None or node.activation != "none" or op[:1].islower():
         raise UnsupportedError(f"node {node.name!r} ({node.op}): ONNX has no such operator, or none that is quantized.")
     attrs: dict[str, Any] = {}
@@ -71,6 +72,7 @@ def _node(graph: Graph, node: Node, seen: frozenset[str]) -> onnx.NodeProto:
             attrs[key] = numpy_helper.from_array(to_numpy(kept.data, kept.dtype), kept.name)
     outputs = ["" if name == f"{node.name}#{i}" else name for i, name in enumerate(node.outputs)]
     inputs = [name or "" for name in node.inputs]
+    # make_node takes the type of a list from its items, which an empty one has not
     empty = [_empty(graph, node, key) for key, value in attrs.items() if value == ()]
     held = {key: value for key, value in attrs.items() if value != ()}
     made = helper.make_node(op, inputs, outputs, name=node.name, domain=domain, **held)

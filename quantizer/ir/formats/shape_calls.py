@@ -52,6 +52,7 @@ def axes_of(axes: Sequence[int], rank: int) -> list[int]:
 def broadcast(shapes: Sequence[Shape]) -> Shape:
     """Return the shape to which all of *shapes* broadcast; ValueError if two sizes differ and none is 1."""
     sizes = []
+    # from the last axis on, as numpy broadcasts; missing leading axes are 1
     for column in zip_longest(*(reversed(shape) for shape in shapes), fillvalue=1):
         others = {size for size in column if size != 1}
         need(len(others) <= 1, f"shapes {[list(shape) for shape in shapes]} do not broadcast")

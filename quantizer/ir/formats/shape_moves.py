@@ -23,6 +23,7 @@ def permute(call: Call) -> list[Known]:
 def reshape(call: Call) -> list[Known]:
     """Return the requested shape, in which 0 keeps an axis and -1 is the remainder."""
     shape = call.attrs.get("shape")
+    # a shape that is an operand is known only when the graph runs
     if shape is None or len(call.shapes) > 1 or call.attrs["flatten_start_dim"] != -1:
         return [None]
     fits = all(size >= -1 for size in shape) and sum(size == -1 for size in shape) <= 1
@@ -49,6 +50,7 @@ def squeeze(call: Call) -> list[Known]:
     axes = axes_of(call.attrs["axes"], len(call.first))
     for axis in axes:
         need(call.first[axis] == 1, f"axes {list(call.attrs['axes'])}: axis {axis} of {list(call.first)} is not 1")
+    # without axes, every axis of size 1 is removed
     gone = axes or [i for i, size in enumerate(call.first) if size == 1]
     return [tuple(size for i, size in enumerate(call.first) if i not in gone) or None]
 
@@ -101,6 +103,7 @@ def cut(call: Call) -> list[Known]:
     attrs, axes = call.attrs, call.attrs["axes"] or range(len(call.attrs["offset"]))
     starts, ends, steps = attrs["offset"], attrs["ends"], attrs["steps"]
     need(len(starts) == len(ends) == len(steps) == len(axes), "offset, ends, steps and axes must be of one length")
+    # bounds that are operands are known only when the graph runs
     unsaid = not all(call.absent[1:]) or any(step <= 0 for step in steps)
     if unsaid or (not attrs["axes"] and (min(starts, default=0) < 0 or min(ends, default=0) < 0)):
         return [None]

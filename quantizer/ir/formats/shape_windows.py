@@ -63,6 +63,7 @@ def deconv(call: Call) -> list[Known]:
     need(len(dilations) == len(more) == rank, f"dilations and output_padding must be {rank} numbers each")
     need(filter_[2:] == tuple(kernel), f"filter has shape {list(filter_)}, kernel_shape is {list(kernel)}")
     group = call.attrs["group"]
+    # (axis 1, axis 0) of a constant filter
     inner, outer = filter_[1::-1] if call.weights[1] else filter_[:2]
     like_convolution = call.weights[1] and inner != call.first[1]
     fits = call.first[1] == (inner * group if like_convolution else inner)
@@ -104,6 +105,7 @@ def matmul(call: Call) -> list[Known]:
         need(left[-1] == right[0], f"shapes {list(left)} and {list(right)}: the inner sizes differ")
         return [left[:-1] if len(left) > 1 else None]
     inner, columns = (right[-1], right[-2]) if attrs["right_transpose"] else (right[-2], right[-1])
+    # the number of axes before the last one that are flattened into it, so that its size becomes `inner`
     taken = [
         i for i in range(1, len(left)) if len(right) == 2 and left[-1] != inner and math.prod(left[-i - 1 :]) == inner
     ]

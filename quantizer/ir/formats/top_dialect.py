@@ -111,6 +111,7 @@ class UniformType(ParametrizedAttribute, TypeAttribute):
         if self.storage.data not in _STORAGE:
             raise VerifyException(f"{self.storage.data!r} cannot hold codes: must be one of {', '.join(_STORAGE)}")
         dtype = _STORAGE[self.storage.data]
+        # without bounds, all codes of the storage type
         low, high = [bound.data for bound in self.bounds] or [dtype.min, dtype.max]
         if not dtype.min <= low <= high <= dtype.max:
             raise VerifyException(f"codes {low}:{high}: must lie in [{dtype.min}, {dtype.max}]")
@@ -264,8 +265,10 @@ def verify_text(text: str, path: str) -> int:
     count = 0
     for operation in module.walk():
         try:
+            # one operation after the other, so that the error can name the one that is wrong
             operation.verify(verify_nested_ops=False)
         except VerifyException as err:
+            # xdsl wraps the error of a dialect's own check into one about the operation
             reason = err.__cause__ if isinstance(err.__cause__, VerifyException) else err
             shown = f"{operation.name} at {operation.location}"
             raise FormatError(f"{path}: {shown}: {_line(str(reason))}.") from None

@@ -95,6 +95,7 @@ def _archive(module: Module, folder: Path) -> dict[str, Array]:
     if literal is None or literal.type != "string":
         module.cursor.fail("module.weight_file is missing: it names the archive of the weights", 0)
     name = str(literal.value)
+    # a name without a folder, so that a module cannot have other files read
     if name != Path(name).name or name in ("", ".", ".."):
         module.cursor.fail(f"module.weight_file {name[:60]!r}: must be the name of a file beside this one", literal.at)
     return read_npz(folder / name)

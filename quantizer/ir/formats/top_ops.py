@@ -18,6 +18,7 @@ Presence = Literal["required", "none", "optional", "variadic"]
 Kind = Literal["i64", "i32", "si32", "ui32", "f64", "bool", "string", "i64s", "f64s", "entries"]
 """Kind of an attribute: an integer of that type, a float, a truth value, a text, an array, or `Custom`'s parameters."""
 
+# written after an operand's name in the table below: a tensor or `none`, may be left out at the end, repeated
 _MARKS: dict[str, Presence] = {"?": "none", "~": "optional", "*": "variadic"}
 ABSENT = "#"
 """Separator between a node's name and the number of a `none` result."""

@@ -131,6 +131,7 @@ def _add_node(made: _Graph, operation: Operation, attrs: dict[str, AttrValue], n
         return
     if operation.op == "top.Input":
         made.inputs.append(names[0])
+        # a plain input needs no node; one with preprocessing keeps its attributes in a node
         if attrs not in ({}, {"do_preprocess": False}):
             made.nodes.append(Node(names[0], operation.op, (), names, attrs))
         return

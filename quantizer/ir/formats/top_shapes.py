@@ -38,6 +38,7 @@ def check(
     if op not in _RULES or not known:
         return
     table = TOP_OPS[op].attributes
+    # a text leaves out attributes that have their default
     filled = {key: item.default for key, item in table.items() if item.default is not None} | dict(attrs)
     shapes = tuple(shape or () for shape in operands)
     made = _RULES[op](Call(filled, shapes, tuple(weights) or (False,) * len(shapes), gone))

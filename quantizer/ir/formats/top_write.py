@@ -120,6 +120,7 @@ def _operator(body: Lines, node: Node) -> None:
         "none" if gone else type_text(body.graph.tensor(name)) for name, gone in zip(node.outputs, absent, strict=True)
     ]
     value = _new(body, made)
+    # %3:2 defines two values, which are used as %3#0 and %3#1
     base, several = value.partition(":")[0], len(made) > 1
     body.values |= {name: f"{base}#{i}" if several else base for i, name in enumerate(node.outputs)}
     names = [_name("tensor", name) for name, gone in zip(node.outputs, absent, strict=True) if not gone]
@@ -141,6 +142,7 @@ def _read(body: Lines, name: str) -> str:
     """Return the value of tensor *name*; a constant becomes a weight at its first use."""
     tensor = body.graph.tensor(name)
     if name not in body.values:
+        # a weight is defined right before the first operation that reads it
         body.weights[name] = weight_array(tensor)
         body.values[name] = _new(body, [""])
         text = f'{body.values[name]} = "top.Weight"() : () -> {type_text(tensor)} loc({_name("tensor", name)})'
@@ -169,6 +171,7 @@ def _attributes(node: Node, op: TopOp) -> str:
             raise UnsupportedError(f"{place}: attribute {key!r} is missing.")
     pairs = [
         f"{key} = {attribute_text(f'{place}: attribute {key!r}', op.attributes[key], node.attrs[key])}"
+        # MLIR sorts the attributes of an operation by name
         for key in sorted(node.attrs)
     ]
     return ", ".join(pairs)

@@ -12,7 +12,7 @@ from quantizer.lang.lowering.lower import Call, lowers
 
 @lowers("Nms")
 def nms(c: Call) -> Value:
-    """ONNX's NonMaxSuppression with default thresholds; the number of boxes is known only when the graph runs."""
+    """Emit NonMaxSuppression with its default thresholds; the number of boxes is known only when the graph runs."""
     if len(c.values) != 2:
         raise UnsupportedError(f"top.Nms with {len(c.values)} operands: must have boxes and scores only.")
     most = c.e.constant(torch.tensor([int(c.attr("max_output_size"))]))

@@ -22,6 +22,7 @@ FIRST_U = (0, 2)
 """Formats with u before v."""
 PLANES = (0, 1)
 """Formats with separate planes for u and v; in the others u and v alternate."""
+# the code of u and v that stands for no colour
 GREY = 128
 
 
@@ -30,6 +31,7 @@ def yuv2rgb(c: Call) -> Value:
     """Multiply by a matrix: each pixel's brightness, and the colour that its block of 2 x 2 pixels shares."""
     x = c.value()
     *lead, rows, width = x.shape
+    # h rows of brightness, then h / 2 rows with u and v of blocks of 2 x 2 pixels
     height = rows // 3 * 2
     black, weights = FORMULAS[str(c.attr("formula_mode"))]
     y = _less(c, c.e.op("Slice", x, [0], [height], [x.rank - 2]), black)
@@ -58,6 +60,7 @@ def _spread(c: Call, chroma: Value, lead: list[int], height: int, width: int) ->
     parts = c.e.ops("Split", 2, both, axis=axis, num_outputs=2)
     found = []
     for part in parts:
+        # [h / 2, w / 2] -> [h / 2, 2, w / 2, 2]: each value stands for a block of 2 x 2 pixels
         apart = c.e.op("Reshape", part, [*lead, half[0], 1, half[1], 1], allowzero=0)
         wide = c.e.op("Expand", apart, [*lead, half[0], 2, half[1], 2])
         found.append(c.e.op("Reshape", wide, [*lead, height, width], allowzero=0))

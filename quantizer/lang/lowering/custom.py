@@ -14,7 +14,7 @@ from quantizer.lang.tensor import Tensor
 
 @lowers("Custom")
 def custom(c: Call) -> list[Value]:
-    """The operators that the definition builds; their tensors are named after the node."""
+    """Lower the operators that the definition builds; their tensors are named after the node."""
     name, params = str(c.attr("name")), c.attr("params") or ()
     with Graph(name) as graph:
         fed = [
@@ -26,6 +26,7 @@ def custom(c: Call) -> list[Value]:
         results = [made] if isinstance(made, Tensor) else list(made)
         if len(results) != len(c.outputs) or not all(isinstance(item, Tensor) for item in results):
             raise UnsupportedError(f"custom operator {name!r} makes {len(results)} results: must be {len(c.outputs)}.")
+        # an operand that the definition does not read was never added to the inner graph
         used = [tensor for tensor in fed if tensor.owner is graph]
         inner = graph.to_ir(inputs=used, outputs=results)
     prefix = f"{c.node.name}/{name}/"
@@ -34,6 +35,7 @@ def custom(c: Call) -> list[Value]:
     for key, tensor in tensors.items():
         if tensor.data is not None:
             known[key] = c.e.bind(tensor)
+    # `placed` sets it to each inner node, and the outer node goes on after them
     place = c.e.place
     for node in inner.order:
         operands = [None if item is None else known[item] for item in node.inputs]

@@ -42,9 +42,10 @@ def _operate(c: Call, op: str, a: Value, b: Value | float, *, reverse: bool = Fa
 
 @lowers("Add", "Sub", "Mul", "Div", "Max", "Min")
 def binary(c: Call) -> Value:
-    """Arithmetic with numpy's broadcasting; several operands from left to right."""
+    """Compute with numpy's broadcasting; several operands are combined from left to right."""
     op = ARITHMETIC[c.node.op.removeprefix("top.")]
     if _plain(c):
+        # int64 holds the sum and the product of any two 32-bit integers, so only the end saturates
         y = c.e.cast(c.value(), "int64")
         for i in range(1, len(c.values)):
             y = _operate(c, op, y, c.value(i))
@@ -74,14 +75,18 @@ def _scales(c: Call) -> tuple[QParams, float, float]:
 
 
 def _product(c: Call) -> Value:
-    """The product of centred codes, requantized by the scales' ratio."""
+    """Return the product of centred codes, requantized by the ratio of the scales."""
     out, a, b = _scales(c)
     return as_codes(c.e, c.e.op("Mul", c.centred(), c.centred(1)), torch.tensor(a * b) / out.scale, out)
 
 
 def _sum(c: Call, op: str) -> Value:
-    """TensorFlow Lite's sum: centred codes 20 bits wider, rescaled to twice the larger scale, added, requantized."""
+    """Return TensorFlow Lite's sum of codes.
+
+    Centred codes are made 20 bits wider, rescaled to twice the larger scale, added, and requantized.
+    """
     out, a, b = _scales(c)
+    # twice the larger scale: each rescaled term is at most half of its width, so that the sum cannot overflow
     twice, wide = 2.0 * max(a, b), 1 << WIDER
     terms = [
         rescaled(c.e, c.e.op("Mul", c.centred(i), wide), torch.tensor(scale / twice, dtype=torch.float64))
@@ -92,7 +97,7 @@ def _sum(c: Call, op: str) -> Value:
 
 @lowers("AddConst", "SubConst", "MulConst", "MaxConst", "MinConst")
 def with_number(c: Call) -> Value:
-    """Arithmetic with one number; `is_reverse` puts the number first."""
+    """Combine with one number; `is_reverse` puts the number first."""
     op = ARITHMETIC[c.node.op.removeprefix("top.").removesuffix("Const")]
     number, reverse = c.attr("const_val"), op == "Sub" and c.attr("is_reverse")
     if _plain(c) and number == int(number):
@@ -104,17 +109,18 @@ def with_number(c: Call) -> Value:
 
 @lowers("BinaryShift", "BinaryConstShift")
 def shifted(c: Call) -> Value:
-    """(a op b) in int64, shifted right by -shift with rounding, then saturated or wrapped."""
+    """Compute a op b in int64, shift right by -shift with rounding, then saturate or wrap."""
     a = c.e.cast(c.value(), "int64")
     b: Value | float = c.e.cast(c.value(1), "int64") if c.has(1) else int(c.attr("scale"))
     y = _operate(c, c.attr("mode"), a, b, reverse=c.attr("is_reverse"))
+    # Top's shift is to the left where it is positive, that of `quotient` to the right
     y = quotient(c.e, y, torch.tensor(-c.attr("shift"), dtype=torch.int64), c.attr("round_mode"))
     return (saturated if c.attr("saturation") else wrapped)(c.e, y, c.outputs[0].dtype)
 
 
 @lowers("Compare", "CompareConst")
 def compare(c: Call) -> Value:
-    """1 where the comparison holds and 0 elsewhere, as real numbers of the result."""
+    """Return 1 where the comparison holds, else 0, as real numbers of the result."""
     mode = c.attr("mode")
     reverse = not c.has(1) and c.attr("inversed")
     holds = _operate(c, COMPARED[mode], c.real(), c.real(1) if c.has(1) else c.attr("const_val"), reverse=reverse)
@@ -123,7 +129,7 @@ def compare(c: Call) -> Value:
 
 @lowers("Where")
 def where(c: Call) -> Value:
-    """Selects the second operand where the condition is not 0, else the third. Either may be a number."""
+    """Select the second operand where the condition is not 0, else the third. Either may be a number."""
     target = c.outputs[0].dtype
     branches = [
         c.e.constant(torch.tensor(c.attr(f"{side}_const_val")).to(getattr(torch, target.name)), target)
@@ -137,7 +143,7 @@ def where(c: Call) -> Value:
 
 @lowers("Clip")
 def clip(c: Call) -> Value:
-    """Clips to min and max. Bounds beyond the float format are its ends."""
+    """Clip to min and max. A bound beyond the float format becomes its end."""
     most = torch.finfo(getattr(torch, c.value().dtype.name)).max
     low, high = (max(-most, min(most, c.attr(name))) for name in ("min", "max"))
     return c.made(c.e.op("Clip", c.real(), low, None if c.attr("max") == float("inf") else high))
@@ -145,5 +151,5 @@ def clip(c: Call) -> Value:
 
 @lowers("Pow")
 def power(c: Call) -> Value:
-    """X to a fixed exponent."""
+    """Raise x to a fixed exponent."""
     return c.made(c.e.op("Pow", c.real(), float(c.attr("exponent"))))

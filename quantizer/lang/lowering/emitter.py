@@ -126,6 +126,7 @@ _DTYPES = {
     torch.float32: DTYPES["float32"],
     torch.float64: DTYPES["float64"],
 }
+# importing the families fills KERNELS; the assertion uses the import, which would otherwise look unneeded
 assert FAMILIES
 
 
@@ -184,6 +185,7 @@ class Emitter:
         values = self._values(op, operands)
         node = self._node(op, values, made, attrs)
         results = self._computed(node, values)
+        # values are known if all operands are constants, or if only their shapes matter, as for Shape
         if all(result.device.type != "meta" for result in results):
             return [self.constant(result) for result in results]
         found = [
@@ -205,15 +207,18 @@ class Emitter:
         if value.dtype == kind:
             return value
         if FREE in value.shape:
+            # the kernels cannot infer a size that is free, and a cast keeps all sizes
             return self.free("Cast", value, kind.name, value.shape, to=kind, saturate=1)
         return self.op("Cast", value, to=kind, saturate=1)
 
     def name_result(self, value: Value, wanted: Tensor) -> Value:
         """Give a value the name of the tensor that it is in the outer graph."""
+        # only a result of the node in `place` can take the outer name; others keep theirs behind an Identity
         made = {name for node in self.nodes for name in node.outputs} if value.data is None else set()
         if value.name not in made or value.name in self._renamed or not value.name.startswith(f"{self.place}/"):
             node = self._node("Identity", [value], 1, {})
             value = self._keep(node, [replace(value, name=node.outputs[0])])[0]
+        # nodes keep the emitted names until `graph` renames all of them at once
         self._renamed[value.name] = wanted.name
         self.tensors[wanted.name] = replace(wanted, data=None)
         return replace(value, name=wanted.name, data=None)
@@ -231,6 +236,7 @@ class Emitter:
         )
         used = {*inputs, *outputs, *(n for node in nodes for n in (*node.reads, *node.outputs))}
         tensors = {key: tensor for key, tensor in self.tensors.items() if key in used}
+        # sizes that only the executor for dynamic graphs accepts
         free = any(FREE in tensor.shape or 0 in tensor.shape for tensor in tensors.values())
         return Graph(name, nodes, tensors, tuple(inputs), tuple(outputs), extra={"opset": OPSET}, dynamic=free)
 
@@ -248,6 +254,7 @@ class Emitter:
             elif isinstance(item, torch.Tensor):
                 found.append(self.constant(item))
             elif isinstance(item, int | float):
+                # sizes, places and axes are int64; the bounds of Clip and the number of Pad have the operand's type
                 own = DTYPES["int64"] if i in READ_WHOLE.get(op, ()) and op not in ("Clip", "Pad") else kind
                 found.append(self.constant(torch.tensor(item, dtype=container(own)), own))
             else:
@@ -299,6 +306,7 @@ class Emitter:
             sums = replace(node, op=SUMS[node.op])
             return [result.to(torch.int32) for result in self._run(sums, [_meta(v.shape) for v in values[:2] if v])]
         if node.op in POOLS:
+            # one channel of one example shows the sizes of all
             image = torch.zeros((1, 1, *first.shape[2:]), dtype=container(first.dtype))
             return [_meta((*first.shape[:2], *v.shape[2:]), v.dtype) for v in self._run(node, [image])]
         if node.op in ON_SHAPES:
@@ -312,6 +320,7 @@ class Emitter:
                 else _meta(v.shape, container(v.dtype))
                 for i, v in enumerate(values)
             ]
+            # a kernel that looks at values fails without data, and then runs on zeros below
             with contextlib.suppress(QuantizerError, RuntimeError, TypeError):
                 return self._run(node, shapes)
         zeros = [
@@ -323,6 +332,7 @@ class Emitter:
     def _run(self, node: Node, operands: list[torch.Tensor | None]) -> list[torch.Tensor]:
         outcome = KERNELS[node.op](node, operands, self._context)
         found = list(outcome) if isinstance(outcome, list | tuple) else [outcome]
+        # a kernel may give more results than the node names
         return found[: len(node.outputs)]
 
 

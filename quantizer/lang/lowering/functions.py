@@ -53,38 +53,38 @@ def _function(*names: str) -> Callable[[Callable[[Call, Value], Value]], Callabl
 
 @_function(*PLAIN)
 def plain(c: Call, x: Value) -> Value:
-    """The operator of ONNX that computes the same."""
+    """Emit the operator of ONNX that computes the same."""
     return c.e.op(PLAIN[c.node.op.removeprefix("top.")], x)
 
 
 @_function("Relu")
 def relu(c: Call, x: Value) -> Value:
-    """Clips below at 0, and above at a positive limit."""
+    """Clip below at 0, and above at a positive limit."""
     limit = c.attr("relu_limit")
     return c.e.op("Relu", x) if limit <= 0 else c.e.op("Clip", x, 0.0, float(limit))
 
 
 @_function("LeakyRelu")
 def leaky_relu(c: Call, x: Value) -> Value:
-    """Alpha * x below 0."""
+    """Return alpha * x below 0, else x."""
     return c.e.op("LeakyRelu", x, alpha=float(c.attr("alpha")))
 
 
 @_function("Elu")
 def elu(c: Call, x: Value) -> Value:
-    """Alpha * (exp(x) - 1) below 0."""
+    """Return alpha * (exp(x) - 1) below 0, else x."""
     return c.e.op("Elu", x, alpha=float(c.attr("alpha")))
 
 
 @_function("HardSigmoid")
 def hard_sigmoid(c: Call, x: Value) -> Value:
-    """Alpha * x + beta between 0 and 1."""
+    """Return alpha * x + beta, clipped to [0, 1]."""
     return c.e.op("HardSigmoid", x, alpha=float(c.attr("alpha")), beta=float(c.attr("beta")))
 
 
 @_function("Sigmoid")
 def sigmoid(c: Call, x: Value) -> Value:
-    """The sigmoid times scale, plus bias; with log the logarithm of the sigmoid, which is -softplus(-x)."""
+    """Return the sigmoid times scale, plus bias; with log the logarithm of the sigmoid, which is -softplus(-x)."""
     if c.attr("log"):
         return c.e.op("Neg", c.e.op("Softplus", c.e.op("Neg", x)))
     y = c.e.op("Sigmoid", x)
@@ -94,15 +94,16 @@ def sigmoid(c: Call, x: Value) -> Value:
 
 @_function("SiLU")
 def silu(c: Call, x: Value) -> Value:
-    """X * sigmoid(x)."""
+    """Return x * sigmoid(x)."""
     return c.e.op("Mul", x, c.e.op("Sigmoid", x))
 
 
 @_function("Swish")
 def swish(c: Call, x: Value) -> Value:
-    """X / (1 + exp(-beta * x)) in float64, rounded once, as in the simulator: beta is a double there.
+    """Return x / (1 + exp(-beta * x)), computed in float64 and rounded once.
 
-    In float32 the last bit would differ, and with it a result that is truncated (Down).
+    So does the simulator, whose beta is a double. In float32 the last bit would differ, and with it a result that is
+    truncated (Down).
     """
     wide = c.e.cast(x, "float64")
     powers = c.e.op("Exp", c.e.op("Mul", c.e.op("Neg", wide), float(c.attr("beta"))))
@@ -111,7 +112,7 @@ def swish(c: Call, x: Value) -> Value:
 
 @_function("GELU")
 def gelu(c: Call, x: Value) -> Value:
-    """Multiplies x by the normal distribution function, by erf, by tanh, or by sigmoid(1.702 x)."""
+    """Multiply x by the normal distribution function: by erf, or approximated by tanh or by sigmoid(1.702 x)."""
     if c.attr("approx_mode") == "sigm":
         return c.e.op("Mul", x, c.e.op("Sigmoid", c.e.op("Mul", x, 1.702)))
     return c.e.op("Gelu", x, approximate="tanh" if c.attr("approx_mode") == "tanh" else "none")
@@ -119,23 +120,25 @@ def gelu(c: Call, x: Value) -> Value:
 
 @_function(*LIMITED)
 def limited(c: Call, x: Value) -> Value:
-    """Logarithm, root and inverse root; 0 for codes outside the function's domain."""
+    """Compute a logarithm, root or inverse root; as a code, 0 outside the function's domain."""
+    # an infinite result is no NaN: it saturates to the first or the last code
     y = c.e.op("Log", x) if c.node.op == "top.Log" else c.e.op("Sqrt", x)
     y = c.e.op("Reciprocal", y) if c.node.op == "top.Rsqrt" else y
     if not c.outputs[0].dtype.is_integer:
         return y
+    # NaN alone does not equal itself
     return c.e.op("Where", c.e.op("Equal", y, y), y, c.e.constant(torch.tensor(0.0)))
 
 
 @_function("Round")
 def to_whole(c: Call, x: Value) -> Value:
-    """The nearest whole number, halves away from zero, as in the simulator (std::round)."""
+    """Return the nearest whole number, halves away from zero, as in the simulator (std::round)."""
     return rounded(c.e, x, "HalfAwayFromZero")
 
 
 @_function("Softmax")
 def softmax(c: Call, x: Value) -> Value:
-    """Softmax along one axis, or its logarithm."""
+    """Compute the softmax along one axis, or its logarithm."""
     beta: Any = c.attr("beta")
     y = x if beta == 1 else c.e.op("Mul", x, float(beta))
     return c.e.op("LogSoftmax" if c.attr("log") else "Softmax", y, axis=c.attr("axis"))
@@ -143,12 +146,13 @@ def softmax(c: Call, x: Value) -> Value:
 
 @lowers("PRelu")
 def prelu(c: Call) -> Value:
-    """Slope * x below 0."""
+    """Return slope * x below 0, else x."""
     return c.made(c.e.op("PRelu", c.real(), c.value(1)))
 
 
 @lowers("Lut")
 def lut(c: Call) -> Value:
-    """The entry at each code; a negative code counts from the end of the table, which has 256 entries."""
+    """Look up the entry at each code; a negative code counts from the end of the table, which has 256 entries."""
+    # ONNX's Gather counts a negative index from the end
     entries = c.e.op("Reshape", c.value(1), [-1], allowzero=0)
     return c.e.op("Gather", entries, c.e.cast(c.value(), "int32"), axis=0)

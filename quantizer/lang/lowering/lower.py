@@ -74,6 +74,7 @@ class Call:
             return self.e.cast(value, "float32")
         scale = params.scale.to(torch.float32)
         zero = self.e.constant(params.zero_point, params.dtype)
+        # ONNX wants an axis, though one scale for the tensor has none; 1 is its default
         axis = 1 if params.axis is None else params.axis
         return self.e.op("DequantizeLinear", value, scale, zero, axis=axis, block_size=0)
 
@@ -96,6 +97,7 @@ class Call:
         if not self.attr("do_relu"):
             return x
         limit = self.attr("relu_limit")
+        # a limit of 0 or less stands for no limit
         return self.e.op("Relu", x) if limit <= 0 else self.e.op("Clip", x, 0.0, float(limit))
 
 
@@ -112,6 +114,7 @@ def lowers(*names: str) -> Callable[[F], F]:
 def lowered_ops() -> frozenset[str]:
     """Return the Top operators that have a lowering."""
     for family in FAMILIES:
+        # importing a family registers its lowerings; the families import this module, so it cannot import them first
         import_module(f"quantizer.lang.lowering.{family}")
     return frozenset(_LOWERINGS)
 
@@ -150,6 +153,7 @@ def placed(
     results = []
     for value, wanted in zip(found, outputs, strict=True):
         if wanted.name.startswith(f"{node.name}{ABSENT}"):
+            # a result that is not used has no tensor in the outer graph
             results.append(value)
             continue
         if value.dtype != wanted.dtype:

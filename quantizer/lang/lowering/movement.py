@@ -13,7 +13,7 @@ from quantizer.numerics.qparams import QParams
 
 @lowers("Copy")
 def copy(c: Call) -> Value:
-    """Returns the operand; strides other than 1 are refused."""
+    """Return the operand; strides other than 1 are refused."""
     if {*c.attr("input_stride"), *c.attr("output_stride")} - {1}:
         raise UnsupportedError("top.Copy with strides: every one must be 1.")
     return c.e.op("Identity", c.value())
@@ -21,13 +21,13 @@ def copy(c: Call) -> Value:
 
 @lowers("Permute")
 def permute(c: Call) -> Value:
-    """Axes in another order."""
+    """Put the axes into another order."""
     return c.e.op("Transpose", c.value(), perm=c.attr("order"))
 
 
 @lowers("Reshape")
 def reshape(c: Call) -> Value:
-    """The same elements in another shape: 0 keeps a size, -1 is the remainder."""
+    """Reshape: a size of 0 keeps that of the operand, -1 is the remainder."""
     if c.has(1):
         return c.e.op("Reshape", c.value(), _constant(c, 1), allowzero=0)
     return c.e.op("Reshape", c.value(), list(c.attr("shape")), allowzero=0)
@@ -43,7 +43,7 @@ def _constant(c: Call, i: int) -> Value:
 
 @lowers("Flatten")
 def flatten(c: Call) -> Value:
-    """The axes from start_dim to end_dim as one."""
+    """Join the axes from start_dim to end_dim into one."""
     x = c.value()
     first, last = c.attr("start_dim") % x.rank, c.attr("end_dim") % x.rank
     return c.e.op("Reshape", x, [*x.shape[:first], -1, *x.shape[last + 1 :]], allowzero=0)
@@ -69,7 +69,7 @@ def tile(c: Call) -> Value:
 
 @lowers("Repeat")
 def repeat(c: Call) -> Value:
-    """As Tile, with the counts in a tensor."""
+    """Repeat as Tile does, with the counts in a tensor."""
     return c.e.op("Tile", c.value(), _constant(c, 1))
 
 
@@ -82,6 +82,7 @@ def concat(c: Call) -> Value:
     )
     if same:
         return c.e.op("Concat", *[c.value(i) for i in range(len(c.values))], axis=axis)
+    # codes of another grid become real numbers first
     return c.made(c.e.op("Concat", *[c.real(i) for i in range(len(c.values))], axis=axis), mode=c.attr("round_mode"))
 
 
@@ -93,7 +94,7 @@ def _same_parameters(own: QParams | None, target: QParams | None) -> bool:
 
 @lowers("Split")
 def split(c: Call) -> list[Value]:
-    """Parts along an axis, of given or of equal sizes."""
+    """Split along an axis into parts of given or of equal sizes."""
     x, axis, count = c.value(), c.attr("axis"), c.attr("num")
     sizes = list(c.attr("split_size") or ())
     if not sizes:
@@ -105,7 +106,7 @@ def split(c: Call) -> list[Value]:
 
 @lowers("Slice")
 def slice_(c: Call) -> Value:
-    """Elements from offset up to end by steps, along the axes named or the first ones."""
+    """Take elements from offset up to end by steps, along the named axes or the first ones."""
     offset, ends, steps = (list(c.attr(name)) for name in ("offset", "ends", "steps"))
     axes = list(c.attr("axes")) or list(range(len(offset)))
     return c.e.op("Slice", c.value(), offset, ends, axes, steps)
@@ -140,6 +141,7 @@ def _symmetric(c: Call, x: Value, pads: list[int]) -> Value:
         before, after, size = pads[axis], pads[axis + x.rank], x.shape[axis]
         if max(before, after) > size:
             raise UnsupportedError(f"paddings {pads}: symmetric ones must be at most the size {size} of axis {axis}.")
+        # ONNX's Pad has no such mode, so a Gather picks the mirrored places
         places = [*reversed(range(before)), *range(size), *reversed(range(size - after, size))]
         if len(places) > size:
             x = c.e.op("Gather", x, torch.tensor(places, dtype=torch.int64), axis=axis)
@@ -148,7 +150,7 @@ def _symmetric(c: Call, x: Value, pads: list[int]) -> Value:
 
 @lowers("Shape")
 def shape(c: Call) -> Value:
-    """Sizes of the axes from start up to end, by step, as int32."""
+    """Return the sizes of the axes from start up to end, by step, as int32."""
     x = c.value()
     sizes = x.shape[slice(c.attr("start"), c.attr("end"), c.attr("step") or 1)]
     whole = c.e.op("Shape", x, start=0)
@@ -159,7 +161,7 @@ def shape(c: Call) -> Value:
 
 @lowers("Gather")
 def gather(c: Call) -> Value:
-    """Picks slices along one axis by indices."""
+    """Pick slices along one axis by indices."""
     index = c.e.cast(c.value(1), "int64")
     picked = c.e.op("Gather", c.value(), index, axis=c.attr("axis"))
     if c.attr("keepdims") or index.rank != 1 or index.shape[0] != 1:
@@ -169,21 +171,22 @@ def gather(c: Call) -> Value:
 
 @lowers("ScatterElements")
 def scatter_elements(c: Call) -> Value:
-    """Each index names the place of its update along one axis."""
+    """Write each update to the place along one axis that its index names."""
     index = c.e.cast(c.value(1), "int64")
     return c.e.op("ScatterElements", c.value(), index, c.value(2), axis=c.attr("axis"), reduction="none")
 
 
 @lowers("ScatterND")
 def scatter_nd(c: Call) -> Value:
-    """The last axis of the indices names the place of an update."""
+    """Write each update to the place that the last axis of the indices names."""
     return c.e.op("ScatterND", c.value(), c.e.cast(c.value(1), "int64"), c.value(2), reduction="none")
 
 
 @lowers("NonZero")
 def non_zero(c: Call) -> Value:
-    """Indices of the elements that are not 0, one row for each element."""
+    """Return the indices of the elements that are not 0, one row for each element."""
     x, kind = c.value(), c.outputs[0].dtype.name
     places = c.e.free("NonZero", x, "int64", (x.rank, FREE))
+    # ONNX lists indices axis by axis
     rows = c.e.free("Transpose", places, "int64", (FREE, x.rank), perm=(1, 0))
     return c.e.cast(rows if c.attr("order") == "ColMajor" else places, kind)

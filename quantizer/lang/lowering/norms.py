@@ -21,7 +21,7 @@ def _filled(c: Call, i: int, shape: Sequence[int], number: float) -> Value:
 
 @lowers("BatchNorm")
 def batch_norm(c: Call) -> Value:
-    """(x - mean) / sqrt(variance + epsilon) * gamma + beta for each channel."""
+    """Return (x - mean) / sqrt(variance + epsilon) * gamma + beta for each channel."""
     x = c.value()
     channels = [x.shape[1]]
     gamma, beta = _filled(c, 3, channels, 1.0), _filled(c, 4, channels, 0.0)
@@ -46,6 +46,7 @@ def layer_norm(c: Call) -> Value:
     x, axis = c.value(), c.attr("axis") % c.value().rank
     shape = x.shape[axis:]
     gamma, beta = _filled(c, 1, shape, 1.0), _filled(c, 2, shape, 0.0)
+    # stash_type 1 is float32: the type in which mean and deviation are computed
     return c.e.op("LayerNormalization", x, gamma, beta, axis=axis, epsilon=float(c.attr("eps")), stash_type=1)
 
 

@@ -23,6 +23,7 @@ def _lacking(c: Call, x: Value) -> list[int]:
     if not kernel or not c.attr("ceil_mode") or tuple(pads[:rank]) != tuple(pads[rank:]):
         return [0] * rank
     return [
+        # whether the last window begins at or behind the end of x
         int(-(-(size + 2 * pad - k) // step) * step >= size + pad)
         for size, k, step, pad in zip(x.shape[2:], kernel, strides, pads[:rank], strict=True)
     ]
@@ -60,7 +61,7 @@ def _window(c: Call, x: Value) -> dict[str, Any]:
 
 @lowers("MaxPool")
 def max_pool(c: Call) -> Value:
-    """Largest of each window; the smallest number if it contains no element of x.
+    """Return the largest element of each window; the smallest number if a window contains no element of x.
 
     Codes with the same parameters are compared directly.
     """
@@ -82,6 +83,7 @@ def _padded(c: Call, x: Value) -> Value:
     kernel, strides, pads = (c.attr(name) for name in ("kernel_shape", "strides", "pads"))
     rank = x.rank - 2
     spans = [size + pads[i] + pads[i + rank] - kernel[i] for i, size in enumerate(x.shape[2:])]
+    # -span % stride places are missing for the last step
     ends = [pads[i + rank] + -span % strides[i] for i, span in enumerate(spans)]
     fill = c.e.constant(torch.tensor(0.0), x.dtype)
     return c.e.op("Pad", x, [0, 0, *pads[:rank], 0, 0, *ends], fill, mode="constant")
@@ -89,7 +91,7 @@ def _padded(c: Call, x: Value) -> Value:
 
 @lowers("AvgPool")
 def avg_pool(c: Call) -> Value:
-    """Mean of each window over its elements inside x, 0 if there are none.
+    """Return the mean of each window over its elements inside x, 0 if there are none.
 
     With count_include_pad the whole padding counts, too.
     """
@@ -97,6 +99,7 @@ def avg_pool(c: Call) -> Value:
     if not c.attr("kernel_shape"):
         return c.made(c.activated(c.e.op("GlobalAveragePool", x)), mode=c.attr("round_mode"))
     counted, holes = int(c.attr("count_include_pad")), (1,) * (x.rank - 2)
+    # padded beforehand, because ONNX does not count the padding that ceil_mode adds
     if counted and c.attr("ceil_mode"):
         x, sizes = _padded(c, x), {"kernel_shape": c.attr("kernel_shape"), "strides": c.attr("strides"), "ceil_mode": 0}
         y = c.e.op(
@@ -116,10 +119,11 @@ def avg_pool(c: Call) -> Value:
 
 @lowers("MaxPoolWithMask")
 def max_pool_with_mask(c: Call) -> list[Value]:
-    """Largest element of each window, and its index in its own image, rows first; -1 for a window without elements."""
+    """Return the largest element of each window and its index in its image, rows first; -1 for an empty window."""
     x = c.value()
     holes = (1,) * (x.rank - 2)
     y, places = c.e.ops("MaxPool", 2, x, **_window(c, x), dilations=holes, storage_order=0)
+    # ONNX's index counts through the whole tensor; modulo the size of an image it counts within one
     size = 1
     for n in x.shape[2:]:
         size *= n

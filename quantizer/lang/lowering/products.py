@@ -18,7 +18,7 @@ from quantizer.numerics.qparams import QParams
 
 @lowers("Conv")
 def conv(c: Call) -> Value:
-    """Conv of floats; for codes the sum of centred products, which is the result or is requantized."""
+    """Convolve floats; codes give the sum of centred products, which is the result or is requantized."""
     bias = c.value(2) if c.has(2) else None
     rank = c.value().rank - 2
     sizes = {
@@ -38,7 +38,7 @@ def conv(c: Call) -> Value:
 
 @lowers("Deconv")
 def deconv(c: Call) -> Value:
-    """ConvTranspose of floats; for codes an exact convolution of the spread input with the reversed filter."""
+    """Compute floats by ConvTranspose, codes by an exact convolution of the spread input with the reversed filter."""
     rank = c.value().rank - 2
     group, strides, pads = c.attr("group"), c.attr("strides"), c.attr("pads")
     dilations, extra = c.attr("dilations") or (1,) * rank, c.attr("output_padding") or (0,) * rank
@@ -64,6 +64,7 @@ def deconv(c: Call) -> Value:
     # a transposed convolution is a convolution of the input with zeros between its elements and the filter reversed
     spread = _spread(c.e, x, strides, zero)
     reach = [hole * (k - 1) for hole, k in zip(dilations, w.shape[2:], strict=True)]
+    # pads of a transposed convolution are cut off its result, so they reduce the padding of the inverse one
     around = [(r - pads[i], r - pads[i + rank] + extra[i]) for i, r in enumerate(reach)]
     if min(min(pair) for pair in around) < 0:
         raise UnsupportedError(f"pads {list(pads)} cut more than a filter of {list(w.shape[2:])} adds.")
@@ -116,6 +117,7 @@ def _spread(e: Emitter, x: Value, strides: Sequence[int], zero: Value) -> Value:
         if step == 1:
             continue
         axis, shape = 2 + i, list(x.shape)
+        # [.., size, 1] -> [.., size, step] -> [.., size * step], without the zero points behind the last element
         one = e.op("Unsqueeze", x, [axis + 1])
         pads = [0] * (2 * one.rank)
         pads[one.rank + axis + 1] = step - 1
@@ -138,6 +140,7 @@ def _moved(e: Emitter, value: Value, params: QParams | None) -> tuple[Value, tor
     if value.dtype.name == "int8":
         value = e.cast(e.op("Add", e.cast(value, "int32"), 128), "uint8")
         zero = zero + 128
+    # equal zero points are one number, which ConvInteger takes itself
     return value, zero if bool((zero != zero.reshape(-1)[0]).any()) else zero.reshape(-1)[0]
 
 
@@ -164,7 +167,7 @@ def _finished(c: Call, sums: Value, channel_axis: int) -> Value:
 
 @lowers("MatMul")
 def matmul(c: Call) -> Value:
-    """Product of matrices, batched over leading axes and transposed on request; codes give exact int32 sums."""
+    """Multiply matrices, batched over leading axes and transposed on request; codes give exact int32 sums."""
     e, a, b = c.e, c.value(), c.value(1)
     bias = c.value(2) if c.has(2) else None
     integers = a.dtype.is_integer
@@ -178,6 +181,7 @@ def matmul(c: Call) -> Value:
         a = swapped(e, a)
     if c.attr("right_transpose"):
         b = swapped(e, b)
+    # a dense layer may read an image: its axes are flattened as far as the weights have rows
     if b.rank == 2 and a.rank > 1 and a.shape[-1] != b.shape[0]:
         a = _collapsed(e, a, b.shape[0])
     y = e.op("MatMulInteger", a, b, a_zero, b_zero) if integers else e.op("MatMul", a, b)

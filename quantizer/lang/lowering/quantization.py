@@ -36,7 +36,7 @@ def _zero_of(c: Call) -> torch.Tensor:
 
 @lowers("RequantInt")
 def requant_int(c: Call) -> Value:
-    """`(x - zero_point) * multiplier * 2**-rshift` as codes of the result."""
+    """Return `(x - zero_point) * multiplier * 2**-rshift` as codes of the result."""
     axis = c.attr("rq_axis")
     multiplier = _channels(c, c.attr("multiplier"), axis)
     shift = -_channels(c, c.attr("rshift"), axis)
@@ -47,7 +47,7 @@ def requant_int(c: Call) -> Value:
 
 @lowers("DequantInt")
 def dequant_int(c: Call) -> Value:
-    """Codes less their zero point times multiplier, shifted right by -shift; with TFLite's doubled high product."""
+    """Multiply codes less their zero point, in mode TFLite by the doubled high product; then shift right by -shift."""
     multiplier, shift = (_channels(c, c.attr(name), 1) for name in ("multiplier", "shift"))
     y = c.e.op("Mul", c.centred(), multiplier)
     if c.attr("quant_mode") == "TFLite":
@@ -58,18 +58,19 @@ def dequant_int(c: Call) -> Value:
 
 @lowers("RequantFp")
 def requant_fp(c: Call) -> Value:
-    """round(x * scale + offset) in float32, as codes."""
+    """Return round(x * scale + offset), computed in float32, as codes."""
     scale, offset = (torch.tensor(c.attr(name), dtype=torch.float32) for name in ("scale", "offset"))
     rank = c.value().rank
     shapes = [[] if v.numel() == 1 else [-1 if i == 1 else 1 for i in range(rank)] for v in (scale, offset)]
     x = c.e.op("Mul", c.e.cast(c.value(), "float32"), scale.reshape(shapes[0]))
     x = c.e.op("Add", x, offset.reshape(shapes[1]))
+    # no parameters: scale and offset are applied already
     return codes(c.e, x, c.outputs[0].dtype, None, c.attr("round_mode"))
 
 
 @lowers("MeanStdScale")
 def mean_std_scale(c: Call) -> Value:
-    """(x - mean) / std for each channel, on the grid of scale and zero point where the result is an integer."""
+    """Return (x - mean) / std for each channel; an integer result is on the grid of scale and zero point."""
     along = [1, -1, *[1] * (c.value().rank - 2)]
     mean, std, scale, zero = (
         torch.tensor(c.attr(name), dtype=torch.float32) for name in ("mean", "std", "scale", "zero_points")

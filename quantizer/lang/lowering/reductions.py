@@ -8,14 +8,14 @@ from quantizer.lang.lowering.lower import Call, lowers
 
 @lowers("Reduce")
 def reduce(c: Call) -> Value:
-    """Reduces axes by minimum, maximum, mean, sum, product or norm."""
+    """Reduce axes by minimum, maximum, mean, sum, product or norm."""
     keep = int(c.attr("keepdims"))
     return c.made(c.e.op(c.attr("mode"), c.real(), list(c.attr("axes")), keepdims=keep, noop_with_empty_axes=0))
 
 
 @lowers("Arg")
 def arg(c: Call) -> list[Value]:
-    """The index of the extreme along one axis (the first if several are equal), and the extreme."""
+    """Return the index of the extreme along one axis (the first if several are equal), and the extreme."""
     x, axis, keep = c.value(), c.attr("axis"), int(c.attr("keepdims"))
     place = c.e.op(c.attr("mode"), x, axis=axis, keepdims=keep, select_last_index=0)
     mode = "ReduceMax" if c.attr("mode") == "ArgMax" else "ReduceMin"
@@ -25,14 +25,15 @@ def arg(c: Call) -> list[Value]:
 
 @lowers("Sort")
 def sort(c: Call) -> list[Value]:
-    """Sorted elements along one axis, and their indices before sorting; equal elements keep their order."""
+    """Return the elements sorted along one axis, and their indices before sorting; equal elements keep their order."""
     x, axis = c.value(), c.attr("axis")
+    # a TopK of all elements sorts them
     return _ordered(c, x, axis, x.shape[axis], largest=c.attr("descending"))
 
 
 @lowers("TopK")
 def topk(c: Call) -> list[Value]:
-    """The K largest along one axis in order, and their indices; equal elements in the order of their indices."""
+    """Return the K largest along one axis in order, and their indices; equal elements in the order of their indices."""
     return _ordered(c, c.value(), c.attr("axis"), c.attr("K"), largest=c.attr("largest"))
 
 

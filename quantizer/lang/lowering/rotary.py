@@ -12,13 +12,17 @@ from quantizer.lang.lowering.rounding import quotient, saturated
 
 @lowers("Rope")
 def rope(c: Call) -> Value:
-    """(-x1, x0) * weight0 + (x0, x1) * weight1 for pairs of the last axis; codes by shifts, rounded and saturated."""
+    """Return (-x1, x0) * weight0 + (x0, x1) * weight1 for pairs of the last axis.
+
+    Codes are shifted, rounded and saturated after each product and after the sum.
+    """
     target = c.outputs[0].dtype
     kind = "int64" if target.is_integer else "float32"
     x, sines, cosines = (c.e.cast(c.value(i), kind) for i in range(3))
     turned, kept = c.e.op("Mul", _turned(c, x), sines), c.e.op("Mul", x, cosines)
     if not target.is_integer:
         return c.made(c.e.op("Add", turned, kept))
+    # a product of two codes needs twice their bits
     middle = integer(2 * target.bits, signed=True)
     turned, kept = (c.e.cast(_shifted(c, v, step, middle), "int64") for v, step in ((turned, "mul1"), (kept, "mul2")))
     return _shifted(c, c.e.op("Add", turned, kept), "add", target)

@@ -25,12 +25,14 @@ def quotient(e: Emitter, v: Value, bits: torch.Tensor, mode: str) -> Value:
     if bool((right > FURTHEST).any()):
         v = _halved(e, v, right > FURTHEST)
     power = torch.ones_like(right) << right.clamp(max=FURTHEST)
+    # with fmod=0 the rest has the sign of the divisor: it is never negative, and the quotient is the floor
     rest = e.op("Mod", v, power, fmod=0)
     floor = e.op("Div", e.op("Sub", v, rest), power)
     if bool((bits < 0).any()):
         floor = e.op("Mul", floor, torch.ones_like(bits) << (-bits).clamp(0, 63))
     if mode == "Down" or not bool(right.any()):
         return floor
+    # without a shift the rest is 0, which never reaches a half of 1
     half = torch.where(right == 0, torch.ones_like(right), power // 2)
     return e.op("Add", floor, e.cast(_rises(e, v, floor, rest, half, mode), "int64"))
 
@@ -39,6 +41,7 @@ def _halved(e: Emitter, v: Value, where: torch.Tensor) -> Value:
     """Return v halved for a shift by 63. The last bit is set if the half is not a whole number."""
     low = e.op("Mod", v, 2, fmod=0)
     half = e.op("Div", e.op("Sub", v, low), 2)
+    # a sticky bit: the lost bit only has to keep the rest of the next shift from looking like 0 or a tie
     marked = e.op("Where", e.op("Equal", e.op("Mod", half, 2, fmod=0), 0), e.op("Add", half, low), half)
     return e.op("Where", where, marked, v)
 
@@ -54,6 +57,7 @@ def _rises(e: Emitter, v: Value, floor: Value, rest: Value, half: torch.Tensor, 
     if mode == "HalfDown":
         return above
     if mode == "HalfAwayFromZero":
+        # the floor of a negative tie lies away from zero already
         return e.op("Or", above, e.op("And", reached, e.op("GreaterOrEqual", v, 0)))
     odd = e.op("Equal", e.op("Mod", floor, 2, fmod=0), 1)
     return e.op("Or", above, e.op("And", reached, odd))
@@ -106,6 +110,7 @@ def codes(e: Emitter, x: Value, dtype: DType, params: QParams | None, mode: str)
         zero = params.along(params.zero_point, x.rank)
         x = e.op("Mul", x, steps)
     whole = rounded(e, x, mode)
+    # beyond every code but within int64: the cast of a larger float, or of infinity, is undefined
     bounded = e.op("Clip", whole, -float(1 << 40), float(1 << 40))
     return saturated(e, _plus(e, e.cast(bounded, "int64"), zero), dtype)
 
@@ -124,6 +129,7 @@ def scaled(e: Emitter, x: Value, multiplier: torch.Tensor, shift: torch.Tensor, 
         return quotient(e, e.op("Mul", x, multiplier), -shift, mode)
     if bool((shift > 0).any()):
         x = e.cast(wrapped(e, e.op("Mul", x, torch.ones_like(shift) << shift.clamp(0, 63)), DTYPES["int32"]), "int64")
+    # the high half of the doubled product is the product shifted right by 31
     ones = torch.tensor(31, dtype=torch.int64)
     high = between(e, quotient(e, e.op("Mul", x, multiplier), ones, "HalfUp"), *INT32)
     return quotient(e, high, (-shift).clamp_min(0), mode)
@@ -145,6 +151,7 @@ def requantized(
 
 def rescaled(e: Emitter, x: Value, ratio: torch.Tensor) -> Value:
     """Return int64 x times a real ratio, as tpu-mlir lowers it: 31 bits, rounded twice (TFLite_LShift)."""
+    # ratio = multiplier / 2**right; the doubled high product divides by 2**31 itself, so 31 places are given back
     multiplier, right = fixed_point(ratio)
     return scaled(e, x, multiplier, 31 - right, "TFLite_LShift", "HalfAwayFromZero")
 

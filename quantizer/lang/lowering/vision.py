@@ -20,6 +20,7 @@ def _resized(c: Call, factors: Value | None, sizes: Value | None, mode: str, coo
         sizes,
         mode=mode,
         coordinate_transformation_mode=coordinates,
+        # with asymmetric coordinates, floor repeats each element exactly
         nearest_mode="floor" if c.node.op == "top.Upsample" else "round_prefer_floor",
         antialias=0,
         cubic_coeff_a=-0.75,
@@ -36,14 +37,14 @@ def _factors(c: Call, height: float, width: float) -> Value:
 
 @lowers("Upsample")
 def upsample(c: Call) -> Value:
-    """Repeats each element along the last two axes."""
+    """Repeat each element along the last two axes."""
     factors = _factors(c, float(c.attr("scale_h")), float(c.attr("scale_w")))
     return _resized(c, factors, None, "nearest", "asymmetric")
 
 
 @lowers("Interp")
 def interp(c: Call) -> Value:
-    """Resizes the last two axes by factors or to sizes.
+    """Resize the last two axes by factors or to sizes.
 
     With align_corners, the corners of both images coincide, so that sizes, not factors, determine the coordinates.
     """

@@ -165,6 +165,7 @@ def square(input: Tensor, scale: Scales = None, zero_point: Zeros = None, out_na
     """Return x * x, as `mul` computes it."""
     a.tensor("input", input, a.FLOATS_AND_CODES)
     scales, zeros = a.pairs(scale, zero_point, 2)
+    # mul takes the scales of both operands, which are one tensor here
     three = None if scales is None else [scales[0], *scales]
     return mul(input, input, three, None if zeros is None else [zeros[0], *zeros], input.dtype, out_name)
 

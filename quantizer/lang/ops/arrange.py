@@ -190,6 +190,7 @@ def _slice(x: Tensor, attrs: dict[str, AttrValue], out_name: str | None) -> Tens
 def _bounds(start: int, end: int, step: int, size: int) -> tuple[int, int, int]:
     """Return the bounds of a range over an axis; negative ones count from the end, ones beyond are moved to it."""
     low, high = (value + size if value < 0 else value for value in (start, end))
+    # a range that runs backwards ends before index 0, which is -1
     least, most = (0, size) if step > 0 else (-1, size - 1)
     return min(max(low, least), most), min(max(high, least), most), step
 
@@ -250,6 +251,7 @@ def pad(
     a.one_of("method", method, ("constant", "reflect", "symmetric", "edge"))
     places = a.integers("padding", padding, 2 * len(input.shape), (0,) * (2 * len(input.shape)), least=0)
     room = {"reflect": 1, "symmetric": 0}.get(method)
+    # all begins come first, then all ends, so the axis of a number is its place modulo the rank
     if room is not None and any(n > input.shape[i % len(input.shape)] - room for i, n in enumerate(places)):
         raise LangError(
             f"padding={list(places)}: of {method} must be at most the sizes {list(input.shape)} less {room}."
@@ -280,6 +282,7 @@ def roll(input: Tensor, shifts: SizesOrOne, dims: SizesOrOne | None = None, out_
 def _rolled(x: Tensor, shift: int, axis: int, out_name: str | None) -> Tensor:
     size = x.shape[axis]
     cut = size - shift % size
+    # a shift by whole turns moves nothing
     if cut == size:
         ones = (1,) * len(x.shape)
         return same_type("top.Copy", x, {"shape": x.shape, "input_stride": ones, "output_stride": ones}, out_name)

@@ -94,6 +94,7 @@ def _number(name: str) -> CompareConst:
         if scales is not None and zeros is not None:
             graph.quantize(tensor_i0, scales[0], zeros[0])
             result = Result(tensor_i0.dtype, "", scales[1], zeros[1])
+        # gts compares as gt does
         attrs: dict[str, AttrValue] = {"mode": MODES[name[:2]], "const_val": number, "inversed": False}
         return graph.add("top.CompareConst", [tensor_i0], attrs, result, out_name=out_name)[0]
 

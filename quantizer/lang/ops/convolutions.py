@@ -40,6 +40,7 @@ def _fits(op: str, x: Tensor, weight: Tensor, bias: Tensor | None, group: int) -
                 f"weight has shape {list(weight.shape)} and group={group}: its axis 1 must be the input's "
                 f"{channels} channels, which group divides."
             )
+        # weights of a transposed convolution are [oc / group, ic, ...]
         out *= group
     elif channels != inner * group:
         raise LangError(
@@ -104,6 +105,7 @@ def _int_sum(
         if zero is None and not tensor.is_quantized:
             raise LangError(f"{argument}_zp is None and {argument} is not quantized: must be given, 0 for none.")
     graph = get_default_graph()
+    # an exact sum of codes needs zero points, but no scales
     graph.quantize(x, None, input_zp)
     graph.quantize(weight, None, weight_zp, axis=0)
     return graph.add(op, [x, weight, bias], attrs, Result(kind), out_name=out_name)[0]
@@ -124,6 +126,7 @@ def _quant(
     _integers(rank, x, weight, bias)
     attrs = _windows(weight, rank, *windows)
     _fits("top.Conv", x, weight, bias, windows[-1])
+    # every second: the weights, in the middle, may have one for each filter
     for argument, scale, zero in zip(("input", "output"), scales[::2], zeros[::2], strict=True):
         a.single(f"{argument}_scale", scale)
         a.single(f"{argument}_zp", zero)
@@ -344,7 +347,7 @@ def deconv(
     out_dtype: str | None = None,
     out_name: str | None = None,
 ) -> Tensor:
-    """Transposed convolution of floats [n, ic, h, w] with constants [oc / group, ic, kh, kw]; pad is cut off."""
+    """Convolve floats [n, ic, h, w], transposed, with constants [oc / group, ic, kh, kw]; pad is cut off."""
     _floats(2, input, weight, bias)
     attrs = _windows(weight, 2, stride, dilation, pad, group)
     attrs["output_padding"] = _extra(2, output_padding, attrs["strides"])
@@ -386,7 +389,7 @@ def deconv_int(
     out_dtype: str | None = None,
     out_name: str | None = None,
 ) -> Tensor:
-    """Transposed convolution of codes less their zero points, summed exactly."""
+    """Convolve codes less their zero points, transposed, with exact sums."""
     _integers(2, input, weight, bias)
     attrs = _windows(weight, 2, stride, dilation, pad, group)
     attrs["output_padding"] = _extra(2, output_padding, attrs["strides"])

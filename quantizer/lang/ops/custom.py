@@ -61,5 +61,6 @@ def _plain(key: str, value: Any) -> AttrValue:
     if isinstance(value, bool | int):
         return value
     if isinstance(value, float):
+        # Top stores a custom operator's floats as f32
         return float(np.float32(value))
     raise LangError(f"params: {key}={value!r}: must be a number, a truth value or a list of numbers.")

@@ -45,6 +45,7 @@ def _result_type(
             )
         return str(a.one_of("out_dtype", out_dtype or t0.dtype, (t0.dtype,)))
     whole = [kind for kind in allowed if "int" in kind and not (signed and kind.startswith("uint"))]
+    # the signed type, if the operands have both signs
     default = kinds[0] if kinds[0].startswith("int") else kinds[-1]
     default = default.removeprefix("u") if signed else default
     return str(a.one_of("out_dtype", out_dtype or default, whole))
@@ -75,6 +76,7 @@ def _binary(
     if scales is not None and zeros is not None:
         if kind not in a.CODES:
             raise LangError(f"scale={list(scales)} of {kind}: must be None unless the result is int8 or uint8.")
+        # mul takes a number as it is; add and sub take it as a code of the second scale
         if op != "top.Mul":
             first, second = _typed(first, second)
         for i, item in enumerate((first, second)):
@@ -99,6 +101,7 @@ def _typed(first: Tensor | Scalar, second: Tensor | Scalar) -> tuple[Tensor, Ten
     """
     like = first if isinstance(first, Tensor) else second
     both = [
+        # a plain whole number becomes a code of the other operand's type; a Scalar with another type keeps it
         item if isinstance(item, Tensor) else Scalar(item.value, like.dtype if item.dtype == "int32" else item.dtype)
         for item in (first, second)
     ]

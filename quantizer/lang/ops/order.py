@@ -68,6 +68,7 @@ def sort_by_key(
         raise LangError(f"key has shape {list(key.shape)}: must be [{input.shape[along]}], the size of axis {along}.")
     graph = get_default_graph()
     ordered = {"axis": 0, "descending": a.boolean("descending", descending)}
+    # one name for the results of both operators
     base = out_name or graph.fresh_name()
     results = (Result(key.dtype, "_sorted_key"), Result("int32", "_interm"))
     keys, places = graph.add("top.Sort", [key], ordered, *results, out_name=base)

@@ -62,6 +62,7 @@ def interpolate_v2(
         "keep_aspect_ratio_policy": (keep_aspect_ratio_policy, "stretch"),
         "nearest_mode": (nearest_mode, "round_prefer_floor"),
     }
+    # named in a table, so that each is refused with its own name
     for argument, (value, only) in fixed.items():
         if value != only:
             raise LangError(f"{argument}={value!r}: must be {only!r}.")
@@ -116,8 +117,10 @@ def mean_std_scale(
         "std": deviations,
         "mean": a.numbers("mean", mean, channels),
         "scale": tuple(grid),
+        # Top's attribute is an array of floats
         "zero_points": tuple(map(float, a.integers("zero_points", zero_points, default=(0,)))) or (0.0,),
         "channel_order": "nchw",
+        # the size that the image has: nothing is resized
         "resize_dims": input.shape[-2:],
         "customization_format": "RGB",
         "quant_mode": "MultiplierShift",

@@ -146,7 +146,7 @@ def avgpool3d(
     round_mode: str = "half_away_from_zero",
     first_round_mode: str = "half_away_from_zero",
 ) -> Tensor:
-    """Like avgpool2d over three axes; one number means the same for each axis."""
+    """Do the same as `avgpool2d` over three axes; one number means the same for each axis."""
     attrs = _window(3, _repeated(kernel, 3), _repeated(stride, 3), _repeated(pad, 6), ceil_mode)
     attrs |= _mean(count_include_pad, round_mode, first_round_mode)
     return _pool("top.AvgPool", input, 3, attrs, scale, zero_point, out_name)

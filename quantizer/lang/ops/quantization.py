@@ -129,6 +129,7 @@ def requant_int(
         a.integer("shift", value, -63, 63)
     attrs: dict[str, AttrValue] = {
         "multiplier": multiplier,
+        # Top counts shifts to the right, TpuLang to the left
         "rshift": tuple(-value for value in shifts),
         "quant_mode": mode,
         "round_mode": a.rounding("round_mode", round_mode),
@@ -149,6 +150,7 @@ def _with_offset(
     own = DTYPES[kind]
     if len(listed) != 1 or own.min <= listed[0] <= own.max:
         return graph.add("top.RequantInt", [x], attrs, Result(kind, "", None, zero, axis), out_name=out_name)[0]
+    # a zero point cannot hold it, so it is added to the sum in int32
     a.integer("offset", listed[0], -FURTHEST, FURTHEST)
     wide = graph.add("top.RequantInt", [x], attrs, Result("int32"))[0]
     return graph.add("top.AddConst", [wide], {"const_val": float(listed[0])}, Result(kind), out_name=out_name)[0]

@@ -50,6 +50,7 @@ def rope(
         if a.coefficient(argument, weight, (input.dtype,)).shape not in (wanted, shape):
             raise LangError(f"{argument} has shape {list(weight.shape)}: must be {list(wanted)}.")
     for weight in (weight0, weight1):
+        # with axes of size 1, so that they broadcast to the input
         graph.reshape(weight, shape)
     shifts = {"mul1": mul1_shift, "mul2": mul2_shift, "add": add_shift}
     modes = {"mul1": mul1_round_mode, "mul2": mul2_round_mode, "add": add_round_mode}

@@ -71,6 +71,7 @@ def select(
 
 def _indices(argument: str, index: Tensor, size: int) -> None:
     a.tensor(argument, index, INDICES)
+    # computed indices are known only when the graph runs
     if index.buffer is not None and not -size <= int(index.buffer.min()) <= int(index.buffer.max()) < size:
         span = f"[{index.buffer.min()}, {index.buffer.max()}]"
         raise LangError(f"{argument} holds {span}: must lie in [{-size}, {size - 1}].")

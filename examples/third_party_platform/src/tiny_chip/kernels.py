@@ -26,6 +26,7 @@ def relu(x: Tensor, *, parameters: Parameters) -> Tensor:
     numbers, into, out = parameters.numbers, parameters.inputs["x"], parameters.outputs["y"]
     product = (x - into.zero_point).clamp(min=0) * numbers["multiplier"] << max(-numbers["shift"], 0)
     shift = max(numbers["shift"], 0)
+    # the bits that the shift drops; product is never negative here
     lost = product & ((1 << shift) - 1)
     codes = (product >> shift | (lost != 0)) + out.zero_point
     return codes.clamp(out.qmin, out.qmax)

@@ -18,6 +18,7 @@ def relu_numbers(asked: Asked) -> dict[tuple[str, ...], tuple[int, ...]]:
     """Return the multiplier in [2**15, 2**16) that is nearest to the ratio of scales, and its shift."""
     shift = BITS - math.frexp(float(_ratio(asked)))[1]
     multiplier = math.floor(Fraction(float(_ratio(asked))) * Fraction(2) ** shift + Fraction(1, 2))
+    # the ratio rounds up to a power of two, which needs one bit more
     if multiplier == 1 << BITS:
         multiplier, shift = multiplier >> 1, shift - 1
     return {("multiplier", "shift"): (multiplier, shift)}

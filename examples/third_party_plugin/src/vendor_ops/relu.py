@@ -15,7 +15,8 @@ def quantized_compass(x: Tensor, *, parameters: Parameters) -> Tensor:
     given, out, rescale = parameters.inputs["x"], parameters.outputs["y"], parameters.rescale
     product = (x - given.zero_point).clamp(min=0) * rescale.mantissa.long()
     shift = rescale.shift.long()
-    down = product >> shift
+    down = product >> shift  # floor, also of negative numbers
     twice = (product - (down << shift)) * 2
+    # twice the rest against one unit: above a half, or a half with an odd floor
     up = (twice > (1 << shift)) | ((twice == (1 << shift)) & (down % 2 == 1))
     return (down + up.long() + out.zero_point).clamp(out.dtype.min, out.dtype.max).to(torch.int64)
