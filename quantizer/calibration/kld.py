@@ -116,4 +116,4 @@ def _divergence(share: Tensor, left: Tensor, right: Tensor, codes: int) -> Tenso
 
 def _widest_of_best(divergences: Tensor, best: int) -> int:
     # the place in the tensor is the number of bins by which a window grew on each side
-    return int(divergences.argsort()[:best].max())
+    return int(divergences.argsort(stable=True)[:best].max())

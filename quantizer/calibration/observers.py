@@ -83,8 +83,8 @@ class MinMax(Observer):
         axis = self.codes.axis
         values = batch.detach()
         low, high = values.aminmax() if axis is None else values.movedim(axis, 0).flatten(1).aminmax(dim=1)
-        # the sum is not finite if either end is not; NaN anywhere in the batch reaches both ends
-        if not bool(torch.isfinite(low + high).all()):
+        # NaN anywhere in the batch reaches both ends
+        if not bool((torch.isfinite(low) & torch.isfinite(high)).all()):
             raise GraphError(f"batch of shape {list(batch.shape)}: NaN and infinities have no place in a range.")
         self.found = (
             (low, high)

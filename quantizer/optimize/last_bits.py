@@ -164,7 +164,7 @@ def _provided_on(
 
         # [elements of y, elements of x]
         slopes = torch.autograd.functional.jacobian(layer, x).double().abs().reshape(y.numel(), x.numel())
-        total += SECOND_ORDER * (slopes @ radius.reshape(-1)).reshape(y.shape) + gamma(2) * y.abs() * bool(radius.any())
+        total += SECOND_ORDER * (slopes @ radius.reshape(-1)).reshape(y.shape) + gamma(2) * y.abs()
     return total
 
 

@@ -11,6 +11,8 @@ SYNTAX = "value & <[(first,last),...]:value> <[LayerType,...]:value> <{name patt
 RANGES = re.compile(r"\[(\(\d+,\d+\)(?:,\(\d+,\d+\))*),?\]")
 TYPES = re.compile(r"\[(\w+(?:,\w+)*),?\]")
 LONGEST_PATTERN = 200
+MOST_REPETITIONS = 3
+"""Matching takes a time that grows with the length of a name to this power."""
 
 
 @dataclass(frozen=True)
@@ -94,10 +96,12 @@ def _value(text: str, kind: Kind) -> Value:
 
 def _pattern(text: str) -> str:
     """Return a pattern of layer names; ValueError if it is invalid or could take exponential time."""
-    # a repetition of a repetition, such as (a+)+, backtracks exponentially
-    if len(text) > LONGEST_PATTERN or re.search(r"[+*}]\)?[+*{]", text):
+    # a repeated group, such as (a+)+ or (a|aa)+, backtracks exponentially, and so do many repetitions in a row
+    repetitions = len(re.findall(r"[*+?{]", text))
+    if len(text) > LONGEST_PATTERN or repetitions > MOST_REPETITIONS or re.search(r"[)*+?}][*+{]", text):
         raise ValueError(
-            f"{{{text[:40]}}}: a name pattern has no nested repetitions and {LONGEST_PATTERN} characters at most"
+            f"{{{text[:40]}}}: a name pattern repeats no group, has {MOST_REPETITIONS} repetitions (* + ? {{}}) and "
+            f"{LONGEST_PATTERN} characters at most. Name the layers by several patterns."
         )
     try:
         re.compile(text)

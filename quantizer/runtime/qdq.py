@@ -22,7 +22,11 @@ PER_TENSOR, PER_CHANNEL, WIDE = 10, 13, 21
 
 
 def export_qdq(graph: Graph, path: Path | str) -> None:
-    """Write *graph* as a QDQ model with the same codes; the codes of a tensor `t` are the tensor `t#codes`."""
+    """Write *graph* as a QDQ model with the same codes; the codes of a tensor `t` are the tensor `t#codes`.
+
+    One exception: a computed tensor with symmetric codes from -127 on gets -128 below its calibrated range, because
+    QuantizeLinear saturates at the ends of int8.
+    """
     from quantizer.ir.formats.onnx_write import save  # onnx is an extra; `with_qdq` needs none
 
     save(with_qdq(graph), path)
@@ -116,7 +120,7 @@ def _checked_opset(graph: Graph, name: str, config: TensorQuantizationConfig) ->
 
 
 def _saturates_alike(tensor: Tensor, config: TensorQuantizationConfig, dtype: DType) -> bool:
-    """Return whether saturating at the ends of *dtype* gives the codes of *config*."""
+    """Return whether saturating at the ends of *dtype* gives the codes of *config* within its calibrated range."""
     if (config.quant_min, config.quant_max) == (dtype.min, dtype.max):
         return True
     if tensor.data is not None:

@@ -148,3 +148,13 @@ def test_swish_is_computed_in_double_and_rounded_once() -> None:
         assert np.array_equal(found, wanted)
         parted += int((wanted != other).sum())
     assert parted
+
+
+def test_a_product_of_codes_has_the_multiplier_of_exact_scales() -> None:
+    """The scales of both operands multiply in float64: in float32 their product here is 0.75, and 2 * 0.75 is a tie."""
+    scales = [0.75 * (1 - 2.0**-13), 1 + 2.0**-13, 1.0]
+    with Graph("g") as graph:
+        operands = Tensor([3], "a", dtype="int8"), Tensor([3], "b", dtype="int8")
+        tpul.mul(*operands, scale=scales, zero_point=[0, 0, 0], out_dtype="int8", out_name="y")
+    found = run(graph, {"a": np.array([2, 6, 10], np.int8), "b": np.array([1, 1, 1], np.int8)})["y"]
+    assert found.tolist() == [1, 4, 7]

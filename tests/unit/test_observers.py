@@ -50,6 +50,13 @@ def test_minmax_is_the_extremes_of_all_batches_and_of_each_channel():
     assert found("minmax", Codes(-127, 127, symmetric=True, axis=1), first, second) == [[-1.0, -2.0], [4.0, 0.5]]
 
 
+@pytest.mark.parametrize(("dtype", "values"), [(torch.float32, [2e38, 3e38]), (torch.float16, [40000.0, 50000.0])])
+def test_minmax_takes_finite_values_whose_sum_overflows(dtype, values):
+    kept = observer("minmax", ZERO_POINT)
+    kept.observe(torch.tensor(values, dtype=dtype))
+    assert [float(end) for end in kept.ends()] == torch.tensor(values, dtype=dtype).tolist()
+
+
 def test_percentile_is_the_mean_over_batches_of_a_rank():
     """Of 20001 values 0.9999 is rank 19999: the two largest are left out."""
     low, high = found("percentile", ZERO_POINT, torch.arange(20001.0), torch.arange(20001.0) + 10)

@@ -132,16 +132,22 @@ def _hidden_stages(trial: Trial, exponentials: Array) -> Verdict:
 def _reciprocal(trial: Trial, total: Array) -> tuple[Array, int]:
     """Return `multiplier * 2**e / sum`, rounded down, and e."""
     multiplier = trial.parameters.numbers["multiplier"]
-    base = 30 if int(trial.parameters.tables["exp"].entries.max()) == 1 else 31
-    # as many places as keep the dividend below 2**base
-    enlarge = base - math.ceil(math.log2(max(multiplier, 1)))
+    enlarge = _places(trial, multiplier)
     return np.floor_divide(np.full_like(total, multiplier << enlarge), np.maximum(total, 1)), enlarge
+
+
+def _places(trial: Trial, dividend: int) -> int:
+    """Return by how many places a dividend of at most *dividend* is enlarged, so that it stays below 2**31.
+
+    Below 2**30 if the largest exponential is 1, as in the original.
+    """
+    base = 30 if int(trial.parameters.tables["exp"].entries.max()) == 1 else 31
+    return base - math.ceil(math.log2(max(dividend, 1)))
 
 
 def _quotient(trial: Trial, exponentials: Array, total: Array) -> tuple[Array, int]:
     """Return `exp * 2**e / sum`, rounded half up, and e."""
-    largest = max(int(trial.parameters.tables["exp"].entries.max()), 1)
-    enlarge = (30 if largest == 1 else 31) - math.ceil(math.log2(largest))
+    enlarge = _places(trial, int(trial.parameters.tables["exp"].entries.max()))
     wide = np.broadcast_to(np.maximum(total, 1), exponentials.shape)
     # half up: (2 a + b) // 2 b
     return np.floor_divide(2 * (exponentials.astype(np.int64) << enlarge) + wide, 2 * wide), enlarge
@@ -212,12 +218,11 @@ def softmax_stage_error(trial: Trial, share: Array, total: Array) -> Array:
     error = (1 + terms * share) * entry / total / scale
     if has(trial.parameters, "scaled_result"):
         if trial.variant == QUOTIENT_FIRST:
-            largest = max(int(table.entries.max()), 1)
-            places = (30 if largest == 1 else 31) - math.ceil(math.log2(largest))
+            places = _places(trial, int(table.entries.max()))
             error = error + 0.5 * numbers["multiplier"] * 2.0 ** -(numbers["shift"] + places)
         else:
-            enlarge = 31 - math.ceil(math.log2(max(numbers["multiplier"], 1)))
-            error = error + share * total * 2.0 ** -(numbers["shift"] + enlarge)
+            places = _places(trial, numbers["multiplier"])
+            error = error + share * total * 2.0 ** -(numbers["shift"] + places)
         gain = numbers["multiplier"] * 2.0 ** -numbers["shift"]
         error = error + share * abs(gain - 1 / scale)
     return np.asarray(error)

@@ -114,8 +114,9 @@ def _sum_error(trial: Trial, rescale: Rescale) -> Array:
     if rescale.variant == "q31_double":
         total = total + 0.5 * 2.0 ** (31 - int(rescale.shift))
         if len(rescale.factors) > 1:
-            gain *= 2.0 ** trial.target.platform.multiplier.places(trial.target.scheme.activation.bits)
+            # each term is rounded in units that are 2**places finer than a code of its operand
             total = total + (len(rescale.factors) + 1) * gain
+            gain *= 2.0 ** trial.target.platform.multiplier.places(trial.target.scheme.activation.bits)
     parts = contributions(trial) if trial.spec.error_model.kind == "linear" else candidates(trial)
     for name, part in parts.items():
         if name not in trial.parameters.inputs:

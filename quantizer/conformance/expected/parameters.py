@@ -83,9 +83,7 @@ def choose(
     if symmetric:
         low, high = (-largest if signed else 0.0), largest
     if rule.scale == "float32_steps":
-        width = F32(high) - F32(low) if not symmetric else F32(high - low)
-        if not symmetric:
-            width = F32(high - low)
+        width = F32(high - low)
         steps = F32(qmax - qmin) / width if width >= F32(rule.minimum_range) and width > 0 else F32(1.0)
         if power_of_two:
             steps = F32(1.0 / _power_of_two(1.0 / float(steps)))

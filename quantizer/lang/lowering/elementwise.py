@@ -77,7 +77,8 @@ def _scales(c: Call) -> tuple[QParams, float, float]:
 def _product(c: Call) -> Value:
     """Return the product of centred codes, requantized by the ratio of the scales."""
     out, a, b = _scales(c)
-    return as_codes(c.e, c.e.op("Mul", c.centred(), c.centred(1)), torch.tensor(a * b) / out.scale, out)
+    ratio = torch.tensor(a * b, dtype=torch.float64) / out.scale
+    return as_codes(c.e, c.e.op("Mul", c.centred(), c.centred(1)), ratio, out)
 
 
 def _sum(c: Call, op: str) -> Value:

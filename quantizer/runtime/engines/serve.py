@@ -97,8 +97,7 @@ def main(worker: str) -> None:
     said = {key.lower(): getattr(system, key, default) for key, default in GREETED.items()}
     _send(answers, {"protocol": PROTOCOL, "python": sys.version.split()[0], **said}, [])
     while (asked := _receive(questions)) is not None:
-        jobs, found = asked, [_answer(system, sessions, *job) for job in asked]
-        del jobs
+        found = [_answer(system, sessions, *job) for job in asked]
         replies = [{**words, "outputs": len(outputs)} for words, outputs in found]
         _send(answers, {"replies": replies}, [array for _, outputs in found for array in outputs])
 
