@@ -61,7 +61,7 @@ def test_a_graph_that_litert_cannot_express_is_inconclusive(engine):
     ("name", "platform", "count", "number", "said"),
     [
         ("add_relu", "tflite_builtin", 9, 13, "'sum' fails alone: abort_on_large_scale_ratio: "),
-        ("conv_relu_add", "xnnpack", 12, 18, "'conv' fails alone: multiplier_of_256: "),
+        ("conv_relu_add", "xnnpack", 12, 18, "'conv' fails alone: scale_ratio_256_fails_allocation: "),
     ],
 )
 def test_a_node_that_fails_alone_by_a_declared_defect_is_excused_by_it(engine, name, platform, count, number, said):

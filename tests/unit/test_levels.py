@@ -141,13 +141,13 @@ def test_below_vnni_the_variant_runs_that_torch_itself_would_take() -> None:
 
 def test_a_defect_holds_at_the_levels_whose_instruction_sets_show_it() -> None:
     assert levels_of(defect("torch_x86", "delegated_to_fbgemm")) == ("avx2", "avx512")
-    assert levels_of(defect("torch_x86", "column_of_groups")) == ("avx512_vnni", "amx")
-    assert levels_of(defect("torch_x86", "saturating_pairs")) == ()
-    assert levels_of(defect("ort", "saturating_pairs")) == ()
+    assert levels_of(defect("torch_x86", "grouped_conv_single_column_rows_wrong")) == ("avx512_vnni", "amx")
+    assert levels_of(defect("torch_x86", "int16_pair_sums_saturate")) == ()
+    assert levels_of(defect("ort", "int16_pair_sums_saturate")) == ()
 
 
 def test_the_sets_of_a_library_are_known_of_its_engine_alone() -> None:
-    made = defect("torch_x86", "saturating_pairs")
+    made = defect("torch_x86", "int16_pair_sums_saturate")
     assert check_defects([made], "defects") == []
     other = made.model_copy(update={"engine": "onnxruntime"})
     (finding,) = check_defects([other], "defects")
@@ -177,7 +177,7 @@ def test_the_libraries_of_torch_keep_to_the_level(kernels) -> None:
 @x86_64
 @pytest.mark.parametrize("level", [level for level in levels.LEVELS if level in levels.offered()])
 def test_a_tile_of_one_column_of_a_grouped_convolution_is_wrong_at_the_levels_that_are_declared(level) -> None:
-    path = CASES / "defects" / "torch_x86-column_of_groups.json"
+    path = CASES / "defects" / "torch_x86-grouped_conv_single_column_rows_wrong.json"
     case = read_replay(path).case
     engine = ExternalEngine(Chosen("torch"), level)
     trial = Trial(target_of(LIBRARY, case, str(path)), case, engine)
@@ -186,14 +186,14 @@ def test_a_tile_of_one_column_of_a_grouped_convolution_is_wrong_at_the_levels_th
     engine.close()
     shows = level in ("avx512_vnni", "amx")
     assert found.failing == shows
-    assert known.reason.startswith("column_of_groups: ") == shows
+    assert known.reason.startswith("grouped_conv_single_column_rows_wrong: ") == shows
 
 
 def test_a_platforms_defect_is_not_owed_where_the_engines_own_concerns_its_case(monkeypatch) -> None:
-    path = CASES / "defects" / "torch_x86-whole_vectors.json"
+    path = CASES / "defects" / "torch_x86-vector_body_rounds_differently.json"
     case = read_replay(path).case
     target = target_of(LIBRARY, case, str(path))
-    known = defect("torch_x86", "whole_vectors")
+    known = defect("torch_x86", "vector_body_rounds_differently")
     monkeypatch.delenv("ATEN_CPU_CAPABILITY", raising=False)
     assert not is_overruled(known, Trial(target, case, ExternalEngine(Chosen("torch"))))
     monkeypatch.setenv("ATEN_CPU_CAPABILITY", "default")

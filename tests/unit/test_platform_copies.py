@@ -181,5 +181,5 @@ def test_a_copy_shows_the_defects_that_it_left_out_in_their_stored_cases(tmp_pat
     changed = {**content, "functions": "torch_fbgemm", "ops": ["leaky_relu", "fully_connected"]}
     file.write_text(yaml.safe_dump(changed), encoding="utf-8")
     problems = [*platform_problems(["my_torch_fbgemm"], [tmp_path])]
-    said = "add: tiled fails in the case of defect whole_vectors of torch_fbgemm. Keep its `defects`."
+    said = "add: tiled fails in the case of defect vector_body_rounds_differently of torch_fbgemm. Keep its `defects`."
     assert any(problem.endswith(said) for problem in problems), problems

@@ -13,7 +13,7 @@ from quantizer.conformance.trials.trial import Trial
 from quantizer.runtime.engines.builtin import BuiltinEngine
 
 ROOT = Path(__file__).parents[2]
-NAME = "defects/ort-global_kernel_of_one_window.json"
+NAME = "defects/ort-avg_pool_one_window_rounds_differently.json"
 
 
 class OtherFloats(BuiltinEngine):
