@@ -39,7 +39,7 @@ def test_a_right_choice_is_always_allowed(k: int, ordered: bool) -> None:
         assert (actual >= allowed).all()
 
 
-def test_regret_is_never_looser_than_twice_the_largest_radius() -> None:
+def test_regret_bound_is_at_most_twice_the_largest_radius() -> None:
     rng = _generator(1)
     x, dx = _inputs(rng, (CASES, 7))
     chosen = rng.permuted(np.broadcast_to(np.arange(7), x.shape), axis=1)[:, :3]
@@ -79,7 +79,7 @@ def test_comparisons_are_decided_exactly_where_every_input_agrees() -> None:
         assert mask.hi.tolist() == [float(t != 0) for t in truth]
 
 
-def test_where_takes_the_hull_of_both_only_where_it_is_undecided() -> None:
+def test_where_returns_the_hull_of_both_branches_if_undecided() -> None:
     truth = np.array([1, 0, UNDECIDED], dtype=np.int8)
     chosen = bounds.where(truth, Interval.exactly(np.full(3, 5.0)), Interval.around(np.zeros(3), 1.0))
     assert chosen.lo.tolist() == [5.0, -1.0, -1.0]
@@ -132,7 +132,7 @@ def test_an_element_wider_than_a_quarter_of_the_output_is_vacuous() -> None:
     assert bounds.vacuous(found, 0.0, 100.0).tolist() == [False, True, False, True, False]
 
 
-def test_ends_the_wrong_way_round_nan_and_float32_are_refused() -> None:
+def test_swapped_or_nan_or_float32_interval_ends_are_refused() -> None:
     one = np.ones(1)
     for lo, hi in ((one, -one), (one * np.nan, one)):
         with pytest.raises(ValueError, match="lo must be <= hi"):

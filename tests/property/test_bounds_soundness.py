@@ -427,7 +427,7 @@ def test_correct_implementations_stay_inside(model: str) -> None:
 
 @pytest.mark.parametrize("model", MODELS)
 @np.errstate(all="ignore")
-def test_an_enclosure_one_percent_too_narrow_is_left(model: str) -> None:
+def test_an_enclosure_one_percent_too_narrow_is_violated(model: str) -> None:
     rng = np.random.Generator(np.random.PCG64(99))
     for _ in range(40):
         trial = MODELS[model][1](rng)

@@ -260,7 +260,7 @@ def test_values_whose_squares_underflow_are_enclosed(centred: bool) -> None:
     assert found.contains(y / np.sqrt((y * y).mean(axis=1, keepdims=True))).all()
 
 
-def test_a_deviation_that_changes_sign_while_the_spread_cannot_vanish_stays_small() -> None:
+def test_normalization_enclosure_stays_narrow_if_a_deviation_changes_sign() -> None:
     found = bounds.normalization(np.array([[1.4, 0.4, -1.5]]), np.ones((1, 3)), 1, eps=1e-5)
     # deviation 1.3 - 4/3 over a spread of sqrt(4.34/3) - 1: the element alone would reach -1.4
     assert found.lo[0, 0] >= (1.3 - 4 / 3) / (math.sqrt(4.34 / 3) - 1) - 2.0**-40

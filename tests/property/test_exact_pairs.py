@@ -95,7 +95,7 @@ def test_a_number_that_no_pair_holds_is_decided_in_rationals() -> None:
     assert np.isnan(quotient(np.array([1.0]), 0.0, pair.rational).nearest).all()
 
 
-def test_limits_of_an_activation_keep_pairs_below_them() -> None:
+def test_activation_limits_keep_exact_pairs_within_them() -> None:
     """A number below 0 becomes 0 without a remainder; one near an upper limit is left to rationals."""
     values = np.array([-0.5, 0.5, 2.5, 5.9999999999999])
     clipped = (

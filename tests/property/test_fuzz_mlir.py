@@ -132,7 +132,7 @@ def test_damaged_archives_are_refused_or_arrays(tmp_path: Path):
 
 
 @given(st.text(max_size=60))
-def test_any_text_is_not_a_module_or_refused_with_a_place(text: str):
+def test_any_text_is_refused_as_a_module(text: str):
     try:
         from_bytes(text, {})
     except FormatError as err:

@@ -114,7 +114,7 @@ def is_one_of(case: Case, expected: list[list[np.ndarray]], executor: type[Integ
 
 
 @pytest.mark.parametrize("block", range(2))
-def test_clothes_do_not_change_the_codes(block, request):
+def test_equivalent_forms_of_a_graph_give_the_same_codes(block, request):
     """Bodies, functions, shared constants, constants with defaults, names: equal, or on an edge without them too."""
     count = CHAINED * (NIGHTLY if request.config.getoption("--op-profile", None) == "nightly" else 1)
     found: Counter[str] = Counter()

@@ -27,7 +27,9 @@ RULES = st.builds(
 
 
 @given(ENDS, ENDS, PARTS, RULES)
-def test_rule_and_restatement_agree(a: float, b: float, part: ActivationPart, rule: ParameterRule) -> None:
+def test_the_power_of_two_rule_equals_its_reference(
+    a: float, b: float, part: ActivationPart, rule: ParameterRule
+) -> None:
     low, high = min(a, b), max(a, b)
     chosen = activation_params(low, high, part, rule, signed=True)
     expected = expected_parameters.activation((low, high), part, rule, signed=True)

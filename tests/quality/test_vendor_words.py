@@ -75,7 +75,7 @@ def test_no_floor_names_a_system(floor):
 @pytest.mark.parametrize(
     "line", ['DEFAULT = "ort"', "# as LiteRT does", "from x import compass", "tflite_ref", "TOSA's"]
 )
-def test_a_name_is_seen(line):
+def test_vendor_names_are_found(line):
     assert found(line, "core/spec.py")
 
 
@@ -85,7 +85,7 @@ def test_other_words_are_not_vendors_words(line):
 
 
 @pytest.mark.parametrize(("place", "word", "reason"), ALLOWED, ids=[word for _, word, _ in ALLOWED])
-def test_what_is_allowed_is_there(place, word, reason):
+def test_allowed_vendor_words_still_occur(place, word, reason):
     texts = (
         path.read_text(encoding="utf-8")
         for floor in FLOORS

@@ -148,5 +148,5 @@ def test_a_result_that_changes_after_the_call_or_outside_ci_is_a_failure(vendor,
 
 
 @pytest.mark.nightly
-def test_results_that_are_wrong_in_a_way_of_their_own_are_failures(vendor, monkeypatch, capsys):
+def test_unusual_wrong_results_fail(vendor, monkeypatch, capsys):
     judged(vendor, monkeypatch, capsys, {name: source(name) for name in {**WRONG, **FINE, **REFERENCES}})

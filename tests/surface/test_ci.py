@@ -128,7 +128,7 @@ def right_records(shell, root, *, again):
 
 
 @pytest.mark.parametrize("what", KERNELS)
-def test_the_recipe_is_green_for_what_is_right_alone(vendor, shell, what):
+def test_the_ci_recipe_passes_only_for_the_correct_kernel(vendor, shell, what):
     """One shard of two items instead of three of eight; else the recipe unchanged, in a folder with an older run."""
     vendor.write()
     plugin = vendor.root / "my_plugins/double.py"
@@ -175,7 +175,7 @@ def test_the_script_of_the_action_says_failures_on_lines_and_ends_as_the_gate(ve
     assert "::error file=my_specs/double.yaml,line=2,col=10,title=quantizer::version: must be text" in done.stdout
 
 
-def test_the_action_is_one_that_a_runner_reads():
+def test_the_composite_action_is_valid():
     action = yaml.safe_load((ACTION / "action.yml").read_text())
     assert action["runs"]["using"] == "composite"
     assert (ACTION / "gate.sh").stat().st_mode & stat.S_IXUSR

@@ -146,7 +146,7 @@ def test_lint_prints_all_errors_of_all_files_and_exits_with_2(folder: Path, caps
         assert f"\n{head}" in f"\n{shown.err}", head
 
 
-def test_lint_of_what_is_not_there(folder: Path, capsys: Capture) -> None:
+def test_lint_names_a_missing_file_and_an_empty_folder(folder: Path, capsys: Capture) -> None:
     assert main(["spec", "lint", "gone.yaml"]) == 2
     assert capsys.readouterr().err == "error: gone.yaml: no such file or folder.\n"
     (folder / "empty").mkdir()
@@ -154,7 +154,7 @@ def test_lint_of_what_is_not_there(folder: Path, capsys: Capture) -> None:
     assert capsys.readouterr().err == "empty: holds no spec. Name a folder with *.yaml files.\n"
 
 
-def test_lint_asks_what_files_say_of_each_other(folder: Path, capsys: Capture) -> None:
+def test_lint_checks_references_between_files(folder: Path, capsys: Capture) -> None:
     text = load_library().platform_paths["ideal"].read_text(encoding="utf-8")
     (folder / "platforms").mkdir()
     chip = folder / "platforms" / "chip.yaml"
@@ -359,13 +359,13 @@ def test_a_broken_pipe_is_quiet() -> None:
     assert done.returncode == 141
 
 
-def test_a_bug_is_not_dressed_up_as_a_users_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_internal_error_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cli, "COMMANDS", {"spec": ("quantizer.commands.gone", "nothing")})
     with pytest.raises(ModuleNotFoundError):
         main(["spec"])
 
 
-def test_lint_runs_what_it_lints(folder: Path, capsys: Capture) -> None:
+def test_lint_runs_each_operator_on_the_platform(folder: Path, capsys: Capture) -> None:
     text = load_library().platform_paths["ideal"].read_text(encoding="utf-8")
     (folder / "platforms").mkdir()
     text = text.replace("platform: ideal", "platform: chip").replace(

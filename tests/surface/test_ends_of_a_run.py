@@ -34,7 +34,7 @@ def test_a_seed_that_is_not_a_number_is_not_a_seed(vendor):
     assert json.loads((vendor.root / "reports/out/run.json").read_text())["seed"] == 7
 
 
-def test_an_item_that_a_subfolder_names_misses_nothing_of_the_baseline(vendor):
+def test_a_subfolder_run_compares_only_its_items_with_the_baseline(vendor):
     vendor.write()
     vendor.write("twice")
     assert vendor.run("--op-golden-update", "first").ret == 0
@@ -48,7 +48,7 @@ def test_an_item_that_a_subfolder_names_misses_nothing_of_the_baseline(vendor):
     assert not re.search(r"^baseline: .*twice", inside.stdout, re.MULTILINE)
 
 
-def test_the_golden_of_a_forward_that_raises_fails_in_a_line(vendor):
+def test_a_golden_item_whose_forward_raises_fails_in_one_line(vendor):
     vendor.write()
     assert vendor.run("--op-golden-update", "first").ret == 0
     vendor.write(result=RAISES)
@@ -58,7 +58,7 @@ def test_the_golden_of_a_forward_that_raises_fails_in_a_line(vendor):
     result.stdout.no_fnmatch_line("*quantizer/conformance/*")
 
 
-def test_parameters_alone_run_no_forward_and_give_no_figure_of_it(vendor):
+def test_the_parameters_check_alone_runs_no_forward(vendor):
     vendor.write(result=RAISES)
     assert vendor.run("-k", "ideal", "--op-check", "parameters").ret == 0
     found = [record for record in records(vendor) if record["kind"] == "cases"]
@@ -68,7 +68,7 @@ def test_parameters_alone_run_no_forward_and_give_no_figure_of_it(vendor):
         assert "metrics" not in record
 
 
-def test_a_plugin_that_would_infer_shapes_is_told_that_specs_do(vendor):
+def test_a_plugin_with_shape_inference_is_referred_to_the_spec(vendor):
     vendor.write()
     plugin = vendor.root / "my_plugins" / "double.py"
     plugin.write_text(

@@ -154,7 +154,7 @@ def test_a_crash_of_a_worker_of_xdist_is_a_failure_with_a_record(vendor):
     assert "crashed while running" in found["double-a8-ideal"]["failure"]
 
 
-def test_what_skips_an_item_from_outside_fails_it(vendor):
+def test_an_item_skipped_by_a_fixture_fails(vendor):
     vendor.write()
     (vendor.root / "my_specs/conftest.py").write_text(
         "import pytest\n\n\n@pytest.fixture(autouse=True)\ndef away(): pytest.skip('today')\n"
@@ -185,7 +185,7 @@ def test_an_item_that_compared_nothing_is_not_passed(vendor):
     assert record["outcome"] == "skipped"
 
 
-def test_what_a_plugin_declares_is_a_gap_and_what_it_declares_wrongly_an_error(vendor):
+def test_declared_refusals_are_gaps_and_wrong_declarations_errors(vendor):
     vendor.write(result=f"steer(0, {RIGHT}) if x.dim() == 3 else {RIGHT}")
     steering_plugin = vendor.root / "my_plugins/double.py"
     text = steering_plugin.read_text()
@@ -249,7 +249,7 @@ def test_files_of_two_runs_are_told_apart(vendor, capsys):
         shutil.rmtree(vendor.root / "mixed")
 
 
-def test_a_session_without_an_item_of_ours_leaves_the_last_run_as_it_was(vendor):
+def test_a_session_without_quantizer_items_keeps_the_last_run(vendor):
     vendor.write()
     assert vendor.run("-k", "a8-ideal").ret == 0
     before = (vendor.root / "reports/out/run.json").read_bytes()

@@ -91,7 +91,7 @@ def test_a_last_rounding_of_another_mode_is_red(folder, judged):
     assert done.stdout.count("worst       y[") == 1, done.stdout
 
 
-def test_what_a_custom_error_model_leaves_unjudged_is_said_in_the_run_and_in_the_statement(tmp_path, judged, warmed):
+def test_checks_that_a_custom_error_model_skips_are_reported(tmp_path, judged, warmed):
     for name, text in (("op_specs/half_of.yaml", CUSTOM), ("op_plugins/half_of.py", HALVES)):
         (tmp_path / name).parent.mkdir()
         (tmp_path / name).write_text(text)

@@ -147,7 +147,7 @@ def test_no_page_names_an_install_line_that_no_test_runs():
         assert not re.search(r"pip install '?quantizer\b(?!-conformance)|'quantizer\[", text), path
 
 
-def test_the_name_is_one_everywhere():
+def test_the_distribution_name_is_the_same_everywhere():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     assert project["name"] == DISTRIBUTION
     vendor = tomllib.loads((ROOT / VENDOR / "pyproject.toml").read_text("utf-8"))["project"]

@@ -32,7 +32,7 @@ def records(pytester):
     return [json.loads(line) for line in (pytester.path / "reports/out/records.jsonl").read_text().splitlines()]
 
 
-def test_all_gives_every_level_that_the_processor_has_items_of_its_own(run, pytester):
+def test_op_isa_all_runs_every_level_of_the_processor(run, pytester):
     levels = offered() or ("host",)
     result = run("torch", "--op-isa=all")
     assert result.ret == 0

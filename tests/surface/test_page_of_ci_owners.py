@@ -93,7 +93,7 @@ def test_the_gate_is_green_then_red_then_known_then_fixed_as_the_page_says(
     assert shown("relu-regressions: ") in typed("pytest -n 2 --op-xfails")
 
 
-def test_two_parts_become_one_run_that_the_release_is_described_by(
+def test_two_shards_merge_into_the_run_of_the_release(
     project: Path, typed: Callable[[str], str], warmed: Warmed
 ) -> None:
     typed("pytest --op-shard=1/2")

@@ -94,6 +94,6 @@ def test_each_command_runs(folder: Path, warmed: Warmed) -> None:
         assert done.returncode == int(command.startswith(RED)), f"{command}\n{done.stdout}"
 
 
-def test_what_runs_elsewhere_and_shorter_is_on_the_page() -> None:
+def test_commands_tested_elsewhere_or_shortened_occur_on_the_page() -> None:
     assert {*ELSEWHERE, *SHORTER} <= set(commands())
     assert all((ROOT / path).is_file() for path in ELSEWHERE.values())

@@ -94,7 +94,7 @@ def test_the_start_in_five_minutes_is_green_then_red_as_its_page_says(tmp_path: 
     assert shown in run(judging, tmp_path, warmed, status=1)
 
 
-def test_a_worker_as_it_is_written_is_green(tmp_path: Path, warmed: Warmed) -> None:
+def test_the_generated_worker_passes(tmp_path: Path, warmed: Warmed) -> None:
     run(commands("engines.md", "1. Write the worker")[0], tmp_path, warmed)
     assert "1 passed" in run(commands("engines.md", "2. Judge it")[0], tmp_path, warmed)
 
@@ -114,7 +114,7 @@ def test_vectors_are_judged_in_c(tmp_path: Path, warmed: Warmed) -> None:
     assert said[-1].strip() == "64 passed, 0 failed, 0 open"
 
 
-def test_a_fused_operator_as_it_is_written_is_green(tmp_path: Path, warmed: Warmed) -> None:
+def test_the_generated_fused_operator_passes(tmp_path: Path, warmed: Warmed) -> None:
     page = (ROOT / "docs" / "fused.md").read_text(encoding="utf-8")
     writing, judging = re.findall(r"^ {4}((?:quantizer|pytest) .*my_gate.*)$", page, re.MULTILINE)
     run(writing, tmp_path, warmed)
@@ -130,7 +130,7 @@ def test_a_function_that_is_not_its_oracle_fails_with_the_name_of_the_oracle(tmp
     assert "half a unit of torch.tanh, the oracle of the spec," in run(asked, tmp_path, warmed, status=1)
 
 
-def test_an_operator_of_a_plugin_lacks_its_golden_alone_and_no_fault_survives(tmp_path: Path, warmed: Warmed) -> None:
+def test_a_plugin_operator_lacks_only_its_golden_and_kills_all_faults(tmp_path: Path, warmed: Warmed) -> None:
     text = section("plugins.md", "2. One operator")
     writing, linting, judging, storing, planting = re.findall(r"^\$ (.*)$", text, re.MULTILINE)
     shown = re.findall(r"^```\n\$ quantizer spec new .*\n((?:.+\n)+?)```", text, re.MULTILINE)[0]

@@ -68,7 +68,7 @@ def test_the_rounding_toward_zero_of_the_faulty_simulator_is_found(tmp_path: Pat
     assert "2 failed" in said and "suspect     the integer forward" in said
 
 
-def test_the_list_of_engines_has_those_of_the_page(tmp_path: Path, warmed: Warmed) -> None:
+def test_the_engine_list_has_every_engine_of_the_page(tmp_path: Path, warmed: Warmed) -> None:
     listing, *rest = commands(ENGINES, "6. Engines that")
     assert rest == [*ELSEWHERE]
     said = run(listing, tmp_path, warmed)
@@ -123,7 +123,7 @@ def right(bundle: Path, case: dict) -> np.ndarray:
     return np.fromfile(bundle / low["file"], np.dtype(low["dtype"]).newbyteorder("<")).reshape(low["shape"])
 
 
-def test_a_bundle_is_what_the_page_says(bundle: Path) -> None:
+def test_a_bundle_matches_its_page(bundle: Path) -> None:
     """Digests, the first line of the index, its words for each case, half of the cases solved for ties."""
     if shutil.which("sha256sum"):
         subprocess.run(["sha256sum", "-c", "--quiet", "SHA256SUMS"], cwd=bundle, check=True)
@@ -140,7 +140,7 @@ def test_a_bundle_is_what_the_page_says(bundle: Path) -> None:
     assert sum(case["case"]["data"]["set"] == "ties" for case in cases) * 2 >= len(cases)
 
 
-def test_codes_that_are_brought_back_are_judged(bundle: Path, tmp_path: Path, warmed: Warmed) -> None:
+def test_returned_codes_of_a_bundle_are_judged(bundle: Path, tmp_path: Path, warmed: Warmed) -> None:
     """Right ones pass and leave records; one of another value, a missing one and one of another size fail."""
     results = bundle.parent / "results"
     results.mkdir()

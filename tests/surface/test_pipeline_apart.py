@@ -97,5 +97,5 @@ def test_the_pipeline_of_a_plugin_runs_in_its_process(vendor, name):
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", WRONG)
-def test_whatever_a_plugin_does_in_the_pipeline_is_its_own_failure(vendor, name):
+def test_a_wrong_plugin_fails_only_its_own_pipeline_check(vendor, name):
     judged(vendor, name)

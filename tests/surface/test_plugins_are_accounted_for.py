@@ -97,7 +97,7 @@ def accounted(vendor, keyword, *words):
     return facts(vendor.root)["functions"]
 
 
-def test_a_version_that_never_runs_is_named_and_red_in_the_whole_check(vendor, capsys):
+def test_an_unused_version_is_named_and_fails_the_completeness_check(vendor, capsys):
     vendor.write()
     (vendor.root / "my_plugins/their_relu.py").write_text(RELU.format(version="0.5"))
     result = vendor.run("-k", "relu-a8-ideal or double-a8-ideal", "--op-shipped=relu")
@@ -140,7 +140,7 @@ def test_a_plugin_is_named_where_a_selection_leaves_every_item_out(vendor):
         (["--op-scheme=w8a8"], "--op-scheme=w8a8: selects no item"),
     ],
 )
-def test_what_is_named_and_does_not_exist_or_selects_nothing_is_one_error(vendor, words, said):
+def test_missing_paths_and_empty_selections_are_one_error(vendor, words, said):
     vendor.write()
     (vendor.root / "void").mkdir()
     (vendor.root / "idle").mkdir()

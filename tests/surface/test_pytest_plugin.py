@@ -22,7 +22,7 @@ def test_a_right_operator_is_green_but_for_its_golden(vendor):
     result.stdout.fnmatch_lines(["*double-golden: cases/golden/double.jsonl: there is no golden. * Run pytest*"])
 
 
-def test_goldens_once_written_hold_and_records_are_the_same_on_any_number_of_workers_and_gate_the_next_run(vendor):
+def test_goldens_and_records_do_not_depend_on_the_number_of_workers(vendor):
     vendor.write()
     assert vendor.run("-k", "golden", "--op-golden-update", "first goldens").ret == 0
     lines = (vendor.root / "cases/golden/double.jsonl").read_text().splitlines()
@@ -50,7 +50,7 @@ def test_goldens_once_written_hold_and_records_are_the_same_on_any_number_of_wor
     result.stdout.fnmatch_lines(["baseline: *double-a99-ideal*"])
 
 
-def test_an_update_of_goldens_shows_before_and_after_and_keeps_it_in_the_line(vendor):
+def test_a_golden_update_shows_and_stores_old_and_new_codes(vendor):
     vendor.write()
     assert vendor.run("-k", "golden", "--op-golden-update", "first goldens").ret == 0
     file = vendor.root / "cases/golden/double.jsonl"
@@ -205,7 +205,7 @@ def generated(vendor, *args):
     return streams
 
 
-def test_every_item_has_generated_cases_of_its_own_the_same_in_every_run_of_the_gate(vendor):
+def test_each_item_draws_its_own_cases_deterministically(vendor):
     vendor.write()
     (vendor.root / "conftest.py").write_text(DRAWS)
     found = generated(vendor, "-k", "ideal")
@@ -282,7 +282,7 @@ def test_a_malformed_spec_is_a_collection_error_with_its_place(vendor):
     result.stdout.fnmatch_lines(["*my_specs/double.yaml:*: quantization.famly: *Did you mean 'family'?*"])
 
 
-def test_a_new_operator_without_an_oracle_is_told_so(vendor):
+def test_a_new_operator_without_an_oracle_fails_its_spec_item(vendor):
     vendor.write()
     spec = vendor.root / "my_specs" / "double.yaml"
     spec.write_text(spec.read_text().replace("oracle: none\n", ""))
@@ -291,7 +291,7 @@ def test_a_new_operator_without_an_oracle_is_told_so(vendor):
     result.stdout.fnmatch_lines(["*double-spec: double.yaml: self-referenced*"])
 
 
-def test_kept_failures_run_first_for_ever(vendor):
+def test_a_kept_failure_runs_in_every_later_run(vendor):
     vendor.write(result=OFF_BY_ONE)
     vendor.run("-k", "a8-ideal")
     replay = next((vendor.root / "reports/out/failures").glob("*.json"))

@@ -6,7 +6,7 @@ import pytest
 
 
 @pytest.mark.parametrize("asked", ["add/ideal:rounded_once"])
-def test_a_reading_that_no_item_uses_is_told(vendor, asked):
+def test_an_unused_reading_is_reported(vendor, asked):
     done = vendor.pytest(
         "--op-shipped=relu", "-k", "relu-a8-ideal", f"--op-reading={asked}", "--op-reading=relu/ideal:rounded_once"
     )

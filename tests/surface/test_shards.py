@@ -119,7 +119,7 @@ def wrong_shards_give_one_error_and_write_nothing(whole, capsys):
     says("does not belong to shard 2/3. Run the shard again.", one, two, three)
 
 
-def test_what_is_not_a_shard_is_a_usage_error(vendor):
+def test_an_invalid_shard_is_a_usage_error(vendor):
     vendor.write()
     result = vendor.run("--op-shard=4/3")
     assert result.ret == 4
@@ -143,7 +143,7 @@ def test_an_empty_shard_is_green_and_a_run_of_empty_shards_is_refused(vendor, ca
 
 
 @pytest.mark.nightly
-def test_the_same_shards_on_workers(vendor):
+def test_shards_do_not_depend_on_workers(vendor):
     vendor.write()
     found = []
     for words in (["-p", "no:xdist"], ["-n", "2"]):

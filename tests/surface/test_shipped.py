@@ -31,7 +31,7 @@ def test_items_of_the_platform_where_a_function_is_replaced_are_added(vendor):
     assert found == ["relu-a8-compass", "relu-a8s-compass", "relu-a16-compass"]
 
 
-def test_a_platform_that_is_named_is_judged_whatever_a_plugin_replaces_elsewhere(vendor):
+def test_a_named_platform_is_judged_even_if_plugins_replace_others(vendor):
     """An installed plugin replaces relu on compass; the run asks for another platform, or for an engine."""
     replace_relu(vendor)
     result = vendor.pytest("--collect-only", "-q", "-p", "no:xdist", "--op-shipped=relu", "--op-platform=ideal")
@@ -39,7 +39,7 @@ def test_a_platform_that_is_named_is_judged_whatever_a_plugin_replaces_elsewhere
     assert "compass" not in result.stdout.str()
 
 
-def test_a_path_on_the_command_line_leaves_the_ini_file_s_out(vendor):
+def test_a_path_on_the_command_line_overrides_the_ini_file(vendor):
     replace_relu(vendor)
     result = vendor.pytest("--collect-only", "-q", "-p", "no:xdist", "my_specs")
     assert "relu.yaml" not in result.stdout.str()

@@ -127,7 +127,7 @@ def test_a_reference_of_fewer_bits_than_float64_is_refused(vendor):
     result.stdout.fnmatch_lines(["coarse-spec: coarse: the reference computes in float32 or less,*"])
 
 
-def test_a_golden_is_asked_for_every_target(vendor):
+def test_every_target_needs_a_golden(vendor):
     write(vendor.root, "right")
     assert vendor.run("-k", "golden", "--op-golden-update", "first goldens").ret == 0
     path = vendor.root / "cases/golden/right.jsonl"

@@ -82,7 +82,7 @@ def test_shipped_operators_are_green_on_the_chip(customer, tmp_path):
     assert done.returncode == 0 and f"{len(OPERATORS)} passed" in done.stdout, done.stdout
 
 
-def test_one_step_in_one_code_is_red_in_each(customer, tmp_path):
+def test_one_wrong_code_fails_every_operator(customer, tmp_path):
     shutil.copytree(EXAMPLE / "faulty", tmp_path / "faulty")
     done = customer.judged(tmp_path, "--op-plugins=faulty")
     assert done.returncode == 1 and f"{len(OPERATORS)} failed" in done.stdout, done.stdout
@@ -90,7 +90,7 @@ def test_one_step_in_one_code_is_red_in_each(customer, tmp_path):
         assert f"{op}.yaml::{op}-" in done.stdout
 
 
-def test_an_operator_of_the_user_with_two_roundings_is_judged_under_the_functions_of_the_chip(customer, tmp_path):
+def test_a_user_operator_with_stages_runs_on_the_third_party_chip(customer, tmp_path):
     specs = tmp_path / "op_specs"
     shutil.copytree(FUSED / "op_specs", specs)
     chip = (EXAMPLE / "src/tiny_chip/tiny_chip.yaml").read_text().replace("sigmoid]", "sigmoid, swiglu]")

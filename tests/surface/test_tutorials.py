@@ -14,7 +14,7 @@ TUTORIALS = ROOT / "docs" / "tutorials"
 
 
 @pytest.mark.parametrize(("page", "least"), [("operator_author", 8), ("model_engineer", 5)])
-def test_the_page_says_what_happens(tmp_path: Path, warmed: Warmed, page: str, least: int) -> None:
+def test_tutorial_commands_print_what_the_page_shows(tmp_path: Path, warmed: Warmed, page: str, least: int) -> None:
     if page == "model_engineer":
         pytest.importorskip("onnx")
         for path in (ROOT / "examples" / "model_test").iterdir():
@@ -36,7 +36,7 @@ def test_the_commands_that_judge_a_network_s_operators_find_items_in_any_folder(
 
 
 @pytest.mark.nightly  # plants every fault
-def test_the_page_of_the_operator_says_what_planted_faults_are_found(tmp_path: Path, warmed: Warmed) -> None:
+def test_the_operator_tutorial_shows_the_faults_table(tmp_path: Path, warmed: Warmed) -> None:
     page = TUTORIALS / "operator_author.md"
     follow(page, tmp_path, warmed)
     command, said = re.findall(

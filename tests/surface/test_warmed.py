@@ -21,7 +21,7 @@ def test_probe():
 
 
 @pytest.mark.parametrize("workers", [(), ("-n", "1")], ids=["alone", "in a worker"])
-def test_a_child_has_a_folder_arguments_an_environment_and_streams_of_its_own(warmed, tmp_path, workers):
+def test_a_warmed_child_behaves_like_a_fresh_process(warmed, tmp_path, workers):
     (tmp_path / "test_probe.py").write_text(PROBE)
     said = []
     for command in (None, [sys.executable, "-m", "pytest"]):
@@ -51,7 +51,7 @@ def test_a_worker_that_crashes_is_replaced_by_another_of_the_same_session(warmed
     assert "worker 'gw0' crashed while running 'test_probe.py::test_ends'" in done.stdout
 
 
-def test_what_a_child_changes_ends_with_it(warmed, tmp_path):
+def test_changes_by_a_child_end_with_it(warmed, tmp_path):
     (tmp_path / "test_probe.py").write_text(PROBE)
     for _ in range(2):
         assert warmed.run("pytest", "test_probe.py", "-p", "no:cacheprovider", cwd=tmp_path).returncode == 0
@@ -68,7 +68,7 @@ def test_exit_codes_and_both_streams_come_back(warmed, tmp_path):
     assert "gone.yaml: no such file or folder." in bad.stderr
 
 
-def test_what_is_read_at_import_needs_a_process_of_its_own(warmed, tmp_path):
+def test_variables_read_at_import_need_a_fresh_process(warmed, tmp_path):
     with pytest.raises(ValueError, match="MKL_CBWR: read at import"):
         warmed.run("quantizer", "--version", env={**os.environ, "MKL_CBWR": "AVX2"})
     other = tmp_path / "quantizer"

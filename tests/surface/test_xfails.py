@@ -85,7 +85,7 @@ def test_a_known_failure_that_excuses_every_case_is_in_the_statement(broken, pre
     assert (" a check has no case that passes)" in stated.with_suffix(".md").read_text()) == whole
 
 
-def test_outside_its_predicate_a_failure_stays_red(broken):
+def test_a_failure_outside_the_xfail_predicate_stays_red(broken):
     assert run(broken, predicate="prod(shape) > 2 and prod(shape) < 2").ret == 1
 
 
@@ -122,7 +122,7 @@ def test_an_entry_for_an_unknown_operator_ends_the_run(repository):
     result.stderr.fnmatch_lines(["*'dubble': no such name. Did you mean 'double'?*"])
 
 
-def test_without_a_commit_there_is_no_day(vendor):
+def test_xfails_without_a_commit_date_are_refused(vendor):
     vendor.write()
     (vendor.root / "known.yaml").write_text("xfails: []\n")
     result = vendor.run("--op-xfails", "known.yaml")

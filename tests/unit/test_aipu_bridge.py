@@ -142,7 +142,7 @@ def test_a_wrong_convolution_fails_the_check_that_names_the_fault(tmp_path, faul
 
 @pytest.mark.parametrize("text", [CONV_FORWARD, CONV_QUANTIZE], ids=["forward", "quantize"])
 @pytest.mark.parametrize("scheme", ["w8a8", "w8pta8", "w16a16"])
-def test_one_function_alone_works_with_the_other_built_in(tmp_path, text, scheme):
+def test_a_plugin_may_replace_only_one_of_both_functions(tmp_path, text, scheme):
     library = open_library(write(tmp_path, "conv.py", text))
     assert failing(target(library, "conv2d", scheme), CASES) == {}
     replaced = {entry.kind for entry in REGISTRY.replacements()}
@@ -344,7 +344,7 @@ def test_placeholders_are_calibrated_on_the_samples_and_not_on_the_trial_run(tmp
         assert seen == [(batch, float(low), float(high), 0)] * 3
 
 
-def test_what_the_quantize_function_leaves_is_kept_for_the_file_and_for_the_forward(tmp_path):
+def test_results_of_the_quantize_function_reach_the_file_and_the_forward(tmp_path):
     trial = next(trials(dummy(tmp_path), 1))
     extra = dict(trial.parameters.extra)
     attrs = extra.pop(LAYER_ATTRS)
@@ -365,7 +365,7 @@ def test_a_request_without_samples_cannot_calibrate_a_placeholder(tmp_path):
 STALE = DUMMY.replace("    else:\n        self.placeholders[0].betensor = kept\n", "")
 
 
-def test_a_placeholder_must_be_refreshed_in_every_forward(tmp_path):
+def test_a_placeholder_not_written_in_the_forward_fails(tmp_path):
     assert STALE != DUMMY
     (verdict,) = judge(next(trials(dummy(tmp_path, STALE), 1)))
     assert verdict.check == "parameters"
@@ -406,14 +406,14 @@ def test_code_limits_get_defaults_and_an_added_constant_needs_only_a_dtype(tmp_p
 # -- what the original's flow does around a function ---------------------------------------------------------------
 
 
-def test_a_function_that_depends_on_more_than_its_layer_is_caught_by_the_trial_clones(tmp_path):
+def test_a_function_with_hidden_state_differs_on_a_cloned_layer(tmp_path):
     text = DUMMY.replace("    SEEN.append(", "    result.scale = result.scale * (1 + len(SEEN))\n    SEEN.append(")
     (verdict,) = judge(next(trials(dummy(tmp_path, text), 1)))
     assert "a run on a copy of the layer gave another result" in verdict.reason
     assert "scale" in verdict.reason
 
 
-def test_what_a_forward_finds_in_attrs_alone_is_not_there_when_the_layer_is_read_back(tmp_path):
+def test_attrs_are_lost_when_the_layer_is_read_back(tmp_path):
     lasting = DUMMY.replace("self.params['whether_plus_one'] = True", "self.params['mine'] = 3").replace(
         "self.get_param('whether_plus_one')", "self.get_param('mine')"
     )
@@ -476,7 +476,7 @@ def test_a_function_may_import_the_layer_when_it_runs(tmp_path):
         ("OPT_FATAL('5% too wide')", "5% too wide"),
     ],
 )
-def test_what_a_forward_does_wrong_is_said_with_its_place(tmp_path, wrong, said):
+def test_an_error_in_a_forward_names_its_place(tmp_path, wrong, said):
     import re
 
     text = DUMMY.replace("    result.betensor = source.betensor\n", f"    {wrong}\n")
@@ -565,7 +565,7 @@ def test_a_layer_type_that_no_spec_names_is_an_error_that_says_what_to_write(tmp
         bridge.connect(load_library().specs)
 
 
-def test_connecting_again_adds_nothing_and_new_specs_are_met(tmp_path):
+def test_connecting_again_adds_only_new_specs(tmp_path):
     load_plugins([write(tmp_path, "conv.py", CONV)], {})
     specs = load_library().specs
     assert len(bridge.connect(specs)) == 3

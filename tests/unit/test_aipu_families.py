@@ -125,7 +125,7 @@ def test_a_twin_that_adds_the_zero_point_of_weights_passes_with_asymmetric_weigh
 
 @pytest.mark.parametrize("drop", ["op_register", "quant_register"])
 @pytest.mark.parametrize("op", ["leaky_relu", "clip", "pad", "concat", "avg_pool2d", "conv_transpose2d", "layer_norm"])
-def test_one_function_alone_meets_what_the_built_in_one_provides_or_needs(tmp_path, op, drop):
+def test_a_single_plugin_function_works_with_the_builtin_counterpart(tmp_path, op, drop):
     found = library(tmp_path, FILES[op], drop=drop)
     for scheme in (schemes(op)[0], schemes(op)[-1]):
         assert red(target(found, op, scheme), 4) == []
@@ -191,7 +191,7 @@ READINGS = {
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_a_right_plugin_that_computes_in_a_way_of_its_own_passes_under_one_reading(tmp_path, variant):
+def test_an_unusual_correct_plugin_passes_under_one_reading(tmp_path, variant):
     ops, edits = VARIANTS[variant]
     found: dict = {}
     for op in ops.split():
@@ -314,7 +314,7 @@ def test_one_number_is_read_in_every_form(tmp_path, put, get):
         ("conv_transpose2d", 'self.constants["weights"].scale = [1.0] * 9', "9 scales"),
     ],
 )
-def test_what_is_undecided_or_of_a_wrong_count_is_said(tmp_path, op, line, said):
+def test_missing_or_miscounted_parameters_are_reported(tmp_path, op, line, said):
     text = f"""
 
 def then(function):
@@ -336,7 +336,7 @@ def then(function):
     assert any(said in reason for reason in reasons), reasons
 
 
-def test_relu_reaches_a_plugin_that_names_it_and_no_other(tmp_path):
+def test_only_plugins_that_declare_relu_get_cases_with_relu(tmp_path):
     judged = target(library(tmp_path, "eltwise"), "add", "a8")
     assert {trial.case.activation for trial in drawn(judged, 30)} == {"none", "relu", "relu6"}
     (tmp_path / "plain").mkdir()

@@ -171,7 +171,7 @@ def test_a_clone_shares_nothing():
     assert (float(tensor.scale), tensor.min_key_axis.tolist(), tensor.attrs) == (1.0, [0, 0], {"list": [1]})
 
 
-def test_a_node_gives_what_it_has_and_names_what_it_lacks():
+def test_a_missing_attribute_of_a_node_is_named():
     node = PyNode("layer_a", OpType.Silu)
     node.params.update(axis=1)
     node.placeholders.append(PyTensor("p", torch.ones(1)))
@@ -241,7 +241,7 @@ def ranged(low: float, high: float) -> PyTensor:
         ((0, 0), "asymmetric", 1.0, 127),
     ],
 )
-def test_parameters_are_those_that_the_original_chose(span, mode, scale, zerop):
+def test_linear_quant_params_equal_those_of_the_original(span, mode, scale, zerop):
     found = arithmetic.get_linear_quant_params_from_tensor(ranged(*span), f"per_tensor_{mode}", 8, is_signed=True)
     assert round(float(found[0]), 3) == scale
     assert int(found[1]) == zerop

@@ -128,7 +128,7 @@ def table_reader(op):
     return from_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9))
 
 
-def test_integers_that_a_gather_reads_are_places_of_its_table():
+def test_synthetic_gather_indices_lie_within_the_table():
     first, again = (synthetic_batches(table_reader("Gather"), 1, 2, 3) for _ in range(2))
     assert first[0]["ids"].dtype == torch.int64
     assert first[0]["ids"].shape == (3, 40)
@@ -232,7 +232,7 @@ def test_samples_of_another_order_of_bytes_are_the_same_samples(tmp_path, packed
     assert torch.equal(batch["x"], torch.from_numpy(values))
 
 
-def test_more_values_than_a_tensor_may_have_are_refused_before_they_are_made(model, tmp_path, monkeypatch, capsys):
+def test_too_large_batches_are_refused_before_allocation(model, tmp_path, monkeypatch, capsys):
     assert main(["analyse", model, "--batch-size", "1048576", "--batches", "1048576"]) == 2
     assert "1048576 batches of 1048576 samples: 844424930131968 bytes of values" in capsys.readouterr().err
     monkeypatch.setattr("quantizer.ir.graph.LARGEST", 1000)

@@ -21,7 +21,7 @@ NET = Path(__file__).parents[2] / "cases" / "reference" / "compass_net"
 
 
 @pytest.mark.parametrize("count", [1, 2, 7, 12])
-def test_a_search_ends_at_the_last_place_that_satisfies(count: int) -> None:
+def test_the_search_returns_the_last_satisfying_place(count: int) -> None:
     for last in range(count + 1):
         asked: list[int] = []
         assert last_place(count, lambda place: asked.append(place) or place <= last) == last  # noqa: B023

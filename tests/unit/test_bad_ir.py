@@ -263,7 +263,7 @@ def test_shared_bytes_do_not_multiply(tmp_path: Path) -> None:
         read(tmp_path / "net.txt", tmp_path / "net.bin")
 
 
-def test_overlaps_are_refused_before_they_are_all_read() -> None:
+def test_overlapping_constants_are_refused_before_reading_all() -> None:
     """As soon as the claims exceed the file, not when everything was read."""
     entries = {key: Entry(key, "0", number) for number, key in enumerate(("a", "b"), 1)}
     section = Section("net.txt", 1, entries)
@@ -318,14 +318,14 @@ UNWRITABLE: list[tuple[Callable[[Graph], Graph], str]] = [
 
 
 @pytest.mark.parametrize(("change", "what"), UNWRITABLE)
-def test_what_cannot_be_written_writes_nothing(tmp_path: Path, change: Callable[[Graph], Graph], what: str) -> None:
+def test_an_unwritable_graph_writes_no_file(tmp_path: Path, change: Callable[[Graph], Graph], what: str) -> None:
     graph = change(read(REFERENCE / "quant.txt", REFERENCE / "quant.bin"))
     with pytest.raises(QuantizerError, match=re.escape(what)):
         write(graph, tmp_path / "net.txt", tmp_path / "net.bin")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_names_that_a_list_cannot_hold(tmp_path: Path) -> None:
+def test_names_with_commas_cannot_be_written(tmp_path: Path) -> None:
     graph = read(REFERENCE / "quant.txt", REFERENCE / "quant.bin")
     tensor = replace(graph.tensor("in0"), name="a,b")
     layer: Node = replace(graph.node("in0"), outputs=("a,b",))

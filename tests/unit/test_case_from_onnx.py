@@ -156,9 +156,7 @@ def test_an_engine_of_the_users_is_named_as_it_was_asked_for(place: Path, capsys
         assert "outside their interval" in capsys.readouterr().out
 
 
-def test_what_has_no_spec_is_named_and_a_wrong_name_gets_the_nearest(
-    place: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_nodes_without_a_spec_or_with_unknown_names_are_named(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     onnx.save(model(), place / "net.onnx")
     for node, said in (("sten", "stem"), ("second", "Det")):
         assert main(["case", "from-onnx", "net.onnx", "--node", node, "-o", "out"]) == 2
@@ -182,7 +180,7 @@ def test_a_file_that_is_loaded_keeps_the_scales_of_small_constants(place: Path) 
     assert [node.op for node in nodes if node.reads[0] in ("w", "b")] == ["DequantizeLinear"] * 2
 
 
-def test_a_right_network_names_what_could_not_be_checked_and_says_that_nothing_is_written(
+def test_a_correct_network_writes_nothing_and_lists_unchecked_nodes(
     place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["case", "from-onnx", "net.onnx", "--data", "x.npz", "--engine", "onnxruntime", "-o", "out"]) == 0
@@ -192,7 +190,7 @@ def test_a_right_network_names_what_could_not_be_checked_and_says_that_nothing_i
     assert not (place / "out").exists()
 
 
-def test_a_result_whose_parameters_the_platform_fixes_is_refused_with_both(
+def test_output_parameters_fixed_by_the_platform_must_match_the_file(
     place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made = model(softmax=True)

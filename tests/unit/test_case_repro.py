@@ -208,7 +208,7 @@ def test_the_command_writes_a_new_file(tmp_path: Path, capsys: pytest.CaptureFix
     assert "exists already" in capsys.readouterr().err
 
 
-def test_what_writes_models_and_is_not_installed_is_one_error(monkeypatch, capsys: pytest.CaptureFixture[str]):
+def test_a_missing_model_writer_is_one_error(monkeypatch, capsys: pytest.CaptureFixture[str]):
     monkeypatch.delitem(sys.modules, "quantizer.platforms.tosa.engine", raising=False)
     monkeypatch.setitem(sys.modules, "tosa_serializer", None)
     assert main(["case", "repro", "--defect", "tosa/avg_pool_int16_sums_wrap"]) == 2
@@ -237,7 +237,7 @@ def test_the_reason_of_a_stored_case_is_text_in_its_script(session: Session, rea
     assert text.replace("\n", "").isprintable()
 
 
-def test_yield_counts_causes_and_not_entries_or_designs():
+def test_yield_counts_causes_not_entries_or_design_differences():
     defects = [SimpleNamespace(severity=severity) for severity in ("wrong", "wrong", "memory", "design")]
     roots = ("a", "a", "b", "c")
     pairs = zip(roots, defects, strict=True)

@@ -47,7 +47,7 @@ def test_the_library_of_files_met_one_by_one_is_that_of_all_at_once(tmp_path):
     assert [*grown.paths.items()] == [*options.library(files).paths.items()]
 
 
-def test_a_name_that_two_files_declare_is_told_with_both(tmp_path):
+def test_an_operator_declared_in_two_files_names_both(tmp_path):
     (first,) = _copies(tmp_path, 1)
     (tmp_path / "other").mkdir()
     second = tmp_path / "other" / first.name

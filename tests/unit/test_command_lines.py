@@ -34,7 +34,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("line", "text"), WRONG)
-def test_a_wrong_line_is_answered_in_one(line, text, capsys):
+def test_a_wrong_command_line_gets_a_one_line_error(line, text, capsys):
     assert main(line.split()) == 2
     out, err = capsys.readouterr()
     assert out == ""

@@ -26,7 +26,7 @@ def word(target: np.ndarray, reference: np.ndarray, tolerances: Tolerances = LOO
     return compare_pair("x", target, reference, tolerances).likeness.word
 
 
-def test_what_the_original_was_measured_to_accept():
+def test_accepted_changes_are_those_measured_on_the_original():
     """tpu-mlir's own tolerances take a gain of 1.2, an offset of 0.15 and one element 10 sigma off; 2 % of signs are too many."""
     x = normal()
     one = x.copy()
@@ -52,7 +52,7 @@ def test_what_the_original_was_measured_to_accept():
     assert word(flipped, x) == "NOT_SIMILAR"
 
 
-def test_the_formulas_are_those_that_are_written_down():
+def test_similarities_follow_their_documented_formulas():
     a, b = np.array([3.0, 4.0], np.float32), np.array([4.0, 3.0], np.float32)
     found = compare_pair("x", a, b, Tolerances(cosine=0.9, euclid=0.7)).likeness
     assert found.cosine == pytest.approx(24 / 25)
@@ -63,7 +63,7 @@ def test_the_formulas_are_those_that_are_written_down():
 
 
 @pytest.mark.parametrize(("error", "order"), [(4e-6, 5), (4e-5, 4), (4e-4, 3)])
-def test_close_names_the_largest_order(error, order):
+def test_close_reports_the_largest_matching_order(error, order):
     x = np.linspace(1, 2, 50)
     found = compare_pair("x", x * (1 + error), x, LOOSE).likeness
     assert (found.word, found.order) == ("CLOSE", order)
@@ -71,7 +71,7 @@ def test_close_names_the_largest_order(error, order):
     assert strict.word == "SIMILAR"
 
 
-def test_an_order_of_two_is_not_close():
+def test_a_match_to_two_digits_is_similar_not_close():
     x = np.linspace(1, 2, 50)
     assert compare_pair("x", x * 1.004, x, LOOSE).likeness.word == "SIMILAR"
 
@@ -102,7 +102,7 @@ def test_uint16_is_compared_as_bfloat16_and_measured_in_codes():
     assert found.largest == 1.0
 
 
-def test_what_the_original_passes_over_fails():
+def test_nan_and_infinity_fail_where_the_original_ignores_them():
     x = normal(16)
     broken = x.copy()
     broken[3] = np.nan

@@ -148,7 +148,7 @@ def changed(op: str, seed: int, **attrs: Any) -> Graph:
         ("global_avg_pool2d", {"stride_y": 1, "pad_top": 0, "pad_bottom": 0, "dilation_y": 1}, {}),
     ],
 )
-def test_absent_keys_mean_what_the_original_takes(op: str, absent: dict[str, int], wanted: dict[str, Any]) -> None:
+def test_absent_keys_take_the_defaults_of_the_original(op: str, absent: dict[str, int], wanted: dict[str, Any]) -> None:
     """A layer without the keys is the operator that a layer with them is, and stays without them."""
     said = compass.native(changed(op, 1, **absent), SPECS).nodes[0]
     without = changed(op, 1, **dict.fromkeys(absent, ...))

@@ -440,7 +440,7 @@ def test_codes_equal_the_recorded_ones(run: Run, number: int) -> None:
     assert bool((np.abs(dequantize(wanted, cast("QParams", run.chosen("y").qparams)).numpy() - real) <= ulp).all())
 
 
-def test_the_judges_accept_what_the_original_chose_and_computed(run: Run) -> None:
+def test_checks_pass_the_recorded_parameters_and_codes(run: Run) -> None:
     """All but two defects of 16 bits that the platform declares: misaligned tables of 2**10 entries, coarse inverse roots."""
     trial = run.trial(run.sample(1))
     wide = run.scheme.activation.bits > run.scheme.activation.lut_bits

@@ -198,7 +198,7 @@ VECTORS = (
 
 
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda v: f"{v.op}-{v.scheme}-{v.activation}")
-def test_the_judges_accept_them(vector: Vector) -> None:
+def test_parameters_and_arithmetic_checks_pass_each_vector(vector: Vector) -> None:
     target = Target(LIBRARY.spec(vector.op), LIBRARY.scheme(vector.scheme), PLATFORM)
     case = Case(
         vector.op,

@@ -81,7 +81,7 @@ def test_the_built_in_functions_are_right_and_a_code_off_is_wrong(
         assert "arithmetic" in failing(chip, data)
 
 
-def test_an_operand_that_is_lost_beside_the_others_adds_nothing() -> None:
+def test_an_operand_with_multiplier_0_is_accepted() -> None:
     chip = target("concat", {"requantize": {"default": "q31_double"}}, {"bits": 8})
     case = build_case(chip, HashChoices(key(1, chip.id, "composed"), {}))
     far = dict.fromkeys(case.ranges, (-(2.0**20), 2.0**20)) | {"a": (-(2.0**-20), 2.0**-20)}
@@ -92,7 +92,7 @@ def test_an_operand_that_is_lost_beside_the_others_adds_nothing() -> None:
 
 @pytest.mark.parametrize("rounding", ["up", "down", "toward_zero"])
 @pytest.mark.parametrize("op", ["tanh", "sqrt", "hard_swish"])
-def test_no_direction_of_rounding_moves_a_whole_number(op: str, rounding: str) -> None:
+def test_directed_rounding_keeps_whole_numbers(op: str, rounding: str) -> None:
     """f(0) is 0: float64 is exact there, and grants no code beside it."""
     chip = target(op, {"rounding": rounding}, {"bits": 8})
     assert failing(chip, "random") == []

@@ -33,13 +33,13 @@ def _targets(session, op: str, platform: str):
     return everything, [target for target in everything if target.platform.platform == platform]
 
 
-def test_sizes_lie_beside_what_kernels_take_at_once() -> None:
+def test_sizes_lie_at_and_next_to_block_sizes() -> None:
     """v - 1, v, v + 1 and 2v + 1 of every block."""
     assert {1, 3, 4, 5, 9, 15, 16, 17, 33, 63, 64, 65, 129, 255, 256, 257, 513} <= set(SIZES)
 
 
 @pytest.mark.parametrize("op", ["conv3d", "depth_to_space", "gather", "slice", "add", "layer_norm", "split"])
-def test_every_case_is_legal_small_and_the_same_again(session, op: str) -> None:
+def test_condition_cases_are_legal_small_and_deterministic(session, op: str) -> None:
     """No constraint is broken, no case is large, and another call gives the same cases."""
     everything, targets = _targets(session, op, "ideal")
     for target in targets:
@@ -54,7 +54,7 @@ def test_every_case_is_legal_small_and_the_same_again(session, op: str) -> None:
                 assert int(terms(variables(target.spec, case.shapes, case.attrs))) <= MOST_WORK
 
 
-def test_a_platform_meets_channels_in_the_hundreds_groups_and_high_ranks(session) -> None:
+def test_a_platform_has_cases_of_many_channels_groups_and_ranks(session) -> None:
     """Its targets share the units: together they have what one alone has no room for."""
     everything, targets = _targets(session, "conv2d", "ideal")
     cases = [case for target in targets for case in conditions(everything, target)]
@@ -66,14 +66,14 @@ def test_a_platform_meets_channels_in_the_hundreds_groups_and_high_ranks(session
     assert any(len(case.shapes["a"]) > 4 for target in targets for case in conditions(everything, target))
 
 
-def test_sums_that_leave_an_accumulator_are_units(session) -> None:
+def test_units_contain_sums_that_overflow_the_accumulator(session) -> None:
     """Products of 16-bit codes and 8-bit weights leave 32 bits after 512 terms of half the range."""
     spec = session.library.spec("fully_connected")
     target = next(t for t in session.all_targets(spec) if t.scheme.name == "w8a16")
     assert any(unit.is_full and unit.name == "c_in" and 500 < unit.value < 530 for unit in units(target))
 
 
-def test_in_nightly_every_size_meets_every_class_of_attribute_and_data(session) -> None:
+def test_nightly_cases_combine_every_size_attribute_and_data_class(session) -> None:
     """Strength three: (channels, mode, data) of a pooling, over the targets of a platform."""
     everything, targets = _targets(session, "avg_pool2d", "ort")
     met = set()
@@ -84,7 +84,7 @@ def test_in_nightly_every_size_meets_every_class_of_attribute_and_data(session) 
     assert {(data, mode) for data in ("random", "corners", "ties") for mode in (False, True)} <= met
 
 
-def test_right_functions_are_green_on_them(session) -> None:
+def test_builtin_functions_pass_the_condition_cases(session) -> None:
     """The built-in functions pass every check on the conditions of a platform with float32 multipliers."""
     everything, targets = _targets(session, "mul", "ort")
     for target in targets:
@@ -92,7 +92,7 @@ def test_right_functions_are_green_on_them(session) -> None:
             assert not [verdict for verdict in judge(Trial(target, case, session.engine)) if verdict.failing]
 
 
-def test_the_domains_of_operators_of_others_are_limits(session, monkeypatch) -> None:
+def test_cases_of_plugin_operators_stay_within_the_spec_domain(session, monkeypatch) -> None:
     """A right function of others need not take more than its spec says: no size above a domain, no rank above its own."""
     monkeypatch.setattr("quantizer.conformance.generation.units.is_ours", lambda spec: False)
     for op, operand in (("avg_pool2d", "x"), ("add", "a")):
@@ -122,7 +122,7 @@ def test_real_attributes_have_their_defaults_and_shapes_all_their_axes(session) 
 
 
 @pytest.mark.parametrize("op", ["resize_nearest", "resize_bilinear"])
-def test_operators_that_are_told_a_size_double_it(session, op: str) -> None:
+def test_resize_operators_have_cases_of_doubled_sizes(session, op: str) -> None:
     """Two cases of each target, one of another ratio for each combination of modes, one of a long axis; others none."""
     spec = session.library.spec(op)
     for target in session.all_targets(session.library.spec(op)):
@@ -138,7 +138,7 @@ def test_operators_that_are_told_a_size_double_it(session, op: str) -> None:
 
 
 @pytest.mark.parametrize("op", ["conv2d", "conv1d", "max_pool2d"])
-def test_usual_windows_have_an_odd_rest_of_padding_at_either_end(session, op: str) -> None:
+def test_window_cases_have_asymmetric_padding_on_either_side(session, op: str) -> None:
     """Padding before is less than after, or more, the same along all axes."""
     found = {
         case.attrs["padding"]
@@ -167,7 +167,7 @@ def test_long_sums_have_scales_that_differ_by_channel(session) -> None:
         assert all(_spread(Trial(target, case, session.engine)) > 1 for case in long), target.id
 
 
-def test_sums_end_beside_whole_blocks(session) -> None:
+def test_block_schemes_have_sums_next_to_whole_blocks(session) -> None:
     """Blocks of 128 have sums of several blocks for one row; each target of blocks has more cases."""
     spec = session.library.spec("fully_connected")
     for target in session.all_targets(spec):
@@ -180,7 +180,7 @@ def test_sums_end_beside_whole_blocks(session) -> None:
             assert any(case.shapes["x"][1] > block and case.shapes["x"][0] == 1 for case in cases)
 
 
-def test_a_product_of_one_term_meets_whole_vectors_of_outputs(session) -> None:
+def test_single_term_products_have_vector_sized_outputs(session) -> None:
     """Each target has a depth of 1, of a window of one place; over the targets beside 8 to 64 outputs."""
     for op in ("fully_connected", "conv2d"):
         found = set()
@@ -218,7 +218,7 @@ def test_large_sizes_meet_batches_and_multipliers_of_one_and_more(session) -> No
     raise AssertionError("no long sum has a multiplier of 1 and more")
 
 
-def test_sums_next_to_ties_meet_equal_ranges(session) -> None:
+def test_near_tie_cases_include_equal_input_and_output_ranges(session) -> None:
     """A multiplier that hardly differs shows where input and output have one range."""
     everything = session.all_targets(session.library.spec("conv2d"))
     cases = [case for target in everything for case in conditions(everything, target)]
@@ -226,7 +226,7 @@ def test_sums_next_to_ties_meet_equal_ranges(session) -> None:
 
 
 @pytest.mark.parametrize("op", ["relu", "add", "conv2d"])
-def test_scales_lie_past_the_whole_numbers_of_float32(session, op: str) -> None:
+def test_scaled_cases_have_ranges_beyond_float32_integers(session, op: str) -> None:
     """A range of more than 2**30 occurs, and none beyond what a case may have."""
     found = [scaled(target) for target in session.all_targets(session.library.spec(op))]
     largest = max(abs(end) for cases in found for case in cases for span in case.ranges.values() for end in span)
@@ -234,7 +234,7 @@ def test_scales_lie_past_the_whole_numbers_of_float32(session, op: str) -> None:
 
 
 @pytest.mark.parametrize("platform", ["torch_fbgemm", "xnnpack"])
-def test_ratios_in_float32_have_such_scales_too(session, platform: str) -> None:
+def test_float32_ratio_platforms_have_such_ranges_too(session, platform: str) -> None:
     """Unsigned codes occur on some platforms of float32 ratios alone."""
     _, targets = _targets(session, "relu", platform)
     cases = [case for target in targets for case in scaled(target)]

@@ -11,7 +11,7 @@ PAGES = sorted((Path(__file__).parents[2] / "docs" / "adr").glob("*.md"))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_the_head_says_what_was_decided_and_when(page: Path) -> None:
+def test_each_decision_page_has_a_complete_head(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     number = int(page.name[:4])
     assert text.startswith(f"# {number}. ")
@@ -24,6 +24,6 @@ def test_the_head_says_what_was_decided_and_when(page: Path) -> None:
     assert sections[-2:] == ["Alternatives", "Consequences"]
 
 
-def test_no_two_decisions_have_one_number() -> None:
+def test_decision_numbers_are_unique() -> None:
     numbers = [page.name[:4] for page in PAGES]
     assert len(numbers) == len(set(numbers))

@@ -112,7 +112,7 @@ def verdicts(spec, forward):
         ("silu(x=1)", "only these functions"),
     ],
 )
-def test_what_is_not_an_expression_of_a_stage_is_refused(text, said):
+def test_an_invalid_stage_expression_is_refused(text, said):
     with pytest.raises(SpecError, match=said.replace("(", r"\(")):
         parse_real(text)
 
@@ -197,7 +197,7 @@ def test_lint_says_what_is_wrong_with_stages(tmp_path, old, new, said):
         spec_of(tmp_path, SPEC.replace(old, new))
 
 
-def test_a_reference_that_is_not_what_the_stages_compute_is_a_failure(tmp_path):
+def test_a_reference_that_contradicts_its_stages_fails(tmp_path):
     spec = spec_of(tmp_path, SPEC.replace("silu(gate)", "sigmoid(gate)"))
     verdict = verdicts(spec, right)["accuracy"]
     assert verdict.failing and "the stages of the spec give" in verdict.reason

@@ -10,7 +10,7 @@ from quantizer.core.library import load_library
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_document_is_what_its_command_writes():
+def test_the_defects_document_is_up_to_date():
     written = (ROOT / "docs/defects.md").read_text(encoding="utf-8")
     assert written == defects_document(load_library()), (
         "docs/defects.md is stale: run quantizer engine defects -o docs/defects.md"

@@ -20,7 +20,7 @@ def pins(name):
     return {canonicalize_name(package): Version(version) for package, version in found}
 
 
-def test_the_lowest_of_every_range_is_what_the_lowest_environment_installs():
+def test_the_lowest_environment_pins_each_lower_bound():
     lowest = {name: next(Version(s.version) for s in found if s.operator == ">=") for name, found in RANGES.items()}
     assert pins("constraints-lowest.txt") == lowest
 

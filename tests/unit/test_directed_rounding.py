@@ -97,7 +97,7 @@ def test_a_platform_that_rounds_at_random_is_refused(part):
 
 @pytest.mark.parametrize("scale", [0.75, 2.4000000953674316, 4.0, 12.0])
 @pytest.mark.parametrize("mode", [*DIRECTED, "half_even", "half_up", "half_down", "half_away", "half_toward_zero"])
-def test_the_judge_of_a_room_brings_the_limit_of_relu6_to_a_code_as_the_platform_rounds(mode, scale):
+def test_a_room_quantizes_the_relu6_limit_in_the_platform_rounding(mode, scale):
     platform = SESSION.library.platform("ideal").model_copy(update={"rounding": mode})
     output = QParams(dtype("uint8"), torch.tensor(scale), torch.tensor(3), 0, 255)
     held = Parameters(platform, {}, {"y": output})

@@ -46,7 +46,7 @@ def middle(trial: Trial) -> tuple[int, ...]:
 
 
 @pytest.mark.parametrize("op", sorted(SESSION.library.specs))
-def test_every_operator_shows_its_operands_in_lines_without_reprs(op):
+def test_operand_lines_contain_no_numpy_or_torch_reprs(op):
     for trial in trials(op):
         text = "\n".join(element_lines(trial, middle(trial)))
         assert all(f"\n  {name:<11} " in f"\n{text}" for name in trial.case.shapes)
@@ -141,7 +141,7 @@ def test_a_case_that_ended_its_process_is_not_run_again_for_its_file(tmp_path):
 
 
 @pytest.mark.parametrize("op", sorted(n for n, s in SESSION.library.specs.items() if s.error_model.kind in SUMS))
-def test_terms_of_a_reference_that_autograd_does_not_follow_are_the_same(op, monkeypatch):
+def test_terms_of_a_detached_reference_are_the_same(op, monkeypatch):
     """A plugin's reference runs in a worker. Its failures once said only that the operands could not be shown."""
     trial = min(trials(op), key=lambda trial: sum(map(math.prod, trial.case.shapes.values())))
     followed = element_lines(trial, middle(trial))
@@ -150,7 +150,7 @@ def test_terms_of_a_reference_that_autograd_does_not_follow_are_the_same(op, mon
     assert element_lines(trial, middle(trial)) == followed
 
 
-def test_a_long_sum_of_such_a_reference_is_not_taken_apart(monkeypatch):
+def test_a_long_sum_of_a_detached_reference_is_not_shown(monkeypatch):
     trial = trials("add", count=1)[0]
     reference = Target.reference
     monkeypatch.setattr(Target, "reference", lambda *given: reference(*given).detach())

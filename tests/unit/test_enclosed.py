@@ -97,7 +97,7 @@ def test_intervals_are_one_code_wide_but_for_ties(op, scheme):
     assert np.concatenate(widths).mean() < 0.02
 
 
-def test_our_own_engine_is_judged_there_only_where_a_run_asks():
+def test_float32_any_order_is_judged_only_on_request():
     assert "float32_any_order" not in Options(root=None).library().platforms
     assert "float32_any_order" in Options(root=None, platforms=("float32_any_order",)).library().platforms
 
@@ -110,7 +110,7 @@ def powers_of_two(op, scheme, seed, data="ties"):
 
 
 @pytest.mark.parametrize(("op", "scheme"), [("fully_connected", "w8a8_pow2"), ("add", "a8_pow2"), ("relu", "a8_pow2")])
-def test_no_order_rounds_where_scales_are_powers_of_two_and_ties_have_one_code(op, scheme):
+def test_power_of_two_scales_have_one_code_in_any_order(op, scheme):
     ties = 0
     for seed in range(60):
         made = powers_of_two(op, scheme, seed)
@@ -136,7 +136,7 @@ def test_a_sum_beyond_the_whole_numbers_of_float32_may_round():
     assert exact_in_any_order(made).all() and not exact_in_any_order(wide).all()
 
 
-def test_half_up_is_red_where_no_order_rounds():
+def test_half_up_fails_if_no_order_of_addition_rounds():
     red = 0
     for seed in range(60):
         made = powers_of_two("add", "a8_pow2", seed)

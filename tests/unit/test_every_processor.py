@@ -89,7 +89,7 @@ def test_other_kernels_give_the_same_records_and_goldens(tmp_path: Path) -> None
     assert machine.kernels["mkl"] == mkl.SAID[mkl.pin()]
 
 
-def test_a_setting_is_red_where_a_record_or_a_float_function_has_other_bits_than_without_it() -> None:
+def test_a_setting_that_changes_records_or_float_bits_is_red() -> None:
     found, judge = MATRIX["Found"], MATRIX["judge"]
     base = found(records={"a": '{"id": "a", "ratio": 1}'}, digests={"exp": "1", "sqrt": "2"})
     assert judge(base, base) == []

@@ -49,7 +49,7 @@ def test_a_rule_that_provides_nothing_for_a_tensor_fails_parameters(kind, name):
 
 
 @pytest.mark.parametrize("op", ["add", "conv2d", "softmax"])
-def test_what_raises_while_defects_are_weighed_fails_the_case(op):
+def test_an_exception_during_defect_evaluation_fails_the_case(op):
     def of_seven_channels(parameters):
         first = parameters.outputs["y"]
         wide = replace(first, scale=first.scale.repeat(7), zero_point=first.zero_point.repeat(7))

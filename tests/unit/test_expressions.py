@@ -46,7 +46,7 @@ def test_an_expression_has_a_value_of_its_type(text: str, value: object) -> None
     assert type(found) is type(value)
 
 
-def test_lists_of_the_caller_count_as_tuples() -> None:
+def test_lists_compare_equal_to_tuples() -> None:
     assert parse("stride == [1, 2]")({"stride": [1, 2]}) is True
     assert parse("stride + stride")({"stride": [1, 2]}) == (1, 2, 1, 2)
 
@@ -57,7 +57,7 @@ def test_only_the_branch_that_is_taken_is_computed() -> None:
     assert parse("flag or unknown")(KNOWN) is True
 
 
-def test_names_are_the_variables_only() -> None:
+def test_names_of_an_expression_are_its_variables() -> None:
     assert parse("max(h, len(shape)) + (1 if true else w)").names == {"h", "shape", "w"}
 
 
@@ -84,7 +84,7 @@ ESCAPES = [
 
 
 @pytest.mark.parametrize("text", ESCAPES, ids=range(len(ESCAPES)))
-def test_what_is_not_a_part_of_the_language_is_refused_when_it_is_read(text: str) -> None:
+def test_foreign_syntax_is_refused_at_parsing(text: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with pytest.raises(SpecError) as caught:
@@ -183,7 +183,7 @@ def test_every_short_text_over_the_alphabet_of_the_language_is_parsed_or_refused
         ("1 // 0", None), ("h + 1 == h + 1", True), ("h < 1 < h", None), ("true and 1 == 1", True),
     ],
 )  # fmt: skip
-def test_what_no_variable_can_change_is_known(text: str, settled: bool | None) -> None:
+def test_constant_conditions_are_recognised(text: str, settled: bool | None) -> None:
     assert parse(text).settled is settled
 
 

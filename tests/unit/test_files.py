@@ -26,7 +26,7 @@ def named(folder: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("held", [True, False])
-def test_of_a_link_the_file_that_it_names_is_written(tmp_path: Path, held: bool) -> None:
+def test_writing_through_a_link_replaces_its_target(tmp_path: Path, held: bool) -> None:
     if held:
         (tmp_path / "runs").mkdir()
         (tmp_path / "runs" / "1.md").write_text("old")
@@ -36,7 +36,7 @@ def test_of_a_link_the_file_that_it_names_is_written(tmp_path: Path, held: bool)
     assert named(tmp_path) == {"1.md": "new"}
 
 
-def test_links_that_end_nowhere_are_refused(tmp_path: Path) -> None:
+def test_circular_links_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a").symlink_to("b")
     (tmp_path / "b").symlink_to("a")
     with pytest.raises(WriteError, match="a: cannot be written: too many levels"):
@@ -44,7 +44,7 @@ def test_links_that_end_nowhere_are_refused(tmp_path: Path) -> None:
     assert (tmp_path / "a").is_symlink()
 
 
-def test_a_pipe_is_written_into_and_stays_one(tmp_path: Path) -> None:
+def test_a_pipe_is_written_into_and_not_replaced(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     (tmp_path / "stdout").symlink_to(pipe)
@@ -82,7 +82,7 @@ def test_a_folder_among_the_targets_is_refused_before_anything_is_replaced(tmp_p
 
 
 @pytest.mark.parametrize("second_names", [True, False])
-def test_what_was_replaced_comes_back_where_a_later_file_cannot_be(
+def test_replaced_files_are_restored_if_a_later_one_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, second_names: bool
 ) -> None:
     for name in ("a", "c"):
@@ -129,7 +129,9 @@ def test_two_names_of_one_file_are_refused(tmp_path: Path) -> None:
     assert named(tmp_path) == {}
 
 
-def test_an_output_that_is_read_is_found_through_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_output_that_is_also_an_input_is_found_through_links(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     Path("model").write_text("x")
     Path("link").symlink_to("model")
@@ -199,7 +201,7 @@ def test_a_loop_of_links_is_one_error(tmp_path, capsys):
     assert resolved("a\0b").is_absolute()
 
 
-def test_folders_that_were_made_for_files_go_with_them_where_a_write_fails(tmp_path: Path) -> None:
+def test_created_folders_are_removed_if_a_write_fails(tmp_path: Path) -> None:
     taken = tmp_path / "file"
     taken.touch()
     with pytest.raises(WriteError, match="cannot be written"):

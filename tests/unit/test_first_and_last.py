@@ -52,7 +52,7 @@ def _is_end(known, zero: str, first: str, last: str) -> bool:
 
 
 @pytest.mark.parametrize("op", ["fully_connected", "matmul", "conv2d", "add", "mul"])
-def test_every_platform_has_zero_points_of_0_and_at_both_ends(session, op: str) -> None:
+def test_every_platform_has_middle_and_end_zero_points(session, op: str) -> None:
     """Of operand and output together: 0 where codes have signs, otherwise their middle; and an end."""
     found = _zeros(session, op)
     assert found.keys() == {target.platform.platform for target in _targets(session, op)}
@@ -65,7 +65,7 @@ def test_every_platform_has_zero_points_of_0_and_at_both_ends(session, op: str) 
 
 
 @pytest.mark.parametrize("op", ["reshape", "concat", "max_pool2d"])
-def test_codes_with_signs_that_are_moved_have_a_zero_point_of_0(session, op: str) -> None:
+def test_movement_operators_have_equal_and_zero_zero_points(session, op: str) -> None:
     for known in (found := _zeros(session, op)).values():
         assert any(each["zero"] == each["y_zero"] for each in known)
     assert any(each["y_zero"] == 0 > each["first"] for known in found.values() for each in known)
@@ -78,7 +78,7 @@ def test_every_end_is_an_output_zero_point_somewhere(session) -> None:
 
 
 @pytest.mark.parametrize("op", [*MATRICES, *IMAGES])
-def test_every_target_has_a_product_past_all_blocks(session, op: str) -> None:
+def test_every_target_has_a_product_larger_than_all_blocks(session, op: str) -> None:
     for target in _targets(session, op):
         (case,) = past_blocks(target)
         x, weight = case.shapes["x"], case.shapes["weight"]
@@ -90,7 +90,7 @@ def test_every_target_has_a_product_past_all_blocks(session, op: str) -> None:
             assert x[1] > DEPTH and set(weight[2:]) == {3} and math.prod(out[2:]) > 1
 
 
-def test_an_example_past_all_blocks_stands_for_the_case(session) -> None:
+def test_an_example_larger_than_all_blocks_replaces_the_case(session) -> None:
     """Each target of the operator runs its examples, so that the condition is met there, too."""
     for op, sizes in (("matmul", lambda s: s["a"][-2] > ROWS and s["a"][-1] > DEPTH and s["b"][-1] > OUTPUTS),):
         spec, met = session.library.spec(op), set()
@@ -128,7 +128,7 @@ def test_a_code_of_the_last_maximum_moves_a_softmax(session) -> None:
 
 
 @pytest.mark.parametrize("op", ["reshape", "slice", "avg_pool2d", "reduce_mean", "gather"])
-def test_operators_that_do_not_select_have_no_such_case(session, op: str) -> None:
+def test_only_selecting_operators_have_last_of_row_cases(session, op: str) -> None:
     assert not any(last_of_row(target) for target in _targets(session, op))
 
 

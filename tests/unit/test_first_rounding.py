@@ -80,7 +80,7 @@ def test_a_kernel_that_rounds_once_is_found(op: str):
         assert any(v.failing for v in verdicts(op, coarse, 6))
 
 
-def test_a_first_rounding_that_nothing_has_is_refused():
+def test_first_rounding_needs_multiplier_shift():
     platform = chip(requantize={"default": "exact"})
     (finding,) = check_platform(platform, "ideal")
     assert finding.location == ("first_rounding",) and "only multiplier_shift" in finding.text

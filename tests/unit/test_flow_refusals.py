@@ -15,7 +15,7 @@ def _refuses() -> None:
 
 
 @pytest.mark.parametrize(("function", "expected"), [(_refuses, False), (shielded(_refuses), True)])
-def test_an_error_of_a_plugins_function_is_told_from_ours(function, expected: bool) -> None:
+def test_an_error_of_a_plugin_function_is_distinguished_from_ours(function, expected: bool) -> None:
     with pytest.raises(UnsupportedError) as caught:
         function()
     assert is_from_shielded(caught.value) is expected

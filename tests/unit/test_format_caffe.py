@@ -296,7 +296,7 @@ def test_a_pool_after_one_whose_shape_onnx_infers_wrongly(tmp_path):
     assert torch.equal(y, pooled(middle, (1, 1), (2, 2), (0, 0), mean=False)[0])
 
 
-def test_every_layer_that_the_issue_names_is_there():
+def test_every_required_caffe_layer_is_supported():
     named = {"Input", "Convolution", "InnerProduct", "Pooling", "ReLU", "BatchNorm", "Scale", "Eltwise", "Concat", "Softmax",
              "Dropout", "Sigmoid", "TanH", "PReLU", "Deconvolution", "Flatten", "LRN", "Power", "Exp", "Log", "AbsVal", "ELU",
              "BNLL", "Slice", "Split", "Crop", "ArgMax", "Reduction", "Tile", "Permute", "Normalize", "Reshape", "Embed",
@@ -332,13 +332,13 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_wrong_is_said_with_its_place(tmp_path, name):
+def test_an_invalid_network_is_refused_with_its_place(tmp_path, name):
     text, blobs, error, said = REFUSED[name]
     with pytest.raises(error, match=said):
         load_caffe_graph(*files(tmp_path, text, blobs))
 
 
-def test_a_blob_that_says_more_than_it_holds_is_refused_before_memory_is_taken(tmp_path):
+def test_a_blob_larger_than_its_data_is_refused_before_allocation(tmp_path):
     text, model = files(tmp_path, INPUT + CASES["rows"][0])
     net = net_parameter()()
     blob = net.layer.add(name="l").blobs.add(data=[1.0])

@@ -131,7 +131,7 @@ def test_a_layer_computes_its_formula(tmp_path, name):
     assert np.allclose(y.numpy(), expected(), rtol=2e-6, atol=2e-6)
 
 
-def test_a_slice_without_points_gives_equal_parts_that_may_be_joined(tmp_path):
+def test_a_slice_without_points_gives_equal_parts(tmp_path):
     text = layer("Slice", top="a b", name="s") + layer("Concat", "", "b a")
     (y,) = run(tmp_path, INPUT + text)
     assert torch.equal(y, torch.cat([X[:, 2:], X[:, :2]], 1))
@@ -168,7 +168,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_a_layer_cannot_be_is_said_with_its_place(tmp_path, name):
+def test_an_invalid_layer_is_refused_with_its_place(tmp_path, name):
     text, blobs, error, said = REFUSED[name]
     with pytest.raises(error, match=said):
         load_caffe_graph(*files(tmp_path, INPUT + text, blobs))
@@ -206,7 +206,7 @@ def test_a_last_window_beyond_one_axis_beside_one_that_overhangs_the_other(tmp_p
     torch.testing.assert_close(found, (sums / places).reshape(1, 1, 2, 2))
 
 
-def test_some_axes_become_more_or_fewer(tmp_path):
+def test_a_reshape_of_some_axes_moves_the_others(tmp_path):
     """Axes after those that are reshaped move; such layers were refused."""
     x = whole(2, 4, 7, 6)
     for says, shape in (

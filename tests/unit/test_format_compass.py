@@ -93,7 +93,7 @@ def test_constants_are_the_bytes_of_the_file() -> None:
     assert str(graph.tensor("conv3x3:scale").data.tolist()) == "[182, 402, 256, 344, 340, 318]"  # type: ignore[union-attr]
 
 
-def test_scales_take_our_convention() -> None:
+def test_compass_scales_are_converted_to_our_convention() -> None:
     """Compass: codes = steps * real - zp; ours: real = scale * (code - zero_point); the float32 steps are kept."""
     graph = load("compass/conv3x3/pc_asym/quant")
     found = graph.tensor("conv3x3_out").qparams
@@ -181,7 +181,7 @@ def test_values_are_typed_by_their_spelling(text: str, value: object) -> None:
     assert (found, type(found)) == (value, type(value))
 
 
-def test_spellings_that_are_not_the_usual_one(tmp_path: Path) -> None:
+def test_unusual_spellings_read_as_the_same_graph(tmp_path: Path) -> None:
     """CRLF, a byte order mark, spaces, quotes, odd numbers, keys and offsets in another order: the same graph."""
     name = "compass/conv3x3/pc_asym/quant"
     raw = (REFERENCE / f"{name}.bin").read_bytes()
@@ -462,7 +462,7 @@ def _conv(**attrs: Any) -> Graph:
     return graph.with_node(replace(node, attrs=kept))
 
 
-def test_pairs_take_our_order() -> None:
+def test_compass_pairs_are_reordered() -> None:
     graph = _conv(stride_y=2, stride_x=3, pad_top=1, pad_left=2, pad_bottom=3, pad_right=4, dilation_x=5)
     attrs = native(graph, SPECS).node("conv3x3").attrs
     assert (attrs["stride"], attrs["padding"], attrs["dilation"]) == ((2, 3), (1, 2, 3, 4), (1, 5))
@@ -568,7 +568,7 @@ def test_new_parameters_of_constants_win_over_those_of_the_file(tmp_path: Path) 
         assert (attrs["weights_scale"], attrs["weights_zp"]) == (2.0, -4)
 
 
-def test_what_compass_cannot_say() -> None:
+def test_attributes_that_compass_lacks_are_refused() -> None:
     ours = native(load("compass/conv3x3/ext/float"), SPECS)
     node = ours.node("conv3x3")
     with pytest.raises(UnsupportedError, match="ceil=True: a Compass Convolution has False"):

@@ -82,7 +82,7 @@ def test_powers_of_two_are_those_of_ml_dtypes_which_rounds_ties_up():
 
 
 @pytest.mark.parametrize("name", SIGNED)
-def test_what_lies_beyond_the_last_value_overflows_as_in_ml_dtypes_or_saturates(name):
+def test_values_beyond_the_last_overflow_or_saturate(name):
     form = format_of(name)
     gap = form.values[-1] - form.values[-2]
     for number in (
@@ -133,7 +133,7 @@ def test_tensors_are_rounded_as_single_numbers_are(name, mode):
     assert nearest(torch.from_numpy(numbers), name, mode).tolist() == [form.encode(float(n), mode) for n in numbers]
 
 
-def test_places_between_codes_are_linear_between_values():
+def test_positions_between_codes_are_interpolated_linearly():
     form = format_of("float8_e4m3fn")
     assert form.position(Fraction(17)) == form.encode(16.0) + Fraction(1, 2)
     assert form.neighbours(17.0) == (form.encode(16.0), form.encode(18.0))
@@ -151,7 +151,7 @@ def test_a_sum_next_to_a_tie_is_decided_without_error(mode):
         assert int(got[0]) == form.encode(Fraction(17 * big + beside, big), mode), (tie, beside)
 
 
-def test_blocks_say_which_elements_they_hold():
+def test_blocks_list_their_elements():
     blocks = Blocks(axis=1, size=4)
     assert blocks.count(9) == 3
     assert blocks.places(9) == [0] * 4 + [1] * 4 + [2]

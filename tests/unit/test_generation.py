@@ -135,7 +135,7 @@ def reached(trial):
 
 
 @pytest.mark.parametrize("op", EVERY_CODE)
-def test_every_code_reaches_both_ends_and_codes_that_are_too_many_come_with_the_landmarks(op):
+def test_every_code_data_contains_both_ends_and_landmark_codes(op):
     for target in targets_of(op):
         for example in (example for example in target.spec.examples if example.data == "every_code"):
             for codes, params in reached(Trial(target, example_case(target, example), SESSION.engine)):
@@ -152,7 +152,7 @@ AIMED = [op for op, spec in SESSION.library.specs.items() if set(DIRECTED) & set
 
 @pytest.mark.parametrize("each", [4, pytest.param(1, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("op", AIMED)
-def test_directed_data_sets_hit_their_aim(op, each):
+def test_directed_data_sets_reach_their_target(op, each):
     """Four of 24 cases at least; after the fourth no more are asked."""
     for target, data in itertools.product(targets_of(op)[::each], DIRECTED):
         if data not in target.spec.data:

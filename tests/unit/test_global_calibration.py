@@ -170,7 +170,7 @@ def test_adaquant_makes_the_output_better(correlated: Network) -> None:
     )
 
 
-def test_adaquant_takes_all_rates_or_none(correlated: Network) -> None:
+def test_adaquant_with_some_rates_missing_is_refused(correlated: Network) -> None:
     with pytest.raises(FormatError, match="adaquant_zy"):
         correlated.quantized("global_calibration = adaquant_zy[1,1,1,0.001]")
 
@@ -211,6 +211,6 @@ def test_smooth_quant_helps_a_normalization_with_outlying_channels(tmp_path: Pat
     "value",
     ["easy_quant", "gptq_zy[1] & equalization", "adaround[1;2]", "smooth_quant_zy[0.5,1]", "gptq_zy[1,1,1,1,1]"],
 )
-def test_other_methods_orders_and_numbers_are_refused(correlated: Network, value: str) -> None:
+def test_invalid_global_calibrations_are_refused(correlated: Network, value: str) -> None:
     with pytest.raises(FormatError, match="global_calibration: got .* must be none, or methods joined by &"):
         correlated.quantized(f"global_calibration = {value}")

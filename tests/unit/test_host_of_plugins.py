@@ -50,7 +50,7 @@ def host(tmp_path, monkeypatch):
     REGISTRY.entries = before
 
 
-def test_a_message_that_is_not_sent_again_takes_nothing_with_it(host):
+def test_an_unsent_message_is_repeated_to_the_next_process(host):
     """The next call names the platform that the unsent message would have told the process of."""
     library = load_library()
     for _ in range(2):
@@ -64,7 +64,7 @@ def test_a_message_that_is_not_sent_again_takes_nothing_with_it(host):
 
 
 @pytest.mark.parametrize("hidden", [{"fuses": False}, {"activates": True}])
-def test_a_function_that_leaves_out_fused_activations_unsaid_is_refused(host, monkeypatch, hidden):
+def test_hiding_missing_fused_activations_is_refused(host, monkeypatch, hidden):
     """The cases with an activation would not be generated; `unsupported` counts them."""
     (told,) = host._known
     greeting = {"plugins": [], "layers": [], "functions": [{**told, **hidden}]}
@@ -73,7 +73,7 @@ def test_a_function_that_leaves_out_fused_activations_unsaid_is_refused(host, mo
         load(host)
 
 
-def test_a_process_that_sees_what_no_function_may_do_is_whole(host):
+def test_an_undamaged_plugin_process_reports_no_damage(host):
     assert host.damage() == ""
 
 
@@ -125,7 +125,7 @@ class Computes(torch.Tensor):
         return torch.ones(2, dtype=torch.int64)
 
 
-def test_a_tensor_is_what_its_memory_holds(host, monkeypatch):
+def test_a_tensor_subclass_is_read_from_its_memory(host, monkeypatch):
     held = torch.zeros(2, dtype=torch.int64)
     shown = Staged(held.as_subclass(Lies), {})
     entry = host._child.served._functions[0]
@@ -136,7 +136,7 @@ def test_a_tensor_is_what_its_memory_holds(host, monkeypatch):
         host.call(0, (), {"x": 1})
 
 
-def test_what_a_process_prints_or_raises_is_not_a_command(host, monkeypatch):
+def test_output_of_a_process_cannot_form_ci_commands(host, monkeypatch):
     entry = host._child.served._functions[0]
     monkeypatch.setattr(host._child, "said", lambda: "::error::printed\n\x1b[2Jcleared")
 
@@ -152,14 +152,14 @@ def test_what_a_process_prints_or_raises_is_not_a_command(host, monkeypatch):
     assert all(line.startswith("|") and line.isprintable() for line in told)
 
 
-def test_nothing_in_the_environment_of_a_process_says_that_a_test_runs(monkeypatch):
+def test_plugin_processes_get_no_test_variables(monkeypatch):
     monkeypatch.setenv("PYTEST_XDIST_WORKER", "gw0")
     given = environment({"PYTEST_CURRENT_TEST": "x", "KEPT": "1"})
     assert given["KEPT"] == "1"
     assert not any(name.startswith("PYTEST_") for name in given)
 
 
-def test_a_batch_crosses_as_one_call(tmp_path, monkeypatch):
+def test_a_batch_is_sent_as_one_call(tmp_path, monkeypatch):
     """A function that takes batches gets K trials and a tuple of K parameters; a single case as a batch of one."""
     plugin = tmp_path / "batches.py"
     plugin.write_text(

@@ -88,7 +88,7 @@ def seen(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("what", CHANGED)
-def test_a_file_that_a_run_is_judged_by_or_imports_is_seen(seen, tmp_path, what):
+def test_changes_of_judging_or_imported_files_are_detected(seen, tmp_path, what):
     file = tmp_path / CHANGED[what]
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text("#")
@@ -96,7 +96,7 @@ def test_a_file_that_a_run_is_judged_by_or_imports_is_seen(seen, tmp_path, what)
 
 
 @pytest.mark.parametrize("name", OTHER)
-def test_what_a_run_writes_by_itself_is_not_a_change(seen, tmp_path, name):
+def test_files_written_by_the_run_are_no_changes(seen, tmp_path, name):
     (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / name).write_text("x")
     assert seen.changed() is None
@@ -205,7 +205,7 @@ def test_an_installed_module_that_was_written_before_it_was_imported_is_seen(see
     assert seen.changed() == module.__file__
 
 
-def test_nothing_in_the_environment_of_what_is_judged_says_that_it_is_judged(monkeypatch):
+def test_judged_processes_get_no_ci_or_test_variables(monkeypatch):
     for name in (
         "CI", "GITHUB_TOKEN", "GITLAB_CI", "CI_JOB_ID", "PYTEST_CURRENT_TEST", "BUILD_NUMBER", "JENKINS_URL", "TOX_ENV_NAME", "NOX_CURRENT_SESSION",
         "COVERAGE_RUN", "HYPOTHESIS_PROFILE", "CODEBUILD_BUILD_ID", "CIRRUS_CI", "HUDSON_URL", "SEMAPHORE", "BAMBOO_BUILDKEY", "AGENT_NAME",

@@ -57,7 +57,7 @@ def test_each_tensor_knows_its_producer_and_consumers() -> None:
     assert "y" not in net.consumers
 
 
-def test_order_is_topological_and_keeps_a_good_one() -> None:
+def test_order_is_topological_and_stable() -> None:
     net = graph()
     assert net.order == net.nodes
     assert net.with_(nodes=net.nodes[::-1]).order == net.nodes
@@ -154,7 +154,7 @@ def test_verify_accepts_sound_graphs() -> None:
     )
 
 
-def test_a_subgraph_may_read_what_encloses_it() -> None:
+def test_a_subgraph_may_read_outer_tensors() -> None:
     tensors = {"x": graph().tensor("x"), "r": Tensor("r", (1, 2), FLOAT)}
     inner = Graph("body", (Node("n", "relu", ("x",), ("r",)),), tensors, (), ("r",))
     verify(graph().with_(subgraphs={"body": inner}))
@@ -219,7 +219,7 @@ VIOLATIONS = [
 
 
 @pytest.mark.parametrize(("change", "sentence"), VIOLATIONS)
-def test_verify_names_the_rule(change: Callable[[Graph], Graph], sentence: str) -> None:
+def test_verify_names_the_violated_rule(change: Callable[[Graph], Graph], sentence: str) -> None:
     with pytest.raises(GraphError, match=sentence) as caught:
         verify(change(graph()))
     assert str(caught.value).startswith("graph 'net': ")

@@ -67,7 +67,7 @@ def test_the_message_names_what_a_wrong_function_does_not_follow(function, said)
         require_same_elsewhere(function, OPERANDS, function(OPERANDS))
 
 
-def test_a_result_that_is_kept_for_an_object_of_parameters_is_seen():
+def test_results_cached_by_parameter_address_are_detected():
     """A layer is called with other operands and the same parameters."""
     kept = {}
 
@@ -80,7 +80,7 @@ def test_a_result_that_is_kept_for_an_object_of_parameters_is_seen():
     require_same_elsewhere(right, OPERANDS, right(OPERANDS), right)
 
 
-def test_a_refusal_of_parameters_that_were_made_anew_is_seen():
+def test_a_function_that_refuses_copied_parameters_is_detected():
     def anew(_):
         raise KeyError("an address that it does not know")
 

@@ -44,7 +44,7 @@ def test_tensors_come_back_bit_for_bit_in_memory_of_their_own(kind, shape):
     assert found.numel() == 0 or found.data_ptr() != values.data_ptr()
 
 
-def test_views_cross_as_what_they_show():
+def test_views_are_sent_by_value():
     whole = torch.arange(24).reshape(2, 3, 4)
     for view in (whole.mT, whole[:, ::2], whole.flip(0), whole[0, 0].expand(5, 4)):
         assert torch.equal(crossed(view), view)
@@ -59,7 +59,7 @@ def test_plain_data_keeps_its_types():
     assert crossed(np.int64(7)) == 7
 
 
-def test_every_spec_scheme_and_platform_is_the_same_on_the_other_side():
+def test_specs_schemes_and_platforms_survive_serialization():
     library = load_library()
     for model in (*library.specs.values(), *library.platforms.values(), library.scheme("w8a8")):
         assert read_model(json.loads(json.dumps(write_model(model)))) == model
@@ -94,7 +94,7 @@ def test_a_tensor_of_another_kind_is_refused(bad, rule):
         crossed(bad)
 
 
-def test_what_is_nested_without_end_is_refused():
+def test_circular_data_is_refused():
     loop: list[object] = []
     loop.append(loop)
     with pytest.raises(FunctionError, match="levels"):
@@ -131,7 +131,7 @@ def framed(header, body=b""):
     ids=lambda raw: f"{zlib.crc32(raw):08x}",
 )
 @pytest.mark.filterwarnings("error")
-def test_what_is_not_a_message_is_refused_before_it_is_read(raw):
+def test_an_invalid_message_is_refused_before_reading(raw):
     with pytest.raises(FormatError):
         receive(io.BytesIO(raw))
 

@@ -67,7 +67,7 @@ WRITERS = [
 WRITERS += ["a history", "a history's end"]
 
 
-def test_a_kill_at_each_step_leaves_the_old_the_new_or_no_whole_set(tmp_path: Path) -> None:
+def test_a_kill_while_writing_never_leaves_a_mixed_set(tmp_path: Path) -> None:
     script = KILLER.format(tests=str(Path(__file__).parent), folder=str(tmp_path), whats=WRITERS)
     done = subprocess.run([sys.executable, "-c", script], check=False, capture_output=True, text=True, timeout=1200)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -76,7 +76,7 @@ def test_a_kill_at_each_step_leaves_the_old_the_new_or_no_whole_set(tmp_path: Pa
     assert min(steps) >= 2  # so many processes were killed before one came to its end
 
 
-def test_drafts_of_the_dead_are_swept_and_those_of_the_living_stay(tmp_path: Path) -> None:
+def test_only_drafts_of_ended_processes_are_removed(tmp_path: Path) -> None:
     for name in (
         ".records.jsonl.0123456789ab.draft",
         ".records.jsonl.0123456789ab.before",
@@ -94,7 +94,7 @@ def test_drafts_of_the_dead_are_swept_and_those_of_the_living_stay(tmp_path: Pat
     assert sorted(path.name for path in tmp_path.iterdir()) == [".mine", "records.jsonl"]
 
 
-def test_a_folder_that_is_called_as_a_draft_is_left_where_it_is(tmp_path: Path) -> None:
+def test_a_folder_named_like_a_draft_is_kept(tmp_path: Path) -> None:
     """A plugin may have made it: the next run of the folder ended in an IsADirectoryError."""
     made = tmp_path / ".records.jsonl.0123456789ab.draft"
     made.mkdir()
@@ -103,7 +103,7 @@ def test_a_folder_that_is_called_as_a_draft_is_left_where_it_is(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o640, 0o444, 0o755])
-def test_a_file_keeps_its_rights(tmp_path: Path, mode: int) -> None:
+def test_a_replaced_file_keeps_its_permissions(tmp_path: Path, mode: int) -> None:
     file = tmp_path / "file"
     file.write_text("old")
     file.chmod(mode)
@@ -112,7 +112,7 @@ def test_a_file_keeps_its_rights(tmp_path: Path, mode: int) -> None:
 
 
 @pytest.mark.parametrize("umask", [0o022, 0o077, 0o002])
-def test_a_new_file_has_the_rights_that_the_umask_leaves(tmp_path: Path, umask: int) -> None:
+def test_a_new_file_has_permissions_by_the_umask(tmp_path: Path, umask: int) -> None:
     before = os.umask(umask)
     try:
         replace_files({tmp_path / "replaced": "new"})
@@ -122,9 +122,7 @@ def test_a_new_file_has_the_rights_that_the_umask_leaves(tmp_path: Path, umask: 
     assert {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()} == {0o666 & ~umask}
 
 
-def test_a_file_is_on_the_disk_before_it_has_its_name_and_the_name_before_the_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_is_synced_before_and_its_folder_after_renaming(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     plain_sync, plain_replace = os.fsync, os.replace
 

@@ -61,7 +61,7 @@ def test_one_graph_through_three_formats_gives_the_same_numbers(tmp_path: Path) 
     assert np.array_equal(execute(layers, {"x": feed}, specs()).values["y"].numpy(), wanted)
 
 
-def test_what_the_registry_does_not_have_is_named() -> None:
+def test_operators_missing_in_the_registry_are_named() -> None:
     with Graph("g") as graph:
         tpul.sinh(tpul.relu(Tensor([2, 3], name="x")))
     with pytest.raises(UnsupportedError, match=r"sinh_0.*\(Sinh\)"):
@@ -70,7 +70,7 @@ def test_what_the_registry_does_not_have_is_named() -> None:
         check_graph(graph)
 
 
-def test_a_person_checks_a_graph_they_wrote_in_ten_lines() -> None:
+def test_a_hand_written_graph_is_checked() -> None:
     with Graph("mine") as graph:
         x = Tensor([1, 2, 6, 6], name="x")
         w = Tensor(ttype="coeff", data=Draw("w").array([3, 2, 3, 3], low=-1.0, high=1.0))

@@ -27,7 +27,7 @@ def results(built: Built) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize("name", sorted(CALLS))
-def test_a_call_runs_as_it_was_inferred(name: str) -> None:
+def test_results_match_the_inferred_types_and_shapes(name: str) -> None:
     for seed in SEEDS:
         built = build(name, seed)
         for got, tensor in zip(results(built), built.results, strict=True):
@@ -68,7 +68,7 @@ TORCH: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 
 @pytest.mark.parametrize("name", sorted(TORCH))
-def test_a_function_of_floats_is_torchs(name: str) -> None:
+def test_float_functions_equal_torch(name: str) -> None:
     values = Draw(name).array([3, 5], low=0.25, high=0.9)
     with Graph("g") as graph:
         FUNCTIONS[name].call(Tensor([3, 5], name="x"), out_name="y")

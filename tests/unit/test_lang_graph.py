@@ -50,7 +50,7 @@ def small() -> tuple[Graph, Tensor, Tensor]:
 # -- names and graphs ------------------------------------------------------------------------------------------------
 
 
-def test_names_are_counted_and_always_the_same() -> None:
+def test_default_names_are_numbered_and_deterministic() -> None:
     first, second = small()[0], small()[0]
     assert [node.name for node in first.nodes] == ["conv_quant_0", "relu_0", "permute_0"]
     assert list(first.tensors) == ["x", "weight_0", "conv_quant_0", "relu_0", "permute_0"]
@@ -132,7 +132,7 @@ def test_threads_build_graphs_of_their_own_and_share_one() -> None:
     assert len(shared.nodes) == 80
 
 
-def test_inputs_and_outputs_are_those_that_nothing_makes_or_reads() -> None:
+def test_graph_inputs_and_outputs_are_inferred() -> None:
     graph, x, z = small()
     ir = graph.to_ir()
     assert (ir.inputs, ir.outputs) == (("x",), ("permute_0",))
@@ -203,7 +203,7 @@ def test_parameters_of_a_failed_call_are_taken_back() -> None:
         assert x.scale == 1.0
 
 
-def test_parameters_go_forward_and_backward_through_operators_that_keep_the_grid() -> None:
+def test_parameters_propagate_through_movement_operators_both_ways() -> None:
     graph, _, z = small()
     assert not z.is_quantized
     known = graph.to_ir().tensors
@@ -303,7 +303,7 @@ def test_requant_int_gives_every_recorded_vector(start: int) -> None:
 
 
 @pytest.mark.parametrize("mode", sorted(ROUNDINGS))
-def test_requant_int_is_the_numerics(mode: str) -> None:
+def test_requant_int_equals_the_numerics_package(mode: str) -> None:
     modes = ("q31_wrapping_left", "q31_wrapping", "integer_multiplier_shift")
     for requant_mode, ours in enumerate(modes):
         d = Draw(f"{mode}/{requant_mode}")
@@ -360,7 +360,7 @@ def test_a_second_parser_and_the_dialect_accept_the_text(name: str) -> None:
         assert verify_text(text, name) > 0
 
 
-def test_the_steps_of_the_field_write_what_compile_writes(tmp_path: Path) -> None:
+def test_the_converter_class_writes_the_same_as_compile(tmp_path: Path) -> None:
     graph = tpul.init("cpu")
     x = Tensor([1, 3, 28, 28], name="x")
     w = Tensor(ttype="coeff", data=Draw("conv").array([8, 3, 3, 3]), name="w")
@@ -376,7 +376,7 @@ def test_the_steps_of_the_field_write_what_compile_writes(tmp_path: Path) -> Non
     assert set(read_npz(files.weights)) == {"w"}
 
 
-def test_compile_writes_nothing_that_is_not_whole(tmp_path: Path) -> None:
+def test_a_failed_compile_writes_no_files(tmp_path: Path) -> None:
     graph, x, z = small()
     for arguments, says in (
         ({"refs": 1}, "refs and no_save"),

@@ -49,7 +49,7 @@ def trials(target: Target, count: int, salt: str) -> list[Trial]:
 
 
 @pytest.mark.parametrize("offset", [Fraction(0), Fraction(1e-12), Fraction(37, 10), Fraction(1e30), Fraction(1e-30)])
-def test_roots_are_floored_to_32_bits(offset: Fraction) -> None:
+def test_square_roots_are_floored_to_32_bits(offset: Fraction) -> None:
     squares = [0, 1, 2, 3, 4, (1 << 52) - 1, *hashed(2000, 52)]
     for square, mantissa, exponent in zip(
         squares, *(t.tolist() for t in square_root(torch.tensor(squares), offset)), strict=True
@@ -95,7 +95,7 @@ def assert_near_torch(got: torch.Tensor, x: torch.Tensor, gamma: torch.Tensor, b
     assert bool(((got - wanted).abs() <= allowed + 4 * unit * (wanted.abs() + beta.abs())).all())
 
 
-def test_reference_is_torch_s() -> None:
+def test_the_layer_norm_reference_equals_torch() -> None:
     x, gamma, beta = (torch.from_numpy(uniform(7, "x", s) * 4 - 2) for s in ((3, 4, 5, 6), (5, 6), (5, 6)))
     for axis in (2, -2):
         assert_near_torch(reference(x, gamma, beta, axis=axis, epsilon=1e-3), x, gamma, beta, 1e-3)
@@ -106,7 +106,7 @@ def test_reference_is_torch_s() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in TARGETS if name.endswith("ideal")])
-def test_ideal_codes_are_the_real_number_s_in_rationals(name: str) -> None:
+def test_ideal_layer_norm_codes_equal_rounded_rationals(name: str) -> None:
     """Mean and variance as fractions, the root with 60 digits: half a code, and 2**-20 for a root of 32 bits."""
     for trial in trials(TARGETS[name], 40, "rational"):
         params, output = trial.parameters.inputs["x"], trial.output

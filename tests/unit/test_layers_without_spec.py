@@ -275,7 +275,7 @@ def test_a_layer_that_stays_in_floating_point(tmp_path: Path) -> None:
     assert graph.tensor("y").dtype.name == "float16"
 
 
-def test_what_a_quantize_function_leaves_undecided_is_an_error(tmp_path: Path) -> None:
+def test_fields_left_undecided_by_quantize_are_an_error(tmp_path: Path) -> None:
     layers = [
         layer(0, "Input", {}, {"x": [1, 12]}),
         layer(1, "DummyOP", {"x": [1, 12]}, {"y": [1, 12]}, "whether_minus_one=false"),

@@ -112,7 +112,7 @@ def test_every_variable_has_a_value_for_every_level() -> None:
     assert (held_to("torch", "avx2"), held_to("litert", "avx2")) == ("avx2", "unpinned")
 
 
-def test_a_level_leaves_the_engine_and_its_libraries_what_it_names() -> None:
+def test_a_level_limits_the_engine_and_its_libraries() -> None:
     for level, named in levels.LEVELS.items():
         left = instruction_sets("torch", level, XEON, {})
         assert {name for name in left if "." not in name} == set(named)
@@ -121,7 +121,7 @@ def test_a_level_leaves_the_engine_and_its_libraries_what_it_names() -> None:
     assert instruction_sets("onnxruntime", "unpinned", LAPTOP, {"ONEDNN_MAX_CPU_ISA": "SSE41"}) == set(LAPTOP)
 
 
-def test_a_variable_of_the_users_holds_its_library_alone_where_nothing_is_pinned() -> None:
+def test_user_variables_limit_only_their_library_if_unpinned() -> None:
     left = instruction_sets("torch", "host", EPYC, {"ONEDNN_MAX_CPU_ISA": "avx2"})
     assert "avx512_vnni" in left
     assert "fbgemm.avx512_vnni" in left
@@ -132,7 +132,7 @@ def test_a_variable_of_the_users_holds_its_library_alone_where_nothing_is_pinned
     )
 
 
-def test_below_vnni_the_variant_runs_that_torch_itself_would_take() -> None:
+def test_x86_runs_as_fbgemm_below_vnni() -> None:
     assert running_variant("torch", "x86", instruction_sets("torch", "avx512", EPYC, {})) == "fbgemm"
     assert running_variant("torch", "x86", instruction_sets("torch", "host", EPYC, {})) == "x86"
     assert running_variant("torch", "qnnpack", ()) == "qnnpack"
@@ -146,7 +146,7 @@ def test_a_defect_holds_at_the_levels_whose_instruction_sets_show_it() -> None:
     assert levels_of(defect("ort", "int16_pair_sums_saturate")) == ()
 
 
-def test_the_sets_of_a_library_are_known_of_its_engine_alone() -> None:
+def test_library_instruction_sets_belong_to_their_engine() -> None:
     made = defect("torch_x86", "int16_pair_sums_saturate")
     assert check_defects([made], "defects") == []
     other = made.model_copy(update={"engine": "onnxruntime"})
@@ -189,7 +189,7 @@ def test_a_tile_of_one_column_of_a_grouped_convolution_is_wrong_at_the_levels_th
     assert known.reason.startswith("grouped_conv_single_column_rows_wrong: ") == shows
 
 
-def test_a_platforms_defect_is_not_owed_where_the_engines_own_concerns_its_case(monkeypatch) -> None:
+def test_an_engine_defect_overrules_that_of_its_platform(monkeypatch) -> None:
     path = CASES / "defects" / "torch_x86-vector_body_rounds_differently.json"
     case = read_replay(path).case
     target = target_of(LIBRARY, case, str(path))

@@ -123,7 +123,7 @@ def scales(op: str, inputs: Mapping[str, Any], kind: int) -> dict[str, tuple[flo
 @pytest.mark.parametrize("platform", PLATFORMS)
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("op", sorted(CASES))
-def test_codes_are_equal(targets: Any, op: str, scheme: str, platform: str) -> None:
+def test_codes_equal_those_of_litert(targets: Any, op: str, scheme: str, platform: str) -> None:
     engine, found = targets
     if op == "argmax" and scheme == "a16":
         assert ("argmax", "a16", platform) not in found
@@ -187,7 +187,7 @@ def test_fused_limits_are_equal_on_ties(targets: Any) -> None:
             np.testing.assert_array_equal(made.got, wanted, err_msg=f"{op} {platform}")
 
 
-def test_fine_outputs_end_the_process_and_the_next_case_runs(targets: Any) -> None:
+def test_a_large_scale_ratio_aborts_and_the_next_case_runs(targets: Any) -> None:
     engine, found = targets
     target, shapes = found["add", "a16", "tflite_ref"], {"a": (2,), "b": (2,)}
     fine = {"a": (-1000.0, 1000.0), "b": (-1000.0, 1000.0), "y": (-1e-3, 1e-3)}

@@ -96,7 +96,7 @@ def test_codes_are_those_of_the_kernel_and_the_judge_passes_them(item: str, powe
     assert inside > compared / 8, "most outputs saturate"
 
 
-def test_a_channel_depends_on_how_many_there_are() -> None:
+def test_tie_rounding_depends_on_the_number_of_channels() -> None:
     """Ties of negative sums: half up in whole eights of channels, away from zero after them."""
     found = {o: _biased("depthwise_conv2d", "tflite_builtin", o, -6).tolist() for o in (7, 8, 11)}
     assert found[7] == [-2] * 7

@@ -133,7 +133,7 @@ def survivors(chosen: Target) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("op", "scheme", "platform"), PAIRS)
-def test_codes_one_step_off_are_found_whatever_is_handed_and_shown(op: str, scheme: str, platform: str) -> None:
+def test_one_code_off_fails_despite_misleading_numbers_and_stages(op: str, scheme: str, platform: str) -> None:
     chosen = target(load_library(), op, scheme, platform)
     assert not failing(chosen, "its own", lambda codes, _: codes, "no stages")
     assert survivors(chosen) == []

@@ -38,7 +38,7 @@ def test_every_case_has_several_long_sizes(session, op):
         assert sum(size >= LONG for shape in case.shapes.values() for size in shape) >= SEVERAL
 
 
-def test_channels_and_places_of_convolutions_meet_in_most_pairs_of_classes(session):
+def test_convolution_cases_combine_most_channel_and_width_classes(session):
     shapes = [case.shapes["x"] for case in _cases(session, "conv2d")]
     met = {(_classes(shape[1]), _classes(shape[3])) for shape in shapes}
     assert len(met) >= len(CLASSES) ** 2 // 2

@@ -112,7 +112,7 @@ def test_a_split_has_one_layer_with_all_its_outputs(tmp_path: Path, axis: int) -
     ("axis", "pairs", "places"),
     [(1, 0, [[3, -1, 0], [1, 1, 5]]), (-1, 0, [[1, 0], [3, 3]]), (1, 1, [[5, 0], [2, 2]]), (2, 2, [[0] * 6, [-1] * 6])],
 )
-def test_a_gather_takes_what_its_indices_name(tmp_path: Path, axis: int, pairs: int, places: list[int]) -> None:
+def test_gather_selects_the_indexed_elements(tmp_path: Path, axis: int, pairs: int, places: list[int]) -> None:
     indices = np.array(places, dtype=np.int32)
     if pairs:
         flat = values().reshape(-1, *SHAPE[pairs:])

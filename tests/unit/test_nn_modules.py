@@ -288,7 +288,7 @@ def test_live_configurations_change_the_next_forward() -> None:
     assert (live["bitwidth"], float(live["scale"])) == (2, 4.0)
 
 
-def test_one_forward_can_be_told_otherwise() -> None:
+def test_a_forward_may_override_its_configuration() -> None:
     module = qnn.Linear_fix(2, 1, bias=False, nf_fix_params={"weight": {"method": 2, "bitwidth": 2, "scale": 1.0}})
     with torch.no_grad():
         module.weight.copy_(torch.tensor([[0.3, 0.7]]))

@@ -62,7 +62,7 @@ def test_fixed_keeps_its_scale_and_saturates_at_the_codes() -> None:
     assert (float(step), state.tolist()) == (0.5, [1.0])
 
 
-def test_none_gives_the_data_itself() -> None:
+def test_method_none_returns_the_data_unchanged() -> None:
     data = torch.tensor([1.0])
     assert quantize_cfg(data, 1.0, 8, FIX_NONE) == (data, None)
 

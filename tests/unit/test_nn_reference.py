@@ -35,7 +35,7 @@ def _equal(found: Tensor | None, recorded: Any) -> bool:
 
 
 @pytest.mark.parametrize("case", CASES, ids=[f"{case['tag']}-{case['input']}-{case['bitwidth']}" for case in CASES])
-def test_every_recorded_case(case: dict[str, Any]) -> None:
+def test_quantization_equals_every_recorded_case(case: dict[str, Any]) -> None:
     given = RECORDED["inputs"][case["input"]]
     data = torch.tensor(given["values"], dtype=torch.float32)
     assert list(data.shape) == given["shape"]

@@ -118,7 +118,7 @@ def test_codes_of_weights_are_those_of_the_last_forward() -> None:
     assert all(isinstance(node.parameters, Parameters) for node in graph.nodes)
 
 
-def test_a_second_grid_behind_codes_rounds_once_more() -> None:
+def test_a_second_activation_grid_rounds_again() -> None:
     net = nn.Sequential(
         act(),
         nn.MaxPool2d(2),
@@ -243,7 +243,7 @@ def _linear(**keys: Any) -> nn.Module:
         (Plain(lambda m, x: m.fix0(x) @ torch.zeros(3, 3)), "does not run on the examples"),
     ],
 )  # fmt: skip
-def test_what_has_no_graph_is_refused_with_what_to_write(net: nn.Module, message: str) -> None:
+def test_unsupported_networks_are_refused_with_a_remedy(net: nn.Module, message: str) -> None:
     x = noise("row", 6, 4)
     for module in net.modules():
         if isinstance(module, qnn.Activation_fix):

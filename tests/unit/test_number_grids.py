@@ -53,7 +53,7 @@ def wide(op):
     return Trial(known, example_case(known, example), SESSION.engine)
 
 
-def test_only_ideal_has_the_schemes_and_only_for_the_families_that_it_names():
+def test_block_and_float8_schemes_exist_only_on_ideal():
     special = {name for name, scheme in LIBRARY.schemes.items() if scheme.grid != "uniform"}
     found = {
         (spec.op, name)
@@ -67,7 +67,7 @@ def test_only_ideal_has_the_schemes_and_only_for_the_families_that_it_names():
     assert not any(special & {*platform.schemes, *platform.graph_schemes} for platform in others)
 
 
-def test_an_activation_is_a_weight_under_blocks_alone():
+def test_the_second_matmul_operand_is_a_weight_only_under_blocks():
     assert target("matmul", "w4g4a8").spec.inputs["b"].role == "weight"
     assert target("matmul", "a8").spec is LIBRARY.spec("matmul")
     assert not applies(LIBRARY.spec("conv2d"), LIBRARY.scheme("w4g4a8"), IDEAL)
@@ -153,7 +153,7 @@ def test_a_matrix_product_is_that_of_torchs_kernel_for_e4m3():
 
 
 @pytest.mark.parametrize("op", ["relu", "add"])
-def test_every_code_and_pair_of_codes_is_as_in_ml_dtypes(op):
+def test_relu_and_add_of_every_code_equal_ml_dtypes(op):
     ml_dtypes = pytest.importorskip("ml_dtypes")
     every = torch.arange(FLOAT.first, FLOAT.last + 1)
     codes = (
@@ -280,7 +280,7 @@ def test_a_scheme_that_contradicts_itself_is_refused():
     ]
 
 
-def test_an_operator_without_such_numbers_refuses_a_stored_case_of_them():
+def test_an_operator_refuses_a_stored_case_of_an_unsupported_scheme():
     from quantizer.conformance.stored.fitting import target_of
 
     case = trial("relu", "a8e4m3").case

@@ -73,7 +73,7 @@ def test_float32_is_itself() -> None:
     assert_same(cast(x, "float32", overflow="nan"), x)
 
 
-def test_what_a_format_cannot_hold_is_named() -> None:
+def test_values_that_a_format_cannot_hold_are_refused() -> None:
     nan = torch.tensor([float("nan")])
     assert bool(cast(nan, "float8_e5m2").isnan().all())
     with pytest.raises(GraphError, match="the format has no such value"):

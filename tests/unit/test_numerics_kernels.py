@@ -369,7 +369,7 @@ def test_an_accumulator_wraps_saturates_or_refuses_at_its_limit() -> None:
         (lambda: matmul(torch.ones(2, 3), torch.ones(2, 3)), "inner sizes must be equal"),
     ],
 )
-def test_misuse_is_named(call: Any, message: str) -> None:
+def test_invalid_arguments_are_refused_by_name(call: Any, message: str) -> None:
     with pytest.raises(GraphError, match=message):
         call()
 

@@ -231,7 +231,7 @@ def test_input_is_not_written_to() -> None:
         assert acc.tolist() == [3.0, 5.0]
 
 
-def test_misuse_is_named() -> None:
+def test_invalid_arguments_are_refused_by_name() -> None:
     per_channel = numbers("f32_even", [0.5, 0.25])
     with pytest.raises(GraphError, match="channel_axis must say"):
         requantize(torch.ones(1, 2), per_channel, output())

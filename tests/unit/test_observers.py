@@ -84,7 +84,7 @@ def test_kl_clips_a_long_tail_and_keeps_a_plain_shape():
     assert flat[1] > 0.9
 
 
-def test_isotone_keeps_the_first_two_apart():
+def test_isotone_keeps_the_two_largest_distinct():
     """Rows whose two largest are close: the extremes' scale merges them, the chosen one does not."""
     rows = torch.stack([torch.tensor([-80.0, 0.0, 1.0 + i / 100, 1.3 + i / 100]) for i in range(10)])
     low, high = found("isotone", SIGNED, rows)
@@ -113,13 +113,13 @@ def test_strategies_of_the_compass_flow_are_observers_too():
         ("mse", Codes(-127, 127, symmetric=True, axis=0), "one range"),
     ],
 )
-def test_what_does_not_go_together_is_refused(name, codes, text):
+def test_incompatible_observers_are_refused(name, codes, text):
     with pytest.raises(ValueError, match=text):
         observer(name, codes)
 
 
 @pytest.mark.parametrize("name", OWN)
-def test_every_observer_refuses_what_has_no_range(name):
+def test_every_observer_refuses_values_without_a_range(name):
     with pytest.raises(GraphError, match="no batch"):
         observer(name, SIGNED).ends()
     with pytest.raises(GraphError, match=r"NaN|nothing to compare"):
@@ -269,7 +269,7 @@ def test_values_in_float32_are_those_of_the_codes(policy, bits):
         assert torch.equal(config.quantize(given), expected)
 
 
-def test_a_changed_scale_counts_at_once():
+def test_a_changed_scale_takes_effect_immediately():
     """Also where the constants of a graph were quantized before, and where a scale is changed in place."""
     graph = quantize_graph(dispatch_graph(network()), [[numbers(4, 3, 8, 8, seed=1)]])
     executor, x = TorchExecutor(graph), numbers(2, 3, 8, 8, seed=2)

@@ -21,7 +21,7 @@ def target(op, scheme, platform):
 
 
 @pytest.mark.parametrize("op", SESSION.library.specs)
-def test_each_differs_from_the_first_in_one_thing(op):
+def test_each_case_differs_from_the_first_in_one_respect(op):
     for found in map(one_difference_cases, SESSION.all_targets(SESSION.library.spec(op))):
         first = found[0]
         assert found[-1] == first

@@ -39,7 +39,7 @@ def counted(monkeypatch, name):
     return seen
 
 
-def test_equal_shapes_are_decided_once_and_others_anew(monkeypatch):
+def test_a_kernel_is_chosen_once_per_shape(monkeypatch):
     seen = counted(monkeypatch, "Add")
     run = executor("Add", [F, F], [2, 2])
     a, b = torch.randn(3, 4), torch.randn(3, 4)
@@ -63,7 +63,7 @@ def test_equal_shapes_are_decided_once_and_others_anew(monkeypatch):
         ("Reshape", [F, WHOLE], [2, 1], [[[1.0, 2.0]], [2, 1]], [[[1.0, 2.0]], [1, 2]], [[1.0, 2.0]]),
     ],
 )
-def test_a_value_that_decides_is_read_at_each_call(op, kinds, ranks, first, second, wanted):
+def test_a_deciding_value_is_read_at_each_call(op, kinds, ranks, first, second, wanted):
     run = executor(op, kinds, ranks)
     types = {F: np.float32, WHOLE: np.int64}
     for given in (first, first, second, second):
@@ -71,7 +71,7 @@ def test_a_value_that_decides_is_read_at_each_call(op, kinds, ranks, first, seco
     assert found.tolist() == wanted
 
 
-def test_types_are_part_of_what_is_kept():
+def test_a_cached_kernel_decision_depends_on_types():
     run = Decided(KERNELS["Relu"])
     node = from_model(
         helper.make_model(

@@ -40,7 +40,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_reference_gives_the_same(name):
+def test_results_equal_the_onnx_reference(name):
     op, feeds, opset, attrs = CASES[name]
     file = model(op, feeds, opset, attrs)
     (wanted,) = ReferenceEvaluator(file).run(None, feeds)

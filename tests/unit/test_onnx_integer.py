@@ -147,7 +147,7 @@ def test_a_qdq_model_has_the_codes_of_the_runtime(tmp_path_factory, seed, nodes)
             assert torch.equal(got, torch.from_numpy(want)), name
 
 
-def test_what_has_an_integer_function_does_not_run_in_float():
+def test_nodes_with_an_integer_function_run_on_integers():
     quantized = quantize_graph(dispatch_graph(from_model(network())), [torch.from_numpy(whole((2, 3, 8, 8), 5))])
     made = integer_graph(quantized)
     executor = IntegerExecutor(made)
@@ -183,7 +183,7 @@ def test_every_integer_node_of_generated_graphs_stays_inside_its_enclosure(platf
         assert [row for row in rows if row.status != "pass"] == []
 
 
-def test_a_relu_that_codes_say_anyway_is_taken_out():
+def test_a_relu_implied_by_unsigned_codes_is_removed():
     """Unsigned codes with zero point 0 hold nothing below zero: the convolution saturates there."""
     nodes = [
         helper.make_node("DequantizeLinear", ["x", "s", "zero"], ["a"]),
@@ -224,7 +224,7 @@ def test_parameters_of_qlinear_operators_are_on_the_tensors():
     assert int(made.zero_point) == int(chain.constants[node.input[7]])
 
 
-def test_a_tensor_that_is_read_as_it_is_too_keeps_both_forms():
+def test_a_tensor_also_read_unquantized_keeps_both_forms():
     nodes = [
         helper.make_node("Relu", ["x"], ["r"]),
         helper.make_node("QuantizeLinear", ["r", "s"], ["q"]),

@@ -239,7 +239,7 @@ def test_a_bias_that_the_sums_cannot_hold_leaves_its_node_in_float(scale, codes,
     ],
     ids=["weights", "activations", "signs"],
 )
-def test_bits_and_signs_are_the_platforms(x, w, y, why):
+def test_weights_of_undeclared_bits_or_sign_stay_float(x, w, y, why):
     made = model(*with_weight("Conv", [[[[3]]], [[[-2]]]], x, w, y), [1, 1, 2, 2])
     (found,) = agrees(made, X, ["conv2d"]).reasons.values()
     assert re.search(why, found)
@@ -252,7 +252,7 @@ def test_asymmetric_weights_are_a_scheme_that_graphs_may_bring():
     assert "'v' has weights of uint8" in why
 
 
-def test_what_is_not_a_number_has_the_smallest_code():
+def test_nan_is_quantized_to_the_smallest_code():
     """As ONNX Runtime has it, whatever the format."""
     nodes, constants = with_weight("Div", [0, 5, 0], (1.0, 0, "int8"), (1.0, 0, "int8"), (1.0, 7, "int8"))
     made, x = model(nodes, constants, [3]), np.array([0, 10, 5], np.float32)
@@ -262,7 +262,7 @@ def test_what_is_not_a_number_has_the_smallest_code():
     np.testing.assert_array_equal(found.numpy(), expected)
 
 
-def test_the_executor_refuses_whoever_made_the_graph():
+def test_the_executor_refuses_undeclared_parameters():
     """A graph whose parameters were widened by hand: no path around `integer_graph` runs what is not declared."""
     graph = integer_graph(from_model(biased(0.25, [3, -5])))
     assert IntegerExecutor(graph).floats == []

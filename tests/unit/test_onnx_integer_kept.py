@@ -86,7 +86,7 @@ def test_activations_of_8_bit_floats_are_nodes_of_their_own(form):
     agrees(model(nodes, {"zf": zero}), ["QuantizeLinear", "DequantizeLinear"])
 
 
-def test_codes_that_others_read_are_made():
+def test_codes_that_other_nodes_read_are_computed():
     """By other parameters, as integers, and as an output."""
     nodes = [*qdq("x", "a"), node("DequantizeLinear", "a_q s2 z2", "b"), node("Add", "a b", "f"), *qdq("f", "y")]
     nodes += [node("Cast", "a_q", "i", to=TensorProto.INT32), node("MatMulInteger", "a_q wc z", "p")]
@@ -143,7 +143,7 @@ def test_codes_in_blocks_of_computed_values_are_kept():
     agrees(model(nodes, {"sb": scales, "zb": zeros}), ["QuantizeLinear", "DequantizeLinear"])
 
 
-def test_what_no_kernel_runs_is_refused_by_name():
+def test_a_node_without_any_kernel_is_refused_by_name():
     nodes = [*qdq("x", "a"), node("Nothing", "a", "f"), *qdq("f", "y")]
     made = model(nodes)
     made.graph.node[2].domain = "their.own"
@@ -164,7 +164,7 @@ def test_outputs_that_nobody_names_are_the_models_own():
         np.testing.assert_array_equal(own.numpy(), expected)
 
 
-def test_a_graph_is_made_on_the_codes_that_it_reads():
+def test_a_graph_may_take_codes_as_inputs():
     """Codes given as `inputs` were taken for real numbers, and the graph was refused."""
     given = helper.make_tensor_value_info("x", TensorProto.UINT8, [2, None])
     made = model([node("DequantizeLinear", "x s z", "a"), node("Relu", "a", "r"), *qdq("r", "y")])

@@ -103,7 +103,7 @@ def model_of(op, opset, operands, attrs, made):
 
 
 @pytest.mark.parametrize(("op", "opset", "operands", "attrs", "made"), CASES)
-def test_onnx_runtime_computes_the_same(op, opset, operands, attrs, made):
+def test_results_equal_onnx_runtime(op, opset, operands, attrs, made):
     ort = pytest.importorskip("onnxruntime")
     model = model_of(op, opset, operands, attrs, made)
     ours = QuantizerBackend.prepare(model).run(list(operands))
@@ -168,7 +168,7 @@ def test_linear_attention_is_its_recurrence(rule):
         np.testing.assert_allclose(state[0, head], now, rtol=1e-4, atol=1e-6)
 
 
-def test_a_circular_cache_goes_on_at_its_start():
+def test_a_circular_cache_wraps_to_its_start():
     found = run(
         "TensorScatter", torch.zeros(1, 4, 1), torch.tensor([[[1.0], [2.0]]]), torch.tensor([3]), mode="circular"
     )

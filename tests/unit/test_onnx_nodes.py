@@ -130,7 +130,7 @@ def test_softmax_of_an_old_opset_is_one_of_rows(op, attrs, expected):
     np.testing.assert_array_equal(y[0], np.array(expected, np.float32))
 
 
-def test_what_is_not_supported_is_refused_not_answered():
+def test_an_unsupported_activation_is_refused():
     model = one_node(
         "LSTM",
         {"x": (TensorProto.FLOAT, [1, 1, 1]), "w": (TensorProto.FLOAT, [1, 4, 1]), "r": (TensorProto.FLOAT, [1, 4, 1])},

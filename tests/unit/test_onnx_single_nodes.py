@@ -110,14 +110,14 @@ def test_inverse_functions(op):
     agrees(op, np.float32(0.5))
 
 
-def test_questions_about_numbers():
+def test_isnan_and_isinf_equal_onnx_runtime():
     agrees("IsNaN", ENDS, types=(bool,), opset=20)
     for negative in (0, 1):
         for positive in (0, 1):
             agrees("IsInf", ENDS, types=(bool,), opset=20, detect_negative=negative, detect_positive=positive)
 
 
-def test_dropout_passes_on_what_it_reads():
+def test_dropout_in_inference_returns_its_input():
     x = drawn(2, 2, 3)
     agrees("Dropout", x)
     agrees("Dropout", x, np.float32(0.3), np.array(False))
@@ -143,7 +143,7 @@ def test_reversed_sequences(batch, time):
 
 
 @pytest.mark.parametrize("axes", [[0, 2, 3], [0, 1, 2, 3], [2, 3]])
-def test_mean_and_variance_are_taken_away(axes):
+def test_mean_variance_normalization_equals_onnx_runtime(axes):
     agrees("MeanVarianceNormalization", drawn(4, 2, 3, 4, 5), rtol=2e-5, atol=1e-6, axes=axes)
 
 

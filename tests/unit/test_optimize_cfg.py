@@ -94,7 +94,7 @@ def test_recorded_files_are_read(path: Path) -> None:
         ("set_qinvariant_for_start_nodes = a", ["layer numbers"]),
     ],
 )
-def test_mistakes_say_where_what_and_what_instead(line: str, words: list[str]) -> None:
+def test_cfg_mistakes_are_reported_with_place_and_remedy(line: str, words: list[str]) -> None:
     with pytest.raises(FormatError) as caught:
         parsed(line)
     assert all(word in str(caught.value) for word in words), str(caught.value)
@@ -115,7 +115,7 @@ def test_an_unknown_field_is_ignored_with_a_warning() -> None:
     assert options["activation_bits"] == 8
 
 
-def test_what_is_not_acted_on_says_so() -> None:
+def test_ignored_fields_give_a_warning() -> None:
     options = parsed(
         "compat_quantized_model = true", "enable_ds = true", "ds_parameter_constant = a", "dataloader_workers = 2"
     )
@@ -134,7 +134,7 @@ def test_what_is_not_acted_on_says_so() -> None:
         "optimize_wdc_for_x2 = true",
     ],
 )
-def test_what_would_change_the_ir_and_is_not_built_is_refused(line: str) -> None:
+def test_unimplemented_fields_that_change_the_ir_are_refused(line: str) -> None:
     with pytest.raises(UnsupportedError, match=r"opt.cfg:4: .*not implemented here.*says why.*Remove the line"):
         parsed(line)
 
@@ -161,7 +161,7 @@ def test_layers_are_found_by_number_then_type_then_name() -> None:
     assert parse_per_layer("8&<{onv}:9>", integer(8, 16)).of(LAYERS["conv1"]) == 8
 
 
-def test_files_and_fields_that_others_need(tmp_path: Path) -> None:
+def test_missing_files_and_dependent_fields_are_refused(tmp_path: Path) -> None:
     def run(*lines: str) -> None:
         path = tmp_path / "opt.cfg"
         path.write_text("\n".join(("[Common]", *lines)))

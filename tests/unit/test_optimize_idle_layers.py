@@ -34,7 +34,7 @@ def written(net: Network, *lines: str) -> list[tuple[str, str, str]]:
 
 
 @pytest.mark.parametrize("lines", SCHEMES)
-def test_its_readers_take_what_it_reads(tmp_path: Path, lines: tuple[str, ...]) -> None:
+def test_readers_of_a_removed_reshape_read_its_input(tmp_path: Path, lines: tuple[str, ...]) -> None:
     net = network(tmp_path, "reshape", "sigmoid", "reshape", "reshape", "tanh")
     net.tensors["z"] = replace(net.tensors["x"], name="z")
     net.nodes.append(Node("z", "add", ("y4", "y3"), ("z",), order="channels_last"))
@@ -42,7 +42,7 @@ def test_its_readers_take_what_it_reads(tmp_path: Path, lines: tuple[str, ...]) 
 
 
 @pytest.mark.parametrize("lines", SCHEMES)
-def test_an_output_keeps_its_name(tmp_path: Path, lines: tuple[str, ...]) -> None:
+def test_a_removed_reshape_at_an_output_keeps_its_name(tmp_path: Path, lines: tuple[str, ...]) -> None:
     net = network(tmp_path, "sigmoid", "reshape", "reshape")
     assert written(net, *lines) == [("y0", "x", "y2")]
     alone = network(tmp_path, "reshape")
@@ -56,7 +56,7 @@ def test_codes_stay_what_they_are(tmp_path: Path) -> None:
     assert torch.equal(wanted[0], got[0])
 
 
-def test_one_that_changes_the_shape_stays(tmp_path: Path) -> None:
+def test_a_reshape_that_changes_the_shape_stays(tmp_path: Path) -> None:
     net = network(tmp_path, "sigmoid")
     net.add("reshape", (1, 24), attrs={"shape": (1, 24)})
     assert [name for name, _, _ in written(net)] == ["y0", "y1"]

@@ -128,7 +128,7 @@ def test_tables_where_the_order_counts(tmp_path: Path) -> None:
         ("enable_pass_tune_op_softmax = [2,40][0]", "40 bits"),
     ],
 )
-def test_softmaxes_that_are_not_built_say_so(tmp_path: Path, line: str, said: str) -> None:
+def test_unimplemented_softmaxes_are_refused(tmp_path: Path, line: str, said: str) -> None:
     with pytest.raises(UnsupportedError, match=said):
         quantized(tmp_path, line)
 

@@ -149,7 +149,7 @@ def test_blocks_are_for_weights_of_float_layers(tmp_path: Path, method: str) -> 
 
 
 @pytest.mark.parametrize("name", ["act_sigmoid", "softmax", "layernorm", "elt_add"])
-def test_what_has_one_scale_for_its_activations_says_so(tmp_path: Path, name: str) -> None:
+def test_layers_with_one_activation_scale_refuse_per_channel(tmp_path: Path, name: str) -> None:
     with pytest.raises(UnsupportedError, match="has one scale for its activations"):
         quantized(tmp_path, name, "quantize_method_for_activation = per_channel_symmetric_full_range")
 

@@ -60,7 +60,7 @@ def read(table: Array, place: Array, rest: int) -> Array:
 
 @pytest.mark.parametrize("scheme", [*SCHEMES, "restricted"])
 @pytest.mark.parametrize("name", TABLES)
-def test_a_table_over_the_codes(tmp_path: Path, name: str, scheme: str) -> None:
+def test_table_layers_equal_their_formula(tmp_path: Path, name: str, scheme: str) -> None:
     """f at even points between the codes' ends, the first twice where codes are restricted (but for BNLL); read as tables are."""
     kind, lines, samples, signed, f = TABLES[name]
     cfg: Any = SCHEMES.get(scheme, RESTRICTED)
@@ -88,7 +88,7 @@ def test_a_table_over_the_codes(tmp_path: Path, name: str, scheme: str) -> None:
     assert np.array_equal(made.outputs[0], got)
 
 
-def test_what_a_table_holds_goes_where_the_original_drops_it(tmp_path: Path) -> None:
+def test_params_held_in_the_table_are_dropped_as_in_the_original(tmp_path: Path) -> None:
     shrunk = ran(tmp_path, "SHRINK", [WIDE], [WIDE[0].shape], "lambd=0.5\nbias=0.25\n")
     assert not {"lambd", "bias"} & shrunk.params.keys()
     assert ran(tmp_path, "Swish", [WIDE], [WIDE[0].shape], "alpha=1.5\n").params["alpha"] == 1.5

@@ -154,7 +154,7 @@ KEEPING: dict[str, tuple[str, str, tuple[int, ...]]] = {
 
 
 @pytest.mark.parametrize("name", [*FORGETTING, *KEEPING])
-def test_some_layers_forget_that_codes_are_restricted(tmp_path: Path, name: str) -> None:
+def test_some_layers_lose_the_restricted_range(tmp_path: Path, name: str) -> None:
     """They copy scale and zero point but no ends, which then are those of the format."""
     kind, lines, shape = (FORGETTING | KEEPING)[name]
     method = "per_tensor_symmetric_restricted_range"
@@ -181,7 +181,7 @@ def test_other_multipliers_have_the_bits_that_are_asked_for(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("mode", "name"), [("REFLECT", "reflect"), ("symmetric", "symmetric"), ("EDGE", "edge"), ("WRAP", "wrap")]
 )
-def test_padding_with_what_is_there(tmp_path: Path, mode: str, name: Any) -> None:
+def test_reflect_and_edge_padding_move_codes(tmp_path: Path, mode: str, name: Any) -> None:
     """Codes are moved; the value that no such mode reads is written as a code all the same."""
     pads = ((0, 0), (1, 2), (2, 1), (0, 0))
     lines = f"pads=[[0,0],[1,2],[2,1],[0,0]]\nmode={mode}\nconstant_value=0.5\n"
@@ -230,9 +230,7 @@ def test_log_softmax_is_as_wide_as_what_it_reads(tmp_path: Path) -> None:
         ("CLIP\nclip_min=-1.0\nclip_max=2.0", ["scale_value", "shift_value", "scale_type", "shift_type"]),
     ],
 )
-def test_rectifiers_say_their_multiplier_each_in_an_order_of_its_own(
-    tmp_path: Path, method: str, order: list[str]
-) -> None:
+def test_rectifiers_write_multiplier_keys_in_the_original_order(tmp_path: Path, method: str, order: list[str]) -> None:
     made = ran(tmp_path, "Activation", [[noise(1, 4, 4, 2)]], [(1, 4, 4, 2)], f"method={method}\n")
     assert [key for key in made.params if key in order] == order
 

@@ -147,7 +147,7 @@ def test_small_output_scales_tell_float32_logistic_functions_apart() -> None:
     assert np.abs(trial.got - plain).max() > 8
 
 
-def test_checks_know_that_small_logistic_values_are_differences() -> None:
+def test_sigmoid_passes_with_tiny_output_scales() -> None:
     """One element far below 0 calibrates an output scale of which the kernel's error is many steps: no alarm."""
     target, smallest = target_of("sigmoid-a8"), 1.0
     for seed in range(60):

@@ -106,10 +106,10 @@ def failing(op, *, remembers):
 
 
 @pytest.mark.parametrize("op", OPS)
-def test_a_function_that_is_right_for_what_its_rule_saw_alone_fails(op):
+def test_a_function_correct_only_for_remembered_data_fails(op):
     assert failing(op, remembers=True) == {"repeat"}
 
 
 @pytest.mark.parametrize("op", OPS)
-def test_a_function_that_knows_no_data_passes(op):
+def test_a_function_without_remembered_data_passes(op):
     assert failing(op, remembers=False) == set()

@@ -184,7 +184,7 @@ def test_mkl_is_pinned_where_torch_has_it() -> None:
     assert mkl.pin() == ("pinned" if torch.backends.mkl.is_available() else "absent")
 
 
-def test_too_late_is_said() -> None:
+def test_pinning_mkl_too_late_is_reported() -> None:
     """What ran on MKL before this package was imported chose its branch for the rest of the process."""
     program = "import torch; torch.exp(torch.ones(100)); from quantizer.numerics import mkl; print(mkl.pin())"
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MKL_")}

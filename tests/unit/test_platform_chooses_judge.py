@@ -73,7 +73,7 @@ def rounded_twice(x, *, parameters, slope):  # noqa: ARG001 - the slope stands i
 
 
 @pytest.mark.parametrize("platform", ["ideal", "compass", "tosa"])
-def test_numbers_of_another_arithmetic_are_named_and_choose_no_judge(platform):
+def test_numbers_of_another_arithmetic_fail_parameters(platform):
     found = failures("leaky_relu", platform, (sides, rounded_twice))
     assert found["arithmetic"]
     worst = found["parameters"][0].worst
@@ -122,7 +122,7 @@ def shown(op, platform, stages):
         ("add", "compass", ["sum"]),
     ],
 )
-def test_a_stage_that_the_platform_does_not_have_excuses_nothing(op, platform, stages):
+def test_undeclared_stages_do_not_excuse_wrong_codes(op, platform, stages):
     if REGISTRY.built_in(op, "quantized", platform) is None:
         pytest.fail(f"{op} does not run on {platform}")
     rule = REGISTRY.built_in(op, "quantize", platform)
@@ -226,7 +226,7 @@ def scaled(by):
         ("relu", "compass", scaled(1 + 1e-5)),
     ],
 )
-def test_a_multiplier_of_the_platforms_kind_is_as_near_as_the_platforms(op, platform, change):
+def test_a_multiplier_less_exact_than_the_platforms_fails(op, platform, change):
     """The shipped forward multiplies by it, so that no other check sees more than a code next to a tie."""
     rule = REGISTRY.built_in(op, "quantize", platform)
     own = default_parameters if rule is None else rule.function

@@ -87,7 +87,7 @@ def test_sources_are_in_order_and_each_is_once(tmp_path):
     ]
 
 
-def test_asking_for_sources_imports_no_torch(tmp_path):
+def test_listing_plugin_sources_does_not_import_torch(tmp_path):
     code = "import sys, quantizer.plugins.discovery as d; d.sources([], {}); sys.exit('torch' in sys.modules)"
     root = Path(loading.__file__).parents[2]
     assert (

@@ -124,7 +124,7 @@ def test_attention_is_that_of_torch():
     torch.testing.assert_close(y, expected)
 
 
-def test_what_moves_or_scales():
+def test_movement_and_scaling_operators():
     a, b, c = numbers(2, 3, 4), numbers(4, 5, seed=1), numbers(5, seed=2)
     assert torch.equal(run("PPQBiasFusedMatMul", a, b, c)[0], a @ b + c)
     assert torch.equal(run("PPQDeviceSwitch", a)[0], a)
@@ -151,7 +151,7 @@ def test_what_moves_or_scales():
         ("grid_sampler", (X, X), {"padding_mode": 3}, "padding_mode=3"),
     ],
 )
-def test_what_has_no_meaning_is_refused(op, operands, attrs, text):
+def test_invalid_ppq_operators_are_refused(op, operands, attrs, text):
     with pytest.raises(OperationError, match=text):
         run(op, *operands, **attrs)
 

@@ -55,7 +55,7 @@ def has(found, settings):
 
 
 @pytest.mark.parametrize(("platform", "op", "settings"), DECLARED)
-def test_of_our_engine_the_settings_are_left_that_the_platform_declares(platform, op, settings):
+def test_probing_the_builtin_engine_finds_the_declared_settings(platform, op, settings):
     found = found_in("builtin", platform, op)
     assert has(found, settings), [str(one) for one in found.kept]
     assert any(one.shipped == platform for one in found.kept)
@@ -67,7 +67,7 @@ def test_of_our_engine_the_settings_are_left_that_the_platform_declares(platform
 
 
 @pytest.mark.parametrize(("engine", "platform", "op", "settings"), REAL)
-def test_of_a_real_engine_the_settings_are_left_that_its_room_declares(engine, platform, op, settings):
+def test_probing_a_real_engine_finds_its_declared_settings(engine, platform, op, settings):
     name, _, variant = engine.partition(":")
     if name not in engines() or Chosen(name, variant or None).missing:
         pytest.skip(f"{name} is not installed")
@@ -117,7 +117,7 @@ def test_the_accumulator_of_our_engine_wraps_at_the_bits_that_tosa_declares():
     assert widths == {(32, "wrap")}
 
 
-def test_nothing_explains_a_code_that_is_wrong_on_its_own(capsys):
+def test_a_single_wrong_code_fits_no_declared_arithmetic(capsys):
     assert main(["engine", "probe", FAULTY, "--op=relu"]) == 1
     out = capsys.readouterr().out
     assert "none of the declared arithmetics" in out
@@ -161,7 +161,7 @@ def run(case, feeds):
 """
 
 
-def test_an_engine_of_other_codes_is_told_whose_codes_the_questions_have(tmp_path, capsys):
+def test_an_engine_with_other_code_types_gets_a_hint(tmp_path, capsys):
     (tmp_path / "worker.py").write_text(UNSIGNED)
     assert main(["engine", "probe", f"{sys.executable}:{tmp_path / 'worker.py'}", "--op=relu"]) == 2
     message = capsys.readouterr().err

@@ -6,7 +6,7 @@ import pytest
 from progress import Estimate, Progress, minutes
 
 
-def test_a_slow_file_that_is_left_weighs_what_it_took_last_time():
+def test_the_estimate_uses_durations_of_the_last_run():
     estimate = Estimate({"slow.py": 9.0, "fast.py": 1.0})
     estimate.collected(["fast.py::a", "fast.py::b", "slow.py::a", "slow.py::b"])
     assert estimate.left(1.0) is None
@@ -48,7 +48,7 @@ def test_durations_are_rounded_to_ten_seconds(seconds, text):
     assert minutes(seconds) == text
 
 
-def test_a_pipe_hears_nothing_of_it(pytester, request, warmed):
+def test_progress_is_shown_only_on_a_terminal(pytester, request, warmed):
     """Only a terminal has the plugin: what CI logs is pytest's own."""
     (pytester.path / "conftest.py").write_text((request.config.rootpath / "tests/conftest.py").read_text())
     for name in ("progress", "warmed"):

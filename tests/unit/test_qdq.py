@@ -229,7 +229,7 @@ def test_quantized_hooks_see_both_sides_and_delegates_replace():
     assert torch.equal(executor(x)[0], before)
 
 
-def test_who_quantizes_what():
+def test_quantization_states_of_a_fused_graph():
     graph = quantized()
     conv, relu, pool = (graph.node(name).parameters for name in ("conv", "relu", "pool"))
     states = [c.state for c in (*conv.input_quantization_config, *conv.output_quantization_config)]
@@ -244,7 +244,7 @@ def test_who_quantizes_what():
     assert all(is_quantable(node) for node in graph.nodes)
 
 
-def test_policies_that_mean_nothing_are_refused():
+def test_contradictory_policies_are_refused():
     assert len(POLICIES) == 18
     for wrong in (P.LINEAR, P.PER_TENSOR | P.LINEAR, P.PER_TENSOR | P.PER_CHANNEL | P.LINEAR | P.SYMMETRICAL):
         with pytest.raises(ValueError, match="policy"):

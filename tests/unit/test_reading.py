@@ -59,7 +59,7 @@ def _opened(path: Path) -> list[str]:
     return found
 
 
-def test_no_module_reads_files_but_through_the_one_place() -> None:
+def test_all_files_are_read_through_one_module() -> None:
     own = {"ir/formats/top_mlir.py", "commands/mlir.py", "ir/formats/mlir_text.py"}  # `read_text` of mlir_text
     found = {}
     for path in sorted(PACKAGE.rglob("*.py")):
@@ -70,7 +70,7 @@ def test_no_module_reads_files_but_through_the_one_place() -> None:
     assert found == {}
 
 
-def test_a_file_is_no_longer_than_it_may_be(tmp_path: Path) -> None:
+def test_a_file_over_its_size_limit_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"x" * 1000)
     assert len(ANY.bytes_of(path)) == 1000
@@ -186,7 +186,7 @@ def test_a_project_file_without_entry_points_declares_none(tmp_path: Path, text:
         "CREATE VIEW v AS WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT x FROM c",
     ],
 )
-def test_a_history_that_holds_something_else_is_one_error(tmp_path: Path, statement: str) -> None:
+def test_a_history_with_invalid_values_is_one_error(tmp_path: Path, statement: str) -> None:
     file = tmp_path / "h.sqlite"
     history.append(file, "run", {"add": history.Figures(0.5, None, None, 1, 0, 0, None, None)})
     with closing(sqlite3.connect(file)) as database, database:

@@ -92,7 +92,7 @@ def test_a_fault_that_does_not_concern_the_operator_is_refused(tmp_path: Path, s
             bug(report, spec)
 
 
-def test_a_bug_shows_under_its_condition_alone_and_its_twin_nowhere(tmp_path: Path, session) -> None:
+def test_a_planted_report_changes_codes_only_under_its_condition(tmp_path: Path, session) -> None:
     """The changed function gives the right codes where the condition does not hold."""
     (report,) = read_reports(_written(tmp_path, {**LINE, "when": "elements > 4"}))
     spec = session.library.spec("add")
@@ -112,7 +112,7 @@ def test_a_bug_shows_under_its_condition_alone_and_its_twin_nowhere(tmp_path: Pa
     assert seen == {True, False}
 
 
-def test_the_gate_finds_what_no_condition_hides_and_says_what_no_case_meets(tmp_path: Path, session) -> None:
+def test_reports_are_caught_unless_no_case_meets_their_condition(tmp_path: Path, session) -> None:
     """A report is caught by a check, with a green twin; one whose condition never holds is not."""
     rows = [
         LINE,

@@ -65,7 +65,7 @@ def test_reasons_to_fail_go_to_stderr_with_status_1(base: Path, run: Path, capsy
     )
 
 
-def test_what_is_not_asked_for_does_not_fail(base: Path, run: Path) -> None:
+def test_only_requested_reasons_fail_a_diff(base: Path, run: Path) -> None:
     assert call("diff", base, run, "--fail-on", "coverage") == 0
     assert call("diff", base, run, "--fail-on", "regression", "--factor", "1.5") == 0
     assert call("diff", base, run, "--fail-on", "regression", "--factor", "1.3") == 1

@@ -121,7 +121,7 @@ def test_thirty_operators_on_seventeen_targets_stay_readable() -> None:
 
 
 @pytest.mark.parametrize("place", range(0, 510, 73))
-def test_one_gap_more_in_any_cell_gates_and_so_does_a_lost_cell(place: int) -> None:
+def test_a_new_gap_or_a_lost_cell_fails_the_gate(place: int) -> None:
     base = many()
     worse = [*base]
     less = replace(OK, passed=9, inconclusive=1, reasons=("new",))

@@ -135,7 +135,7 @@ def test_coverage_that_is_lost(old: Record, new: Record, lost: list[tuple[str, s
     assert losses(old, new) == lost
 
 
-def test_what_is_not_reached_behind_a_new_failure_is_not_counted_as_a_loss() -> None:
+def test_coverage_missing_after_a_new_failure_is_no_loss() -> None:
     whole = replace(item(tiled=OK), coverage=("p", "q"))
     cut_off = item(outcome="failed", cases=2, accuracy=BAD)
     assert not change(whole, cut_off).lost
@@ -230,7 +230,7 @@ def test_the_order_of_records_changes_no_byte(base: list[Record], run: list[Reco
 
 @quiet
 @given(runs, runs)
-def test_what_grows_one_way_shrinks_the_other(base: list[Record], run: list[Record]) -> None:
+def test_a_reversed_diff_swaps_grown_and_shrunk(base: list[Record], run: list[Record]) -> None:
     there, back = compare(base, run), compare(run, base)
     assert [(c.id, c.check, c.factor) for c in there.grown] == [(c.id, c.check, c.factor) for c in back.shrunk]
     assert [c.id for c in there.added] == [c.id for c in back.removed]
@@ -291,11 +291,11 @@ items added
 """
 
 
-def test_a_small_diff_reads_like_this_on_a_terminal() -> None:
+def test_a_small_diff_renders_as_expected_on_a_terminal() -> None:
     assert render(sample(), "terminal") == TERMINAL
 
 
-def test_the_check_of_a_new_failure_is_no_error_grown_except_in_json() -> None:
+def test_a_new_failure_is_listed_as_grown_only_in_json() -> None:
     worse = item("add-a8", "failed", accuracy=BAD)
     diff = change(item("add-a8"), worse)
     assert render(diff, "terminal").count("add-a8") == 1

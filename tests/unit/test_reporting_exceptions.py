@@ -46,7 +46,7 @@ def test_expired_entries_come_first_then_the_oldest() -> None:
     ]
 
 
-def test_the_day_is_given_not_the_clocks() -> None:
+def test_exception_age_uses_the_given_day() -> None:
     found = {row["exception"]: row for row in rows("2027-02-01")}
     assert found["old"]["age in days"] == "366"
     assert found["stuck"]["expires"] == "2026-12-31, expired"

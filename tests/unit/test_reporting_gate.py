@@ -154,7 +154,7 @@ def test_an_empty_run_never_passes(word: str) -> None:
     assert gate([], [], set()) == []
 
 
-def test_what_cannot_be_asked_is_an_error() -> None:
+def test_invalid_gate_arguments_are_an_error() -> None:
     with pytest.raises(
         ValueError, match=r"fail_on: 'speed' is not a reason to fail. Choose from new-failure, regression"
     ):

@@ -103,7 +103,7 @@ def test_nothing_is_fetched():
     assert "https://" not in text
 
 
-def test_what_others_wrote_is_text():
+def test_foreign_text_is_escaped_on_the_page():
     evil = record("add-a8-ideal", outcome="failed", failure="</td><script>alert(1)</script>", checks=BROKEN)
     page = Parsed(render([evil], title="<b>"))
     assert page.tags.count("script") == 1
@@ -271,7 +271,7 @@ def test_a_histogram_has_one_bar_a_bin_and_ratios_beyond_one_apart():
     assert histogram([i / BINS for i in range(BINS)]).count("M") == BINS
 
 
-def test_more_decibels_lie_higher_and_a_gap_breaks_a_line():
+def test_charts_plot_decibels_upwards_and_break_at_gaps():
     low, high = (float(re.search(r"M\S+ ([\d.]+)h0", scatter([(8, decibel)]))[1]) for decibel in (10.0, 60.0))
     assert low > high
     assert sparkline([0.1, 0.2, None, 0.3, 0.4]).count("M") == 2

@@ -29,7 +29,7 @@ RUN = [
 ]  # fmt: skip
 
 
-def test_it_says_what_was_tested_excused_and_left_open() -> None:
+def test_a_statement_lists_results_exceptions_and_gaps() -> None:
     found = state(RUN, facts())
     assert found.result == "conforms"
     assert found.counts == {

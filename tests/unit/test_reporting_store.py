@@ -159,7 +159,7 @@ changed = st.lists(st.sampled_from(sorted(fields)), max_size=2, unique=True).fla
 
 @settings(max_examples=500, deadline=None, database=None, derandomize=True)
 @given(changed, st.sets(st.sampled_from(["version", "id", "op", "kind", "outcome"]), max_size=1))
-def test_what_is_read_at_once_is_what_the_model_allows(changes: dict[str, object], gone: set[str]) -> None:
+def test_the_fast_record_reader_accepts_the_same_as_the_model(changes: dict[str, object], gone: set[str]) -> None:
     raw = json.loads(line()) | changes
     text = json.dumps({name: raw[name] for name in sorted(raw) if name not in gone})
     outcomes = []

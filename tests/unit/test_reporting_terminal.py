@@ -68,11 +68,11 @@ gaps, by reason
 """
 
 
-def test_a_small_run_reads_like_this() -> None:
+def test_a_small_run_renders_as_expected() -> None:
     assert render(records()) == EXPECTED.splitlines()
 
 
-def test_nothing_is_said_of_nothing() -> None:
+def test_an_empty_run_renders_nothing() -> None:
     assert render([]) == []
 
 
@@ -91,7 +91,7 @@ def test_what_the_limit_leaves_out_is_counted_and_placed() -> None:
 
 
 @pytest.mark.parametrize("width", [60, 80, 100])
-def test_names_give_way_before_the_width(width: int) -> None:
+def test_long_names_are_cut_to_the_width(width: int) -> None:
     long = item("depthwise_conv2d_with_a_name", "tflite_builtin_as_of_today", arithmetic=CheckRecord(passed=9))
     wide = replace(long, checks={"a_check_of_a_plugin_" * 9: CheckRecord(inconclusive=9, reasons=("why " * 90,))})
     lines = render([long, replace(wide, id="x", failure="f" * 10**6)], width=width)
@@ -156,7 +156,7 @@ def test_the_summary_is_the_totals() -> None:
         (float("inf"), "inf"),
     ],
 )
-def test_rounding_never_hides_a_crossing(ratio: float, text: str) -> None:
+def test_rounded_ratios_never_hide_the_limit(ratio: float, text: str) -> None:
     assert ratio_text(ratio) == text
 
 

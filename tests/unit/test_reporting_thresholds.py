@@ -59,7 +59,7 @@ BOTH = Thresholds(frozenset({"new-failure", "regression"}), 1.5, 0.25)
 
 
 @pytest.mark.parametrize(("name", "text"), [("tox.ini", TOX), ("pyproject.toml", TOML)])
-def test_a_project_states_them_in_one_of_two_places(tmp_path: Path, name: str, text: str) -> None:
+def test_thresholds_are_read_from_tox_ini_or_pyproject(tmp_path: Path, name: str, text: str) -> None:
     assert read_thresholds(tmp_path) == Thresholds()
     (tmp_path / "tox.ini").write_text("[tox]\n")
     (tmp_path / "pyproject.toml").write_text("[tool.other]\n")
@@ -68,7 +68,7 @@ def test_a_project_states_them_in_one_of_two_places(tmp_path: Path, name: str, t
     assert Thresholds(factor=2.0).over(BOTH) == Thresholds(BOTH.fail_on, 2.0, 0.25)
 
 
-def test_two_places_are_refused(tmp_path: Path) -> None:
+def test_thresholds_in_two_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "tox.ini").write_text(TOX)
     (tmp_path / "pyproject.toml").write_text(TOML)
     with pytest.raises(SpecError, match=r"pyproject.toml: \[tool.quantizer\]: thresholds are also in .*tox.ini"):

@@ -60,7 +60,7 @@ def largest(asked):
     return asked.codes["x"] * 0 + asked.output.qmax
 
 
-def test_what_an_oracle_grants_widens_accuracy_and_nothing_else(monkeypatch):
+def test_an_oracle_error_bound_widens_only_accuracy(monkeypatch):
     monkeypatch.setattr(
         room_oracles, "oracle_of", lambda *_: Oracle("addition", f"{__name__}:nothing", lost=f"{__name__}:ten")
     )

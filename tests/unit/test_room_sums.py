@@ -60,7 +60,7 @@ def test_sums_lie_on_both_sides_of_the_steps_of_the_oracle(monkeypatch: pytest.M
     assert ((above == below + 1) | (above == 0)).all()
 
 
-def test_an_oracle_that_takes_more_than_sums_has_none(monkeypatch: pytest.MonkeyPatch):
+def test_only_oracles_of_sums_have_room_sums(monkeypatch: pytest.MonkeyPatch):
     room_with(monkeypatch, "of_operands")
     assert sums_of(drawn()).shape[1] == 0
 

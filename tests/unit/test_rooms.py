@@ -224,7 +224,7 @@ multiplier: {{bits: 15, {shift}}}
         ("relu", "shifts: [1, 31]", "", ["shifts is for fixed-point multipliers, got [1, 31]. Write max_shift."]),
     ],
 )
-def test_lint_says_of_a_room_from_outside_what_its_requantization_has_no_rule_for(installed, ops, shift, oracles, said):
+def test_lint_names_operators_without_a_rule_in_an_external_room(installed, ops, shift, oracles, said):
     folder = installed("chip", oracles=oracles)
     (folder / "chip.yaml").write_text(CHIP_WITHOUT_A_RULE.format(ops=ops, shift=shift))
     _load_library.cache_clear()
@@ -364,7 +364,7 @@ def test_without_its_room_nothing_is_left_of_what_it_brings(fresh):
         (', graphs="ideal"', "graphs: platform 'ideal' is not of this room"),
     ],
 )
-def test_what_a_room_hands_over_is_checked(installed, more, said):
+def test_invalid_declarations_of_a_room_are_refused(installed, more, said):
     installed("chip", more=more)
     with pytest.raises(PluginError, match=f"^room chip .*: {said}"):
         rooms()

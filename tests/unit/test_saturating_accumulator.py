@@ -44,7 +44,7 @@ def verdicts(op: str):
 
 
 @pytest.mark.parametrize("op", OPS)
-def test_a_sum_that_is_cut_at_its_end_is_right_and_judged(op: str):
+def test_a_saturated_final_sum_passes(op: str):
     found = list(verdicts(op))
     assert [v.worst for v in found if v.failing] == []
     assert all(v.status == "pass" for v in found)
@@ -207,7 +207,7 @@ def one_more(function):
     return quantized
 
 
-def test_an_engine_that_is_one_off_where_no_order_decides_is_found():
+def test_an_engine_one_code_off_fails_with_a_saturating_accumulator():
     (target,) = targets("matmul")
     case = build_case(target, HashChoices(key(0, "saturating", target.id), {"data": "random"}))
     assert engine(Trial(target, case, Of(saturating_matmul(1)))).status == "pass"

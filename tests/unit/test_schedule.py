@@ -56,14 +56,14 @@ def test_checks_of_values_run_on_every_case():
         assert sorted(checks, key=CHECKS.index) == list(checks)
 
 
-def test_the_first_case_runs_every_check_and_examples_all_but_the_costliest_and_what_is_once():
+def test_the_first_case_runs_all_checks_and_examples_most():
     found = Schedule(TARGET, CHECKS)
     assert found.checks(CASES[0]) == CHECKS
     for case in CASES[1 : len(TARGET.spec.examples)]:
         assert set(found.checks(case)) >= set(EVERY) - {"round_trip"}
 
 
-def test_the_rest_runs_each_check_on_its_share_and_each_check_on_other_cases():
+def test_generated_cases_run_a_sampled_share_of_checks():
     drawn = [build_case(TARGET, HashChoices(key(seed, TARGET.id), {})) for seed in range(400)]
     samples = {
         name: [is_sampled(sample_number(case), name, sample) for case in drawn] for name, sample in SCHEDULE.items()
@@ -73,7 +73,7 @@ def test_the_rest_runs_each_check_on_its_share_and_each_check_on_other_cases():
     assert len({tuple(found) for found in samples.values()}) == len(SCHEDULE)
 
 
-def test_the_last_bits_of_a_range_do_not_decide_what_runs():
+def test_sampling_ignores_the_last_bits_of_a_range():
     moved = [
         case.but(ranges={name: (low, math.nextafter(high, math.inf)) for name, (low, high) in case.ranges.items()})
         for case in CASES
@@ -106,7 +106,7 @@ def test_a_structure_is_written_to_a_file_once():
     [{"profile": "dev"}, {"profile": "nightly"}, {"checks": ("tiled", "repeat")}, {"engine": "onnxruntime"}],
     ids=str,
 )
-def test_other_profiles_checks_by_name_and_real_engines_run_all_but_the_costliest_on_every_case(asked):
+def test_other_runs_sample_only_the_costliest_checks(asked):
     options = Options(root=Path.cwd(), **asked)
     assert (options.real is not None) == ("engine" in asked)
     found = schedule(TARGET, options)

@@ -28,7 +28,7 @@ def four_operands() -> Case:
 
 
 @pytest.mark.parametrize(("kept", "left"), [("d", {"a", "b", "c", "d"}), ("c", {"a", "b", "c"}), ("b", {"a", "b"})])
-def test_an_operand_goes_with_its_range_and_not_before_those_that_need_it(kept, left):
+def test_shrinking_removes_operands_after_their_dependents(kept, left):
     case = four_operands()
     target = target_of(SESSION.library, case, "here")
     smallest = shrink(target, case, lambda candidate: kept in candidate.shapes)
@@ -63,7 +63,7 @@ def large(seed=3) -> tuple:
 
 
 @pytest.mark.parametrize("runs", [0, 1, 7, 40])
-def test_no_more_is_run_than_the_budget(runs):
+def test_shrinking_stays_within_its_budget(runs):
     target, case = large()
     asked = []
     shrink(target, case, lambda smaller: bool(asked.append(smaller)), runs=runs)

@@ -631,7 +631,7 @@ def test_a_malformed_schemes_file(folder: Path, old: str, new: str, expected: st
     assert expected in heads(caught.value, "schemes.yaml")
 
 
-def test_parts_of_one_suffix_combine_and_the_name_has_it_once(folder: Path) -> None:
+def test_scheme_parts_with_one_suffix_combine_under_it(folder: Path) -> None:
     added = "  a8_pow2: {bits: 8, rule: power_of_two}\nschemes: [w8a8_pow2, "
     text = SCHEMES.replace("weights:\n", "weights:\n  w8_pow2: {bits: 8, rule: power_of_two}\n").replace(
         "schemes: [", added
@@ -787,7 +787,7 @@ def test_lookups_name_the_nearest() -> None:
         library.platform("compas")
 
 
-def test_a_rule_for_an_operator_or_family_that_nothing_has_is_found(folder: Path) -> None:
+def test_rules_for_unknown_operators_or_families_are_found(folder: Path) -> None:
     chip = (
         PLATFORM.replace("softmax: {", "sofmax: {")
         .replace("convolution: q31_half_up", "convolutoin: q31_half_up")

@@ -40,7 +40,7 @@ def case(index: int) -> Case:
 
 
 @pytest.mark.parametrize("index", range(40))
-def test_it_is_the_split_of_onnx(index: int) -> None:
+def test_split_equals_onnx(index: int) -> None:
     drawn = case(index)
     x, axis, sizes = Trial(TARGET, drawn, BuiltinEngine()).tensors["x"], drawn.attrs["axis"], drawn.attrs["sizes"]
     names = [f"y{i}" for i in range(len(sizes))]

@@ -67,5 +67,5 @@ def test_entries_of_another_library_are_the_declared_defect():
     ],
     ids=["all one more", "floored", "one of one more", "index off by one"],
 )
-def test_entries_beside_the_rule_are_found(wrong):
+def test_wrong_table_entries_fail(wrong):
     assert any(verdict.failing for verdict in verdicts(wrong))

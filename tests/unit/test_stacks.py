@@ -59,7 +59,7 @@ def stacks_of(op, count, data=None):
 
 
 @pytest.mark.parametrize("op", OPS)
-def test_each_part_has_the_parameters_the_codes_and_the_output_that_it_has_alone(op):
+def test_each_part_of_a_stack_equals_its_single_run(op):
     found = stacks_of(op, 2)
     assert found
     for target, case in found:
@@ -214,7 +214,7 @@ def test_a_constant_part_alone_is_judged_again():
     assert case.data.sets[0] == "random"
 
 
-def test_an_aim_is_asked_of_each_part():
+def test_dataset_targets_are_asserted_for_each_part():
     found = stacks_of("fully_connected", 4, "saturation")
     assert found
     for target, case in found:
@@ -233,7 +233,7 @@ def test_every_check_of_a_stack_runs_on_the_whole():
 
 
 @pytest.mark.parametrize("op", ["conv2d", "add", "sigmoid"])
-def test_what_a_defect_excuses_is_judged_by_shares_of_the_whole_as_parts_run_alone_are(op):
+def test_excused_stacks_are_judged_like_their_single_parts(op):
     """The rule runs once. What does not pass on the whole is judged of each part as of a case of its own.
 
     What passes on the whole passes on each part, too, and the elements of a verdict on codes add up.

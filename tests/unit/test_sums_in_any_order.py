@@ -105,7 +105,7 @@ def test_a_function_that_refuses_other_memory_passes(trials):
     assert arithmetic(next(trials("refuses"))).status == "pass"
 
 
-def test_elsewhere_the_codes_must_be_the_same(trials):
+def test_other_sums_must_not_depend_on_memory_layout(trials):
     assert next(trials()).any_order
     for trial in (next(trials("dense", axes=(2, 3))), next(trials("dense", platform="ideal"))):
         assert not trial.any_order

@@ -62,7 +62,7 @@ def verdict(engine: Summing) -> Verdict:
     return found
 
 
-def test_an_engines_own_sums_are_finished_by_the_generic_arithmetic():
+def test_engine_sums_are_requantized_by_the_generic_arithmetic():
     engine = Summing()
     assert verdict(engine).status == "pass"
     assert engine.asked > 1

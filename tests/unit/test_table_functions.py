@@ -79,7 +79,7 @@ OPERATIONS = 8
 """Roundings of float64, and last places of its library functions, between a formula and another form of it."""
 
 
-def test_functions_without_a_kernel_there() -> None:
+def test_functions_that_onnxruntime_lacks_equal_their_formula() -> None:
     x = torch.linspace(-8.0, 8.0, 999, dtype=torch.float64)
     wanted = x / (1 + torch.exp(-x))
     assert torch.allclose(REGISTRY.get("silu", "reference")(x), wanted, rtol=OPERATIONS * 2.0**-53, atol=0)

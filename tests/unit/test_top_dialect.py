@@ -35,7 +35,7 @@ def text_of(*, quantized: bool = False) -> str:
 
 
 @pytest.mark.parametrize("quantized", [False, True])
-def test_what_we_write_is_taken_and_printed_and_taken_again(quantized):
+def test_the_dialect_round_trips_our_text(quantized):
     dialect = xdsl()
     text = text_of(quantized=quantized)
     assert dialect.verify_text(text, "Conv.mlir") == 5

@@ -162,7 +162,7 @@ def test_an_input_that_is_preprocessed_is_a_node():
     assert same(graph, back(graph)) is None
 
 
-def test_files_agree_have_one_time_and_are_the_same_twice(tmp_path: Path):
+def test_written_files_are_deterministic(tmp_path: Path):
     graph = convolution(quantized=True)
     first, second = (write(graph, tmp_path / str(i), "Conv", "TOP_QUANTIZED") for i in range(2))
     assert first.text.name == "Conv_origin.mlir"

@@ -273,7 +273,7 @@ def _uint8(scale: float, zero: int) -> QParams:
     return QParams(dtype("uint8"), torch.tensor(scale, dtype=torch.float64), torch.tensor(zero), 0, 255)
 
 
-def test_what_is_loaded_runs_on_its_own_engine_whatever_ran_since(monkeypatch):
+def test_a_loaded_module_keeps_its_engine(monkeypatch):
     """A worker keeps what it loaded; a job of another variant in between chose another engine for the process."""
     monkeypatch.delenv("ATEN_CPU_CAPABILITY", raising=False)  # without vectors both engines give the same codes
     rows = np.arange(2 * 64, dtype=np.uint8).reshape(2, 64)

@@ -63,7 +63,7 @@ def test_a_plugin_s_rule_is_not_taken_for_the_built_in_one_where_it_is_the_only_
         assert other.built_in is None
 
 
-def test_a_trial_that_is_given_parameters_has_the_rule_s_own(trial):
+def test_a_trial_with_given_parameters_keeps_those_of_the_rule(trial):
     other = Trial(TARGET, trial.case, SESSION.engine)
     other.provide(replace(trial.parameters, accumulator_bits=7))
     assert other.built_in.accumulator_bits == trial.parameters.accumulator_bits

@@ -54,7 +54,7 @@ def test_a_kernel_that_rounds_once_fails(op: str):
     assert any(verdict.failing for verdict in verdicts)
 
 
-def test_a_platform_that_rounds_once_has_none():
+def test_a_platform_that_rounds_once_has_no_such_cases():
     scheme = SESSION.library.schemes["a16"]
     assert twice_rounded(Target(SESSION.library.spec("add"), scheme, chip(first_rounding=None))) == []
 
@@ -71,7 +71,7 @@ def test_a_first_rounding_of_another_mode_gives_other_codes_in_some_case(op: str
 
 
 @pytest.mark.parametrize("op", ["concat", "global_avg_pool2d", "matmul", "mul", "reduce_mean", "reduce_sum"])
-def test_so_does_one_at_8_places_where_a_tie_is_seldom(op: str):
+def test_a_first_rounding_at_8_fraction_bits_gives_other_codes(op: str):
     first = {"fraction_bits": 8, "rounding": "half_away"}
     target = Target(SESSION.library.spec(op), SESSION.library.schemes["a8"], chip(first_rounding=first))
     cases = twice_rounded(target)

@@ -58,7 +58,7 @@ def test_a_window_that_is_the_whole_image_gives_one_element(session, op: str) ->
     assert any(case.shapes["weight"][2] > 1 for case in own)
 
 
-def test_operators_without_windows_have_none(session) -> None:
+def test_operators_without_windows_have_no_window_cases(session) -> None:
     assert not any(usual_windows(target) for target in session.all_targets(session.library.spec("add")))
 
 

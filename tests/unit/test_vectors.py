@@ -70,7 +70,7 @@ def relu(tmp_path_factory):
     return export(tmp_path_factory.mktemp("bundle") / "relu")
 
 
-def test_without_a_named_scheme_a_platform_has_its_first_where_it_lacks_the_usual():
+def test_the_default_scheme_falls_back_to_the_platforms_first():
     narrow = LIBRARY.platform("ideal").model_copy(update={"platform": "narrow", "schemes": ["a4", "a16"]})
     library = replace(LIBRARY, platforms={**LIBRARY.platforms, "narrow": narrow})
     asked = Namespace(platform=["narrow"], op=["relu"], scheme=[])
@@ -247,7 +247,7 @@ def rewritten(bundle_path, folder, case, end, change):
     return folder
 
 
-def test_what_a_new_bundle_asks_for_is_told(relu, tmp_path, capsys):
+def test_a_bundle_diff_names_what_changed(relu, tmp_path, capsys):
     assert main(["vectors", "diff", str(relu), str(relu)]) == 0
     wider = rewritten(relu, tmp_path / "wider", 2, "high", lambda codes: np.minimum(codes.astype(int) + 1, 127))
     more = export(tmp_path / "more.zip", cases="7")

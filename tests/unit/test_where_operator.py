@@ -28,7 +28,7 @@ def wave(shape, factor):
 
 
 @pytest.mark.parametrize(("a", "b", "condition"), SHAPES)
-def test_floats_are_those_of_onnx_runtime(a, b, condition):
+def test_float_results_equal_onnx_runtime(a, b, condition):
     shapes = {"condition": condition, "a": a, "b": b}
     kinds = {"condition": TensorProto.BOOL, "a": TensorProto.FLOAT, "b": TensorProto.FLOAT}
     feeds = {"condition": wave(condition, 2.3) > 0, "a": wave(a, 0.7), "b": wave(b, 1.1)}

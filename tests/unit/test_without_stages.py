@@ -47,10 +47,10 @@ def _judged(target: Target, more: int) -> list[Verdict]:
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=[target.id for target in TARGETS])
-def test_codes_alone_are_enough(target: Target) -> None:
+def test_codes_without_stages_pass(target: Target) -> None:
     assert [verdict for verdict in _judged(target, 0) if verdict.failing] == []
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=[target.id for target in TARGETS])
-def test_codes_alone_hide_no_code(target: Target) -> None:
+def test_wrong_codes_without_stages_fail(target: Target) -> None:
     assert [verdict.check for verdict in _judged(target, 1) if verdict.failing and verdict.check == "arithmetic"]

@@ -55,7 +55,7 @@ def test_positions_of_keys_and_values() -> None:
     assert positions.keys[("c", 0, "e")] == Mark(4, 5)
 
 
-def test_a_place_that_is_not_in_the_file_is_that_of_its_nearest_parent() -> None:
+def test_a_missing_place_is_reported_at_its_nearest_parent() -> None:
     _, positions = load_yaml("a:\n  b: 1\n")
     assert positions.mark(("a", "missing", 3)) == Mark(2, 3)
     assert positions.mark(("a", "missing"), key=True) == Mark(2, 3)
@@ -113,7 +113,7 @@ def test_a_long_line_is_shown_around_its_caret() -> None:
         ("@a: 1\n", "1:1", "not YAML"),
     ],
 )
-def test_what_is_refused_says_where_and_why(text: str, place: str, words: str) -> None:
+def test_refusals_name_place_and_reason(text: str, place: str, words: str) -> None:
     with pytest.raises(SpecError) as caught:
         load_yaml(text, "f.yaml")
     message = str(caught.value)
