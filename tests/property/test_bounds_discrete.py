@@ -113,7 +113,7 @@ def test_step_functions_of_exact_inputs_are_one_value() -> None:
     assert spread.hi.tolist() == [-2, 0, 0, 1, 2, 3]
 
 
-def test_remainders_are_sharp_while_the_quotient_is_one_number() -> None:
+def test_remainder_bounds_are_sharp_if_the_quotient_is_constant() -> None:
     x, y = Interval.around(np.array([7.0, 7.0, -7.0, 6.0, 7.0]), np.array([0.25, 2.0, 0.25, 0.0, 0.0])), np.full(5, 3.0)
     y[4] = 0.0
     floor, trunc = (bounds.modulo(x, Interval.exactly(y), truncated=flag) for flag in (False, True))
@@ -127,7 +127,7 @@ def test_remainders_are_sharp_while_the_quotient_is_one_number() -> None:
             assert high <= hi <= high + sharp
 
 
-def test_an_element_wider_than_a_quarter_of_the_output_is_vacuous() -> None:
+def test_an_interval_over_a_quarter_of_the_output_is_vacuous() -> None:
     found = Interval(np.array([0.0, 0.0, 90.0, -np.inf, 200.0]), np.array([25.0, 25.5, 300.0, np.inf, 900.0]))
     assert bounds.vacuous(found, 0.0, 100.0).tolist() == [False, True, False, True, False]
 

@@ -127,7 +127,7 @@ def _quantized32(x: Array, s: Array, z: Array, kind: Quantizer32) -> Array:
 
 @pytest.mark.parametrize("kind", ["divide", "multiply", "zero point first", "down"])
 @pytest.mark.parametrize("limits", [(-128, 127), (0, 255), (-32768, 32767), (0, 65535), (-8, 7)])
-def test_the_input_radius_holds_for_float32_quantizers(kind: Quantizer32, limits: tuple[int, int]) -> None:
+def test_the_input_radius_bounds_the_error_of_float32_quantizers(kind: Quantizer32, limits: tuple[int, int]) -> None:
     rng = np.random.Generator(np.random.PCG64(11))
     closest = 0.0
     for _ in range(BATCHES):

@@ -144,7 +144,7 @@ def test_a_tie_is_rounded_with_or_without_the_zero_point() -> None:
     assert codes("half_down", first=True) == codes("half_down", first=False) == [-1, 0, 1, 2]
 
 
-def test_a_tie_with_a_further_stage_stays_open() -> None:
+def test_a_tie_with_a_further_stage_allows_two_codes() -> None:
     v = np.array([2.5, 2.5])
     low, high = code_interval(
         v, e_over_s=[0.0, 0.01], qmin=0, qmax=9, rounding="half_even", exact=lambda _: Fraction(5, 2)

@@ -253,7 +253,7 @@ def test_layer_norm_is_never_wider_than_the_formula_of_the_contract(n: int, d: f
 
 
 @pytest.mark.parametrize("centred", [False, True])
-def test_values_whose_squares_underflow_are_enclosed(centred: bool) -> None:
+def test_normalization_encloses_values_whose_squares_underflow(centred: bool) -> None:
     x, _ = _inputs(16, 6)
     found = bounds.normalization(x * 1e-170, x * 0, 1, eps=0.0, centred=centred)
     y = x - x.mean(axis=1, keepdims=True) if centred else x

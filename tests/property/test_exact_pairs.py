@@ -83,7 +83,7 @@ def test_sums_round_as_rationals(seed: int) -> None:
     _agree(total(list(zip(parts, factors, strict=True)), exact), 0.5)
 
 
-def test_a_number_that_no_pair_holds_is_decided_in_rationals() -> None:
+def test_numbers_without_an_exact_pair_are_decided_in_rationals() -> None:
     """Integers beyond float64, products that overflow, and numbers that are not finite have no pair."""
     wide = np.array([2**60 + 1, 3, 0])
     pair = product(wide, 0.5, -59, lambda i: Fraction(int(wide[i]), 2**60))

@@ -151,7 +151,7 @@ def drawn(seed: int) -> tuple[onnx.ModelProto, np.ndarray]:
 
 
 @pytest.mark.parametrize("block", range(2))
-def test_the_executor_gives_the_bits_of_an_engine(block, request):
+def test_the_executor_equals_an_engine_bit_for_bit(block, request):
     count = GRAPHS * (NIGHTLY if request.config.getoption("--op-profile", None) == "nightly" else 1)
     found: Counter[str] = Counter()
     for seed in range(block * count, (block + 1) * count):

@@ -142,7 +142,7 @@ def test_any_text_is_refused_as_a_module(text: str):
 
 
 @given(st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=30))
-def test_every_text_survives_as_a_string(text: str):
+def test_every_quoted_text_is_read_back(text: str):
     cursor = Cursor("s", quoted(text))
     assert cursor.label(cursor.next()) == text
     assert cursor.token.kind == "end"

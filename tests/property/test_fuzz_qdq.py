@@ -88,7 +88,7 @@ def outcome(case: Case, executor: type[IntegerExecutor | TorchExecutor]) -> str:
 
 @pytest.mark.parametrize("block", range(4))
 @pytest.mark.parametrize("size", [1, 6])
-def test_codes_are_those_of_onnx_runtime_or_the_graph_is_refused(block, size, request):
+def test_codes_equal_onnx_runtime_or_the_graph_is_refused(block, size, request):
     count = SINGLE if size == 1 else CHAINED
     if request.config.getoption("--op-profile", None) == "nightly":
         count *= NIGHTLY

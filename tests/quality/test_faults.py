@@ -106,7 +106,7 @@ def test_the_catalogue_is_large_and_its_names_are_unique():
     assert {op for fault in catalogue() if isinstance(fault.where, tuple) for op in fault.where} <= set(SPECS)
 
 
-def test_pairs_come_in_the_order_of_the_catalogue_then_of_the_specs():
+def test_fault_pairs_are_sorted_by_catalogue_then_spec():
     order = [(catalogue().index(fault), list(SPECS).index(op)) for fault, op in PAIRS]
     assert order == sorted(order)
 
@@ -225,7 +225,7 @@ def test_faults_are_planted_by_kind_of_number_not_by_name(session: Session, name
 
 
 @pytest.mark.parametrize("platform", ["tosa", "ort", "torch_x86"])
-def test_a_mean_that_rounds_by_its_own_rule_is_rounded_in_another_mode(session: Session, platform: str):
+def test_a_rounding_fault_is_killed_in_averages_with_own_rounding(session: Session, platform: str):
     places = Places(of_platform(session, "avg_pool2d", platform, 60)).examined(fault_named("rounding_down"), {})
     assert {place.outcome for place in places} == {KILLED}
 

@@ -181,12 +181,12 @@ FAULTS: dict[str, tuple[object, str, Any]] = {
 
 
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__)
-def test_each_law_holds(law: Law) -> None:
+def test_each_law_of_fixed_point_training_holds(law: Law) -> None:
     assert law()
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_each_fault_breaks_a_law(monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
+def test_each_planted_fault_breaks_a_law(monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
     place, name, change = FAULTS[fault]
     monkeypatch.setattr(place, name, change)
     assert not all(law() for law in LAWS)

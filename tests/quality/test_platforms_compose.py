@@ -162,12 +162,12 @@ def test_lint_refuses_codes_per_unit_of_an_empty_range(tmp_path: Path):
     assert lint([file])[0] == []
 
 
-def test_lint_takes_a_chip_whose_sums_all_have_a_rule(tmp_path: Path):
+def test_lint_accepts_a_chip_with_rules_for_all_sums(tmp_path: Path):
     assert linted(tmp_path, "conv2d, add, reduce_mean, sigmoid", "multiplier_shift", "down", 16) == []
 
 
 @pytest.mark.parametrize("op", ["avg_pool2d", "add", "concat", "conv2d", "leaky_relu", "sigmoid", "softmax"])
-def test_a_platform_works_under_another_name(op: str):
+def test_a_renamed_platform_still_passes(op: str):
     ort = SESSION.library.platforms["ort"]
     assert failures(ort.model_copy(update={"platform": "ort2"}), op, 6) == []
 
@@ -241,7 +241,7 @@ def test_a_64_bit_accumulator_wraps_like_int64():
 
 
 @pytest.mark.parametrize("overflow", ["wrap", "saturate"])
-def test_sums_of_blocks_leave_their_accumulator_as_declared(overflow: str):
+def test_block_sums_overflow_the_accumulator_as_declared(overflow: str):
     fields = {"accumulator": {"bits": 16, "overflow": overflow}, "scheme_families": {"own": ["fully_connected"]}}
     weight = {"bits": 12, "granularity": "block", "block": 4}
     assert fails_alone("fully_connected", {"bits": 9, "symmetry": "symmetric"}, weight, **fields) == []

@@ -80,7 +80,7 @@ def test_vendor_names_are_found(line):
 
 
 @pytest.mark.parametrize("line", ["import torch", "export", "the order of rows", "float32"])
-def test_other_words_are_not_vendors_words(line):
+def test_ordinary_words_are_not_taken_for_vendor_names(line):
     assert not found(line, "core/spec.py")
 
 

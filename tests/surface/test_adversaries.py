@@ -180,7 +180,7 @@ def test_a_plugin_that_attacks_the_run_is_not_green(vendor, capsys, what, worker
         ("another plugin in its place", "not whole: my_plugins/double.py: changed while the run was under way."),
     ],
 )
-def test_a_plugin_that_changes_what_it_is_judged_by_is_named(vendor, capsys, what, said):
+def test_a_plugin_that_changes_judging_files_is_named(vendor, capsys, what, said):
     assert said in attacked(vendor, capsys, what, 0)
 
 
@@ -235,7 +235,7 @@ def test_a_compiled_conftest_does_not_affect_later_runs(vendor, capsys):
     assert not green(vendor.root, done.ret, capsys), done.outlines
 
 
-def test_a_function_that_one_process_alone_registers_is_named(vendor, capsys):
+def test_a_function_registered_in_only_one_process_is_named(vendor, capsys):
     """Each worker of xdist loads plugins for itself; here the workers judge our function, not the plugin's."""
     vendor.write()
     (vendor.root / "my_plugins/once.py").write_text(ONCE)
@@ -264,7 +264,7 @@ def test_unused_accumulate_functions_are_reported_as_not_judged(vendor, capsys):
     assert not green(vendor.root, done.ret, capsys)
 
 
-def test_files_next_to_a_run_are_not_imported(vendor, capsys):
+def test_files_in_the_run_folder_are_not_imported(vendor, capsys):
     vendor.write()
     for name in ("copy.py", "sitecustomize.py", "random.py", "conformance.py"):
         (vendor.root / name).write_text("raise SystemExit('taken for a module')\n")

@@ -155,7 +155,7 @@ def test_the_ci_recipe_passes_only_for_the_correct_kernel(vendor, shell, what):
         assert (json.loads(stated.read_text())["result"] == "conforms") == (what == "right")
 
 
-def test_the_script_of_the_action_says_failures_on_lines_and_ends_as_the_gate(vendor, shell):
+def test_the_action_script_annotates_failures_and_returns_the_gate_status(vendor, shell):
     vendor.write(result=OFF_BY_ONE)
     words = {"SPECS": "my_specs", "ARGUMENTS": "--op-plugins=my_plugins -k 'double-a8-ideal or nothing'"}
     done = shell([ACTION / "gate.sh"], **words)
@@ -193,7 +193,7 @@ def test_the_composite_action_is_valid():
     )
 
 
-def test_the_workflow_of_the_page_names_inputs_that_the_action_has():
+def test_the_workflow_on_the_page_uses_existing_action_inputs():
     (text,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
     inputs = yaml.safe_load((ACTION / "action.yml").read_text())["inputs"]
     steps = [step for job in yaml.safe_load(text)["jobs"].values() for step in job["steps"]]
@@ -210,7 +210,7 @@ def test_the_workflow_of_the_page_names_inputs_that_the_action_has():
         ('case "$*" in *install*) ln -s "$(command -v true)" "${0%/*}/chromium";; esac', "tox of FOLDER/chromium: "),
     ],
 )
-def test_a_machine_without_a_browser_installs_one_or_says_that_none_was_used(tmp_path, apt, said):
+def test_a_missing_browser_is_installed_or_reported(tmp_path, apt, said):
     for name in ("bash", "true", "ln"):
         (tmp_path / name).symlink_to(shutil.which(name))
     for name, script in {"tox": 'echo "tox of $CHROMIUM: $*"', "id": "echo 0", "apt-get": apt}.items():

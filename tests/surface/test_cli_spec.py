@@ -103,7 +103,7 @@ def test_a_wrong_line_exits_with_2_and_says_why(words: list[str], says: str, cap
     assert shown.out == ""
 
 
-def test_a_wrong_flag_of_the_process_exits_with_2_without_a_traceback() -> None:
+def test_an_unknown_flag_exits_with_2_without_a_traceback() -> None:
     done = run("spec", "lint", "--nonsense")
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
@@ -319,7 +319,7 @@ def test_new_refuses_names(folder: Path, name: str, says: str, capsys: Capture) 
     assert list(folder.iterdir()) == []
 
 
-def test_files_are_created_all_or_none(folder: Path) -> None:
+def test_create_files_creates_all_or_none(folder: Path) -> None:
     (folder / "b").write_text("old", encoding="utf-8")
     with pytest.raises(WriteError, match=r"^b: exists already and is not replaced\. Nothing was written\.$"):
         create_files({folder / "a": "1", folder / "b": "2", folder / "c": "3"})

@@ -14,7 +14,7 @@ def records(vendor):
     return [json.loads(line) for line in (vendor.root / "reports/out/records.jsonl").read_text().splitlines()]
 
 
-def test_a_report_that_cannot_be_written_is_told_and_ends_with_4(vendor):
+def test_an_unwritable_report_is_reported_with_status_4(vendor):
     vendor.write()
     (vendor.root / "taken").write_text("a file")
     result = vendor.run("-k", "a8-ideal", "--op-report", "taken")
@@ -24,7 +24,7 @@ def test_a_report_that_cannot_be_written_is_told_and_ends_with_4(vendor):
     assert (vendor.root / "taken").read_text() == "a file"
 
 
-def test_a_seed_that_is_not_a_number_is_not_a_seed(vendor):
+def test_only_a_numeric_hypothesis_seed_is_recorded(vendor):
     """Hypothesis takes any word as a seed."""
     vendor.write()
     assert vendor.run("-k", "a8-ideal", "--op-profile", "dev", "--hypothesis-seed", "abc").ret == 0
@@ -89,7 +89,7 @@ def test_a_plugin_with_shape_inference_is_referred_to_the_spec(vendor):
         ("(out / 'run.json').unlink(); (out / 'run.json').mkdir()", 4, "*run.json: cannot be written: is a directory*"),
     ],
 )
-def test_a_plugin_that_damages_the_folder_of_the_run_is_told_in_a_line(vendor, does, status, says):
+def test_a_plugin_that_damages_the_run_folder_gives_one_line(vendor, does, status, says):
     vendor.write(result=RIGHT)
     plugin = vendor.root / "my_plugins" / "double.py"
     out = vendor.root / "reports/out"
@@ -102,7 +102,7 @@ def test_a_plugin_that_damages_the_folder_of_the_run_is_told_in_a_line(vendor, d
     assert result.ret == status
 
 
-def test_a_session_without_items_that_loses_the_folder_is_told_in_a_line(vendor):
+def test_an_empty_session_without_its_folder_gives_one_line(vendor):
     vendor.write()
     (vendor.root / "conftest.py").write_text(
         "import pathlib\ndef pytest_collection_finish(session):\n"

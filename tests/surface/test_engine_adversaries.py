@@ -185,7 +185,7 @@ def test_an_engine_that_attacks_the_run_is_not_green(judged, pytester, capsys, w
 
 
 @pytest.mark.parametrize("what", ["its own file", "leaves a process"])
-def test_what_an_engine_does_to_the_run_is_named(judged, pytester, capsys, what):
+def test_damage_by_an_engine_is_named(judged, pytester, capsys, what):
     test_an_engine_that_attacks_the_run_is_not_green(judged, pytester, capsys, what)
 
 
@@ -195,7 +195,7 @@ def test_an_engine_that_changes_its_answer_is_red(judged, pytester, capsys, what
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_what_an_engine_says_or_writes_as_it_starts_is_checked(judged, what):
+def test_the_greeting_and_startup_of_an_engine_are_checked(judged, what):
     top, said = REFUSED[what]
     done = judged(top, "", "-p", "no:xdist")
     assert done.ret == 4

@@ -103,7 +103,7 @@ def refused(root, capsys, text, where="reports/out"):
     assert not {"s.json", "s.md", "j.xml", "h.html", "h.sqlite", "m"} & {path.name for path in root.iterdir()}
 
 
-def test_an_item_that_was_interrupted_fails_and_the_run_is_not_whole(vendor, capsys):
+def test_an_interrupted_item_fails_and_the_run_is_incomplete(vendor, capsys):
     vendor.write(result=f"steer(0, {RIGHT})")
     plugin = vendor.root / "my_plugins/double.py"
     head, _, rest = plugin.read_text().partition("\n\n\n")
@@ -115,7 +115,7 @@ def test_an_item_that_was_interrupted_fails_and_the_run_is_not_whole(vendor, cap
     refused(vendor.root, capsys, "pytest ended with exit status 2.")
 
 
-def test_the_first_failure_that_ends_a_session_leaves_a_run_that_is_not_whole(vendor, capsys):
+def test_a_session_stopped_at_the_first_failure_is_incomplete(vendor, capsys):
     vendor.write(result=OFF_BY_ONE)
     result = vendor.run("-k", "ideal", "-x", "-p", "no:xdist")
     assert result.ret == 1

@@ -240,7 +240,7 @@ def test_another_interpreter_loads_the_plugins(vendor, tmp_path):
 
 
 @pytest.mark.parametrize("given", ["--op-plugin-timeout=soon", "--op-plugin-memory=0"])
-def test_a_limit_is_a_number_above_zero(vendor, given):
+def test_plugin_limits_must_be_positive_numbers(vendor, given):
     write(vendor.root, "fine", text("fine", "", "right"))
     assert vendor.run(given).ret == 4
 

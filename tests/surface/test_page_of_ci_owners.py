@@ -63,9 +63,7 @@ def shown(starts: str) -> str:
     return next(line for line in PAGE.splitlines() if line.startswith(starts))
 
 
-def test_the_gate_is_green_then_red_then_known_then_fixed_as_the_page_says(
-    project: Path, typed: Callable[[str], str]
-) -> None:
+def test_the_ci_tutorial_goes_green_red_known_fixed(project: Path, typed: Callable[[str], str]) -> None:
     assert shown("replaced: ") in typed("pytest -n 2 --op-baseline")
     assert (project / "reports" / "junit.xml").is_file()
     kernel = project / "src" / "vendor_ops" / "relu.py"

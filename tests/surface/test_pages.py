@@ -82,7 +82,7 @@ def run(
     return done.stdout
 
 
-def test_the_start_in_five_minutes_is_green_then_red_as_its_page_says(tmp_path: Path, warmed: Warmed) -> None:
+def test_the_five_minute_start_passes_then_fails_as_shown(tmp_path: Path, warmed: Warmed) -> None:
     writing, judging = commands("README.md", "Start in five minutes")
     run(writing, tmp_path, warmed)
     assert "1 passed" in run(judging, tmp_path, warmed)
@@ -121,7 +121,7 @@ def test_the_generated_fused_operator_passes(tmp_path: Path, warmed: Warmed) -> 
     assert "1 passed" in run(judging, tmp_path, warmed)
 
 
-def test_a_function_that_is_not_its_oracle_fails_with_the_name_of_the_oracle(tmp_path: Path, warmed: Warmed) -> None:
+def test_a_reference_unlike_its_oracle_fails_and_names_the_oracle(tmp_path: Path, warmed: Warmed) -> None:
     """Whoever changes the function of a new table and leaves the oracle is told which function judges it."""
     run("quantizer spec new my_cap --kind table", tmp_path, warmed)
     module = tmp_path / "op_plugins" / "my_cap.py"

@@ -40,7 +40,7 @@ def lines(page: str) -> list[str]:
 
 
 @pytest.mark.parametrize("page", HERE)
-def test_each_command_of_a_page_is_in_a_section_that_is_followed(page: str) -> None:
+def test_each_command_of_a_page_is_in_a_tested_section(page: str) -> None:
     followed = [command for heading in HERE[page] for command in commands(page, heading)]
     assert followed == lines(page)
     assert all((ROOT / path).is_file() for path in ELSEWHERE.values())

@@ -60,7 +60,7 @@ def test_a_plugin_that_damages_the_judge_ends_the_run_as_an_error(vendor, name):
 
 
 @pytest.mark.parametrize("words", [("-p", "no:xdist"), ("-n", "1")])
-def test_an_undamaged_judge_sees_every_planted_fault(vendor, words):
+def test_an_undamaged_judge_lacks_nothing(vendor, words):
     vendor.write()
     result = vendor.run("-k", "a8-ideal", *words)
     assert result.ret == 0, result.stdout.str()
@@ -113,7 +113,7 @@ def test_an_unused_version_is_named_and_fails_the_completeness_check(vendor, cap
     assert [plugin["origin"] for plugin in stated["plugins"]] == ["my_plugins/double.py"]
 
 
-def test_a_plugin_is_named_where_a_selection_leaves_every_item_out(vendor):
+def test_a_plugin_is_named_if_no_item_is_selected(vendor):
     vendor.write()
     (vendor.root / "my_plugins/their_relu.py").write_text(RELU.format(version="2.0"))
     (vendor.root / "empty").mkdir()

@@ -92,7 +92,7 @@ def test_goldens_are_never_written_under_ci(vendor, monkeypatch):
     result.stderr.fnmatch_lines(["*--op-golden-update: goldens are never written under CI.*"])
 
 
-def test_one_lsb_is_red_with_the_element_the_interval_and_a_replay_file(vendor):
+def test_one_lsb_off_fails_with_element_interval_and_replay_file(vendor):
     vendor.write(result=OFF_BY_ONE)
     result = vendor.run("-k", "a8-ideal")
     assert result.ret == 1
@@ -124,7 +124,7 @@ def test_one_lsb_is_red_with_the_element_the_interval_and_a_replay_file(vendor):
     assert shown[1] == " --op-specs=my_specs/double.yaml --op-plugins=my_plugins"
 
 
-def test_a_case_is_replayed_beside_a_plugin_whose_spec_lies_elsewhere(vendor):
+def test_a_case_replays_with_only_its_own_spec(vendor):
     vendor.write("other")
     (vendor.root / "my_specs").rename(vendor.root / "other_specs")
     vendor.write(result=OFF_BY_ONE)
@@ -138,7 +138,7 @@ def test_a_case_is_replayed_beside_a_plugin_whose_spec_lies_elsewhere(vendor):
     assert (vendor.root / "exported/case.npz").is_file()
 
 
-def test_the_record_has_the_ratio_and_the_checks_that_the_failure_shows(vendor):
+def test_the_record_has_ratio_and_checks_of_the_failure(vendor):
     """The error grows with the size of the tensor, so the shrunk case has a smaller error."""
     vendor.write(result=f"{OFF_BY_ONE} * x.numel()")
     result = vendor.run("-k", "a8-ideal", "-p", "no:xdist")
@@ -215,7 +215,7 @@ def test_each_item_draws_its_own_cases_deterministically(vendor):
     assert generated(vendor, "-k", "a8-ideal", "--op-profile", "dev") == {}
 
 
-def test_hypothesis_draws_in_dev_alone_and_is_not_loaded_by_the_gate(vendor):
+def test_hypothesis_is_loaded_only_in_the_dev_profile(vendor):
     vendor.write()
     (vendor.root / "conftest.py").write_text(
         "import sys\ndef pytest_sessionfinish(session):\n    print('drawn' if 'hypothesis.core' in sys.modules else 'seeded')\n"
@@ -227,7 +227,7 @@ def test_hypothesis_draws_in_dev_alone_and_is_not_loaded_by_the_gate(vendor):
         assert ("my_specs/double.yaml::double-a8-ideal" in shown) == selected
 
 
-def test_markers_select_exactly(vendor):
+def test_markers_select_items_by_op_and_scheme(vendor):
     vendor.write()
     result = vendor.run("-m", "op(name='double') and scheme(name='a8')", "--collect-only", "-q")
     result.stdout.fnmatch_lines(["my_specs/double.yaml::double-a8-ideal"])

@@ -123,9 +123,7 @@ def test_the_recipe_is_short(newcomer: Newcomer) -> None:
 
 
 @pytest.mark.parametrize("kind", ["elementwise", "table", "custom"])
-def test_a_new_operator_in_a_repository_of_its_own_fails_one_check_that_says_what_is_next(
-    tmp_path: Path, kind: str, warmed: Warmed
-) -> None:
+def test_a_new_operator_fails_one_check_naming_the_next_step(tmp_path: Path, kind: str, warmed: Warmed) -> None:
     done = run(f"quantizer spec new my_op --kind {kind}", tmp_path, warmed)
     following = done.stdout.splitlines()[-1].removeprefix("next: ")
     done = run(following, tmp_path, warmed)

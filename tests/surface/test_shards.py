@@ -127,7 +127,7 @@ def test_an_invalid_shard_is_a_usage_error(vendor):
 
 
 @pytest.mark.parametrize("text", ["0/3", "1", "1/0", "a/b", "1/3/5", "-1/3", "1/99999"])
-def test_a_shard_has_one_form(text):
+def test_a_shard_must_be_k_of_n(text):
     with pytest.raises(UnsupportedError, match="must be K/N with"):
         read_shard(text, "here")
 

@@ -24,7 +24,7 @@ def replace_relu(vendor, result=RIGHT):
     vendor.pytester.makeini("[pytest]\ntestpaths = my_specs\nop_plugins = my_plugins\nop_shipped = relu\n")
 
 
-def test_items_of_the_platform_where_a_function_is_replaced_are_added(vendor):
+def test_replacing_a_function_adds_items_of_its_platform(vendor):
     replace_relu(vendor)
     result = vendor.pytest("--collect-only", "-q", "-p", "no:xdist")
     found = [line.rpartition("::")[2] for line in result.outlines if "relu.yaml::" in line]
@@ -87,7 +87,7 @@ def test_an_operator_of_an_installed_package_is_answered_with_its_spec(tmp_path,
     assert shipped._of_package("relo") == ""
 
 
-def test_a_shipped_spec_and_its_goldens_are_judged_where_they_are_shipped(pytester):
+def test_shipped_specs_and_goldens_run_in_their_own_folder(pytester):
     asked = ("-p", "no:xdist", "--collect-only", "-q", "--op-shipped=conv2d", "--op-platform=ideal", "--op-scheme=w8a8")
     assert ids(pytester.runpytest_inprocess(*asked)) == ["conv2d-w8a8-ideal", "conv2d-reject"]
     stored = pytester.mkdir("cases") / "golden"

@@ -147,7 +147,7 @@ def test_a_function_without_a_spec_ends_the_run_and_is_named(vendor):
     assert "operator 'stray' has no spec. Write stray.yaml (quantizer spec new)." in output
 
 
-def test_a_spec_named_by_file_may_have_neighbours_with_functions(vendor):
+def test_a_run_of_one_spec_file_reports_other_functions_unjudged(vendor):
     write(vendor.root, "right")
     write(vendor.root, "other")
     result = vendor.pytest("my_specs/right.yaml", "--op-plugins=my_plugins", "-k=right-a8-ideal", "-q")
@@ -169,7 +169,7 @@ def test_the_oracles_that_ship_need_no_extra():
     assert {oracle.partition(".")[0] for oracle in oracles} <= {"torch", "numpy", "none"}
 
 
-def test_an_operator_of_which_no_fault_is_found_is_not_supported(monkeypatch):
+def test_an_operator_without_found_faults_fails_its_spec_item(monkeypatch):
     session = open_session(Options(root=Path.cwd()))
     monkeypatch.setattr("quantizer.conformance.faults.kills.judge", lambda *_: [])
     problems = spec_problems(session, session.library.spec("reshape")).problems

@@ -27,7 +27,7 @@ def test_the_page_on_debugging_finds_the_cause(tmp_path: Path, warmed: Warmed) -
     assert follow(ROOT / "docs" / "debugging.md", tmp_path, warmed) >= 4
 
 
-def test_the_commands_that_judge_a_network_s_operators_find_items_in_any_folder(tmp_path: Path, warmed: Warmed) -> None:
+def test_network_commands_of_the_tutorial_find_items_anywhere(tmp_path: Path, warmed: Warmed) -> None:
     pytest.importorskip("onnxruntime")
     page = (TUTORIALS / "model_engineer.md").read_text(encoding="utf-8")
     judging = re.findall(r"^\$ (pytest .*)$", page, re.MULTILINE)

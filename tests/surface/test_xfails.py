@@ -140,7 +140,7 @@ def test_an_entry_names_only_platforms_on_which_its_case_fails(broken):
     result.stdout.fnmatch_lines(["*ort defect one_too_many: its stored case does not fail as declared.*"])
 
 
-def test_an_id_that_is_not_a_name_ends_the_run(repository):
+def test_an_xfail_with_an_invalid_id_ends_the_run(repository):
     text = ENTRY.format(predicate="'true'", expires="9999-12-31", case="stuck.json")
     (repository.root / "known.yaml").write_text(text.replace("one_too_many", "one-too-many"))
     result = repository.run("--op-xfails", "known.yaml")
@@ -149,7 +149,7 @@ def test_an_id_that_is_not_a_name_ends_the_run(repository):
 
 
 @pytest.mark.parametrize("since", ["soon", "9999-12-32"])
-def test_a_since_that_is_not_a_day_ends_the_run(repository, since):
+def test_an_xfail_with_an_invalid_since_ends_the_run(repository, since):
     result = run(repository, expires=f'9999-12-31"\n    since: "{since}')
     assert result.ret == 4
     result.stderr.fnmatch_lines([f"*since: must be a day, got '{since}'. Write it as 2027-01-31.*"])

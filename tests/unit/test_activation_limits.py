@@ -31,7 +31,7 @@ def chip() -> Target:
 
 
 @pytest.mark.parametrize("hands", [True, False])
-def test_a_limit_of_the_declared_variant_holds_without_a_multiplier(hands: bool):
+def test_the_relu6_limit_follows_the_declared_requantization(hands: bool):
     target = chip()
     rule = REGISTRY.find("add", "quantize", ("ideal",))
     forward = REGISTRY.find("add", "quantized", ("ideal",))

@@ -379,7 +379,7 @@ FIELDS = ("dtype", "scale", "zerop", "qbits", "qinvariant")
 @pytest.mark.parametrize(
     ("tensor", "kind"), [("result", "output 'y'"), ("kept", "placeholder 'dummy_op/inner_temp_vars'")]
 )
-def test_a_field_left_undecided_fails_parameters_and_nothing_else(tmp_path, field, tensor, kind):
+def test_a_field_left_undecided_fails_only_parameters(tmp_path, field, tensor, kind):
     text = DUMMY.replace("    SEEN.append(", f"    {tensor}.{field} = None\n    SEEN.append(")
     (verdict,) = judge(next(trials(dummy(tmp_path, text), 1)))
     assert (verdict.check, verdict.status) == ("parameters", "fail")
@@ -393,7 +393,7 @@ def test_a_constant_left_undecided_fails_parameters(tmp_path, field):
     assert f"left {field} of constant 'weight' undecided" in verdict.reason
 
 
-def test_code_limits_get_defaults_and_an_added_constant_needs_only_a_dtype(tmp_path):
+def test_code_limits_have_defaults_and_constants_need_a_dtype(tmp_path):
     judged = dummy(
         tmp_path, DUMMY.replace("    SEEN.append(", "    result.qmin = result.qmax = None\n    SEEN.append(")
     )
@@ -434,7 +434,7 @@ def test_attrs_set_in_a_forward_are_readable_in_quantize(tmp_path):
     assert failing(dummy(tmp_path, text), 3) == {}
 
 
-def test_damage_to_inputs_stays_inside_the_forward(tmp_path):
+def test_inputs_changed_by_a_forward_stay_unchanged_outside(tmp_path):
     text = DUMMY.replace(
         "kept = source", "result.betensor = source.betensor.clone()\n    source.betensor += 7\n    kept = source"
     )
@@ -510,7 +510,7 @@ def test_values_that_a_file_cannot_hold_are_refused(tmp_path):
         assert said in verdict.reason
 
 
-def test_biases_of_a_layer_without_bias_hold_the_absorbed_zero_point_alone(tmp_path):
+def test_a_layer_without_bias_holds_only_the_zero_point_term(tmp_path):
     library = open_library(write(tmp_path, "conv.py", CONV + "    b.betensor[-1] += 1\n"))
     judged = target(library, "conv2d", "w8a8")
     for trial in trials(judged, 12):

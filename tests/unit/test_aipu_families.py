@@ -106,7 +106,7 @@ def test_a_twin_of_every_method_of_a_layer_type_passes(tmp_path, name):
 
 
 @pytest.mark.parametrize("name", OPERATORS)
-def test_a_twin_passes_the_examples_of_its_specs_scalars_included(tmp_path, name):
+def test_a_twin_passes_the_examples_including_scalars(tmp_path, name):
     found = library(tmp_path, name)
     for op in OPERATORS[name].split():
         judged = target(found, op, schemes(op)[0])
@@ -291,7 +291,7 @@ def test_a_wrong_plugin_fails_the_check_that_sees_it(tmp_path, fault):
         ("m[0].item(), n[0].numpy()", 'self.get_param("scale_value"), self.get_param("shift_value")'),
     ],
 )
-def test_one_number_is_read_in_every_form(tmp_path, put, get):
+def test_a_single_number_may_be_written_in_any_form(tmp_path, put, get):
     edits = {
         "vendor_base": [("int(m[0]), int(n[0])", put)],
         "sums": [('z, self.get_param("scale_value"), self.get_param("shift_value")', f"z, {get}")],

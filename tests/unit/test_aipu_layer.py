@@ -88,7 +88,7 @@ def star(name: str) -> dict[str, object]:
         ("utils.quant_tool_utils", ["QuantMode", "linear_requantize"]),
     ],
 )
-def test_a_star_import_gives_the_documented_names(module, names):
+def test_star_imports_provide_the_documented_names(module, names):
     found = star(module)
     assert not [name for name in names if name not in found]
 
@@ -369,7 +369,7 @@ def test_tables_are_read_by_the_high_bits_and_interpolated_down():
         arithmetic.lookup_lut_powerof2(codes, lut[:3], 4, True, 8, True)
 
 
-def test_orders_of_axes_are_views():
+def test_axis_order_conversions_invert_each_other():
     x = torch.zeros(1, 2, 3, 4)
     assert arithmetic.nhwc2nchw(x).shape == (1, 4, 2, 3)
     assert torch.equal(arithmetic.nchw2nhwc(arithmetic.nhwc2nchw(x)), x)

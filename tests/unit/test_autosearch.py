@@ -54,7 +54,7 @@ def bits(work: Work) -> list[int]:
     return [own.number("activation_bits") for own in work.settings.values()]
 
 
-def test_the_flow_widens_as_few_layers_as_the_threshold_needs(tmp_path: Path) -> None:
+def test_mixed_precision_widens_as_few_layers_as_needed(tmp_path: Path) -> None:
     own = labels(tmp_path)
     plain = run(tmp_path, "0,0,L", **own)
     (error, _) = (score.value for score in plain.scores)
@@ -70,7 +70,7 @@ def test_the_flow_widens_as_few_layers_as_the_threshold_needs(tmp_path: Path) ->
     assert any(f"from layer '{first}' on 16 bits" in text for text in said)
 
 
-def test_floating_point_is_the_last_resort(tmp_path: Path) -> None:
+def test_mixed_precision_falls_back_to_floating_point_last(tmp_path: Path) -> None:
     own = labels(tmp_path)
     said: list[str] = []
     work = run(tmp_path, "100,0,G", said, **own)

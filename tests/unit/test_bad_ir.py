@@ -232,7 +232,7 @@ def test_zero_points_of_constants_lie_in_their_codes(tmp_path: Path) -> None:
         read(REFERENCE / "quant.txt", tmp_path / "net.bin")
 
 
-def test_nan_weights_are_named(tmp_path: Path) -> None:
+def test_nan_weights_are_refused_by_name(tmp_path: Path) -> None:
     source = REFERENCE.parent / "default"
     raw = bytearray((source / "float.bin").read_bytes())
     raw[4:8] = torch.tensor(torch.nan).numpy().tobytes()
@@ -243,7 +243,7 @@ def test_nan_weights_are_named(tmp_path: Path) -> None:
         read(source / "float.txt", tmp_path / "net.bin")
 
 
-def test_shared_bytes_do_not_multiply(tmp_path: Path) -> None:
+def test_overlapping_constants_do_not_multiply_memory(tmp_path: Path) -> None:
     """Constants may share all their bytes; a thousand that overlap are refused before they fill the memory."""
     (tmp_path / "net.bin").write_bytes(bytes(1000))
     header = "model_name=m\n\nlayer_id=0\nlayer_name=a\nlayer_type=Source\nlayer_bottom=[]\nlayer_top=[a]\n"

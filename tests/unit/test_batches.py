@@ -95,7 +95,7 @@ def test_a_fault_under_one_range_fails_only_that_trial():
     assert failing == [False, False, True, False]
 
 
-def test_each_structure_of_a_campaign_is_judged_by_every_check_once():
+def test_every_check_judges_each_structure_of_a_campaign_once():
     target = TARGETS["conv2d-w8a8-ideal"]
     checks = Schedule(target, EVERY, OF_BATCHES)
     ran = [checks.checks(member(target, 5, place)) for place in range(40 * RANGES)]

@@ -115,7 +115,7 @@ def test_a_campaign_resumes_after_a_full_disk(tmp_path: Path, monkeypatch: pytes
     assert run_campaign(PLAN, Journal(folder, PLAN), AtOnce, 1).record(PLAN, "t") == whole.record(PLAN, "t")
 
 
-def test_a_unit_that_was_written_twice_counts_once(tmp_path: Path) -> None:
+def test_a_repeated_journal_line_counts_once(tmp_path: Path) -> None:
     whole = record(PLAN, tmp_path)
     lines = (tmp_path / JOURNAL).read_text().splitlines()
     (tmp_path / JOURNAL).write_text("\n".join([*lines, lines[0]]) + "\n")

@@ -143,7 +143,7 @@ def run(session, feeds):
 """
 
 
-def test_an_engine_of_the_users_is_named_as_it_was_asked_for(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rerun_commands_name_the_engine_as_given(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The lines to run again work as they stand. Operators that the engine does not name are not judged."""
     (place / "my sim.py").write_text(WORKER)
     engine = f"{sys.executable}:my sim.py"
@@ -175,7 +175,7 @@ def test_a_case_that_contradicts_itself_is_refused(place: Path) -> None:
         check_given(Case.from_dict(stored, "here"))
 
 
-def test_a_file_that_is_loaded_keeps_the_scales_of_small_constants(place: Path) -> None:
+def test_loading_a_file_keeps_scales_of_small_constants(place: Path) -> None:
     nodes = load_onnx_graph(place / "net.onnx").nodes
     assert [node.op for node in nodes if node.reads[0] in ("w", "b")] == ["DequantizeLinear"] * 2
 
@@ -238,7 +238,7 @@ def two_nodes() -> onnx.ModelProto:
 
 
 @pytest.mark.parametrize("node", [(), ("--node", "sum")])
-def test_two_nodes_without_codes_between_them_are_judged_as_one_graph(
+def test_nodes_joined_by_float_values_are_judged_together(
     place: Path, capsys: pytest.CaptureFixture[str], node: tuple[str, ...]
 ) -> None:
     onnx.save(two_nodes(), place / "net.onnx")

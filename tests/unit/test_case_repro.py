@@ -248,7 +248,7 @@ def test_yield_counts_causes_not_entries_or_design_differences():
     assert yields(known, {}) == ""
 
 
-def test_cases_of_runs_without_a_baseline_are_kept(tmp_path: Path):
+def test_case_counts_of_runs_without_a_baseline_are_stored(tmp_path: Path):
     file = tmp_path / RUNS
     assert read_runs(file) == {}
     file.parent.mkdir(parents=True)
@@ -270,6 +270,6 @@ def test_cases_of_runs_without_a_baseline_are_kept(tmp_path: Path):
         ("sys.stdout.flush(); import os; os.abort()", "the process ends with signal 6"),
     ],
 )
-def test_the_outcome_of_a_script_is_read_whatever_its_engine_prints_at_its_end(end: str, outcome: str):
+def test_script_outcomes_are_read_despite_trailing_engine_output(end: str, outcome: str):
     script = f"import sys\nprint('engine 1.0')\nprint('expected [1]')\n{end}\n"
     assert outcome_of(script, sys.executable)["outcome"] == outcome

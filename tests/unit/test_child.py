@@ -50,7 +50,7 @@ def no_heir() -> object:
 
 
 @pytest.mark.parametrize("size", [1, 1 << 22])
-def test_a_process_that_ends_and_leaves_its_pipes_to_another_one_is_not_waited_for(size: int) -> None:
+def test_a_crashed_process_with_inherited_pipes_is_not_waited_for(size: int) -> None:
     assert _asked(HEIR.format(then=CRASH), size) == "was killed by SIGSEGV"
 
 

@@ -26,7 +26,7 @@ def _operators() -> None:
     load_built_ins()
 
 
-def test_a_softmax_of_which_only_a_tile_has_128_rows_depends_on_the_batch() -> None:
+def test_a_softmax_tile_of_128_rows_is_a_declared_defect() -> None:
     """A campaign found it: the whole has 192 rows, its first tile 128."""
     case = Case.from_json(
         '{"attrs":{"axis":-3},"data":{"seed":1969813,"set":"random"},"op":"softmax","order":"channels_first",'

@@ -308,7 +308,7 @@ def test_float_forward_is_within_its_bound(name: str, config: str) -> None:
             assert bool((np.abs(values.numpy() - trial.y) <= radius).all())
 
 
-def test_every_proven_operator_is_covered() -> None:
+def test_every_proven_operator_has_recorded_runs() -> None:
     assert {(name, config) for name in PROVEN for config in CONFIGS} <= set(covered())
 
 
@@ -451,7 +451,7 @@ def test_checks_pass_the_recorded_parameters_and_codes(run: Run) -> None:
     assert {"misaligned_table", "norm_inverse_root_coarse"} <= {defect.id for defect in PLATFORM.defects}
 
 
-def test_schemes_of_the_library_are_those_of_the_runs() -> None:
+def test_library_schemes_equal_those_of_recorded_runs() -> None:
     for config, name in (("pc_asym", "w8a8"), ("a16", "w16a16")):
         found, declared = recorded_run("conv3x3", config).scheme, LIBRARY.scheme(name)
         assert (found.weight, found.activation) == (declared.weight, declared.activation)

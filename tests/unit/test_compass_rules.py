@@ -113,7 +113,7 @@ TINY = 127 * 2.0**-20
     ],
     ids=["enough", "pairs", "all", "last_group_smaller", "groups", "groups_to_all"],
 )
-def test_fewer_weight_groups_where_a_shared_shift_leaves_a_multiplier_of_zero(
+def test_weight_groups_are_merged_if_a_multiplier_would_be_0(
     weights: list[float], groups: int, granularity: Any, steps: list[float], mantissas: list[int], shift: int
 ) -> None:
     """One weight per channel and unit steps of input and output: the ratio of a channel is 1 / its weight steps.

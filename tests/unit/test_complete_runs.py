@@ -71,7 +71,7 @@ def test_a_summary_that_contradicts_its_records_is_refused(tmp_path: Path) -> No
         read_complete_run(folder)
 
 
-def test_a_changed_record_is_not_that_of_the_run(tmp_path: Path) -> None:
+def test_a_records_file_changed_after_the_run_is_refused(tmp_path: Path) -> None:
     folder = written(tmp_path / "run", [PASSED, OTHER])
     assert [record.id for record in read_complete_run(folder)[0]] == ["conv2d-spec", "relu-a8-ideal"]
     file = folder / "records.jsonl"
@@ -112,7 +112,7 @@ def test_a_self_contradictory_record_is_refused(tmp_path: Path, changes: dict[st
     assert str(err.value) == f"{folder}: is not whole: record relu-a8-ideal contradicts itself: {says}. Run again."
 
 
-def test_a_records_file_alone_is_compared_and_never_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_records_file_can_be_compared_but_not_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = written(tmp_path / "run", [PASSED])
     (tmp_path / "base.jsonl").write_bytes((folder / "records.jsonl").read_bytes())
     assert main(["report", "diff", str(tmp_path / "base.jsonl"), str(folder)]) == 0
@@ -164,7 +164,7 @@ def test_a_plugin_that_nothing_judged_is_red_and_not_in_the_statement(
     assert [gap.reason for gap in found.gaps if gap.what == "plugin"] == [f"not judged: {text}" for text in wanted]
 
 
-def test_a_folder_is_invalid_from_the_moment_that_a_run_takes_it(tmp_path: Path) -> None:
+def test_a_folder_is_invalid_while_a_run_owns_it(tmp_path: Path) -> None:
     path = written(tmp_path / "run", [PASSED])
     before = (path / "run.json").read_bytes()
     folder = RunFolder(path)
@@ -225,7 +225,7 @@ def test_a_file_without_a_record_is_not_a_run(tmp_path: Path) -> None:
         read_either(file)
 
 
-def test_records_that_workers_bring_in_any_order_are_finished_in_the_order_of_their_ids(tmp_path: Path) -> None:
+def test_records_of_workers_are_sorted_by_id(tmp_path: Path) -> None:
     """What is derived from them, names the first of several or stops at one, is the same in every process."""
     names = [f"relu-{scheme}-{platform}" for scheme in ("a8", "a8s", "a16") for platform in ("ort", "tosa", "ideal")]
     for brought in (names, names[::-1]):

@@ -110,7 +110,7 @@ def test_directed_rounding_keeps_whole_numbers(op: str, rounding: str) -> None:
 
 @pytest.mark.parametrize("factor", [1 + 2.0**-9, math.nan, math.inf])
 @pytest.mark.parametrize("op", ["add", "reduce_sum", "reduce_mean"])
-def test_a_multiplier_that_no_integer_register_holds_is_wrong(op: str, factor: float) -> None:
+def test_a_non_integer_multiplier_fails(op: str, factor: float) -> None:
     """Of 3 bits it may be nearer to the ratio of scales than each whole number."""
     chip = target(op, {"requantize": {"default": "multiplier_shift"}, "multiplier": {"bits": 3}}, {"bits": 8})
     built_in = REGISTRY.find(op, "quantize", chip.platform.places)

@@ -103,7 +103,7 @@ def test_cases_of_plugin_operators_stay_within_the_spec_domain(session, monkeypa
                 assert max(case.shapes[operand]) <= 8
 
 
-def test_large_sizes_meet_ranges_that_end_and_begin_at_zero(session) -> None:
+def test_large_sizes_have_ranges_ending_or_starting_at_0(session) -> None:
     """The zero point is then the last code or the first, of the operand and of the output."""
     everything = session.all_targets(session.library.spec("conv2d"))
     cases = [case for target in everything for case in conditions(everything, target)]
@@ -155,7 +155,7 @@ def _spread(trial: Trial) -> int:
     return len({float(scale) for scale in trial.parameters.constants["weight"].params.scale.reshape(-1)})
 
 
-def test_long_sums_have_scales_that_differ_by_channel(session) -> None:
+def test_long_sums_have_different_channel_scales(session) -> None:
     """Every target of a scheme per channel has a sum of 65 terms and more for one row, and for several."""
     spec = session.library.spec("fully_connected")
     for target in session.all_targets(spec):
@@ -199,7 +199,7 @@ def test_sums_of_symmetric_codes_exceed_the_accumulator(session) -> None:
     assert any((1 << 31) < size * 32767 * 127 < 1.01 * (1 << 31) for size in sizes)
 
 
-def test_large_sizes_meet_batches_and_multipliers_of_one_and_more(session) -> None:
+def test_large_sizes_have_batches_and_multipliers_from_1_on(session) -> None:
     """More than 256 channels have a batch somewhere; long sums have multipliers from 1 on and outputs inside the codes."""
     everything = session.all_targets(session.library.spec("conv2d"))
     cases = [(target, case) for target in everything for case in conditions(everything, target)]
@@ -242,7 +242,7 @@ def test_float32_ratio_platforms_have_such_ranges_too(session, platform: str) ->
 
 
 @pytest.mark.parametrize("op", ["conv1d", "conv2d", "depthwise_conv2d", "conv_transpose2d", "max_pool2d"])
-def test_some_padding_is_wider_than_a_block_of_outputs(session, op: str) -> None:
+def test_long_window_cases_have_padding_wider_than_a_block(session, op: str) -> None:
     """One row, a kernel past a block, and on one side or the other more than sixteen places of padding."""
     targets = session.all_targets(session.library.spec(op))
     cases = [case for target in targets for case in long_windows(target)]

@@ -17,7 +17,7 @@ def test_the_defects_document_is_up_to_date():
     )
 
 
-def test_a_row_of_the_gallery_names_every_operator_of_its_cause():
+def test_a_gallery_row_names_every_operator_of_its_cause():
     """The text is that of the entry which states the cause, and may tell of one operator alone."""
     found = (ROOT / "docs/gallery.md").read_text(encoding="utf-8").splitlines()
     (row,) = [

@@ -90,7 +90,7 @@ def test_the_first_operand_is_broadcast(session, op: str) -> None:
         assert sizes[0] < sizes[1] and sizes[1] > VECTOR
 
 
-def test_long_sums_cancel(session) -> None:
+def test_cancelling_cases_have_long_sums(session) -> None:
     """The correction for the zero point is past the whole numbers of float32, the sum is a step times an end."""
     values = cancelling(Site("x", "activation", (2, 5), -1.0, 1.0, None, 3))
     assert np.count_nonzero(values) == 1

@@ -68,7 +68,7 @@ def test_shown_terms_of_a_product_add_up_to_the_accumulator(op, platform):
 
 
 @pytest.mark.parametrize("op", ["conv2d", "softmax", "add", "sigmoid", "max_pool2d", "layer_norm", "transpose"])
-def test_no_operand_outside_the_shown_window_changes_the_element(op):
+def test_operands_outside_the_shown_window_do_not_matter(op):
     """The window is what the element depends on: other operands replaced, the reference keeps its value there."""
     (trial, *_) = trials(op)
     index = middle(trial)
@@ -175,7 +175,7 @@ def test_a_failure_shows_the_numbers_of_each_operand_and_of_the_rule(op, platfor
 
 
 @pytest.mark.parametrize(("op", "platform"), [("add", "ideal"), ("fully_connected", "tflite_ref")])
-def test_a_failure_shows_the_codes_that_a_fused_activation_lets_through(op, platform):
+def test_a_failure_shows_the_code_range_of_a_fused_activation(op, platform):
     spec = SESSION.library.specs[op]
     target = next(t for t in SESSION.all_targets(spec) if t.platform.platform == platform)
     case = example_case(target, next(one for one in spec.examples if one.id == "above_six"))

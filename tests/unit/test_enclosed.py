@@ -61,7 +61,7 @@ def in_some_order(trial, seed):
 
 
 @pytest.mark.parametrize("data", ["random", "ties", "corners"])
-def test_every_order_of_a_sum_is_inside(data):
+def test_codes_of_any_addition_order_pass(data):
     elements = 0
     for seed in range(40):
         made = trial("fully_connected", "w8a8", seed, data)
@@ -74,7 +74,7 @@ def test_every_order_of_a_sum_is_inside(data):
     assert elements > 1000
 
 
-def test_one_code_off_is_outside():
+def test_one_code_off_fails_in_any_order():
     caught = total = 0
     for seed in range(20):
         made = trial("fully_connected", "w8a8", seed)

@@ -59,7 +59,7 @@ def mood(monkeypatch):
         worker.close()
 
 
-def test_a_worker_says_what_it_is():
+def test_a_worker_greets_with_name_version_form_and_operators():
     said = greeted(LOYAL)
     assert (said.name, said.version, said.form, said.operators) == ("loyal", "1.5", "npz", ("relu", "add"))
     assert not said.floats
@@ -86,7 +86,7 @@ def test_a_worker_error_is_one_line_of_its_case(mood, name, text):
     assert "\n" not in str(caught.value)
 
 
-def test_an_operator_whose_answers_broke_a_limit_three_times_is_no_longer_asked_for(monkeypatch):
+def test_an_operator_over_the_limit_three_times_is_skipped(monkeypatch):
     monkeypatch.setenv("LOYAL_MOOD", "hang")
     engine = ExternalEngine(chosen("", " ".join(LOYAL)))
     engine._worker = Worker("", 0.5, command=LOYAL)
@@ -147,7 +147,7 @@ def test_an_invalid_reply_is_one_error(header):
         replies(Frame(header), [job()])
 
 
-def test_a_question_lists_its_jobs():
+def test_a_message_lists_its_jobs():
     frame = question([job(), job("add")])
     assert [item["feeds"] for item in frame.header["jobs"]] == [["x"], ["x"]]
     assert len(frame.model) == sum(item["model"] for item in frame.header["jobs"])
@@ -158,7 +158,7 @@ def trial(engine, op="relu", scheme="a8", seed=0):
     return Trial(target, build_case(target, HashChoices(seed, {"data": "random"})), engine)
 
 
-def test_an_engine_without_a_twin_is_judged():
+def test_an_engine_without_builtin_functions_is_judged():
     engine = ExternalEngine(chosen("", " ".join(LOYAL)))
     assert (
         engine.supports(LIBRARY.spec("conv2d"), LIBRARY.scheme("w8a8"), LIBRARY.platform("ideal"))
@@ -206,7 +206,7 @@ def test_a_case_of_an_engine_by_its_command_is_replayed_as_its_failure_prints_it
     assert main(["case", "replay", str(tmp_path / "replay.json"), *words]) == status
 
 
-def test_a_worker_that_imports_its_neighbour_is_told_that_its_folder_is_not_searched(tmp_path):
+def test_a_worker_importing_a_neighbour_file_gets_a_hint(tmp_path):
     (tmp_path / "compiled.py").touch()
     (tmp_path / "worker.py").write_text("import compiled\n")
     with pytest.raises(UnsupportedError, match=r"compiled\.py lies beside the worker.*Write sys\.path\.append"):

@@ -338,7 +338,7 @@ def test_a_defect_of_an_engine_excuses_that_engine_in_its_versions_alone() -> No
     assert known_defect(judged.under_platform(platform), "arithmetic") is None
 
 
-def test_a_case_of_an_unstable_engine_counts_as_known_whether_it_fails_or_not() -> None:
+def test_cases_of_unstable_defects_always_count_as_known() -> None:
     judged = trial("add", seed=3)
     steady, unstable = (
         judged.target.platform.model_copy(update={"defects": [defect(unstable=value)]}) for value in (False, True)
@@ -364,7 +364,7 @@ def test_a_refusal_in_one_check_is_a_gap_of_that_check() -> None:
         judged.run_float(judged.call, judged.tensors)
 
 
-def test_what_an_unstable_defect_covers_does_not_depend_on_the_run() -> None:
+def test_coverage_of_an_unstable_defect_is_deterministic() -> None:
     """By chance an unstable result passes a check. Its case covers what it covers in a run where the check fails."""
     judged = trial("add", seed=3)
     judged = judged.under_platform(

@@ -121,7 +121,7 @@ def test_a_division_by_reciprocals_is_found():
 
 
 @pytest.mark.parametrize("op", ["slice", "conv1d", "conv_transpose2d", "split", "pad"])
-def test_every_bin_of_the_structure_is_reached_alone(op):
+def test_one_bin_choices_reach_each_structural_bin(op):
     for where in SESSION.all_targets(SESSION.library.spec(op)):
         saturates = where.platform.accumulator.overflow == "saturate"
         for entry in wanted_coverage(where.spec, where.platform):

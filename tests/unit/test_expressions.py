@@ -127,7 +127,7 @@ def test_lists_are_bounded() -> None:
         parse("shape + shape")(wide)
 
 
-def test_length_and_parts_are_bounded_exactly() -> None:
+def test_expression_length_and_parts_are_limited() -> None:
     assert parse("h" * MAX_LENGTH).names == {"h" * MAX_LENGTH}
     with pytest.raises(SpecError, match=f"{MAX_LENGTH + 1} characters"):
         parse("h" * (MAX_LENGTH + 1))

@@ -115,7 +115,7 @@ def test_the_last_element_of_a_long_row_decides(session, op: str) -> None:
         assert not torch.equal(whole, target.reference({name: without}, case))
 
 
-def test_a_code_of_the_last_maximum_moves_a_softmax(session) -> None:
+def test_misreading_the_last_maximum_changes_the_softmax(session) -> None:
     """A kernel that reads the maximum of the rest of a row one code too low is wrong on the data of the case."""
     for target in _targets(session, "softmax"):
         (case,) = last_of_row(target)

@@ -62,7 +62,7 @@ def test_the_built_in_functions_are_right(op: str):
 
 @pytest.mark.parametrize("mode", ["down", "up", "toward_zero", "half_away"])
 @pytest.mark.parametrize("op", ["conv2d", "add"])
-def test_every_mode_may_come_first(op: str, mode: str):
+def test_builtin_functions_pass_with_any_first_rounding_mode(op: str, mode: str):
     platform = chip(first_rounding={"fraction_bits": 2, "rounding": mode})
     assert [v.worst for v in verdicts(op, platform) if v.failing] == []
 

@@ -17,7 +17,7 @@ SESSION = open_session(Options(root=Path.cwd()))
 
 @pytest.mark.parametrize("fault", ["rounding_half_up", "rounding_half_down", "rounding_half_away"])
 @pytest.mark.parametrize("op", ["matmul", "reduce_sum", "conv3d", "conv_transpose2d"])
-def test_a_rounding_of_ties_is_found_on_compass_alone(op, fault):
+def test_wrong_tie_rounding_is_found_on_compass(op, fault):
     planted = next(known for known in catalogue() if known.id == fault)
     with Planting(planted, SESSION.library.spec(op), ("compass",)):
         assert any(
