@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_pages import ROOT, commands, installed, run, section, with_compiler
+from test_howto_pages import ROOT, commands, installed, run, section, with_compiler
 from warmed import Warmed
 
 ENGINES, VECTORS = "engines.md", "vectors.md"

@@ -25,12 +25,12 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "use.md"
 COMMAND = re.compile(r"`((?:quantizer|pytest) [^`]*)`")
 ELSEWHERE = {
-    "quantizer spec new my_op": "tests/surface/test_recipe.py",
+    "quantizer spec new my_op": "tests/surface/test_contributing_recipe.py",
     "quantizer case repro FILE": "tests/unit/test_case_repro.py",
     "quantizer engine probe NAME": "tests/unit/test_probe.py",
     "quantizer optimize --compare cases/reference": "tests/unit/test_optimize_compare.py",
     "quantizer mlir verify model.mlir": "tests/unit/test_top_dialect.py",
-    "quantizer faults": "tests/surface/test_recipe.py",
+    "quantizer faults": "tests/surface/test_contributing_recipe.py",
 }
 """Commands that take minutes, or need an extra, an engine or a case of one -> the test that runs them."""
 SHORTER = {
