@@ -60,7 +60,7 @@ def test_regret_rejects_the_first_choice_that_no_input_explains() -> None:
     assert (actual >= allowed).tolist() == [False, True]
 
 
-def test_comparisons_are_decided_exactly_where_every_input_agrees() -> None:
+def test_comparisons_are_decided_only_if_every_input_agrees() -> None:
     a = Interval.around(np.array([0.0, 0.0, 0.0, 1.0, 1.0, 2.0]), np.array([1.0, 1.0, 1.0, 0.0, 0.0, 0.0]))
     b = Interval.exactly(np.array([2.0, 1.0, 0.0, 1.0, 2.0, 1.0]))
     expected = {

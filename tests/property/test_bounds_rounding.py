@@ -182,7 +182,7 @@ def test_per_axis_zero_points_and_saturation_broadcast() -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_rational_codes_are_those_of_the_definition(mode: RoundingMode) -> None:
+def test_rational_codes_follow_the_definition(mode: RoundingMode) -> None:
     for numerator in range(-60, 61):
         for denominator in (1, 2, 3, 4, 7):
             value = Fraction(numerator, denominator)

@@ -225,7 +225,7 @@ def test_an_enclosure_twice_as_wide_is_noticed(model: str) -> None:
 
 @pytest.mark.parametrize("uneven", [False, True])
 @pytest.mark.parametrize("step", [1e-3, 0.3, 2.0])
-def test_softmax_lies_in_the_closed_form_of_the_contract(step: float, uneven: bool) -> None:
+def test_softmax_bounds_equal_the_closed_form(step: float, uneven: bool) -> None:
     x, dx = _inputs(17, 5, step=step)
     dx = dx if uneven else np.full_like(dx, step)
     found, y = bounds.softmax(x, dx), np.exp(x) / np.exp(x).sum(axis=1, keepdims=True)
@@ -241,7 +241,7 @@ def test_softmax_lies_in_the_closed_form_of_the_contract(step: float, uneven: bo
 @pytest.mark.parametrize("n", [2, 3, 8, 32])
 @pytest.mark.parametrize("d", [1e-4, 0.02, 0.5, 4.0])
 @np.errstate(all="ignore")
-def test_layer_norm_is_never_wider_than_the_formula_of_the_contract(n: int, d: float) -> None:
+def test_layer_norm_bounds_are_within_the_closed_form(n: int, d: float) -> None:
     x, _ = _inputs(n, n)
     eps = 1e-5
     found, y = bounds.normalization(x, np.full(x.shape, d), 1, eps=eps), _normal(x, eps)

@@ -175,7 +175,7 @@ def test_the_executor_equals_an_engine_bit_for_bit(block, request):
     assert found["as the reference alone"] <= 0.2 * count, found
 
 
-def test_a_weight_in_blocks_leaves_the_rest_of_the_graph_on_integers():
+def test_a_blockwise_weight_keeps_other_nodes_on_integers():
     """One such constant used to refuse the whole graph."""
     g = Graph(1)
     g.opset = 21

@@ -166,7 +166,7 @@ def outcome(op: str, seed: int) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("op", sorted(TABLE))
-def test_a_node_gives_what_an_engine_gives_or_is_refused(op, request):
+def test_a_node_equals_an_engine_or_is_refused(op, request):
     nightly = request.config.getoption("--op-profile", None) == "nightly"
     found: Counter[str] = Counter()
     for seed in range(NODES * (NIGHTLY if nightly else 1)):

@@ -38,7 +38,7 @@ def test_the_power_of_two_rule_equals_its_reference(
 
 
 @given(ENDS, ENDS, PARTS)
-def test_the_scale_is_the_smallest_power_whose_codes_hold_the_range(a: float, b: float, part: ActivationPart) -> None:
+def test_the_scale_is_the_smallest_power_covering_the_range(a: float, b: float, part: ActivationPart) -> None:
     low, high = min(a, b, 0.0), max(a, b, 0.0)
     chosen = activation_params(low, high, part, ParameterRule(scale="float64"), signed=True)
     scale, zero = float(chosen.scale), int(chosen.zero_point)

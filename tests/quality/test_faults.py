@@ -160,7 +160,7 @@ def _other_table(parameters: Parameters) -> Parameters:
 
 
 @pytest.mark.parametrize("change", [_twice_the_scale, _other_table])
-def test_a_declared_defect_excuses_only_what_the_real_system_does(session: Session, change):
+def test_a_declared_defect_excuses_only_real_system_results(session: Session, change):
     compass = gate_cases(session, "softmax", "compass")
     spoiled = [(target, case) for target, case in compass if target.id == "softmax-a16-compass"]
     fault = Fault("spoiled", "provided", ("softmax",), "quantize", provided(change))

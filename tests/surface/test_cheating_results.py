@@ -143,7 +143,7 @@ def source(name):
     return text(name, *{**WRONG, **FINE}[name])
 
 
-def test_a_result_that_changes_after_the_call_or_outside_ci_is_a_failure(vendor, monkeypatch, capsys):
+def test_a_result_that_changes_later_or_outside_ci_fails(vendor, monkeypatch, capsys):
     judged(vendor, monkeypatch, capsys, {name: source(name) for name in FEW})
 
 

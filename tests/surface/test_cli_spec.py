@@ -64,7 +64,7 @@ def test_help_and_version_exit_with_0(words: list[str], capsys: Capture) -> None
 @pytest.mark.parametrize(
     "words", [["engine", "list"], ["case", "replay"], ["report", "history", "since"], ["onnx", "show"]]
 )
-def test_the_help_of_each_verb_says_what_it_does(words: list[str], capsys: Capture) -> None:
+def test_the_help_of_each_verb_describes_it(words: list[str], capsys: Capture) -> None:
     assert main([*words, "-h"]) == 0
     said = capsys.readouterr().out.split("\n\n")[1]
     assert said[0].isupper() and said.endswith(".") and ":" not in said
@@ -96,7 +96,7 @@ def test_the_help_of_each_verb_names_its_options(capsys: Capture) -> None:
         (["spec", "list", "--json=1"], "--json"),
     ],
 )
-def test_a_wrong_line_exits_with_2_and_says_why(words: list[str], says: str, capsys: Capture) -> None:
+def test_an_invalid_command_exits_with_2_and_a_reason(words: list[str], says: str, capsys: Capture) -> None:
     assert main(words) == 2
     shown = capsys.readouterr()
     assert says in shown.err
@@ -284,7 +284,7 @@ def test_new_in_a_checkout_puts_the_module_among_the_operators(folder: Path, cap
 
 
 @pytest.mark.parametrize("there", ["op_specs/my_op.yaml", "op_plugins/my_op.py"])
-def test_new_replaces_nothing_and_then_writes_nothing(folder: Path, there: str, capsys: Capture) -> None:
+def test_spec_new_never_replaces_files(folder: Path, there: str, capsys: Capture) -> None:
     (folder / there).parent.mkdir()
     (folder / there).write_text("op: my_op\n", encoding="utf-8")
     assert main(["spec", "new", "my_op"]) == 2

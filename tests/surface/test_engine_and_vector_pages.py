@@ -46,7 +46,7 @@ def test_each_command_of_a_page_is_in_a_tested_section(page: str) -> None:
     assert all((ROOT / path).is_file() for path in ELSEWHERE.values())
 
 
-def test_a_worker_is_judged_where_another_command_starts_it(tmp_path: Path, warmed: Warmed) -> None:
+def test_a_worker_started_by_another_command_is_judged(tmp_path: Path, warmed: Warmed) -> None:
     run(commands(ENGINES, "1. Write the worker")[0], tmp_path, warmed)
     _, elsewhere = commands(ENGINES, "2. Judge it")
     (served,) = re.findall(r"`serve.py` is `(\S+)`", section(ENGINES, "2. Judge it"))
@@ -161,7 +161,7 @@ def test_returned_codes_of_a_bundle_are_judged(bundle: Path, tmp_path: Path, war
         assert case["id"] in said
 
 
-def test_the_outputs_of_models_are_judged_in_their_own_order(tmp_path: Path, warmed: Warmed) -> None:
+def test_model_outputs_are_transposed_before_judging(tmp_path: Path, warmed: Warmed) -> None:
     """The output of a model, transposed by `axes` and reshaped, is the case's output."""
     pytest.importorskip("flatbuffers")
     writing, judging = commands(VECTORS, "2. What is in it")

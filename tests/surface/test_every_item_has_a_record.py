@@ -67,7 +67,7 @@ def test_a_kernel_that_steers_the_run_fails(vendor, name):
     assert not any(check.get("inconclusive") for name, check in record["checks"].items() if name != "round_trip")
 
 
-def test_a_kernel_that_ends_the_process_leaves_a_run_that_nothing_reads(vendor, capsys):
+def test_a_kernel_that_ends_the_process_leaves_an_unreadable_run(vendor, capsys):
     vendor.write()
     assert vendor.run("-k", "a8-ideal or a16-ideal").ret == 0
     before = (vendor.root / "reports/out/records.jsonl").read_text()
@@ -164,7 +164,7 @@ def test_an_item_skipped_by_a_fixture_fails(vendor):
     assert (record["outcome"], record["failure"]) == ("failed", "setup: Skipped: today")
 
 
-def test_each_kind_of_item_counts_what_it_compared(vendor):
+def test_each_kind_of_item_counts_its_comparisons(vendor):
     vendor.write()
     assert vendor.run("--op-golden-update", "first").ret == 0
     found = records(vendor.root)
@@ -176,7 +176,7 @@ def test_each_kind_of_item_counts_what_it_compared(vendor):
     assert set(facts(vendor.root)["items"]) == set(found)
 
 
-def test_an_item_that_compared_nothing_is_not_passed(vendor):
+def test_an_item_without_comparisons_does_not_pass(vendor):
     """Only `exact` compares sums over windows, and this operator has none."""
     vendor.write()
     result = vendor.run("-k", "a8-ideal", "--op-check=properties")
@@ -238,7 +238,7 @@ def test_two_writers_in_one_folder_are_refused_and_drafts_swept(vendor):
     ]
 
 
-def test_files_of_two_runs_are_told_apart(vendor, capsys):
+def test_mixed_files_of_two_runs_are_refused(vendor, capsys):
     vendor.write()
     assert vendor.run("-k", "a8-ideal", "--op-report", "one").ret == 0
     assert vendor.run("-k", "a16-ideal", "--op-report", "two").ret == 0

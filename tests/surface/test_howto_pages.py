@@ -176,7 +176,7 @@ def test_coverage_is_measured_in_the_process_of_plugins(tmp_path: Path, warmed: 
 
 
 @pytest.mark.nightly  # starts pytest twice, each with a process of plugins
-def test_a_package_of_operators_needs_no_options_and_its_baseline_holds(tmp_path: Path) -> None:
+def test_an_installed_operator_package_runs_without_options(tmp_path: Path) -> None:
     package = section("plugins.md", "3. A package")
     entry, settings = re.findall(
         r"^(\[.*?)(?:\n\n|\Z)", package.split("```toml\n")[1].split("\n```")[0], re.DOTALL | re.MULTILINE

@@ -176,7 +176,7 @@ def test_a_failing_plugin_function_fails_only_its_own_item(vendor):
     assert {one["standing"] for one in facts["functions"] if ".quantized" in one["name"]} >= {"judged"}
 
 
-def test_a_process_that_a_function_leaves_behind_ends_and_the_run_is_not_whole(vendor):
+def test_a_process_left_by_a_plugin_ends_and_invalidates_the_run(vendor):
     """The process has left the session of the process that started it, so no process group contains it."""
     fork = "KEPT or os.fork() or (os.setsid(), os.closerange(0, 64), time.sleep(600)); KEPT.setdefault(1)"
     write(vendor.root, "orphans", text("orphans", fork, "right"))

@@ -63,7 +63,7 @@ SLOW = "quantizer fusion --platform"
 """Every graph on two platforms: most of a minute."""
 
 
-def test_the_commands_print_what_the_page_says(folder: Path, warmed: Warmed) -> None:
+def test_commands_print_the_output_on_the_page(folder: Path, warmed: Warmed) -> None:
     assert follow(PAGE, folder, warmed, without=SLOW) == 5
     assert (folder / "out" / "model.html").is_file()
     assert (folder / "stem" / "builtin-1-stem" / "case.json").is_file()

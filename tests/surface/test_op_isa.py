@@ -46,7 +46,7 @@ def test_op_isa_all_runs_every_level_of_the_processor(run, pytester):
     assert facts["isa"] == list(levels)
 
 
-def test_an_engine_without_a_switch_runs_unpinned_and_the_report_names_the_processors_level(run, pytester):
+def test_an_engine_without_isa_switch_runs_unpinned(run, pytester):
     (pytester.path / "pytest.ini").write_text("[pytest]\nop_isa = all\n")
     result = run("onnxruntime")
     assert result.ret == 0

@@ -80,7 +80,7 @@ def test_a_name_that_is_not_a_shipped_operator_is_refused(vendor):
     result.stderr.fnmatch_lines(["ERROR: --op-shipped=relo: no such operator. Did you mean 'relu'?*"])
 
 
-def test_an_operator_of_an_installed_package_is_answered_with_its_spec(tmp_path, monkeypatch):
+def test_the_spec_of_an_installed_operator_is_suggested(tmp_path, monkeypatch):
     (tmp_path / "orca_gate.yaml").touch()
     monkeypatch.setattr("quantizer.runtime.isolation.plugins.installed_specs", lambda: [tmp_path])
     assert shipped._of_package("orca_gate").startswith("an installed package has it, it is not shipped. Write pytest ")
@@ -96,7 +96,7 @@ def test_shipped_specs_and_goldens_run_in_their_own_folder(pytester):
     assert ids(pytester.runpytest_inprocess(*asked)) == ["conv2d-w8a8-ideal", "conv2d-golden", "conv2d-reject"]
 
 
-def test_a_run_without_a_spec_says_what_to_name(pytester):
+def test_a_run_without_a_spec_suggests_options(pytester):
     result = pytester.runpytest_inprocess("-p", "no:xdist", "-q", "--op-platform=ideal")
     assert result.ret == 5
     result.stdout.fnmatch_lines(["quantizer: no spec is here. *--op-shipped=conv2d."])

@@ -38,7 +38,7 @@ def call(*words):
     return main(["report", *map(str, words)])
 
 
-def test_shards_part_a_run_without_overlap_and_merge_to_its_bytes(whole, capsys):
+def test_shards_are_disjoint_and_merge_to_the_same_bytes(whole, capsys):
     parts = [ids(path / "records.jsonl") for path in shards(whole)]
     assert all(parts)
     assert sum(map(len, parts)) == len(set().union(*parts))
@@ -132,7 +132,7 @@ def test_a_shard_must_be_k_of_n(text):
         read_shard(text, "here")
 
 
-def test_an_empty_shard_is_green_and_a_run_of_empty_shards_is_refused(vendor, capsys):
+def test_an_empty_shard_passes_but_all_empty_shards_fail(vendor, capsys):
     vendor.write()
     empty = next(k for k in range(1, 51) if not Shard(k, 50).holds("double-a8-ideal"))
     assert vendor.run("-k", "a8-ideal", f"--op-shard={empty}/50").ret == 0

@@ -105,7 +105,7 @@ def write(root: Path, name: str, old: str = "", new: str = "") -> None:
     (root / "my_plugins" / f"{name}.py").write_text(MODULE.format(name=name, attrs=attrs))
 
 
-def test_each_planted_defect_fails_its_item_and_says_what_to_do(vendor):
+def test_each_planted_spec_defect_fails_with_a_remedy(vendor):
     for name, (old, new, _) in DEFECTS.items():
         write(vendor.root, name, old, new)
     result = vendor.run("-k=-spec or -reject")

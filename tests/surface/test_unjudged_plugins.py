@@ -68,7 +68,7 @@ def test_an_undamaged_judge_lacks_nothing(vendor, words):
     assert {one["standing"] for one in facts(vendor.root)["functions"]} == {"judged"}
 
 
-def test_a_function_that_says_it_is_built_in_is_not_believed(vendor):
+def test_a_function_that_claims_to_be_builtin_is_still_judged(vendor):
     vendor.write(result=OFF_BY_ONE)
     plugin = vendor.root / "my_plugins/double.py"
     text = plugin.read_text()

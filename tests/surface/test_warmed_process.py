@@ -42,7 +42,7 @@ def test_a_warmed_child_behaves_like_a_fresh_process(warmed, tmp_path, workers):
     assert ("'gw0'" in said[0]) == bool(workers)
 
 
-def test_a_worker_that_crashes_is_replaced_by_another_of_the_same_session(warmed, tmp_path):
+def test_a_crashed_worker_is_replaced_in_the_same_session(warmed, tmp_path):
     probe = "import os\n\ndef test_ends():\n    os.kill(os.getpid(), 11)\n\ndef test_goes_on():\n    pass\n"
     (tmp_path / "test_probe.py").write_text(probe)
     done = warmed.run("pytest", "-n", "1", "-p", "no:cacheprovider", "test_probe.py", cwd=tmp_path)
@@ -58,7 +58,7 @@ def test_changes_by_a_child_end_with_it(warmed, tmp_path):
     assert warmed.run("quantizer", "spec", "list", "--json").returncode == 0
 
 
-def test_exit_codes_and_both_streams_come_back(warmed, tmp_path):
+def test_exit_codes_and_both_streams_are_returned(warmed, tmp_path):
     good = warmed.run("quantizer", "spec", "lint", shipped_folder() / "add.yaml", cwd=tmp_path)
     assert (good.returncode, good.stdout, good.stderr) == (0, "1 spec ok\n", "")
     bad = warmed.run("quantizer", "spec", "lint", "gone.yaml", cwd=tmp_path)

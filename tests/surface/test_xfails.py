@@ -71,7 +71,7 @@ def test_a_known_failure_is_green_and_counted(broken):
 
 
 @pytest.mark.parametrize(("predicate", "whole"), [("'true'", True), ("prod(shape) < 2", False)])
-def test_a_known_failure_that_excuses_every_case_is_in_the_statement(broken, predicate, whole):
+def test_a_statement_lists_xfails_that_excuse_every_case(broken, predicate, whole):
     """A failure that excuses only some cases (tensors of one element) is listed only among the exceptions."""
     broken.write(result=OFF_BY_ONE if whole else f"{RIGHT} + (x.numel() < 2)")
     assert run(broken, predicate=predicate, items=ONE if whole else "ideal or regressions").ret == (0 if whole else 1)
@@ -89,7 +89,7 @@ def test_a_failure_outside_the_xfail_predicate_stays_red(broken):
     assert run(broken, predicate="prod(shape) > 2 and prod(shape) < 2").ret == 1
 
 
-def test_an_entry_whose_case_passes_is_red(broken):
+def test_an_xfail_whose_case_passes_fails(broken):
     broken.write(result=RIGHT)
     result = run(broken)
     assert result.ret == 1
@@ -107,13 +107,13 @@ def test_an_entry_whose_case_passes_is_red(broken):
         ({"predicate": "widht > 1"}, "*known.yaml:5:*predicate: *widht*"),
     ],
 )
-def test_a_wrong_entry_ends_the_run(repository, change, says):
+def test_an_invalid_xfail_ends_the_run(repository, change, says):
     result = run(repository, **change)
     assert result.ret == 4
     result.stderr.fnmatch_lines([says])
 
 
-def test_an_entry_for_an_unknown_operator_ends_the_run(repository):
+def test_an_xfail_for_an_unknown_operator_ends_the_run(repository):
     (repository.root / "known.yaml").write_text(
         ENTRY.format(predicate="'true'", expires="9999-12-31", case="stuck.json").replace("[double]", "[dubble]")
     )

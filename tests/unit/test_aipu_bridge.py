@@ -331,7 +331,7 @@ def test_the_documents_example_runs_through_the_flow(tmp_path, scheme):
     assert failing(judged, CASES) == {}
 
 
-def test_placeholders_are_calibrated_on_the_samples_and_not_on_the_trial_run(tmp_path):
+def test_placeholders_are_calibrated_on_samples_only(tmp_path):
     import sys
 
     judged = dummy(tmp_path)
@@ -445,7 +445,7 @@ def test_inputs_changed_by_a_forward_stay_unchanged_outside(tmp_path):
         assert all(torch.equal(trial.tensors[name], values) for name, values in before.items())
 
 
-def test_inputs_come_back_as_they_were_and_outputs_may_be_written_in_place():
+def test_inputs_are_restored_and_outputs_may_be_written_in_place():
     def damage(node):
         node.outputs[0].betensor.copy_(node.inputs[0].betensor)
         node.inputs[0].betensor.fill_(9.0)
@@ -557,7 +557,7 @@ def replace_part(scheme, **changes):
 # -- connecting ----------------------------------------------------------------------------------------------------
 
 
-def test_a_layer_type_that_no_spec_names_is_an_error_that_says_what_to_write(tmp_path):
+def test_a_layer_type_without_a_spec_is_an_error_with_remedy(tmp_path):
     load_plugins([write(tmp_path, "dummy.py", DUMMY)], {})
     with pytest.raises(
         PluginError, match=r"dummy\.py: dummy_forward .*no spec is a Compass DummyOP\. Write .*compass: DummyOP"
@@ -575,7 +575,7 @@ def test_connecting_again_adds_only_new_specs(tmp_path):
     assert len(loading.LAYERS) == 2
 
 
-def test_the_two_functions_of_a_type_have_versions_of_their_own(tmp_path):
+def test_forward_and_quantize_functions_are_versioned_separately(tmp_path):
     newer = CONV_QUANTIZE.replace("'2.0'", "'2.10'").replace(
         "out.qinvariant = w.q", "self.params['newer'] = 1; out.qinvariant = w.q"
     )

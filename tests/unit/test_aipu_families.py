@@ -211,7 +211,7 @@ def test_an_unusual_correct_plugin_passes_under_one_reading(tmp_path, variant):
 
 
 @pytest.mark.parametrize("variant", READINGS)
-def test_the_message_of_a_failure_names_the_reading_that_would_accept_it(tmp_path, variant):
+def test_a_failure_names_the_reading_that_would_pass(tmp_path, variant):
     ops, edits = VARIANTS[variant]
     op = ops.split()[0]
     found = library(tmp_path, FILES[op], edits)
@@ -225,7 +225,7 @@ def test_the_message_of_a_failure_names_the_reading_that_would_accept_it(tmp_pat
     raise AssertionError("no case fails")
 
 
-def test_every_stage_that_is_shown_is_judged_alone(tmp_path):
+def test_each_shown_stage_is_judged_separately(tmp_path):
     found = library(tmp_path, "activation", VARIANTS["stages shown"][1])
     for op, stage in (("leaky_relu", "negative"), ("clip", "relay")):
         for trial in drawn(target(found, op, "a8"), 8):

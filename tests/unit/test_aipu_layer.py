@@ -271,7 +271,7 @@ def test_parameters_equal_the_platform_rule_to_the_last_bit(bits, signed, mode):
         assert found[2:4] == (wanted.qmin, wanted.qmax)
 
 
-def test_parameters_per_channel_are_those_of_each_channel():
+def test_per_channel_parameters_equal_those_of_single_channels():
     tensor = PyTensor("w")
     tensor.min_key_axis, tensor.max_key_axis = torch.tensor([-1.0, -0.5, 0.0]), torch.tensor([0.3, 2.0, 0.0])
     found = arithmetic.get_linear_quant_params_from_tensor(
@@ -338,7 +338,7 @@ def test_conversions_equal_the_platform_and_keep_the_type():
     assert arithmetic.linear_quantize_clip(torch.tensor([3], dtype=torch.int8), 1.0, 0, 0, 255).dtype == torch.float32
 
 
-def test_the_zero_point_comes_before_rounding_in_quantize_and_after_it_in_requantize():
+def test_quantize_adds_the_zero_point_before_and_requantize_after_rounding():
     half = torch.tensor([0.5, 1.5, 2.5])
     assert arithmetic.linear_quantize_clip(half, 1.0, 1, -128, 127).tolist() == [0, 0, 2]
     assert arithmetic.linear_requantize(half * 2, 1, 1, 1, -128, 127).tolist() == [-1, 1, 1]

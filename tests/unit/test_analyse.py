@@ -63,7 +63,7 @@ def test_statistics_name_every_computed_tensor_of_every_operation():
     assert rows[3].float_values.low == 0
 
 
-def test_parameter_ranges_are_those_of_the_constants():
+def test_parameter_ranges_equal_those_of_the_constants():
     rows = {row.tensor: row for row in parameter_analyse(quantized())}
     assert set(rows) == {"w", "b", "v", "g"}
     w = network().tensor("w").data
@@ -73,7 +73,7 @@ def test_parameter_ranges_are_those_of_the_constants():
     assert rows["g"].mean_size == pytest.approx(float(network().tensor("g").data.abs().mean()))
 
 
-def test_integer_nodes_stay_inside_their_enclosures_and_a_damaged_one_does_not():
+def test_only_damaged_integer_nodes_leave_their_enclosures():
     data = {"x": torch.from_numpy(whole((2, 3, 8, 8), 5))}
     graph = integer_graph(quantized(), inputs={"x": numbers(2, 3, 8, 8, seed=1)})
     rows = enclosure_ratios(graph, [data])
@@ -162,7 +162,7 @@ def test_samples_that_do_not_fit_are_refused(tmp_path, made, error, text):
         read_batches(made(tmp_path), from_model(small_network("n")), 4)
 
 
-def test_an_archive_that_unpacks_to_more_than_it_may_is_refused_before_it_is(tmp_path, monkeypatch):
+def test_an_archive_too_large_when_unpacked_is_refused_before_unpacking(tmp_path, monkeypatch):
     monkeypatch.setattr("quantizer.ir.formats.npz.LARGEST", 1000)
     np.savez_compressed(tmp_path / "d.npz", x=np.zeros(DATA))
     with pytest.raises(FormatError, match="of 1000 bytes together"):
@@ -288,7 +288,7 @@ def test_analyse_takes_data_and_every_view(model, tmp_path, capsys):
         (["--data", "missing.npz"], "missing.npz: cannot be read"),
     ],
 )
-def test_analyse_says_in_one_line_what_is_wrong(model, capsys, more, text):
+def test_analyse_reports_errors_in_one_line(model, capsys, more, text):
     assert main(["analyse", model, *more]) == 2
     said = capsys.readouterr().err
     assert text in said

@@ -111,7 +111,7 @@ MIXED = {
 
 
 @pytest.mark.parametrize("how", MIXED)
-def test_a_function_that_mixes_trials_up_is_red_and_the_trial_named(how):
+def test_a_function_that_mixes_trials_fails_and_names_the_trial(how):
     """One case is judged in a batch with another trial: by `repeat`, of every case that has more than one code."""
     make = MIXED[how](each("conv2d", []))
     trial = members("conv2d")[0]
@@ -140,7 +140,7 @@ BROKEN = {"raises": raises, "floats": lambda codes, k, parameters: codes + 0.25 
 
 
 @pytest.mark.parametrize("how", BROKEN)
-def test_a_function_that_fails_on_batches_alone_fails_in_one_line(how):
+def test_a_function_failing_only_on_batches_gives_one_line(how):
     """Each trial alone is right."""
     trials = members("add")
     with batched("add", each("add", [], BROKEN[how])):
@@ -154,7 +154,7 @@ def test_a_function_that_fails_on_batches_alone_fails_in_one_line(how):
         assert "raised" in found.reason
 
 
-def test_a_function_that_is_wrong_in_large_batches_alone_fails():
+def test_a_function_wrong_only_in_large_batches_fails():
     """`repeat` runs batches of several sizes, one a case."""
     wrong = lambda codes, k, parameters: codes + (len(parameters) > max(SIZES[:-1]))  # noqa: E731
     with batched("add", each("add", [], wrong)):

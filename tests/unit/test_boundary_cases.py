@@ -71,7 +71,7 @@ def test_movement_operators_have_equal_and_zero_zero_points(session, op: str) ->
     assert any(each["y_zero"] == 0 > each["first"] for known in found.values() for each in known)
 
 
-def test_every_end_is_an_output_zero_point_somewhere(session) -> None:
+def test_output_zero_points_include_both_ends(session) -> None:
     known = [each for op in ("add", "conv2d") for found in _zeros(session, op).values() for each in found]
     assert any(each["y_zero"] == each["y_first"] for each in known)
     assert any(each["y_zero"] == each["y_last"] for each in known)

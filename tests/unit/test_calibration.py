@@ -56,7 +56,7 @@ def near(got: torch.Tensor, wanted: Any, terms: int) -> None:
 
 @pytest.mark.parametrize("axis", [None, 0, 1, 3, -1])
 @pytest.mark.parametrize("momentum", [0.9, 0.5, 0.0, 1.0])
-def test_statistics_equal_those_of_numpy(axis: int | None, momentum: float) -> None:
+def test_statistics_equal_numpy(axis: int | None, momentum: float) -> None:
     values = batches(1)
     found = observed(values, Wanted(momentum, moments=True), axis)
     rows = [flat(batch, axis) for batch in values]

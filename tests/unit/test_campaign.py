@@ -172,7 +172,7 @@ def test_one_failure_is_kept_per_cause_with_its_smallest_case(tmp_path: Path) ->
     assert again.failures[cause].case == failure.case, "the earliest failure, in whatever order units end"
 
 
-def test_a_unit_that_ends_its_process_is_found_and_named(tmp_path: Path) -> None:
+def test_a_unit_that_crashes_its_process_is_named(tmp_path: Path) -> None:
     totals = run_campaign(PLAN, Journal(tmp_path, PLAN), Falls, 4)
     assert totals.units == {0, 1, 2}
     assert totals.examples == UNIT + 30

@@ -246,7 +246,7 @@ def test_nodes_joined_by_float_values_are_judged_together(
     assert "  stem+sum             Conv+Add           pass optimized\n" in capsys.readouterr().out
 
 
-def test_a_wrong_fused_run_of_two_nodes_is_red_and_written(
+def test_a_wrong_fused_pair_of_nodes_fails_and_is_written(
     place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     right = Session.results
@@ -270,9 +270,7 @@ def test_a_wrong_fused_run_of_two_nodes_is_red_and_written(
     assert "  stem+sum             Conv+Add           FAIL optimized: " in capsys.readouterr().out
 
 
-def test_an_engine_of_single_operators_has_no_case_of_two_nodes(
-    place: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_engine_for_single_operators_skips_pairs_of_nodes(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     onnx.save(two_nodes(), place / "net.onnx")
     assert main(["case", "from-onnx", "net.onnx"]) == 0
     assert "no case: its result 'c' is not quantized" in capsys.readouterr().out

@@ -125,7 +125,7 @@ def test_every_shipped_defect_has_a_severity(session: Session):
 
 
 @needs_tosa
-def test_the_expected_codes_of_scripts_are_the_values_of_the_codes_rounded_once(session: Session):
+def test_expected_codes_of_scripts_are_exact_values_rounded_once(session: Session):
     """The formula of a script, as it ran outside, equals the float64 reference of the operator."""
     recorded = read_outcomes(ROOT / OUTCOMES)
     compared = 0
@@ -223,7 +223,7 @@ def test_every_engine_that_has_a_form_of_models_writes_scripts():
 @pytest.mark.parametrize(
     "reason", ['"""\nraise SystemExit\n"""', 'x \\N{nothing} "', "a\u202eb", 'x """ + 1 + """ y' * 9]
 )
-def test_the_reason_of_a_stored_case_is_text_in_its_script(session: Session, reason: str):
+def test_the_reason_of_a_stored_case_is_escaped_in_its_script(session: Session, reason: str):
     import ast
     from dataclasses import replace
 

@@ -54,7 +54,7 @@ def test_a_crashed_process_with_inherited_pipes_is_not_waited_for(size: int) -> 
     assert _asked(HEIR.format(then=CRASH), size) == "was killed by SIGSEGV"
 
 
-def test_a_process_that_hangs_and_leaves_its_pipes_to_another_one_is_not_waited_for() -> None:
+def test_a_hanging_process_with_inherited_pipes_is_not_waited_for() -> None:
     assert _asked(HEIR.format(then=WAIT), 1 << 22) == "did not answer within 1 s"
 
 

@@ -44,7 +44,7 @@ def test_a_wrong_command_line_gets_a_one_line_error(line, text, capsys):
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_an_unknown_option_is_named_whatever_else_is_missing(command, capsys):
+def test_an_unknown_option_is_named_before_missing_ones(command, capsys):
     assert main([command, "--no-such-option"]) == 2
     err = capsys.readouterr().err
     assert f"error: quantizer {command}: --no-such-option: no such option." in err

@@ -129,7 +129,7 @@ def test_nan_and_infinity_fail_where_the_original_ignores_them():
 
 
 @pytest.mark.parametrize("step", [0.1, 0.0375, 1 / 3, 2.0**-7])
-def test_a_correct_rounding_is_inside_of_half_a_step_and_one_code_off_is_not(step):
+def test_correct_rounding_is_within_half_a_step(step):
     """Every multiple that is nearest is accepted, ties both ways; the next one never is."""
     x = np.concatenate([normal(2000) * 3, np.arange(-40, 40) * step / 2]).astype(np.float32)
     for mode in (lambda v: np.ceil(v - 0.5), lambda v: np.floor(v + 0.5), np.rint):
@@ -146,7 +146,7 @@ def save(path: Path, **arrays: np.ndarray) -> str:
     return str(path)
 
 
-def test_the_command_says_what_it_finds(tmp_path: Path, capsys):
+def test_the_command_prints_its_findings(tmp_path: Path, capsys):
     x = normal(64).reshape(8, 8)
     a = save(tmp_path / "a.npz", x=x * np.float32(1.02), same=x, extra=x)
     b = save(tmp_path / "b.npz", same=x, x=x, other=x)

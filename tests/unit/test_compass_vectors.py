@@ -218,7 +218,7 @@ def test_parameters_and_arithmetic_checks_pass_each_vector(vector: Vector) -> No
 
 
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda v: f"{v.op}-{v.scheme}-{v.activation}")
-def test_the_built_in_functions_give_the_codes_of_each_vector(vector: Vector) -> None:
+def test_builtin_functions_give_the_codes_of_each_vector(vector: Vector) -> None:
     spec, tensors = LIBRARY.spec(vector.op), vector.tensors
     constants = {name: values for name, values in tensors.items() if spec.inputs[name].role != "activation"}
     scheme, shapes = LIBRARY.scheme(vector.scheme), dict(vector.shapes)

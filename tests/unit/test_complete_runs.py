@@ -138,7 +138,7 @@ def test_a_complete_run_may_fail_its_check(
     assert state(*read_complete_run(folder)).result == "does not conform"
 
 
-def test_a_plugin_that_nothing_judged_is_red_and_not_in_the_statement(
+def test_an_unjudged_plugin_fails_and_is_not_in_the_statement(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     told = [

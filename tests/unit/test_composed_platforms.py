@@ -66,7 +66,7 @@ def built_ins() -> None:
 
 
 @pytest.mark.parametrize(("op", "data", "settings", "activation"), PAIRS)
-def test_the_built_in_functions_are_right_and_a_code_off_is_wrong(
+def test_builtin_functions_pass_and_one_code_off_fails(
     op: str, data: str, settings: dict[str, Any], activation: dict[str, Any]
 ) -> None:
     chip = target(op, settings, activation)

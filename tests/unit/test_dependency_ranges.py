@@ -26,7 +26,7 @@ def test_the_lowest_environment_pins_each_lower_bound():
 
 
 @pytest.mark.parametrize("name", ["constraints.txt", "constraints-engines.txt", "constraints-lint.txt"])
-def test_what_ci_installs_lies_within_the_ranges(name):
+def test_ci_constraints_lie_within_the_ranges(name):
     known = pins(name)
     assert known
     assert [(package, str(v)) for package, v in known.items() if package in RANGES and v not in RANGES[package]] == []

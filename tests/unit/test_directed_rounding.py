@@ -62,7 +62,7 @@ def test_no_alarm_on_a_quantizer_that_rounds_in_a_direction(op, mode):
 
 @pytest.mark.parametrize("mode", DIRECTED)
 @pytest.mark.parametrize(("op", "kind"), [("conv2d", "quantized"), ("add", "quantized"), ("sigmoid", "quantize")])
-def test_a_kernel_or_a_table_that_rounds_to_nearest_is_found(op, kind, mode):
+def test_nearest_rounding_is_found_on_a_directed_platform(op, kind, mode):
     function = REGISTRY.find(op, kind, "ideal").function
 
     def to_nearest(platform):

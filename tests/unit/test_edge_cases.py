@@ -72,7 +72,7 @@ def test_pattern_cases_have_zero_points_next_to_the_ends(session) -> None:
     assert {distance for _, distance in BESIDE} <= found
 
 
-def test_the_largest_of_a_long_row_lies_at_an_end(session) -> None:
+def test_the_largest_element_of_a_long_row_is_first_or_last(session) -> None:
     """One case of each target has an axis past a vector and is in order, or has one value in the last place."""
     for target in _targets(session, "argmax"):
         case = patterned(target)[PAST]

@@ -95,7 +95,7 @@ class OneTooHigh:
         return Staged(torch.where(staged.codes == staged.codes.min(), staged.codes + 1, staged.codes), staged.stages)
 
 
-def test_a_failure_shows_codes_numbers_and_terms_and_its_file_holds_the_tensors(tmp_path):
+def test_a_failure_shows_codes_numbers_and_terms(tmp_path):
     (right, *_) = trials("conv2d", "compass")
     trial = Trial(right.target, right.case, OneTooHigh(SESSION.engine))
     verdicts = judge(trial, EVERY)
@@ -113,7 +113,7 @@ def test_a_failure_shows_codes_numbers_and_terms_and_its_file_holds_the_tensors(
 
 
 @pytest.mark.parametrize("op", sorted(SESSION.library.specs))
-def test_every_operator_is_exported_with_what_is_expected_and_what_was_got(op, tmp_path, monkeypatch, capsys):
+def test_every_operator_is_exported_with_expected_and_got(op, tmp_path, monkeypatch, capsys):
     (trial, *_) = trials(op, count=9)
     monkeypatch.setattr("quantizer.conformance.setup.session.open_session", lambda *_, **__: SESSION)
     path = tmp_path / "case.json"
@@ -131,7 +131,7 @@ def test_every_operator_is_exported_with_what_is_expected_and_what_was_got(op, t
         ).all()
 
 
-def test_a_case_that_ended_its_process_is_not_run_again_for_its_file(tmp_path):
+def test_a_crashing_case_is_not_rerun_for_its_file(tmp_path):
     (trial, *_) = trials("relu")
     ran = []
     trial.engine = OneTooHigh(SESSION.engine)

@@ -193,7 +193,7 @@ def test_an_interpreter_and_a_worker_file_make_an_engine():
 
 
 @pytest.mark.parametrize(("mood", "status"), [("", 0), ("off", 1)])
-def test_a_case_of_an_engine_by_its_command_is_replayed_as_its_failure_prints_it(monkeypatch, tmp_path, mood, status):
+def test_a_printed_replay_command_replays_a_custom_engine_case(monkeypatch, tmp_path, mood, status):
     monkeypatch.setenv("LOYAL_MOOD", mood)
     engine = ExternalEngine(chosen("", " ".join(LOYAL)))
     case = max(
@@ -265,7 +265,7 @@ def test_the_server_is_one_file_of_the_standard_library():
         ("def run(session, feeds):\n    pass", "run returned None: must return a list of arrays"),
     ],
 )
-def test_a_worker_that_returns_no_list_is_told_so(tmp_path, text, said):
+def test_a_worker_returning_no_list_gets_an_error(tmp_path, text, said):
     worker = tmp_path / "w.py"
     worker.write_text(f"NAME, VERSION, FORM = 'w', '1', 'npz'\ndef load(model, options):\n    pass\n{text}\n")
     running = Worker("", command=serving(str(worker)))

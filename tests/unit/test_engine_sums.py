@@ -72,7 +72,7 @@ def test_an_engines_wrong_sums_fail():
     assert verdict(Summing(off=1 << 12)).failing
 
 
-def test_sums_are_not_split_where_the_platforms_function_finishes_them_otherwise():
+def test_sums_are_not_split_if_the_platform_function_requantizes_differently():
     """The rest of the plan is judged, and the engine's sums, right or wrong, choose no judge."""
     with REGISTRY.overridden("fully_connected", "quantized", truncated, "ideal", origin=BUILT_IN):
         for off in (0, 1 << 12):

@@ -55,7 +55,7 @@ def test_codes_do_not_depend_on_threads(name, platform):
     assert found and {verdict.status for verdict in found} == {"pass"}
 
 
-def test_an_engine_whose_codes_depend_on_threads_fails_with_their_number():
+def test_an_engine_with_thread_dependent_codes_fails():
     pytest.importorskip("onnxruntime")
     found = [*judged(Careless(chosen("onnxruntime"), threads=(2, 4)), "ort", "transpose", "a8")]
     assert found and all(verdict.failing for verdict in found)

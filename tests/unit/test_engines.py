@@ -57,7 +57,7 @@ def worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[Worker]:
     made.close()
 
 
-def test_outputs_come_back_whatever_the_system_prints(worker: Worker) -> None:
+def test_outputs_are_returned_despite_printed_text(worker: Worker) -> None:
     outputs = worker.run(job(0))
     assert [values.tolist() for values in outputs] == [[0], [1]]
     assert outputs[0].dtype == np.int16
@@ -214,7 +214,7 @@ def test_the_tiles_of_a_case_are_one_message(asked: list[int]) -> None:
     assert asked == [4, 2, 2]
 
 
-def test_a_command_of_the_user_gets_one_run_in_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_engine_gets_one_run_per_message(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         ENGINE,
         "_chosen",
@@ -301,7 +301,7 @@ def test_a_variant_is_judged_on_its_own_or_a_named_platform() -> None:
         Options(root=Path(), engine="onnxruntime", platforms=("ideal",))
 
 
-def test_a_missing_engine_supports_nothing_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_engine_supports_nothing_with_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(catalogue, "installed_version", lambda _: None)
     session = open_session(Options(root=Path(), engine="onnxruntime"))
     where = target("add")

@@ -107,7 +107,7 @@ def test_a_value_that_cannot_be_written_is_named_by_its_type() -> None:
     assert shown_value("x" * 500).endswith("...")
 
 
-def test_a_pickle_whose_key_would_be_written_for_ever_is_refused_at_once(tmp_path: Path) -> None:
+def test_a_pickle_with_an_endless_key_is_refused_immediately(tmp_path: Path) -> None:
     # A dict whose key is a tuple of one tuple twice, of one tuple twice, ...: 120 levels, and 2^120 characters as text.
     key = (
         b"\x80\x04" + b"K\x01" + b"".join(b"\x94\x86".replace(b"\x86", b"h" + bytes([n]) + b"\x86") for n in range(120))
@@ -121,9 +121,7 @@ def test_a_pickle_whose_key_would_be_written_for_ever_is_refused_at_once(tmp_pat
         read_arrays(tmp_path / "d.npy")
 
 
-def test_an_archive_that_unpacks_to_far_more_than_it_holds_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_archive_with_an_extreme_ratio_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from quantizer.ir.formats import npz
 
     monkeypatch.setattr(npz, "FREELY", 1 << 16)
@@ -221,7 +219,7 @@ def test_no_control_character_reaches_a_report() -> None:
         assert text.encode()
 
 
-def test_an_error_quotes_no_control_character_no_command_and_no_endless_name() -> None:
+def test_errors_quote_no_control_characters_commands_or_endless_names() -> None:
     from quantizer.core.case_file import CaseModel, read_model
 
     said = str(CaseError(f"a\x1b[2J\n::error::b\n  ##[error]c\n{'x' * 10_000}"))
@@ -249,7 +247,7 @@ def test_outcomes_of_the_gallery_that_are_not_texts_are_one_error(tmp_path, text
         read_outcomes(tmp_path / "outcomes.json")
 
 
-def test_what_a_command_prints_controls_no_terminal_and_is_no_ci_command(tmp_path: Path, capsys) -> None:
+def test_command_output_contains_no_control_or_ci_sequences(tmp_path: Path, capsys) -> None:
     for name, arrays in (("a", {"::error::x": [0], "\x1b[2J": [1]}), ("b", {"::error::x": [0], "\n::error::y": [1]})):
         np.savez(tmp_path / f"{name}.npz", **arrays)
     assert main(["compare", str(tmp_path / "a.npz"), str(tmp_path / "b.npz")]) == 0

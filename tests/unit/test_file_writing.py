@@ -58,7 +58,7 @@ def test_a_pipe_is_written_into_and_not_replaced(tmp_path: Path) -> None:
     assert named(tmp_path) == {"other": "text"}
 
 
-def test_a_file_that_our_own_output_goes_to_is_written_into(tmp_path: Path) -> None:
+def test_the_file_behind_stdout_is_written_into(tmp_path: Path) -> None:
     """As `-o /dev/stdout >> log` asks for: what stood there stays, and what we say later follows."""
     (tmp_path / "log").write_text("earlier\n")
     (tmp_path / "out").symlink_to("/dev/stdout")
@@ -71,7 +71,7 @@ def test_a_file_that_our_own_output_goes_to_is_written_into(tmp_path: Path) -> N
     assert named(tmp_path) == {"log": "earlier\nbefore\npage\nafter\n", "other": "x"}
 
 
-def test_a_folder_among_the_targets_is_refused_before_anything_is_replaced(tmp_path: Path) -> None:
+def test_a_folder_among_the_targets_is_refused_before_replacing(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("old")
     (tmp_path / "b").mkdir()
     (tmp_path / "link").symlink_to("b")
@@ -174,7 +174,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("campaign --examples 1 -o out --markdown out/plan.json", "out/plan.json"),
     ],
 )
-def test_no_command_writes_over_what_it_reads(
+def test_no_command_overwrites_its_input(
     folder: Path, arguments: str, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folder / "link").symlink_to("net.onnx")

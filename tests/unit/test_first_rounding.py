@@ -55,7 +55,7 @@ def verdicts(op: str, platform: Platform, count: int = 3):
     ["add", "avg_pool2d", "concat", "conv2d", "depthwise_conv2d", "fully_connected", "leaky_relu", "matmul", "maximum",
      "mul", "reduce_mean", "reduce_sum", "relu", "sigmoid", "sub"],
 )  # fmt: skip
-def test_the_built_in_functions_are_right(op: str):
+def test_builtin_functions_pass_with_a_first_rounding(op: str):
     found = [(v.check, v.reason, v.worst) for v in verdicts(op, chip()) if v.failing]
     assert found == []
 

@@ -33,7 +33,7 @@ def quantized(*operands, parameters, **named):
 
 
 @pytest.mark.nightly
-def test_a_plugin_that_calls_the_built_in_layer_norm_passes_on_compass(pytester) -> None:
+def test_a_plugin_calling_the_builtin_layer_norm_passes_on_compass(pytester) -> None:
     spec = Path(__file__).parents[2] / "op_specs" / "layer_norm.yaml"
     file = pytester.makepyfile(plugin_norm=PLUGIN)
     run = pytester.runpytest_subprocess(str(spec), f"--op-plugins={file}", "-q", "-k", "layer_norm-w8a8s-compass")

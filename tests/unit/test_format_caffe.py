@@ -141,7 +141,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_layer_computes_what_caffe_does(tmp_path, name):
+def test_a_layer_equals_its_caffe_definition(tmp_path, name):
     text, blobs, expected = CASES[name]
     (y,) = run(tmp_path, INPUT + "\n" + text, blobs)
     assert torch.equal(y, expected())
@@ -201,7 +201,7 @@ def as_v1(text):
 
 
 @pytest.mark.parametrize("name", IN_V1)
-def test_layers_of_the_format_v1_are_those_of_today(tmp_path, name):
+def test_v1_layers_equal_current_layers(tmp_path, name):
     text, blobs, expected = CASES[name]
     (y,) = run(tmp_path, INPUT + as_v1(text), blobs, v1=True)
     torch.testing.assert_close(y, expected())
@@ -211,7 +211,7 @@ def test_most_layers_are_tested_in_the_format_v1():
     assert len(IN_V1) >= 15
 
 
-def test_rules_of_phases_hold_in_the_format_v1(tmp_path):
+def test_phase_rules_apply_to_v1_layers(tmp_path):
     text = as_v1(layer("ReLU", top="r", name="r") + layer("TanH", "include { phase: TRAIN }", "r", "r", "t"))
     (y,) = run(tmp_path, INPUT + text)
     assert torch.equal(y, X.relu())
@@ -230,7 +230,7 @@ def test_rules_of_phases_hold_in_the_format_v1(tmp_path):
         ("", [whole(1, 4, 1, 1, seed=7)], lambda: X * whole(1, 4, 1, 1, seed=7)),
     ],
 )
-def test_factors_in_legacy_blobs_have_the_axes_that_the_layer_says(tmp_path, param, blobs, expected):
+def test_legacy_scale_blobs_take_the_axes_of_their_layer(tmp_path, param, blobs, expected):
     (y,) = run(tmp_path, INPUT + layer("Scale", f"scale_param {{ {param} }}"), {"l": blobs}, old_shapes=True)
     assert torch.equal(y, expected())
 
@@ -266,7 +266,7 @@ def pooled(x, k, s, p, *, mean):
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_pools_have_the_windows_of_caffe_whatever_the_stride(tmp_path, seed):
+def test_pool_windows_follow_caffe_for_any_stride(tmp_path, seed):
     source = random.Random(seed)
     x = whole(1, 2, source.randint(3, 9), source.randint(3, 9), seed=seed)
     k, s = ([source.randint(1, 3), source.randint(1, 3)] for _ in range(2))
@@ -287,7 +287,7 @@ def test_pools_have_the_windows_of_caffe_whatever_the_stride(tmp_path, seed):
     assert torch.equal(y, expected) if not mean else torch.allclose(y, expected, rtol=1e-6)
 
 
-def test_a_pool_after_one_whose_shape_onnx_infers_wrongly(tmp_path):
+def test_a_pool_may_follow_one_with_a_caffe_only_shape(tmp_path):
     x = whole(1, 2, 7, 6)
     first = layer("Pooling", "pooling_param { kernel_size: 2 stride: 2 pad: 1 }", top="p", name="p")
     second = layer("Pooling", "pooling_param { kernel_size: 1 stride: 2 }", bottom="p")

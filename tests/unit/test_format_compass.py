@@ -54,7 +54,7 @@ def layer(number: int, kind: str, bottom: str, top: str, shape: str, dtype: str 
     )
 
 
-def test_all_reference_files_are_there() -> None:
+def test_all_reference_files_exist() -> None:
     assert len(FILES) == 133
     assert sum(name.startswith("compass/") for name in FILES) == 128
 
@@ -281,7 +281,7 @@ def test_calibrated_ranges_of_a_float_graph_are_kept(tmp_path: Path) -> None:
     assert more in rewrite(graph, tmp_path)[0]
 
 
-def test_axes_count_from_the_end(tmp_path: Path) -> None:
+def test_negative_axes_count_from_the_end(tmp_path: Path) -> None:
     more = "layer_top_scale=[[2.0,4.0]]\nlayer_top_zp=[0]\nactivation_quantization_axis=[-1]\n"
     graph = parsed(tmp_path, "model_name=m\n" + layer(0, "Source", "[]", "[a]", "[[3,2]]", "int8", more))
     found = graph.tensor("a").qparams
@@ -555,7 +555,7 @@ def test_writing_our_own_graph(tmp_path: Path) -> None:
     assert rewrite(foreign(found, SPECS), tmp_path)[:2] == (text, blob)
 
 
-def test_new_parameters_of_constants_win_over_those_of_the_file(tmp_path: Path) -> None:
+def test_new_constant_parameters_override_those_of_the_file(tmp_path: Path) -> None:
     for name in ("ext", "pc_asym"):
         ours = native(load(f"compass/conv3x3/{name}/quant"), SPECS)
         weights = ours.tensor("conv3x3:weights")

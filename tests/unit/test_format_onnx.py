@@ -181,7 +181,7 @@ def test_an_inconsistent_initializer_is_refused(constant, text):
         from_model(model([node("Add", ["x", "w"], ["y"])], constants=[constant]))
 
 
-def test_small_file_of_a_giant_shape_is_refused_before_it_is_made():
+def test_a_giant_shape_in_a_small_file_is_refused_before_allocation():
     from quantizer.runtime.onnx_backend import QuantizerBackend
 
     shape = numpy_helper.from_array(np.array([2**20, 2**20], np.int64), "s")
@@ -220,7 +220,7 @@ def test_external_data_elsewhere_is_refused(tmp_path, location):
         load(external(location, folder))
 
 
-def test_external_data_in_a_file_whose_name_is_not_text_is_refused(tmp_path):
+def test_external_data_with_a_non_text_name_is_refused(tmp_path):
     path = external("ABCDEF", tmp_path)
     path.write_bytes(path.read_bytes().replace(b"ABCDEF", b"\xff\xfeCDEF"))
     with pytest.raises(

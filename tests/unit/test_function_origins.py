@@ -79,7 +79,7 @@ def _said(script: str, *words: str) -> list[object]:
     return json.loads(done.stdout)  # type: ignore[no-any-return]
 
 
-def test_the_order_of_imports_makes_no_function_built_in_or_a_plugins(tmp_path: Path) -> None:
+def test_function_origin_does_not_depend_on_import_order(tmp_path: Path) -> None:
     (tmp_path / "plugin.py").write_text(PLUGIN)
     folder = tmp_path / "quantizer" / "ops"
     folder.mkdir(parents=True)

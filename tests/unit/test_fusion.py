@@ -46,7 +46,7 @@ def test_single_nodes_rewrites_and_the_fusing_engine_agree(name, sessions):
     assert passed >= {"the whole graph", OPTIMIZED, *own_rewrites(GRAPHS[name])}
 
 
-def test_a_declared_defect_of_a_fused_kernel_is_seen_in_its_graph(sessions):
+def test_a_declared_fused_defect_shows_in_its_graph(sessions):
     for defect in load_library().platforms["ort"].graph_defects:
         if onnxruntime.__version__ not in defect.versions:
             pytest.skip("another version than those in which it was seen")
@@ -64,7 +64,7 @@ def _conclusive(sessions):
     return found.get("defect") or found["pass"]
 
 
-def test_a_defect_of_a_fused_kernel_in_another_version_excuses_nothing(sessions, monkeypatch):
+def test_a_fused_defect_of_another_version_excuses_nothing(sessions, monkeypatch):
     built = _conclusive(sessions)
     # Where VNNI is missing, a node's own defect comes first.
     monkeypatch.setattr(judging, "_known", lambda built, system: {})
@@ -138,7 +138,7 @@ def test_a_bug_of_two_nodes_fails(plant):
 
 
 @pytest.mark.parametrize("name", GRAPHS)
-def test_right_rewrites_pass_beside_the_bugs(name):
+def test_correct_rewrites_pass_where_buggy_ones_fail(name):
     rights = own_rewrites(GRAPHS[name]).values()
     assert not any(judge_rewrite(own, right).failing for own in _known_runs(name)[::3] for right in rights)
 
@@ -235,7 +235,7 @@ def _described(op, **attrs):
     return described(graph, graph.node("node"))
 
 
-def test_a_predicate_names_numbers_neighbours_shapes_and_attributes_of_a_node():
+def test_graph_predicates_know_parameters_neighbours_shapes_and_attributes():
     found = _described("MaxPool", pads=(1, 0))
     assert {name: found[name] for name in ("input_scale", "output_scale", "second", "third")} == {
         "input_scale": 0.5,
@@ -248,7 +248,7 @@ def test_a_predicate_names_numbers_neighbours_shapes_and_attributes_of_a_node():
     assert found.keys() == {*GRAPH_NAMES}
 
 
-def test_an_engine_that_raises_is_excused_by_a_declared_defect_alone(sessions, monkeypatch):
+def test_only_a_declared_defect_excuses_a_raising_engine(sessions, monkeypatch):
     built = build(GRAPHS["add_relu"], next(cases(GRAPHS["add_relu"], 1)))
 
     class Raises:

@@ -131,7 +131,7 @@ def test_a_tile_holds_the_operands_of_its_output(
 
 @pytest.mark.parametrize("data", [*FILLERS, "ties", "every_code"])
 @pytest.mark.parametrize("platform", ["ideal", "compass", "ort"])
-def test_indices_fill_their_domain_whatever_the_data_set(data: str, platform: str) -> None:
+def test_indices_fill_their_domain_in_every_data_set(data: str, platform: str) -> None:
     target = Target(SPEC, LIBRARY.scheme("a8"), LIBRARY.platform(platform))
     seen: set[int] = set()
     for seed in range(40):

@@ -65,7 +65,7 @@ def test_hashed_numbers_are_spread_evenly():
 
 
 @pytest.mark.parametrize("op", OPS)
-def test_every_pair_of_factor_values_meets_in_a_row(op):
+def test_covering_rows_contain_every_pair_of_factor_values(op):
     spec = SESSION.library.spec(op)
     found = factors(spec, [target.id for target in SESSION.all_targets(spec)])
     table = covering_rows(found)
@@ -77,7 +77,7 @@ def test_every_pair_of_factor_values_meets_in_a_row(op):
 
 
 @pytest.mark.parametrize("op", OPS)
-def test_every_pair_of_bins_meets_on_every_platform(op):
+def test_covering_rows_contain_every_pair_of_bins_per_platform(op):
     """Code of one platform sees the cases of that platform only."""
     spec = SESSION.library.spec(op)
     targets = SESSION.all_targets(spec)
@@ -171,7 +171,7 @@ def test_plans_stay_small_and_cut_only_legal_axes():
             assert all(size >= 1 for size in plan.sizes.values())
 
 
-def test_the_simplest_choices_give_a_legal_case_everywhere():
+def test_the_simplest_choices_give_a_legal_case_for_every_target():
     for target in TARGETS:
         case = build_case(target, HypothesisChoices(lambda low, high: low))
         infer_shapes(target.spec, case.shapes, case.attrs)

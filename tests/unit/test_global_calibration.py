@@ -138,7 +138,7 @@ def test_chosen_codes_stay_within_the_grid_of_the_rule(correlated: Network) -> N
 
 
 @pytest.mark.parametrize("rate", [0.05, 0.2])
-def test_the_first_step_of_adaquant_moves_an_input_s_scale_downhill_by_its_rate(tmp_path: Path, rate: float) -> None:
+def test_the_first_adaquant_step_follows_the_gradient_by_its_rate(tmp_path: Path, rate: float) -> None:
     """Adam's first step is its rate against the gradient's sign, which two sums at neighbouring scales show, codes as they are."""
     x, weights = drawn(1, 1, 1, 8, seed=11), drawn(4, 1, 1, 8, seed=12)
     net = Network(tmp_path, x).add(

@@ -60,7 +60,7 @@ def test_an_interrupted_session_needs_no_canary() -> None:
     assert not run.damage(pytest.ExitCode.INTERRUPTED)
 
 
-def test_an_interrupt_while_torch_is_imported_ends_the_run_without_a_traceback(pytester: pytest.Pytester) -> None:
+def test_an_interrupt_during_the_torch_import_gives_no_traceback(pytester: pytest.Pytester) -> None:
     pytester.makeconftest(DURING_IMPORT)
     result = pytester.runpytest_subprocess("-p", "quantizer_conformance", "--op-shipped=relu")
     said = result.stdout.str() + result.stderr.str()

@@ -71,7 +71,7 @@ def test_order_of_a_long_chain_costs_no_stack() -> None:
     verify(chain)
 
 
-def test_a_replaced_node_or_tensor_leaves_the_old_graph_alone() -> None:
+def test_replacing_a_node_or_tensor_keeps_the_old_graph() -> None:
     net = graph()
     assert net.with_node(replace(net.node("act"), op="abs")).nodes[0].op == "abs"
     assert net.with_tensors(Tensor("x", (5, 2), FLOAT)).tensor("x").shape == (5, 2)

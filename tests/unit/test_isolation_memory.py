@@ -49,7 +49,7 @@ def loud(given):
 
 
 @pytest.mark.parametrize("function", [right, loud])
-def test_right_functions_and_those_that_refuse_pass(function):
+def test_correct_functions_and_refusals_pass_in_other_memory(function):
     require_same_elsewhere(function, OPERANDS, function(OPERANDS))
 
 
@@ -62,7 +62,7 @@ def test_right_functions_and_those_that_refuse_pass(function):
         (past_the_end, "wrote outside operand 'x'"),
     ],
 )
-def test_the_message_names_what_a_wrong_function_does_not_follow(function, said):
+def test_the_message_names_the_ignored_memory_property(function, said):
     with pytest.raises(FunctionError, match=said):
         require_same_elsewhere(function, OPERANDS, function(OPERANDS))
 
@@ -116,7 +116,7 @@ def _in_turn(function):
 
 
 @pytest.mark.parametrize("function", [right, loud])
-def test_right_functions_pass_under_threads_and_for_operands_in_the_same_memory(function):
+def test_correct_functions_pass_with_threads_and_shared_memory(function):
     threads = torch.get_num_threads()
     _in_turn(function)
     assert torch.get_num_threads() == threads

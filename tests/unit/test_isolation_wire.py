@@ -36,7 +36,7 @@ def crossed(value, models=()):
 
 @pytest.mark.parametrize("kind", TYPES.values(), ids=str)
 @pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 0, 4), (2, 3)])
-def test_tensors_come_back_bit_for_bit_in_memory_of_their_own(kind, shape):
+def test_tensors_are_returned_bitwise_in_new_memory(kind, shape):
     values = (torch.randn(shape) * 100).to(kind)
     found = crossed(values)
     assert found.dtype == kind
@@ -65,7 +65,7 @@ def test_specs_schemes_and_platforms_survive_serialization():
         assert read_model(json.loads(json.dumps(write_model(model)))) == model
 
 
-def test_parameters_name_their_platform_and_leave_foreign_objects_where_they_are():
+def test_parameters_keep_their_platform_and_mark_foreign_objects():
     platform = load_library().platform("ideal")
     params = QParams(
         next(iter([records()["DType"][0]("int8", "int", 8, "int8")])),

@@ -65,7 +65,7 @@ def _cases(session, op):
     return [case for of in _of(session, op, joint_sizes).values() for case in of]
 
 
-def test_padding_lies_at_one_end_of_one_axis(session) -> None:
+def test_pad_cases_have_padding_at_one_end_of_one_axis(session) -> None:
     cases = [case for case in _cases(session, "pad") if min(case.shapes["x"][-2:]) > 8]
     assert {sum(v > 0 for v in case.attrs["padding"]) for case in cases} == {1}
 
@@ -94,7 +94,7 @@ def test_an_operator_without_axes_has_no_joint_sizes(session) -> None:
 
 
 @pytest.mark.parametrize("op", ["conv2d", "max_pool2d"])
-def test_patches_lie_side_by_side(session, op: str) -> None:
+def test_patch_cases_cover_all_patch_strides(session, op: str) -> None:
     for cases in _of(session, op, patches).values():
         assert {case.attrs["stride"][0] for case in cases} == {stride for _, stride, *_ in PATCHES}
 
@@ -243,7 +243,7 @@ def test_windows_of_one_axis_and_padding_behind(session, op: str) -> None:
         assert "dilation" not in cases[0].attrs or any(case.attrs["dilation"] == (4, 4) for case in cases)
 
 
-def test_a_reduction_works_along_one_axis_between_axes_of_one_place(session) -> None:
+def test_reduction_cases_have_unit_axes_around_the_reduced_one(session) -> None:
     for cases in _of(session, "reduce_sum", joint_sizes).values():
         found = [case.attrs for case in cases if case.shapes["x"] == BETWEEN_ONES]
         assert [(attrs["axes"], attrs["keepdims"]) for attrs in found] == [((3,), False)]

@@ -83,7 +83,7 @@ def test_a_hand_written_graph_is_checked() -> None:
     assert all(item.case.scheme == ("w8a8" if item.op == "conv2d" else "a8") for item in found if item.case)
 
 
-def test_a_fault_in_an_operator_fails_the_node_that_has_it() -> None:
+def test_a_faulty_operator_fails_its_node() -> None:
     fault = next(item for item in catalogue() if item.id == "multiplier_half")
     with Planting(fault, specs()["conv2d"], ["ideal"]):
         found = check_graph(network(), data=["random"])
@@ -94,7 +94,7 @@ def test_a_fault_in_an_operator_fails_the_node_that_has_it() -> None:
     assert not any(item.failing for item in check_graph(network(), data=["random"]))
 
 
-def test_ranges_of_a_run_are_those_of_the_cases() -> None:
+def test_case_ranges_are_those_observed_in_the_run() -> None:
     graph = network()
     values = execute(tpul.to_registry(graph), {"x": torch.from_numpy(FEED)}, specs()).values
     found = check_graph(graph, inputs={"x": torch.from_numpy(FEED)}, data=["random"])
@@ -105,7 +105,7 @@ def test_ranges_of_a_run_are_those_of_the_cases() -> None:
     assert not any(item.failing for item in found)
 
 
-def test_what_a_platform_does_not_run_is_a_gap_and_unknown_names_are_errors() -> None:
+def test_unsupported_operators_are_gaps_and_unknown_names_errors() -> None:
     with Graph("g") as graph:
         tpul.relu(Tensor([2, 3], name="x"))
     (found,) = check_graph(graph, platform="ort")

@@ -76,7 +76,7 @@ def test_float_functions_equal_torch(name: str) -> None:
     assert np.array_equal(got, TORCH[name](torch.from_numpy(values)).numpy())
 
 
-def test_convolutions_and_products_equal_those_of_torch() -> None:
+def test_convolutions_and_products_equal_torch() -> None:
     d = Draw("structures")
     x, w, v = d.array([2, 4, 7, 8]), d.array([6, 2, 3, 2]), d.array([3, 4, 3, 2])
     with Graph("g") as graph:
@@ -227,9 +227,7 @@ ILLEGAL: list[tuple[str, Callable[[], Any], str]] = [
 
 
 @pytest.mark.parametrize(("name", "illegal", "says"), ILLEGAL, ids=[f"{i}-{row[0]}" for i, row in enumerate(ILLEGAL)])
-def test_an_illegal_call_names_the_function_and_the_rule_and_changes_nothing(
-    name: str, illegal: Callable[[], Any], says: str
-) -> None:
+def test_an_illegal_call_names_its_rule_and_changes_nothing(name: str, illegal: Callable[[], Any], says: str) -> None:
     with Graph("g") as graph:
         kept = Tensor([2, 2], name="kept")
         tpul.relu(kept)

@@ -105,7 +105,7 @@ def test_the_default_graph_is_one_of_each_thread() -> None:
         tpul.init("gpu")
 
 
-def test_threads_build_graphs_of_their_own_and_share_one() -> None:
+def test_threads_may_build_separate_or_shared_graphs() -> None:
     shared, graphs, errors = Graph("shared"), {}, []
     barrier = threading.Barrier(4)
 
@@ -191,7 +191,7 @@ def test_parameters_are_set_once_and_a_contradiction_shows_both() -> None:
     assert (tensor.scale, tensor.zero_point) == (0.5, 3)
 
 
-def test_parameters_of_a_failed_call_are_taken_back() -> None:
+def test_parameters_of_a_failed_call_are_reverted() -> None:
     with Graph("g"):
         x = Tensor([2, 3], name="x", dtype="int8")
         y = Tensor([2, 3], name="y", dtype="int8", scale=4.0)
@@ -219,7 +219,7 @@ def test_parameters_propagate_through_movement_operators_both_ways() -> None:
     assert (float(params.scale), int(params.zero_point)) == (0.5, 7)
 
 
-def test_parameters_that_must_be_the_same_and_differ_are_both_shown() -> None:
+def test_contradicting_parameters_are_both_shown() -> None:
     with Graph("g") as graph:
         x = Tensor([4], name="x", dtype="uint8", scale=0.25, zero_point=1)
         y = tpul.reshape(x, [2, 2], out_name="y")
@@ -285,7 +285,7 @@ def test_matmulrq_shifts_in_the_opposite_direction_of_requant_int() -> None:
 
 
 @pytest.mark.parametrize("start", range(0, len(VECTORS), 32))
-def test_requant_int_gives_every_recorded_vector(start: int) -> None:
+def test_requant_int_equals_every_recorded_vector(start: int) -> None:
     for case in VECTORS[start : start + 32]:
         codes = np.array(case["x"], dtype=np.int32)
         with Graph("g") as graph:
@@ -320,7 +320,7 @@ def test_requant_int_equals_the_numerics_package(mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", sorted(ROUNDINGS))
-def test_a_shift_in_onnx_is_the_numerics_shift_for_every_count_of_bits(mode: str) -> None:
+def test_the_exported_onnx_shift_equals_the_numerics_package(mode: str) -> None:
     edges = [0, 1, -1, 2, -2, 3, -3, (1 << 62) - 1, 1 << 62, -(1 << 62), (1 << 62) + 1, (1 << 63) - 1, -(1 << 63)]
     values = torch.tensor(edges + [(1 << k) + e for k in range(2, 62, 5) for e in (-1, 0, 1)], dtype=torch.int64)
     bits = torch.arange(-5, 67).reshape(-1, 1)
@@ -412,7 +412,7 @@ def _pair(d: Draw, kinds: tuple[str, str]) -> tuple[list[np.ndarray], list[float
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_sums_and_products_of_codes_are_those_of_the_platform(seed: int) -> None:
+def test_sums_and_products_of_codes_equal_the_platform(seed: int) -> None:
     kinds = [("int8", "int8"), ("uint8", "uint8")][seed % 2]
     (a, b), scales, zeros = _pair(Draw(f"pair/{seed}"), kinds)
     with Graph("g") as graph:
@@ -436,7 +436,7 @@ def test_sums_and_products_of_codes_are_those_of_the_platform(seed: int) -> None
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_convolution_of_codes_is_its_exact_sum_requantized_as_the_platform_does(seed: int) -> None:
+def test_a_convolution_of_codes_is_an_exact_requantized_sum(seed: int) -> None:
     d = Draw(f"conv/{seed}")
     codes, weights, bias = d.array([2, 4, 6, 5], "uint8"), d.array([6, 2, 3, 2], "int8"), d.array([6], "int32")
     scales, zeros = [d.scale() for _ in range(6)], [d.zero("int8") for _ in range(6)]

@@ -171,7 +171,7 @@ def test_cleared_bits_of_a_bias_are_restated() -> None:
     assert effective_bits(torch.tensor([(1 << 31) - 1, 5]), 32).tolist() == [(1 << 31) - 1, 5]
 
 
-def test_the_interval_of_16_bits_holds_every_root_of_the_declared_format() -> None:
+def test_the_16_bit_interval_contains_every_root_rounding() -> None:
     """An integer forward whose inverse root and factor have 15 significant bits stays inside, whichever way they round."""
     target = TARGETS["layer_norm-w16a16-compass"]
     for trial in trials(target, 200, "format"):
@@ -248,7 +248,7 @@ PLUGIN = """
 """
 
 
-def test_a_plugin_without_stages_or_table_is_judged_by_the_sum_of_the_stages(tmp_path: Path) -> None:
+def test_a_plugin_without_stages_is_judged_by_accumulated_stage_errors(tmp_path: Path) -> None:
     """Under the reading that hides them. It keeps epsilon, which Compass's own integer path ignores: then no defect is needed to excuse it."""
     with sandbox():
         library = open_library(write(tmp_path, "norm.py", PLUGIN))

@@ -210,7 +210,7 @@ def run(folder: Path, *lines: str) -> str:
     return done.stdout + done.stderr
 
 
-def test_the_documents_three_listings_run_with_the_repairs_that_they_need(tmp_path: Path) -> None:
+def test_the_three_listings_of_the_document_run_after_repairs(tmp_path: Path) -> None:
     """`try:` where it is lost, the placeholder appended, the layer type registered; nothing else."""
     shape = [1, 12]
     layers = [

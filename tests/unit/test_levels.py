@@ -57,7 +57,7 @@ def defect(platform_: str, name: str) -> Defect:
         (("asimd", "i8mm"), ()),
     ],
 )
-def test_a_processor_has_the_levels_whose_instruction_sets_it_has(available, expected) -> None:
+def test_levels_follow_the_instruction_sets_of_the_processor(available, expected) -> None:
     assert levels.offered(available) == expected
 
 
@@ -97,7 +97,7 @@ def test_an_unknown_or_missing_level_is_one_error(machine, level, text) -> None:
         levels.asked(level)
 
 
-def test_a_processor_without_levels_is_told_what_it_can_ask_for(machine) -> None:
+def test_a_processor_without_levels_gets_the_possible_values(machine) -> None:
     machine("asimd")
     with pytest.raises(UnsupportedError, match="It has no level: name host, which pins nothing"):
         levels.asked("avx2")
@@ -139,7 +139,7 @@ def test_x86_runs_as_fbgemm_below_vnni() -> None:
     assert running_variant("litert", "reference", ()) == "reference"
 
 
-def test_a_defect_holds_at_the_levels_whose_instruction_sets_show_it() -> None:
+def test_a_defect_applies_at_levels_with_its_instruction_sets() -> None:
     assert levels_of(defect("torch_x86", "delegated_to_fbgemm")) == ("avx2", "avx512")
     assert levels_of(defect("torch_x86", "grouped_conv_single_column_rows_wrong")) == ("avx512_vnni", "amx")
     assert levels_of(defect("torch_x86", "int16_pair_sums_saturate")) == ()
@@ -176,7 +176,7 @@ def test_the_libraries_of_torch_keep_to_the_level(kernels) -> None:
 
 @x86_64
 @pytest.mark.parametrize("level", [level for level in levels.LEVELS if level in levels.offered()])
-def test_a_tile_of_one_column_of_a_grouped_convolution_is_wrong_at_the_levels_that_are_declared(level) -> None:
+def test_single_column_tiles_fail_only_at_the_declared_levels(level) -> None:
     path = CASES / "defects" / "torch_x86-grouped_conv_single_column_rows_wrong.json"
     case = read_replay(path).case
     engine = ExternalEngine(Chosen("torch"), level)
@@ -220,7 +220,7 @@ def test_levels_are_columns_of_the_agreement_table() -> None:
     assert "| random   |" in document(made[:1])
 
 
-def test_levels_have_columns_of_their_own_in_the_coverage() -> None:
+def test_coverage_has_one_column_per_level() -> None:
     made = [
         Record(f"add-a8-torch_x86-{level}", "add", "cases", "passed", scheme="a8", platform="torch_x86", isa=level)
         for level in ("avx2", "avx512")

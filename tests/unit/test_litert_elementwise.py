@@ -154,7 +154,7 @@ def test_near_powers_of_two_16_bit_functions_are_equal(targets: Any, op: str, pl
 @pytest.mark.parametrize(
     ("shape", "other"), [((40,), (40,)), ((40,), (1,)), ((3, 23), (23,)), ((3, 23), (3, 1)), ((15,), (15,))]
 )
-def test_sums_next_to_a_tie_are_equal_in_vectors_and_beside_them(targets: Any, shape: Any, other: Any) -> None:
+def test_near_tie_sums_equal_litert_in_vectors_and_tails(targets: Any, shape: Any, other: Any) -> None:
     engine, found = targets
     target = found["add", "a8", "tflite_builtin"]
     ranges = {"a": (-616.0, 276.5), "b": (-698.5, 704.0), "y": (-470.0, 40.0)}  # scales 3.5, 5.5 and 2

@@ -138,7 +138,7 @@ def test_keep_needs_a_reason(capsys):
     assert "--reason: say why" in capsys.readouterr().err
 
 
-def test_json_of_a_case_reads_back_and_foreign_json_does_not():
+def test_only_case_json_is_read_back():
     case = Case.from_dict(GOOD["case"], "here")
     assert Case.from_json(case.to_json(), "here") == case
     with pytest.raises(CaseError, match="here: not JSON"):

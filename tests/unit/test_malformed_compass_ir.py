@@ -199,7 +199,7 @@ def test_a_missing_file_and_a_folder_are_refused_by_name(tmp_path: Path, name: s
             read(*files)
 
 
-def test_a_bin_that_ends_too_early(tmp_path: Path) -> None:
+def test_a_truncated_bin_file_is_refused(tmp_path: Path) -> None:
     """Every truncation is refused, and the message tells both numbers."""
     (tmp_path / "net.txt").write_text(TEXT)
     for size in range(0, len(BLOB), 7):
@@ -224,7 +224,7 @@ def test_bad_scales_of_constants(tmp_path: Path, offset: int, number: float, whe
         read(REFERENCE / "quant.txt", tmp_path / "net.bin")
 
 
-def test_zero_points_of_constants_lie_in_their_codes(tmp_path: Path) -> None:
+def test_constant_zero_points_outside_their_codes_are_refused(tmp_path: Path) -> None:
     raw = bytearray(BLOB)
     raw[282:286] = torch.tensor(-200, dtype=torch.int32).numpy().tobytes()
     (tmp_path / "net.bin").write_bytes(raw)

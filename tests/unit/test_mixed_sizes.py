@@ -49,7 +49,7 @@ def test_kernels_are_small(session):
         assert set(case.shapes["weight"][2:]) <= set(WINDOW)
 
 
-def test_half_of_the_cases_have_the_same_stride_along_both_axes(session):
+def test_half_of_the_cases_have_equal_strides(session):
     strides = [case.attrs["stride"] for case in _cases(session, "conv2d", strong=True)]
     assert sum(len(set(stride)) == 1 for stride in strides) > len(strides) // 2
 

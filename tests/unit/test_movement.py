@@ -80,7 +80,7 @@ CASES: list[Case] = [
 
 
 @pytest.mark.parametrize(("op", "shape", "attrs"), CASES, ids=[f"{op}-{i}" for i, (op, _, _) in enumerate(CASES)])
-def test_both_forwards_and_the_shape_are_those_of_onnx_runtime(op: str, shape: tuple[int, ...], attrs: Any) -> None:
+def test_both_forwards_and_the_shape_equal_onnx_runtime(op: str, shape: tuple[int, ...], attrs: Any) -> None:
     """Values are few, so that elements are equal; codes under one scale and zero point are real values moved."""
     spec = LIBRARY.spec(op)
     x = (np.arange(np.prod(shape)) ** 2 * 5 % 23 % 7 - 3).reshape(shape).astype(np.float32)
@@ -93,7 +93,7 @@ def test_both_forwards_and_the_shape_are_those_of_onnx_runtime(op: str, shape: t
     assert torch.equal(codes, wanted if op == "argmin" else wanted.long() + 7)
 
 
-def test_blocks_are_those_of_torch() -> None:
+def test_depth_and_space_blocks_equal_torch() -> None:
     x = torch.arange(2 * 12 * 3 * 4, dtype=torch.float32).reshape(2, 12, 3, 4)
     wide = F.pixel_shuffle(x, 2)
     assert torch.equal(REGISTRY.get("depth_to_space", "reference")(x, block=2, mode="CRD"), wide)
@@ -102,7 +102,7 @@ def test_blocks_are_those_of_torch() -> None:
 
 
 @pytest.mark.parametrize("groups", [1, 2, 3, 4, 12])
-def test_shuffled_channels_are_those_of_torch(groups: int) -> None:
+def test_shuffled_channels_equal_torch(groups: int) -> None:
     x = torch.arange(2 * 12 * 3 * 4).reshape(2, 12, 3, 4)
     wanted = torch.nn.ChannelShuffle(groups)(x)
     assert torch.equal(REGISTRY.get("channel_shuffle", "reference")(x, groups=groups), wanted)

@@ -148,7 +148,7 @@ def test_a_cast_keeps_codes_and_cuts_real_values(tmp_path: Path) -> None:
     assert str(written(work, "Cast")["to_dtype"]) == work.quantized_graph.tensor("x").dtype.name
 
 
-def test_a_crop_takes_a_box(tmp_path: Path) -> None:
+def test_crop_selects_a_box(tmp_path: Path) -> None:
     layers = [source(), layer(1, "Crop", {"x": SHAPE}, {"y": (2, 2, 3)}, "crops=[[0,2],[3,5],[1,4]]")]
     work = optimized(tmp_path, layers, "x", "y", [values()])
     real, codes = tensors(work, {"x": values()})
@@ -156,7 +156,7 @@ def test_a_crop_takes_a_box(tmp_path: Path) -> None:
     assert np.array_equal(codes["y"], codes["x"][:, 3:5, 1:4])
 
 
-def test_crop_of_the_first_axis_takes_its_share_of_a_batch(tmp_path: Path) -> None:
+def test_crop_of_the_first_axis_scales_with_the_batch(tmp_path: Path) -> None:
     layers = [source(), layer(1, "Crop", {"x": SHAPE}, {"y": (1, 6, 4)}, "crops=[[1,2],[0,6],[0,4]]")]
     work = optimized(tmp_path, layers, "x", "y", [values()])
     twice = np.concatenate([values(), values() + 1])

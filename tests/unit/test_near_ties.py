@@ -102,7 +102,7 @@ def test_near_tie_cases_reach_their_target_and_builtins_pass(op, platform):
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
 @pytest.mark.parametrize("platform", PLATFORMS)
 @pytest.mark.parametrize("op", OPS)
-def test_a_kernel_with_another_rounding_fails_where_that_has_an_effect(op, platform, fault):
+def test_a_kernel_with_another_rounding_fails(op, platform, fault):
     where = target(op, platform)
     if not any(has_effect(fault, trial.parameters) for trial in trials(where)):
         with REGISTRY.overridden(op, "quantized", planted(fault, op), platform):
@@ -112,7 +112,7 @@ def test_a_kernel_with_another_rounding_fails_where_that_has_an_effect(op, platf
         assert any(v.failing for t in trials(where) for v in judge(t, ("arithmetic",)))
 
 
-def test_a_platform_with_a_forward_of_its_own_has_no_such_cases():
+def test_a_platform_without_multipliers_has_no_near_tie_cases():
     """torch's batch_norm multiplies in float32 and provides no multiplier."""
     assert near_ties(target("batch_norm", "ideal"))
     assert not near_ties(target("batch_norm", "torch_x86"))

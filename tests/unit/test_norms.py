@@ -99,7 +99,7 @@ def compass_codes(op: str, codes: Tensor, parameters: Parameters) -> Tensor:
 
 
 @pytest.mark.parametrize("op", ["instance_norm", "group_norm"])
-def test_compass_codes_are_those_of_a_loop_over_rows(op: str) -> None:
+def test_compass_norm_codes_equal_a_loop_over_rows(op: str) -> None:
     given = {name: values.float() for name, values in operands(op).items()}
     spec, platform = LIBRARY.spec(op), LIBRARY.platform("compass")
     shapes = {name: tuple(values.shape) for name, values in given.items()}

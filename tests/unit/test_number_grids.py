@@ -74,7 +74,7 @@ def test_the_second_matmul_operand_is_a_weight_only_under_blocks():
 
 
 @pytest.mark.parametrize("op", ["fully_connected", "matmul"])
-def test_scales_of_blocks_and_codes_are_those_of_onnx_runtime(op):
+def test_block_scales_and_codes_equal_onnx_runtime(op):
     onnx, ort = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")
     found = wide(op)
     name = "weight" if op == "fully_connected" else "b"
@@ -103,7 +103,7 @@ def test_scales_of_blocks_and_codes_are_those_of_onnx_runtime(op):
     assert np.array_equal(scale, (np.stack(parts, 1).astype(np.float64) / 7).astype(np.float32))
 
 
-def test_codes_of_sums_of_blocks_are_one_rounding_of_a_rational():
+def test_block_sum_codes_are_rationals_rounded_once():
     found = trial(
         "fully_connected",
         "w4g4a8",
@@ -251,7 +251,7 @@ def _no_alarm(known, number):
         assert not [verdict for verdict in judge(Trial(known, case, SESSION.engine)) if verdict.failing], case.to_json()
 
 
-def test_a_platform_that_cannot_compute_them_is_refused_in_one_line():
+def test_a_platform_unfit_for_number_grids_is_refused():
     def findings(**changes):
         return [finding.text for finding in check_grids(IDEAL.model_copy(update=changes), LIBRARY.schemes)]
 
@@ -296,7 +296,7 @@ def test_parameters_per_block_are_not_parameters_per_channel():
 
 
 @pytest.mark.parametrize(("op", "scheme"), [("fully_connected", "w4g4a8"), ("add", "a8e4m3")])
-def test_a_code_that_is_off_by_one_is_a_failure_of_arithmetic(op, scheme):
+def test_one_code_off_fails_arithmetic(op, scheme):
     found = trial(op, scheme, 3, data="random", tiles="untiled")
     codes = found.outcome.codes.clone()
     codes.view(-1)[0] += 1 if int(codes.view(-1)[0]) < found.output.qmax else -1

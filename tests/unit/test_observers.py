@@ -44,7 +44,7 @@ def error(values, low, high, codes):
     return float(((config.quantize(values.double()) - values.double()) ** 2).sum())
 
 
-def test_minmax_is_the_extremes_of_all_batches_and_of_each_channel():
+def test_minmax_returns_extremes_over_batches_and_per_channel():
     first, second = torch.tensor([[1.0, -2.0], [3.0, 0.5]]), torch.tensor([[4.0, 0.0], [-1.0, 0.25]])
     assert found("minmax", ZERO_POINT, first, second) == [-2.0, 4.0]
     assert found("minmax", Codes(-127, 127, symmetric=True, axis=1), first, second) == [[-1.0, -2.0], [4.0, 0.5]]
@@ -156,7 +156,7 @@ def test_the_default_is_int8_and_named():
     assert (w.num_of_bits, w.quant_min, w.quant_max, w.policy) == (8, -127, 127, INT8.weights)
 
 
-def test_an_operation_of_which_nothing_is_quantized_is_an_error():
+def test_an_operation_without_quantized_tensors_is_an_error():
     graph = network()
     ints = dispatch_graph(graph, dispatching_table={n.name: "ort" if n.name == "flat" else "fp32" for n in graph.nodes})
     wide = [graph.tensor(name) for name in ("m", "f")]
@@ -252,7 +252,7 @@ def test_a_step_that_cannot_be_learned_is_refused():
     "policy", [SYMMETRIC, P.PER_TENSOR | P.LINEAR | P.ASYMMETRICAL, P.PER_CHANNEL | P.LINEAR | P.SYMMETRICAL]
 )
 @pytest.mark.parametrize("bits", [2, 8, 16])
-def test_values_in_float32_are_those_of_the_codes(policy, bits):
+def test_float32_values_equal_those_of_the_codes(policy, bits):
     """The quick way rounds as often as the exact one: its products of codes and scales have fewer bits than float64."""
     config = create_default_quant_config(
         policy=policy, num_of_bits=bits, channel_axis=1 if P.PER_CHANNEL in policy else None

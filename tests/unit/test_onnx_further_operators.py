@@ -177,14 +177,14 @@ def test_a_circular_cache_wraps_to_its_start():
         run("TensorScatter", torch.zeros(1, 4, 1), torch.ones(1, 2, 1), torch.tensor([3]), mode="linear")
 
 
-def test_bits_are_kept_by_a_cast_of_bits_alone():
+def test_bitcast_keeps_bits_and_needs_equal_sizes():
     x = torch.tensor([1.0, -2.0])
     assert run("BitCast", x, to=DTYPES["int32"]).tolist() == x.view(torch.int32).tolist()
     with pytest.raises(QuantizerError, match="must have the same size"):
         run("BitCast", x, to=DTYPES["int16"])
 
 
-def test_a_sequence_of_length_0_stays_as_it_is():
+def test_reversing_a_sequence_of_length_0_keeps_it():
     """ONNX Runtime 1.27 leaves memory that it did not write there."""
     x = torch.arange(6.0).reshape(2, 3)
     assert run("ReverseSequence", x, torch.tensor([0, 2]), batch_axis=0, time_axis=1).tolist() == [[0, 1, 2], [4, 3, 5]]
@@ -206,7 +206,7 @@ def test_dropout_that_trains_is_refused():
 
 @pytest.mark.parametrize("op", ["Max", "Min", "Sum", "Prod", "Mean", "L1", "SumSquare"])
 @pytest.mark.parametrize("kind", [torch.uint16, torch.uint32, torch.uint64])
-def test_reductions_of_integers_without_a_sign_are_those_of_whole_numbers(op, kind):
+def test_reductions_of_unsigned_integers_equal_whole_numbers(op, kind):
     values = torch.tensor([[3, 60000], [4, 2]])
     found = run_typed(f"Reduce{op}", values.to(kind), DTYPES[str(kind).split(".")[1]], axes=[0], keepdims=0)
     plain = {

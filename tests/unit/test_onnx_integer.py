@@ -108,7 +108,7 @@ class Chain:
 
 @settings(max_examples=25, deadline=None, database=None, derandomize=True)
 @given(seed=st.integers(0, 10**6), size=st.integers(5, 12))
-def test_a_qlinear_model_has_the_codes_of_the_runtimes_integer_kernels(seed, size):
+def test_a_qlinear_model_equals_the_runtime_integer_kernels(seed, size):
     chain = Chain(seed, size)
     model = chain.model()
     x = chain.codes(0, 256, chain.first, np.uint8)
@@ -133,7 +133,7 @@ def drawn_model(seed, nodes):
 
 @settings(max_examples=20, deadline=None, database=None, derandomize=True)
 @given(seed=st.integers(0, 10**6), nodes=st.integers(5, 30))
-def test_a_qdq_model_has_the_codes_of_the_runtime(tmp_path_factory, seed, nodes):
+def test_a_qdq_model_equals_the_runtime(tmp_path_factory, seed, nodes):
     builder, model = drawn_model(seed, nodes)
     x = torch.from_numpy(builder.whole(*builder.shape))
     graph = from_model(model)
@@ -323,7 +323,7 @@ def tied(op, kind, operands, **attrs):
         ("GlobalAveragePool", "a", {}),
     ],
 )
-def test_ties_are_rounded_before_the_zero_point_is_added_as_the_file_says(op, operands, attrs, kind):
+def test_ties_are_rounded_before_the_zero_point_is_added(op, operands, attrs, kind):
     """A fused kernel rounds after it: half of a sum's codes were one off, in graphs that the runtime does not fuse."""
     made = tied(op, kind, operands, **attrs)
     codes = (np.arange(96).reshape(2, 1, 2, 4, 6) * 29 % 41).astype(kind)

@@ -98,7 +98,7 @@ WIDE_FACTORS = (
     ],
     ids=["matmul", "mul"],
 )
-def test_sixteen_bits_stay_float_where_the_platform_has_eight(parts, x, code, text):
+def test_sixteen_bit_nodes_stay_float_on_8_bit_platforms(parts, x, code, text):
     """They wrapped in 32 bits: -14177 and 0. In float between quantizations they are what ONNX Runtime gives."""
     made = model(*parts, x.shape)
     (why,) = agrees(made, x, ["fully_connected" if "MatMul" in str(made) else "mul"]).reasons.values()
@@ -141,7 +141,7 @@ def test_a_weight_that_is_transposed_keeps_its_own_scale_beside_a_bias():
     assert float(node.parameters.constants["weight"].params.scale) == 0.125
 
 
-def test_the_codes_of_a_weight_that_was_rearranged_are_not_shown():
+def test_codes_of_a_transposed_weight_are_not_shown():
     """Their name led to a constant that is gone: a KeyError."""
     nodes = [
         *quantized("x", "x", "d"),
@@ -158,7 +158,7 @@ def test_the_codes_of_a_weight_that_was_rearranged_are_not_shown():
 
 
 @pytest.mark.parametrize("op", ["Identity", "Dropout"])
-def test_a_second_quantization_behind_what_passes_values_on_is_kept(op):
+def test_a_second_quantization_after_identity_or_dropout_is_kept(op):
     """Consumers read the first one's codes, and their own scale was lost."""
     between = [helper.make_node(op, ["d"], ["i"]), *quantized("i", "i", "e")]
     nodes = [*quantized("x", "x", "d"), *between, read("w", "v"), helper.make_node("MatMul", ["e", "v"], ["f"])]
@@ -173,7 +173,7 @@ def test_a_second_quantization_behind_what_passes_values_on_is_kept(op):
     )
 
 
-def test_a_constant_that_is_quantized_twice_has_the_values_of_both():
+def test_a_constant_quantized_twice_is_rounded_twice():
     nodes = [
         *quantized("x", "x", "d"),
         read("w", "v"),
@@ -220,7 +220,7 @@ X = np.array([[[[1.0, 2.5], [-1.0, 0.0]]]], np.float32)
         (0.25, [2**31 - 1, -5], ["conv2d"], "declares an accumulator of 32 bits"),
     ],
 )
-def test_a_bias_that_the_sums_cannot_hold_leaves_its_node_in_float(scale, codes, floats, why):
+def test_a_bias_beyond_the_accumulator_keeps_its_node_float(scale, codes, floats, why):
     executor = agrees(biased(scale, codes), X, floats)
     assert all(why in text for text in executor.reasons.values())
 

@@ -80,7 +80,7 @@ def test_a_graph_without_any_integer_function_runs_in_float():
 
 
 @pytest.mark.parametrize("form", [TensorProto.FLOAT8E4M3FN, TensorProto.FLOAT8E5M2])
-def test_activations_of_8_bit_floats_are_nodes_of_their_own(form):
+def test_float8_activations_are_separate_nodes(form):
     zero = helper.make_tensor("zf", form, [], [0.0])
     nodes = [*qdq("x", "a", "s2", "zf"), node("Relu", "a", "r"), *qdq("r", "y")]
     agrees(model(nodes, {"zf": zero}), ["QuantizeLinear", "DequantizeLinear"])
@@ -117,7 +117,7 @@ def test_bodies_of_control_flow_read_quantized_values_around_them(positive):
     agrees(model(nodes, {"c": np.float32(0)}), ["QuantizeLinear", "If"])
 
 
-def test_two_nodes_of_control_flow_have_bodies_of_their_own():
+def test_two_control_flow_nodes_have_separate_bodies():
     """Each was run with the bodies of both, which read tensors that only the other has."""
     body = {
         "then_branch": branch("then", [node("Relu", "a", "u")]),
@@ -153,7 +153,7 @@ def test_a_node_without_any_kernel_is_refused_by_name():
         integer_graph(from_model(made))
 
 
-def test_outputs_that_nobody_names_are_the_models_own():
+def test_default_outputs_are_those_of_the_model():
     """Codes are codes, and an output that stands twice is given twice, though both are one tensor on integers."""
     nodes = [*qdq("x", "a"), node("Relu", "a", "r"), *qdq("r", "y")]
     made = model(nodes, outputs="y_q y a_q", types=(TensorProto.UINT8, TensorProto.FLOAT, TensorProto.UINT8))
@@ -260,7 +260,7 @@ def test_each_row_of_each_batch_of_a_product_has_its_own_parameters():
 
 @pytest.mark.parametrize("move", ["Transpose", "Unsqueeze", "Flatten"])
 @pytest.mark.parametrize("axis", [0, 1])
-def test_codes_of_several_scales_that_are_moved_have_the_scales_of_their_reader(move, axis):
+def test_moved_per_channel_codes_use_the_scales_of_their_reader(move, axis):
     """The scales moved along with transposed codes, although their reader has them along the axis of its own operand."""
     first = node("QuantizeLinear", "x t o", "q", axis=axis)
     last = node("DequantizeLinear", "m t o", "y", axis=axis + (move == "Unsqueeze"))

@@ -57,7 +57,7 @@ def test_functions_of_one_element_at_the_ends_of_float32(op):
 
 @pytest.mark.parametrize("mode", ["half_pixel", "align_corners", "asymmetric", "pytorch_half_pixel"])
 @pytest.mark.parametrize("seed", range(4))
-def test_bilinear_images_are_the_runtimes_to_the_last_bit_where_weights_are(mode, seed):
+def test_bilinear_images_equal_the_runtime_if_weights_are_exact(mode, seed):
     """Means of codes are ties more often than not, and a last bit was one code of the next quantization."""
     r = random.Random(seed)
     h, w = r.randint(2, 9), r.randint(2, 9)
@@ -67,7 +67,7 @@ def test_bilinear_images_are_the_runtimes_to_the_last_bit_where_weights_are(mode
     agrees("Resize", *operands, mode="linear", coordinate_transformation_mode=mode, rtol=0, atol=0)
 
 
-def test_a_hard_swish_is_the_runtimes_to_the_last_bit():
+def test_hard_swish_equals_the_runtime_bit_for_bit():
     """From 3 on it is x; a product by 6 and a quotient by 6 were not."""
     agrees("HardSwish", np.arange(-500, 500, dtype=np.float32) * np.float32(0.0137), rtol=0, atol=0)
 
@@ -75,7 +75,7 @@ def test_a_hard_swish_is_the_runtimes_to_the_last_bit():
 @pytest.mark.parametrize(
     "x", [np.float32(3), np.float32(0), np.zeros((2, 3), np.float32), np.array([0, 2, 5], np.int64)]
 )
-def test_the_indices_of_what_is_not_zero(x):
+def test_nonzero_returns_the_indices_of_nonzero_elements(x):
     agrees("NonZero", x, types=(np.int64,))
 
 

@@ -70,7 +70,7 @@ def test_shuffled_channels():
         assert torch.equal(run("ChannelShuffle", x, groups=2)[0], torch.nn.ChannelShuffle(2)(x))
 
 
-def test_shuffled_channels_of_images_are_the_registrys():
+def test_shuffled_image_channels_equal_the_registry_operator():
     tensors = {n: Tensor(n, tuple(X.shape), DTYPES["float32"]) for n in "xy"}
     graph = Graph("g", (Node("n", "ChannelShuffle", ("x",), ("y",), {"groups": 3}),), tensors, ("x",), ("y",))
     made = registry_form(graph)

@@ -97,7 +97,7 @@ def one_thread() -> Iterator[None]:
 @pytest.mark.parametrize("population", POPULATIONS)
 @pytest.mark.parametrize("platform", PLATFORMS)
 @pytest.mark.parametrize("name", CASES)
-def test_codes_are_those_of_the_kernel_and_the_judge_passes_them(name: str, platform: str, population: str) -> None:
+def test_codes_equal_the_kernel_and_pass_the_checks(name: str, platform: str, population: str) -> None:
     op = name.split(" ", maxsplit=1)[0]
     if op not in (LIBRARY.platform(platform).ops or ()):
         return
