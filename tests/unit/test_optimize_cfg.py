@@ -148,7 +148,7 @@ def test_spaces_comments_and_empty_values() -> None:
     assert "its default 8 is taken" in options.warnings[0]
 
 
-def test_metrics_have_arguments_and_are_taken_once() -> None:
+def test_metrics_take_arguments_and_are_deduplicated() -> None:
     options = parsed("metric = TopKMetric, TopKMetric(5),CosDistanceMetric(),TopKMetric(5)")
     assert options["metric"] == (("TopKMetric", ()), ("TopKMetric", ("5",)), ("CosDistanceMetric", ()))
 
@@ -194,7 +194,7 @@ def test_missing_files_and_dependent_fields_are_refused(tmp_path: Path) -> None:
         read_cfg(tmp_path / "binary.cfg")
 
 
-def test_paths_start_from_the_working_directory_or_else_from_the_file(
+def test_paths_are_relative_to_the_working_directory_then_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "there").mkdir()

@@ -51,7 +51,7 @@ def test_the_topology_is_that_of_the_file() -> None:
     assert edges == wanted
 
 
-def test_steps_are_taken_in_order_and_once(tmp_path: Path) -> None:
+def test_steps_run_once_and_in_order(tmp_path: Path) -> None:
     run = master(tmp_path)
     assert len(run.steps) == 10
     run.run("gather_statistics")
@@ -67,7 +67,7 @@ def test_steps_are_taken_in_order_and_once(tmp_path: Path) -> None:
         run.run("quantize_layer")
 
 
-def test_the_quantized_graph_gives_the_recorded_codes_and_is_written_as_it_was(tmp_path: Path) -> None:
+def test_the_quantized_graph_equals_the_recorded_codes_and_file(tmp_path: Path) -> None:
     run = master(tmp_path).run("quantize_layers")
     recorded = np.load(CONV / "ref.npz")
     values = torch.from_numpy(np.load(CONV / "val.npy"))[:1]

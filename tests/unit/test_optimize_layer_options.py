@@ -32,7 +32,7 @@ def convolution(
 
 
 @pytest.mark.parametrize(("size", "channels"), [(12, (8, 8)), (9, (8, 8)), (10, (8, 600)), (20, (32, 16))])
-def test_winograd_where_it_takes_fewer_cycles(tmp_path: Path, size: int, channels: tuple[int, int]) -> None:
+def test_winograd_is_used_if_it_takes_fewer_cycles(tmp_path: Path, size: int, channels: tuple[int, int]) -> None:
     """By hand: 10 rows are 5 and 3 blocks of 2 and 4 instead of 10 and 5, of 110 cycles instead of 72 each."""
     made = convolution(tmp_path, size, channels)
     assert [made.params[key] for key in ("kernel_x", "kernel_y", "stride_x", "stride_y")] == [4, 3, 2, 1]
@@ -44,7 +44,7 @@ def test_winograd_where_it_takes_fewer_cycles(tmp_path: Path, size: int, channel
 
 @pytest.mark.parametrize("zeros", [(), ("activation",), ("weight",), ("activation", "weight")])
 @pytest.mark.parametrize("pad", [0, 1])
-def test_codes_by_winograd_are_those_of_their_own_weights(tmp_path: Path, zeros: tuple[str, ...], pad: int) -> None:
+def test_winograd_codes_follow_from_the_transformed_weights(tmp_path: Path, zeros: tuple[str, ...], pad: int) -> None:
     """Pieces of four places, turned, times the codes, added over channels and rows, give two outputs each.
 
     The file's bias holds what the input's zero point adds, which are the second places of the rows, twice; as everywhere in
@@ -73,7 +73,7 @@ def test_codes_by_winograd_are_those_of_their_own_weights(tmp_path: Path, zeros:
     ("size", "channels", "kernel"),
     [(12, (4, 8), 3), (7, (8, 8), 3), (12, (8, 8), 1), (8, (5, 4), 3), (10, (64, 16), 3)],
 )
-def test_winograd_changes_nothing_elsewhere(tmp_path: Path, size: int, channels: tuple[int, int], kernel: int) -> None:
+def test_winograd_changes_no_other_layers(tmp_path: Path, size: int, channels: tuple[int, int], kernel: int) -> None:
     """Few channels, few rows, another kernel; 6 rows: 2 blocks of 110 against 3 of 72; 8 rows: 220 and 120 to fetch against 288."""
     assert "with_winograd" not in convolution(tmp_path, size, channels, kernel).params
 
@@ -100,7 +100,7 @@ def test_a_method_for_norms_changes_nothing_without_norms(tmp_path: Path) -> Non
     assert all(np.array_equal(calibrated.constants[key][1], plain.constants[key][1]) for key in plain.constants)
 
 
-def test_the_search_by_spectra_is_taken_in_the_mode_that_searches_nothing(tmp_path: Path) -> None:
+def test_svd_quant_is_accepted_only_without_a_search(tmp_path: Path) -> None:
     """Mode 0 looks at layers whose types it is given, and at no others."""
     plain, same = (fully_connected(tmp_path, global_calibration=text) for text in ("none", "svd_quant[0]{one}"))
     assert same.text == plain.text
@@ -114,7 +114,7 @@ def test_the_search_by_spectra_is_taken_in_the_mode_that_searches_nothing(tmp_pa
 @pytest.mark.parametrize("activation", ["NONE", "RELU"])
 @pytest.mark.parametrize("weights", ["per_tensor", "per_channel"])
 @pytest.mark.parametrize("method", ["awq_zy", "smooth_quant_zy & mvn_correction"])
-def test_methods_for_channels_give_products_three_scales(
+def test_per_channel_methods_give_products_three_scales(
     tmp_path: Path, method: str, weights: str, activation: str
 ) -> None:
     """By hand: the sum of products of codes times two units, a real bias, and the output's steps of what is rectified."""
@@ -212,7 +212,7 @@ def test_layers_under_two_names(tmp_path: Path, kind: str, known: str, lines: st
     assert np.array_equal(own.outputs[0], other.outputs[0])
 
 
-def test_log_softmax_is_as_wide_as_what_it_reads(tmp_path: Path) -> None:
+def test_log_softmax_has_the_bits_of_its_input(tmp_path: Path) -> None:
     """Its multiplier of 1 is written in a format of codes of the configured width."""
     bits = {"activation_bits": "8 & <[LogSoftmax]:12>"}
     made = ran(tmp_path, "LogSoftmax", [IMAGE], [IMAGE[0].shape], "axis=3\n", **bits)
@@ -243,7 +243,7 @@ def test_rectifiers_write_multiplier_keys_in_the_original_order(tmp_path: Path, 
         ("DepthwiseConv", "per_channel_symmetric_restricted_range", None),
     ],
 )
-def test_one_channel_of_its_own_has_the_type_of_several(
+def test_one_channel_has_the_multiplier_type_of_several(
     tmp_path: Path, kind: str, method: str, found: str | None
 ) -> None:
     """Unified multipliers have 16 bits; those of a depthwise convolution are constants in any case."""
@@ -294,17 +294,17 @@ def with_ranges(folder: Path, lines: str) -> Ran:
         "[[[-1]],[[1]]]",
     ],
 )
-def test_ends_of_weights_are_a_pair_of_numbers_or_of_lists_of_them(tmp_path: Path, text: str) -> None:
+def test_weight_ranges_are_two_numbers_or_two_lists(tmp_path: Path, text: str) -> None:
     with pytest.raises(GraphError, match="layer 'one': weights_range: got .*: must be a pair .* each of 3 slices"):
         with_ranges(tmp_path, f"weights_range={text}")
 
 
-def test_ends_of_weights_may_be_one_for_all_or_one_for_each_slice(tmp_path: Path) -> None:
+def test_weight_ranges_may_be_per_tensor_or_per_slice(tmp_path: Path) -> None:
     texts = [f"weights_range={text}" for text in ("[-2,2]", "[[-2],[2]]", "[[-1,-2,0],[1,2,1]]")]
     assert [with_ranges(tmp_path, text).params["weights_scale"] for text in texts] == [63.5] * 3
 
 
-def test_a_range_of_real_values_is_not_written_next_to_codes(tmp_path: Path) -> None:
+def test_a_real_range_is_not_written_for_codes(tmp_path: Path) -> None:
     """Its whole numbers were read as the ends of the codes, which saturate there."""
     made = with_ranges(tmp_path, "layer_top_range=[[-64,64]]")
     assert (made.scale("y0"), made.ends("y0")) == (np.float32(127.5 / 64), (-128, 127))

@@ -49,7 +49,7 @@ def test_a_removed_reshape_at_an_output_keeps_its_name(tmp_path: Path, lines: tu
     assert written(alone, *lines) == [("y0", "x", "y0")]
 
 
-def test_codes_stay_what_they_are(tmp_path: Path) -> None:
+def test_removing_reshapes_keeps_the_codes(tmp_path: Path) -> None:
     plain, more = (network(tmp_path, *ops).quantized() for ops in (("tanh", "sigmoid"), ("tanh", "reshape", "sigmoid")))
     data = drawn(6, *SHAPE[1:])
     wanted, got = (work.runs.outputs(work.quantized_graph, {"x": data}) for work in (plain, more))

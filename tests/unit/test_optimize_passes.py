@@ -113,7 +113,7 @@ def test_powers_of_two_inside_a_graph(tmp_path: Path, lines: tuple[str, ...], ha
             assert np.array_equal(stored, wanted)
 
 
-def test_tables_where_the_order_counts(tmp_path: Path) -> None:
+def test_softmax_uses_tables_if_its_output_is_ranked(tmp_path: Path) -> None:
     work = quantized(tmp_path, "enable_pass_tune_op_softmax = [2,20][0]")
     text, blob = compass.to_bytes(compass.foreign(work.quantized_graph, LIBRARY.specs))
     node = next(node for node in compass.from_bytes(text, blob).nodes if node.op == "Softmax")

@@ -225,7 +225,7 @@ def test_settings_of_the_arithmetic_run_and_read_back(tmp_path: Path, name: str,
         assert node.attrs["scale_value"] < 1 << 7
 
 
-def test_unified_shifts_can_be_left_alone(tmp_path: Path) -> None:
+def test_unified_shifts_can_be_switched_off(tmp_path: Path) -> None:
     lines = ("quantize_method_for_weight = per_channel_symmetric_restricted_range",)
     _, together, _ = quantized(tmp_path, "conv3x3", *lines)
     _, alone, _ = quantized(tmp_path, "conv3x3", *lines, "unify_shifts_for_aiff = false")
@@ -235,7 +235,7 @@ def test_unified_shifts_can_be_left_alone(tmp_path: Path) -> None:
     assert bool(((ratios[0] / ratios[1] - 1).abs() <= 2.0**-7).all())
 
 
-def test_start_nodes_can_hold_codes(tmp_path: Path) -> None:
+def test_input_layers_may_hold_int32_codes(tmp_path: Path) -> None:
     _, graph, _ = quantized(tmp_path, "reshape", "set_qinvariant_for_start_nodes = 0")
     params = graph.tensor("in0").qparams
     assert params is not None

@@ -163,7 +163,7 @@ def test_a_sign_of_real_values(tmp_path: Path) -> None:
     assert made.outputs[0].reshape(-1).tolist() == [-1.0, 0.0, 0.0, 0.0, 1.0]
 
 
-def test_errors_say_what_is_missing(tmp_path: Path) -> None:
+def test_errors_name_what_is_missing(tmp_path: Path) -> None:
     with pytest.raises(GraphError, match="SWISH without alpha: write alpha="):
         ran(tmp_path, "Swish", [WIDE], [WIDE[0].shape])
     with pytest.raises(GraphError, match="PRELU without constant 'negative_slope'"):

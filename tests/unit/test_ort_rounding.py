@@ -89,7 +89,7 @@ ROWS = [
 
 
 @pytest.mark.parametrize(("scale", "row"), ROWS)
-def test_softmax_takes_its_logarithm_in_float32(scale: str, row: list[int]) -> None:
+def test_softmax_computes_its_logarithm_in_float32(scale: str, row: list[int]) -> None:
     codes = np.stack([np.array(row), np.array(row[::-1])])
     assert assert_agrees([given("softmax-a8", {"x": codes}, {"x": uint8(float.fromhex(scale))}, axis=1)]) > 0
 

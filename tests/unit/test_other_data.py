@@ -36,7 +36,7 @@ KEPT_BY = {
 
 
 @pytest.mark.parametrize("what", KEPT_BY)
-def test_a_function_that_keeps_results_by_a_part_of_its_data_fails(what):
+def test_a_function_caching_results_by_part_of_its_data_fails(what):
     op, kept = "relu", {}
     own = REGISTRY.find(op, "quantized", ("ideal",))
 

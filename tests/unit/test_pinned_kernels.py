@@ -50,7 +50,7 @@ def rounded(f: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("config", ["default", "ext", "pc_asym", "a16"])
 @pytest.mark.parametrize(("name", "function"), [("softmax", None), ("act_sigmoid", torch.sigmoid)])
-def test_recorded_outputs_to_the_bit(name: str, function: Callable[[Tensor], Tensor] | None, config: str) -> None:
+def test_outputs_equal_the_recorded_bits(name: str, function: Callable[[Tensor], Tensor] | None, config: str) -> None:
     """The recorded machine had AVX-512; these kernels have its order whatever this one has."""
     folder = ROOT / name / config
     recorded, values = np.load(folder / "ref.npz"), torch.from_numpy(np.load(folder / "val.npy"))
@@ -180,7 +180,7 @@ def test_products_without_mkl(monkeypatch: pytest.MonkeyPatch) -> None:
         assert torch.equal(torch.sqrt(VALUES.abs()), rounded(torch.sqrt, VALUES.abs()))
 
 
-def test_mkl_is_pinned_where_torch_has_it() -> None:
+def test_mkl_is_pinned_if_torch_has_it() -> None:
     assert mkl.pin() == ("pinned" if torch.backends.mkl.is_available() else "absent")
 
 
@@ -193,7 +193,7 @@ def test_pinning_mkl_too_late_is_reported() -> None:
     assert said.strip() == ("too late" if torch.backends.mkl.is_available() else "absent")
 
 
-def test_logarithm_and_cosine_of_deviates_are_those_of_the_c_library_within_three_units() -> None:
+def test_logarithm_and_cosine_equal_the_c_library_within_three_units() -> None:
     x = np.concatenate([np.linspace(0, 1, 4001), 2.0 ** -np.arange(1.0, 54), 1 - 2.0 ** -np.arange(1.0, 54)])
     above = x[x > 0]
     wanted = np.array([math.log(value) for value in above])
@@ -211,7 +211,7 @@ def digests(**settings: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-def test_every_setting_gives_the_same_bits() -> None:
+def test_every_processor_setting_gives_the_same_bits() -> None:
     wanted = digests()
     assert len(wanted) > 40
     for settings in SETTINGS:

@@ -93,7 +93,7 @@ def rounded_once(x, *, parameters, slope):
     return (round_tensor(real, "half_away").long() + out.zero_point).clamp(out.qmin, out.qmax)
 
 
-def test_a_rule_that_provides_nothing_is_judged_by_the_platforms_own_numbers():
+def test_a_rule_without_numbers_is_judged_by_those_of_the_platform():
     found = failures("leaky_relu", "tflite_ref", (nothing, rounded_once))
     assert found["arithmetic"]
     assert not found["parameters"]
@@ -140,14 +140,14 @@ def test_undeclared_stages_do_not_excuse_wrong_codes(op, platform, stages):
         ("add/compass:exact_sum", "'exact_sum': no such name. Did you mean 'exact_sums'?"),
     ],
 )
-def test_a_reading_that_is_unknown_is_refused_by_name(text, said):
+def test_an_unknown_reading_is_refused_by_name(text, said):
     with pytest.raises(UnsupportedError, match=r"--op-reading=") as caught:
         with_readings(SESSION.library, [text])
     assert said in str(caught.value)
 
 
 @pytest.mark.parametrize("narrow", [False, True])
-def test_a_ratio_in_float32_is_found_where_the_platform_has_float64(narrow, op="conv2d"):
+def test_a_float32_ratio_is_found_on_float64_platforms(narrow, op="conv2d"):
     """TensorFlow Lite forms the ratio of convolutions in float64: a rule that forms it in float32 is off by many units."""
 
     def rule(request):
@@ -169,7 +169,7 @@ def test_a_ratio_in_float32_is_found_where_the_platform_has_float64(narrow, op="
     assert bool(found["parameters"]) is narrow
 
 
-def test_a_mean_whose_multiplier_the_kernel_makes_itself_provides_none():
+def test_a_multiplier_provided_for_a_mean_is_still_checked():
     own = REGISTRY.built_in("avg_pool2d", "quantized", "compass").function
 
     def rule(request):
@@ -194,7 +194,7 @@ def hidden(op, platform, *, off):
 
 @pytest.mark.parametrize("op", ["leaky_relu", "clip"])
 @pytest.mark.parametrize("off", [0, 1])
-def test_a_stage_that_is_not_shown_excuses_no_code(op, off):
+def test_hidden_stages_do_not_excuse_wrong_codes(op, off):
     rule = REGISTRY.built_in(op, "quantize", "compass").function
     found = failures(op, "compass", (rule, hidden(op, "compass", off=off)))
     cases = len(cases_of(op, "compass"))
@@ -241,7 +241,7 @@ def test_a_multiplier_less_exact_than_the_platforms_fails(op, platform, change):
 
 
 @pytest.mark.parametrize(("variant", "twice"), [("q31_double", True), ("q31_single", False)])
-def test_a_fixed_point_multiplier_is_the_platforms_to_the_last_bit(variant, twice, op="conv1d", platform="tflite_ref"):
+def test_a_fixed_point_multiplier_must_equal_the_platforms_bitwise(variant, twice, op="conv1d", platform="tflite_ref"):
     """Under a shift that is one lower: the same number is right where the platform rounds once, another one is not."""
     rule = REGISTRY.built_in(op, "quantize", platform)
     own = default_parameters if rule is None else rule.function

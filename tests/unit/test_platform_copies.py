@@ -99,7 +99,7 @@ def test_platforms_with_own_functions_declare_their_owner():
             assert platform.functions == name
 
 
-def test_a_copy_that_names_no_platform_of_a_room_is_refused_with_the_nearest_name(tmp_path):
+def test_a_copy_of_an_unknown_platform_is_refused_with_a_suggestion(tmp_path):
     file = copied(tmp_path, "compass", ("functions: compass\n", "functions: compas\n"))
     problems, _ = lint([file])
     assert len(problems) == 1
@@ -160,7 +160,7 @@ def test_a_function_of_the_copy_precedes_that_of_the_original():
         )
 
 
-def test_a_copy_without_the_defects_of_its_original_is_told_which_it_lacks(tmp_path):
+def test_a_copy_without_defects_is_told_the_missing_ones(tmp_path):
     file = copied(tmp_path, "compass")
     content = yaml.safe_load(file.read_text(encoding="utf-8"))
     del content["defects"], content["ops_named_for"]
@@ -174,7 +174,7 @@ def test_a_copy_without_the_defects_of_its_original_is_told_which_it_lacks(tmp_p
     assert re.search(r"\. compass declares defects of it: \w+(, \w+)*\. Keep its `defects`\.$", problem), problem
 
 
-def test_a_copy_shows_the_defects_that_it_left_out_in_their_stored_cases(tmp_path):
+def test_omitted_defects_show_in_their_stored_cases(tmp_path):
     file = copied(tmp_path, "torch_fbgemm")
     content = yaml.safe_load(file.read_text(encoding="utf-8"))
     del content["defects"]

@@ -41,7 +41,7 @@ def judged(target, change):
 
 
 @pytest.mark.parametrize(("kind", "name"), [("inputs", "x"), ("outputs", "y"), ("constants", "weight, bias")])
-def test_a_rule_that_provides_nothing_for_a_tensor_fails_parameters(kind, name):
+def test_a_rule_missing_a_tensor_fails_parameters(kind, name):
     for target in SESSION.all_targets(SESSION.library.spec("conv2d")):
         found = judged(target, lambda parameters: replace(parameters, **{kind: {}}))
         assert [verdict.check for verdict in found] == ["parameters"]
@@ -61,7 +61,7 @@ def test_an_exception_during_defect_evaluation_fails_the_case(op):
 
 
 @pytest.mark.parametrize("kind", ["quantize", "quantized"])
-def test_a_function_that_raises_at_its_first_call_alone_fails_the_case(kind):
+def test_a_function_raising_only_at_its_first_call_fails(kind):
     """The first reading of a result asks whether the case is refused, and passes over other errors."""
     target = SESSION.all_targets(SPEC)[0]
     op, platform = SPEC.op, target.platform.platform

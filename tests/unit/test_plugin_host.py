@@ -81,7 +81,7 @@ def test_an_undamaged_plugin_process_reports_no_damage(host):
     ("name", "what"),
     [("require_unchanged", "writes"), ("require_same_elsewhere", "keeps"), ("is_due", "keeps")],
 )
-def test_a_process_that_a_plugin_damaged_says_so(host, monkeypatch, name, what):
+def test_a_damaged_plugin_process_reports_it(host, monkeypatch, name, what):
     monkeypatch.setattr(worker, name, lambda *_: False)
     assert host.damage() == f"the process of plugins was damaged: it calls a function right that {what}."
 
@@ -97,7 +97,7 @@ ODD = [("numbers", {"shift": "3"}), ("activation", {}), ("extra", 3), ("rescale"
 
 
 @pytest.mark.parametrize(("name", "value"), ODD)
-def test_a_record_whose_fields_are_of_other_types_is_one_error(host, name, value):
+def test_a_message_with_fields_of_wrong_types_is_one_error(host, name, value):
     made = Parameters(load_library().platforms["ideal"], {}, {})
     object.__setattr__(made, name, value)
     with pytest.raises(FunctionError, match=f"provided Parameters whose {name} is a {type(value).__name__}: must be "):

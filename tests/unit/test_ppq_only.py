@@ -101,7 +101,7 @@ def test_normalised_sums():
     assert torch.equal(run("skipLayerNormPlugin", x, skip, weight, bias)[0], expected)
 
 
-def test_regions_of_mmcv_are_those_of_onnx():
+def test_mmcv_regions_equal_onnx():
     """With pixels at their middles, a bin from one pixel's middle to the next has its sample between four of them."""
     x = numbers(2, 3, 6, 6)
     rois = torch.tensor([[1.0, 0.5, 1.5, 3.5, 4.5]])
@@ -111,7 +111,7 @@ def test_regions_of_mmcv_are_those_of_onnx():
     )
 
 
-def test_attention_is_that_of_torch():
+def test_attention_equals_torch():
     size, heads = 8, 2
     theirs = torch.nn.MultiheadAttention(size, heads, batch_first=True).eval()
     q, k, v = numbers(2, 3, size), numbers(2, 5, size, seed=1), numbers(2, 5, size, seed=2)

@@ -75,7 +75,7 @@ def test_probing_a_real_engine_finds_its_declared_settings(engine, platform, op,
     assert has(found, settings), [str(one) for one in found.kept]
 
 
-def test_the_faults_of_a_simulator_are_named_with_an_element_that_shows_each():
+def test_simulator_faults_are_named_with_an_example_element():
     found = found_in(FAULTY, "float32_any_order", "fully_connected")
     best = answer(found, "float32_any_order")
     assert dict(best.settings) == {
@@ -98,7 +98,7 @@ def test_the_faults_of_a_simulator_are_named_with_an_element_that_shows_each():
 
 
 @pytest.mark.nightly
-def test_an_accumulator_that_saturates_at_each_addition_is_named_with_what_it_adds_first():
+def test_probing_finds_a_saturating_accumulator_and_its_first_addend():
     found = found_in(SATURATING, "ideal", "fully_connected")
     best = answer(found, "ideal")
     assert best.value("rounding") == "half_away"
@@ -107,7 +107,7 @@ def test_an_accumulator_that_saturates_at_each_addition_is_named_with_what_it_ad
 
 
 @pytest.mark.nightly
-def test_the_accumulator_of_our_engine_wraps_at_the_bits_that_tosa_declares():
+def test_probing_finds_the_wrapping_accumulator_of_tosa():
     found = found_in("builtin", "tosa", "fully_connected")
     widths = {
         one.value("accumulator")
@@ -124,7 +124,7 @@ def test_a_single_wrong_code_fits_no_declared_arithmetic(capsys):
     assert out.rstrip().endswith("nothing explains relu")
 
 
-def test_the_file_is_a_platform_of_the_language_and_the_same_each_time(tmp_path, capsys):
+def test_the_probe_writes_a_valid_deterministic_platform_file(tmp_path, capsys):
     folder = tmp_path / "platforms"
     folder.mkdir()
     words = ["engine", "probe", "builtin", "--op-platform=tosa", "--op=relu", "-o"]
@@ -140,7 +140,7 @@ def test_the_file_is_a_platform_of_the_language_and_the_same_each_time(tmp_path,
     assert "# relu: q31_single, 31 bits" in texts[0]
 
 
-def test_an_operator_that_gave_no_answer_is_not_in_the_file():
+def test_operators_without_answer_are_left_out_of_the_file():
     """Before, the copy of a platform named it: without an answer every hypothesis is left."""
     right = found_in("builtin", "ort", "mul")
     other = open_session(Options(root=Path.cwd())).library

@@ -20,14 +20,14 @@ def test_the_estimate_uses_durations_of_the_last_run():
     assert estimate.counts == (4, 4)
 
 
-def test_a_file_that_nobody_knows_counts_as_the_mean_of_the_others():
+def test_an_unknown_test_file_is_estimated_by_the_mean():
     estimate = Estimate({"slow.py": 9.0, "fast.py": 1.0})
     estimate.collected(["fast.py::a", "new.py::a"])
     estimate.finished("fast.py::a")
     assert estimate.left(2.0) == pytest.approx(10.0)
 
 
-def test_a_failure_is_named_at_once_and_the_rest_estimated_from_time_to_time():
+def test_failures_are_shown_immediately_and_estimates_periodically():
     said, now = [], [100.0]
     progress = Progress(said.append, {}, lambda: now[0])
     progress.pytest_xdist_node_collection_finished([f"a.py::t{index}" for index in range(4)])

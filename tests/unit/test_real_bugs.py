@@ -68,7 +68,7 @@ def test_every_stored_report_can_be_planted(session) -> None:
         ({**LINE, "does": 3}, "does must be"),
     ],
 )
-def test_what_cannot_be_read_is_named_with_its_line(tmp_path: Path, row: object, said: str) -> None:
+def test_an_unreadable_report_is_named_with_its_line(tmp_path: Path, row: object, said: str) -> None:
     """File and line precede what is wrong."""
     with pytest.raises(CaseError, match="x.jsonl:1") as err:
         read_reports(_written(tmp_path, row))

@@ -129,7 +129,7 @@ def many(count: int) -> list[Record]:
 
 
 @pytest.mark.parametrize("max_bytes", [2_000, 5_000, 20_000, 100_000])
-def test_the_size_is_kept_and_what_was_cut_is_said(max_bytes: int) -> None:
+def test_the_size_limit_holds_and_cuts_are_reported(max_bytes: int) -> None:
     text = render(many(300), max_bytes=max_bytes)
     assert max_bytes // 2 < len(text.encode()) <= max_bytes
     if max_bytes < 100_000:

@@ -82,7 +82,7 @@ def test_order_does_not_change_the_lines() -> None:
     assert render(shuffled) == render(records())
 
 
-def test_what_the_limit_leaves_out_is_counted_and_placed() -> None:
+def test_rows_beyond_the_limit_are_counted() -> None:
     lines = render(records(), limit=2, path="reports/out/records.jsonl")
     assert lines[4] == "and 3 more: reports/out/records.jsonl"
     assert render(records(), limit=2)[4] == "and 3 more"
@@ -112,7 +112,7 @@ def test_a_check_without_a_verdict_is_never_the_worst() -> None:
     assert (row.check, row.ratio) == ("accuracy", 0.0)
 
 
-def test_an_outcome_that_is_not_known_to_be_harmless_is_a_failure() -> None:
+def test_an_unknown_outcome_counts_as_a_failure() -> None:
     assert totals([item("a", "ideal", "xpassed")]).items == {"passed": 0, "failed": 1, "known": 0, "skipped": 0}
 
 
@@ -180,7 +180,7 @@ def test_the_name_of_the_worst_check_is_never_cut():
     assert "parameters 1.00" in "\n".join(render(found, width=50))
 
 
-def test_names_stay_whole_where_no_cut_makes_the_table_fit() -> None:
+def test_names_are_not_cut_if_the_table_cannot_fit() -> None:
     """Eleven platforms are wider than a narrow terminal whatever is cut."""
     platforms = [f"platform_number_{number}" for number in range(11)]
     gap = CheckRecord(passed=1, inconclusive=9)

@@ -102,14 +102,14 @@ def test_files_written_by_the_run_are_no_changes(seen, tmp_path, name):
     assert seen.changed() is None
 
 
-def test_a_compiled_module_that_another_run_removed_is_not_a_change(seen, tmp_path):
+def test_removal_of_bytecode_by_another_run_is_no_change(seen, tmp_path):
     (tmp_path / f"code/quantizer/__pycache__/cli.{TAG}.pyc").unlink()
     assert seen.changed() is None
     (tmp_path / "code/quantizer/cli.py").unlink()
     assert seen.changed() == str(tmp_path / "code/quantizer/cli.py")
 
 
-def test_a_compiled_module_that_was_removed_after_this_process_imported_it_is_a_change(seen, tmp_path, monkeypatch):
+def test_removal_of_imported_bytecode_is_a_change(seen, tmp_path, monkeypatch):
     """Another file may have been in its place when it was imported."""
     module = types.ModuleType("cli_of_others")
     module.__file__ = str(tmp_path / "code/quantizer/cli.py")
@@ -132,7 +132,7 @@ def test_compiled_modules_of_ours_that_appeared_are_removed(seen, tmp_path):
 
 
 @pytest.mark.parametrize("form", [0, 1])
-def test_a_compiled_module_of_others_that_was_written_meanwhile_is_removed(seen, tmp_path, form):
+def test_bytecode_written_by_others_during_the_run_is_removed(seen, tmp_path, form):
     """A fresh environment: it is too young to be watched. The next process of the recipe would run it."""
     compiled = Path(inputs._compiled(str(tmp_path / "lib/numbers_of_others.py"))[form])
     beside = compiled.with_name("other_of_others.pyc")
@@ -145,7 +145,7 @@ def test_a_compiled_module_of_others_that_was_written_meanwhile_is_removed(seen,
     assert Path(inputs._compiled(str(tmp_path / "lib/numbers_of_others.py"))[1 - form]).exists()
 
 
-def test_a_folder_of_compiled_modules_that_was_moved_into_place_is_emptied(seen, tmp_path):
+def test_a_bytecode_folder_moved_into_place_is_emptied(seen, tmp_path):
     """Its files keep their times: they were made before the run, beside a plugin."""
     for folder in (tmp_path / "lib", tmp_path / "code/quantizer"):
         made = tmp_path / "made"
@@ -195,7 +195,7 @@ def test_a_module_that_is_imported_later_is_compiled_from_its_source(seen, tmp_p
     monkeypatch.delitem(sys.modules, "imported_later")
 
 
-def test_an_installed_module_that_was_written_before_it_was_imported_is_seen(seen, tmp_path, monkeypatch):
+def test_a_module_written_before_its_import_is_detected(seen, tmp_path, monkeypatch):
     monkeypatch.setattr(inputs.sysconfig, "get_path", lambda name: str(tmp_path / "site"))
     module = types.ModuleType("late")
     module.__file__ = str(tmp_path / "site/late.py")
@@ -216,7 +216,7 @@ def test_judged_processes_get_no_ci_or_test_variables(monkeypatch):
     assert environment({"MKL_CBWR": "COMPATIBLE"}).items() >= {"MKL_CBWR": "COMPATIBLE", "CIVIL_LICENCE": "1"}.items()
 
 
-def test_the_name_of_a_file_with_rewritten_assertions_is_that_of_pytest():
+def test_names_of_rewritten_assertion_files_equal_those_of_pytest():
     from _pytest.assertion.rewrite import PYC_TAIL
 
     assert inputs.PYTEST_TAIL == PYC_TAIL

@@ -42,7 +42,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 @pytest.mark.parametrize("off", [0.0, 2.0**-20], ids=["exact", "off"])
-def test_float32_lies_inside_and_the_radius_is_a_few_last_bits(name: str, off: float) -> None:
+def test_float32_results_lie_within_a_radius_of_few_ulps(name: str, off: float) -> None:
     """Operands may be off by as much as is said, in either direction: the result moves by no more than the radius."""
     generator = torch.Generator().manual_seed(len(name))
     for _ in range(20):

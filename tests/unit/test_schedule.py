@@ -88,7 +88,7 @@ def classes(cases):
     return {name for plan, axes in plans for name in tile_bin(plan, axes, spec)}
 
 
-def test_every_class_of_tiles_that_a_target_shows_is_judged_there():
+def test_every_class_of_tiles_is_judged_for_each_target():
     assert len(classes(CASES)) > 3
     assert classes(of("tiled")) == classes(CASES)
     sparse = {"tiled": replace(SCHEDULE["tiled"], one_in=10**9)}
@@ -133,7 +133,7 @@ def test_a_run_counts_what_ran(tmp_path):
     assert record.gaps == ()
 
 
-def test_a_case_that_fails_is_judged_by_every_check_before_it_is_told(tmp_path):
+def test_a_failing_case_runs_every_check_before_reporting(tmp_path):
     wrapped = REGISTRY.get("relu", "quantized")
 
     def off(x, *, parameters):
@@ -161,7 +161,7 @@ def test_a_case_that_fails_is_judged_by_every_check_before_it_is_told(tmp_path):
     assert "repeat" in str(failed.value)
 
 
-def test_a_function_that_goes_wrong_when_it_runs_again_is_found_however_late(tmp_path):
+def test_a_function_failing_on_later_runs_is_found(tmp_path):
     """Each first run of a case is right, so that the checks of values see nothing; `repeat` does, on its sample."""
     wrapped, seen, patience = REGISTRY.get("relu", "quantized"), [], math.inf
 
@@ -181,7 +181,7 @@ def test_a_function_that_goes_wrong_when_it_runs_again_is_found_however_late(tmp
 
 
 @pytest.mark.parametrize("name", ["dev", "nightly"])
-def test_a_machine_under_load_fails_no_example(name, monkeypatch):
+def test_machine_load_fails_no_example(name, monkeypatch):
     """A minute goes by whenever Hypothesis looks at the clock."""
     clock = itertools.count(step=60)
     drawn = []

@@ -36,7 +36,7 @@ def test_shrinking_removes_operands_after_their_dependents(kept, left):
     assert set(smallest.ranges) == left | {"y"}
 
 
-def test_a_failure_shows_no_operand_that_the_graph_does_not_have():
+def test_a_failure_shows_only_operands_of_the_graph():
     whole = four_operands()
     case = whole.but(shapes={name: shape for name, shape in whole.shapes.items() if name != "d"})
     trial = Trial(target_of(SESSION.library, case, "here"), case, SESSION.engine)
@@ -73,7 +73,7 @@ def test_shrinking_stays_within_its_budget(runs):
     assert len(asked) <= runs
 
 
-def test_a_case_lists_no_more_elements_than_a_reader_can_use():
+def test_a_case_lists_a_limited_number_of_elements():
     """A failure that needs most of its elements keeps all of its data."""
     target, case = large()
 

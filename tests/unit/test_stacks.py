@@ -87,7 +87,7 @@ def test_a_stack_is_judged_as_sharply_as_its_parts(op):
 
 
 @pytest.mark.parametrize("op", OPS)
-def test_a_stack_reaches_what_its_first_part_reaches(op):
+def test_a_stack_covers_what_its_first_part_covers(op):
     everything = SESSION.all_targets(SPECS[op])
     for target in everything[::25]:
         for index, row in enumerate(covering_rows_of(everything, target)):
@@ -130,7 +130,7 @@ def test_channels_and_constants_are_not_stacked():
     assert stacked_shapes(spec, shapes, attrs, "n", 4) == {"x": (8, 3, 4, 4), "weight": (5, 3, 1, 1)}
 
 
-def test_an_operand_that_is_broadcast_along_the_axis_is_the_same_for_all_parts():
+def test_broadcast_operands_are_shared_by_all_parts():
     spec = SPECS["add"]
     assert stacked_shapes(spec, {"a": (3, 4), "b": (1, 4)}, {}, "d0", 2) == {"a": (6, 4), "b": (1, 4)}
     assert stacked_shapes(spec, {"a": (3, 4), "b": (4,)}, {}, "d0", 2) == {"a": (6, 4), "b": (4,)}
@@ -156,7 +156,7 @@ def _sharp_stack():
     return next((t, c) for t, c in stacks_of("conv2d", 12, "random") if t.platform.platform == "ideal")
 
 
-def test_a_fault_in_one_part_is_named_by_that_part_alone():
+def test_a_fault_in_one_part_fails_only_that_part():
     """The wrong code follows the data of the part, in whatever run they are."""
     target, case = _sharp_stack()
     place = 4
@@ -173,7 +173,7 @@ def test_a_fault_in_one_part_is_named_by_that_part_alone():
     assert len(found) == len(case.data.sets)
 
 
-def test_a_fault_that_only_the_stack_shows_is_counted_for_the_stack():
+def test_a_fault_shown_only_by_the_stack_counts_for_it():
     target, case = _sharp_stack()
     size = case.shapes["x"][0]
 
@@ -197,7 +197,7 @@ def test_a_stack_shrinks_to_one_part():
     assert len(smallest.data.sets) == 1 and smallest.shapes["x"][0] == 1
 
 
-def test_a_constant_part_alone_is_judged_again():
+def test_a_single_constant_part_is_judged_separately():
     """One random part that is constant is not hidden by others that are not."""
     target, case = _sharp_stack()
     last = list(parts(target.spec, case))[0].output[0][1]
@@ -262,7 +262,7 @@ def test_excused_stacks_are_judged_like_their_single_parts(op):
     assert shown
 
 
-def test_a_part_whose_sum_may_leave_the_accumulator_leaves_the_others_decided():
+def test_a_part_with_possible_overflow_leaves_others_decided():
     """The data of one part leave `arithmetic` open for that part alone."""
     spec = SESSION.library.spec("conv1d")
     target = next(t for t in SESSION.all_targets(spec) if t.id == "conv1d-w8a8-torch_x86")

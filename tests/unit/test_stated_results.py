@@ -69,7 +69,7 @@ def beside(codes: Codes) -> Codes:
         "scale_ratio_in_float64",
     ],
 )
-def test_another_arithmetic_excuses_its_own_codes_alone(session: Session, name: str):
+def test_a_stated_arithmetic_excuses_only_its_codes(session: Session, name: str):
     defect = defect_of(session, "tflite_ref", name)
     trial = trial_of(session, "tflite_ref", defect)
     assert defect.computes is not None
@@ -91,7 +91,7 @@ def test_a_distance_excuses_codes_next_to_the_platform_s(session: Session):
     assert not is_as_stated(defect, with_result(trial, lambda codes: beside(beside(codes))), "arithmetic")
 
 
-def test_multiples_excuse_the_sums_of_the_changed_operand_alone(session: Session):
+def test_multiples_excuse_only_sums_of_the_changed_operand(session: Session):
     defect = defect_of(session, "float32_any_order", "conv_weights_halved")
     trial = trial_of(session, "float32_any_order", defect)
     halved = {**trial.codes, "weight": 2 * (trial.codes["weight"].double() / 2).round().to(torch.int64)}
@@ -140,7 +140,7 @@ def test_no_defect_of_codes_excuses_runs_that_differ(session: Session, off: int,
 
 
 @pytest.mark.parametrize(("off", "excused"), [(0, True), (3, False)])
-def test_a_relation_is_excused_by_its_own_run(session: Session, off: int, excused: bool):
+def test_a_relation_is_excused_only_by_its_own_run(session: Session, off: int, excused: bool):
     defect, trial = halved(session, HalvedWeights(later_off=off))
     assert is_as_stated(defect, trial, "arithmetic"), "the first run is as stated"
     assert [*related_runs(trial)], "the case has no relation"
@@ -157,13 +157,11 @@ class Ends(BuiltinEngine):
         raise self.err
 
 
-def test_an_engine_that_ends_is_not_excused(session: Session):
+def test_a_crashing_engine_is_not_excused(session: Session):
     assert not is_as_stated(*halved(session, Ends(EngineError("the engine ended"))), "arithmetic")
 
 
-def test_an_error_of_the_gate_is_raised_and_not_taken_for_the_engine_s(
-    session: Session, monkeypatch: pytest.MonkeyPatch
-):
+def test_an_internal_error_is_raised_and_not_excused(session: Session, monkeypatch: pytest.MonkeyPatch):
     defect, trial = halved(session, HalvedWeights())
     trial.engine.version = "1"  # type: ignore[misc] # as a real engine has one
 
@@ -182,7 +180,7 @@ def test_an_error_of_the_gate_is_raised_and_not_taken_for_the_engine_s(
 @pytest.mark.parametrize(
     ("name", "excused"), [("tract_erf_inaccurate_near_0", False), ("reference_softplus_overflows", True)]
 )
-def test_an_error_excuses_the_elements_that_it_states_alone(session: Session, name: str, excused: bool):
+def test_a_stated_error_excuses_only_its_elements(session: Session, name: str, excused: bool):
     defect = defect_of(session, "float32_any_order", name)
     trial = trial_of(session, "float32_any_order", defect)
     place = int(trial.y_hat.argmax()) if excused else 0
@@ -195,7 +193,7 @@ def test_an_error_excuses_the_elements_that_it_states_alone(session: Session, na
     assert not is_as_stated(defect, with_result(trial, lambda _: lowest), "arithmetic")
 
 
-def test_a_defect_that_states_nothing_excuses_every_result(session: Session):
+def test_a_defect_without_statement_excuses_every_result(session: Session):
     defect = defect_of(session, "tflite_ref", "tanh_large_scale_wraps")
     assert is_as_stated(defect, with_result(trial_of(session, "tflite_ref", defect), beside), "arithmetic")
 
@@ -208,7 +206,7 @@ def test_a_defect_that_states_nothing_excuses_every_result(session: Session):
         ({"requantize": {"sum": "exact"}}, ""),
     ],
 )
-def test_a_statement_is_checked_where_it_is_declared(stated: dict[str, Any], said: str):
+def test_lint_checks_the_statement_of_a_defect(stated: dict[str, Any], said: str):
     defect = Defect.model_validate(
         {
             "id": "made_up",
@@ -230,7 +228,7 @@ def test_a_statement_is_checked_where_it_is_declared(stated: dict[str, Any], sai
     ("stated", "refused"),
     [({"within": 1}, ["float", "repeat"]), ({"multiples": {"weight": 2}}, ["float"]), (None, [])],
 )
-def test_a_statement_on_codes_explains_checks_of_codes_alone(stated: dict[str, Any] | None, refused: list[str]):
+def test_a_statement_on_codes_excuses_only_code_checks(stated: dict[str, Any] | None, refused: list[str]):
     checks = ["float", "arithmetic", "repeat"]
     defect = Defect(
         id="made_up",
@@ -263,7 +261,7 @@ def test_a_statement_on_codes_explains_checks_of_codes_alone(stated: dict[str, A
         (["add"], {"requantize": {"addition": "exact"}}, ""),
     ],
 )
-def test_a_statement_names_what_its_operators_have(
+def test_a_statement_may_name_only_existing_operands(
     session: Session, ops: list[str] | None, stated: dict[str, Any], said: str
 ):
     defect = Defect(

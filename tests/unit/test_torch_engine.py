@@ -113,7 +113,7 @@ def test_codes_equal_the_kernel_and_pass_the_checks(name: str, platform: str, po
 
 @pytest.mark.parametrize("length", [64, 63, 1])
 @pytest.mark.parametrize("platform", PLATFORMS)
-def test_every_code_of_a_sigmoid_next_to_a_tie_is_the_kernels(platform: str, length: int) -> None:
+def test_sigmoid_codes_next_to_ties_equal_the_kernel(platform: str, length: int) -> None:
     target = Target(LIBRARY.spec("sigmoid"), LIBRARY.scheme("a8"), LIBRARY.platform(platform))
     case = build_case(target, HashChoices(0, {})).but(shapes={"x": (length,)}, attrs={}, activation="none")
     for seed in range(12 if length == 1 else 120):

@@ -129,9 +129,7 @@ def in_the_words_of_earlier_builds(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["records", "facts of a run", "golden", "statement", "history"])
-def test_a_file_of_a_build_before_the_first_release_is_refused_in_a_line(
-    frozen: Path, kind: str, capsys: Capture
-) -> None:
+def test_a_prerelease_file_is_refused_in_one_line(frozen: Path, kind: str, capsys: Capture) -> None:
     name, read = READERS[kind]
     in_the_words_of_earlier_builds(frozen)
     try:
@@ -144,7 +142,7 @@ def test_a_file_of_a_build_before_the_first_release_is_refused_in_a_line(
 
 
 @pytest.mark.parametrize("place", [["holes"], ["checks", "arithmetic", "holes"], ["checks", "arithmetic", "hole"]])
-def test_counts_under_words_of_builds_before_the_first_release_are_refused_in_a_line(place: list[str]) -> None:
+def test_counts_with_prerelease_names_are_refused_in_one_line(place: list[str]) -> None:
     raw: dict[str, Any] = {"id": "relu-a8-ideal", "op": "relu", "kind": "cases", "outcome": "passed", "version": 1}
     inner = raw
     for key in place[:-1]:
@@ -158,6 +156,6 @@ def test_counts_under_words_of_builds_before_the_first_release_are_refused_in_a_
     assert str(record.value) == str(entry.value) == text
 
 
-def test_the_name_that_those_files_are_known_by_is_not_a_name_of_an_engine() -> None:
+def test_an_engine_cannot_have_the_prerelease_name() -> None:
     with pytest.raises(PluginError, match="engine 'own'.*Choose another name"):
         Engine("own", "npz", "", (), {}, extra="")

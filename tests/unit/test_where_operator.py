@@ -51,7 +51,7 @@ def test_shapes_that_do_not_broadcast_are_refused_by_name():
 
 
 @pytest.mark.parametrize("scheme", ["a8", "a16", "a4"])
-def test_codes_are_brought_to_the_output_one_by_one(scheme):
+def test_where_requantizes_each_code_to_the_output(scheme):
     shapes = {"a": (6, 5), "b": (5,), "condition": (6, 1)}
     ranges = {"a": (-2.0, 3.0), "b": (-0.25, 1.0), "condition": (0.0, 1.0), "y": (-1.5, 2.5)}
     request = Request(LIBRARY.spec("where"), LIBRARY.schemes[scheme], LIBRARY.platforms["ideal"], shapes, {}, ranges)

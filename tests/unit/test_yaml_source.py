@@ -178,7 +178,7 @@ def test_bytes_that_are_not_utf8_have_a_place(tmp_path: Path) -> None:
     assert "bé: " in str(caught.value)
 
 
-def test_a_byte_order_mark_and_windows_line_ends_are_read(tmp_path: Path) -> None:
+def test_a_byte_order_mark_and_crlf_are_accepted(tmp_path: Path) -> None:
     path = tmp_path / "w.yaml"
     path.write_bytes(b"\xef\xbb\xbfa: 1\r\nb:\r\n  c: x\r\n")
     data, positions = load_yaml(path)
@@ -196,7 +196,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         load_yaml(tmp_path / "nul\0byte.yaml")
 
 
-def test_paths_are_shown_relative_where_they_lie_below(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_below_the_working_directory_are_shown_relative(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     inner = tmp_path / "in"
     inner.mkdir()
     monkeypatch.chdir(inner)
