@@ -1,4 +1,4 @@
-"""The mutations themselves take what an earlier one has damaged."""
+"""Mutations accept data that an earlier mutation damaged."""
 
 from __future__ import annotations
 

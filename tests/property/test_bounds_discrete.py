@@ -1,4 +1,4 @@
-"""Bounds of what jumps: choices, comparisons, one-hot rows, step functions, and elements too wide to judge."""
+"""Bounds of discontinuous operators: choices, comparisons, one-hot rows, steps; and elements too wide to judge."""
 
 # ruff: noqa: TID251 - millions of elements from a seeded PCG64; every failure names its model and element
 from __future__ import annotations

@@ -67,7 +67,7 @@ def radii(rng: Rng, x: Array, *, most: float = 5.0) -> Array:
 
 
 def directions(rng: Rng, operands: Mapping[str, Operand]) -> Iterator[Mapping[str, Array]]:
-    """Yield where in its box each operand is moved to: corners, one element against the rest, anywhere."""
+    """Yield corners and inner points of each operand's box: all corners, one element against the rest, random."""
     shapes = {name: np.broadcast_shapes(np.shape(x), np.shape(dx)) for name, (x, dx) in operands.items()}
     for sign in (-1.0, 1.0):
         yield {name: np.full(shape, sign) for name, shape in shapes.items()}

@@ -1,4 +1,4 @@
-"""Pairs decide each rounding as rationals do, on numbers at, next to and far from ties."""
+"""Error-free pairs of float64 round as rationals do: at ties, next to ties and elsewhere."""
 
 # ruff: noqa: TID251 - thousands of numbers from a seeded PCG64; a failure names its mode
 from __future__ import annotations
@@ -19,7 +19,7 @@ COUNT = 400
 
 
 def _near_ties(seed: int) -> NDArray[np.float64]:
-    """Return halves and whole numbers of many sizes and both signs, exact and one step beside."""
+    """Return halves and whole numbers of many sizes and both signs, exact and one float64 step away."""
     draw = np.random.Generator(np.random.PCG64(seed))
     sizes = 2.0 ** draw.integers(-3, 45, COUNT)
     base = np.rint(draw.uniform(-1, 1, COUNT) * sizes) / 2
@@ -27,7 +27,7 @@ def _near_ties(seed: int) -> NDArray[np.float64]:
 
 
 def _agree(pair: Pair, share: float = 0.9) -> None:
-    """Hold where every mode rounds each pair, and each with an integer added, to what it rounds the rationals to."""
+    """Assert that every mode rounds each pair, with and without an added integer, as it rounds the rational."""
     known = np.flatnonzero(np.abs(pair.nearest) < 2.0**51)
     assert known.size >= share * pair.nearest.size
     held = Pair(pair.nearest[known], pair.left[known], pair.rational)

@@ -57,7 +57,7 @@ class Graph:
         self.nodes.append(helper.make_node("DequantizeLinear", [f"{target}_q", *numbers], [target], **attrs))
 
     def spread(self, shape: tuple[int, ...], scale: float) -> np.ndarray:
-        """Return values of all sizes: ties, ends, what is beyond them, subnormal numbers, and NaN."""
+        """Return values of all sizes: ties, ends, values beyond the ends, subnormal numbers, and NaN."""
         top = LARGEST[self.element]
         ends = (
             0.0,
@@ -121,7 +121,7 @@ class Graph:
 
 
 def drawn(seed: int) -> tuple[onnx.ModelProto, np.ndarray]:
-    """Return a graph and what it is fed."""
+    """Return a graph and its inputs."""
     g = Graph(seed)
     kind = g.r.choice(("alone", "axis", "blocks", "function", "MatMul", "Conv"))
     if kind in ("MatMul", "Conv"):

@@ -1,4 +1,4 @@
-"""Whatever the bytes of an ONNX file are, loading them gives a graph or a user's error, nothing else."""
+"""Any bytes in an ONNX file give a graph or a user error."""
 
 from __future__ import annotations
 

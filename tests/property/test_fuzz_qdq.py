@@ -34,7 +34,7 @@ COMPUTED = 0.1
 
 
 def runs(case: Case, names: list[str]) -> list[list[np.ndarray]]:
-    """Return what ONNX Runtime gives: optimizations off, and on where it takes the graph."""
+    """Return the results of ONNX Runtime without optimizations, and with them if it accepts the graph."""
     found = [session(case.model, optimized=False).run(names, case.feeds)]
     try:
         found.append(session(case.model, optimized=True).run(names, case.feeds))

@@ -1,4 +1,4 @@
-"""Laws of rounding over all of float64 and int64, against exact integers."""
+"""Laws of rounding for any float64 and int64, against exact integers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The power-of-two parameter rule: the smallest power that holds the range, and a zero point that belongs to it."""
+"""The power-of-two rule: the smallest power that covers the range, with its zero point."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The gate finds every fault that changes anything, on cases that the unchanged operator passes."""
+"""The gate finds every planted fault that has an effect, and passes the unchanged operators."""
 
 import json
 import os

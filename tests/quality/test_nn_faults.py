@@ -84,7 +84,7 @@ def gradients_pass_inside_alone() -> bool:
 
 
 def gradients_are_quantized() -> bool:
-    """Gradients are quantized with their own bits, and nothing else is done to them."""
+    """Gradients are quantized with their own bits and otherwise unchanged."""
     act = qnn.Activation_fix(nf_fix_params={}, nf_fix_params_grad={"activation": {"method": 1, "bitwidth": 3}})
     x = torch.zeros(4, requires_grad=True)
     act(x).backward(torch.tensor([0.7, 0.3, -0.9, 0.1]))

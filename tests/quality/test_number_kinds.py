@@ -1,4 +1,4 @@
-"""What a number of a rule stands for is decided in one module."""
+"""Only one module decides what a number of a rule means."""
 
 import re
 from pathlib import Path

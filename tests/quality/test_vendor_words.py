@@ -1,4 +1,4 @@
-"""Shared floors name no vendor's system: what only one system needs is in its room."""
+"""Shared floors name no vendor's system: vendor-specific code is in the rooms."""
 
 import re
 from pathlib import Path

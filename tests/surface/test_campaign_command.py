@@ -1,4 +1,4 @@
-"""What a user sees of a campaign: killed and continued, on Dask clusters, misused."""
+"""The campaign command as a user sees it: killed and resumed, on Dask clusters, with wrong arguments."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""`quantizer spec` as its users see it: words, files and exit codes."""
+"""`quantizer spec` as its users see it: arguments, files and exit codes."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def test_lint_checks_references_between_files(folder: Path, capsys: Capture) -> 
 def test_a_platform_may_name_operators_of_an_installed_package(
     folder: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A room in a wheel has operators of its own beside the shipped ones; lint knew these alone."""
+    """A room in a wheel may bring operators; lint knew only the shipped ones."""
     text = load_library().platform_paths["ideal"].read_text(encoding="utf-8")
     chip, package = folder / "chip", folder / "package"
     (chip / "platforms").mkdir(parents=True)
@@ -186,7 +186,7 @@ def test_a_platform_may_name_operators_of_an_installed_package(
 
 
 def test_a_requantization_of_functions_that_read_tables_is_refused(folder: Path, capsys: Capture) -> None:
-    """A chip whose ReLU6 multiplies declared it so; clip read a table all the same, and nothing said it."""
+    """A chip declared a multiplying ReLU6, but clip read a table; lint did not report it."""
     text = load_library().platform_paths["ideal"].read_text(encoding="utf-8")
     (folder / "platforms").mkdir()
     chip = text.replace("platform: ideal", "platform: chip").replace(

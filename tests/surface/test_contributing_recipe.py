@@ -1,4 +1,4 @@
-"""CONTRIBUTING's recipe "add an operator", run as it is written: by a newcomer with a copy of the repository."""
+"""The recipe "add an operator" of CONTRIBUTING.md, run as written in a copy of the repository."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def run(command: str, folder: Path, programs: Warmed) -> Done:
 
 
 class Newcomer:
-    """Does what the recipe says in a folder of their own, step by step."""
+    """Follows the recipe step by step in a separate folder."""
 
     def __init__(self, folder: Path, programs: Warmed) -> None:
         self.folder, self.programs = folder, programs
@@ -53,7 +53,7 @@ class Newcomer:
         return run(command, self.folder, self.programs)
 
     def write(self, step: int, kind: str, path: Path) -> None:
-        """Put the code block of a step where the prose says that it goes."""
+        """Put the code block of a step where the text says."""
         assert f"`{path.as_posix()}`" in self.said[step] or kind == "python"
         (body,) = [body for name, body in self.steps[step] if name == kind]
         (self.folder / path).write_text(body, encoding="utf-8")

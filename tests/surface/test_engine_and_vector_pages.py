@@ -1,4 +1,4 @@
-"""docs/engines.md and docs/vectors.md as a reader follows them: each command line runs, in the order of the page."""
+"""The commands of docs/engines.md and docs/vectors.md run in the order of the page."""
 
 from __future__ import annotations
 

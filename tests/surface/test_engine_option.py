@@ -1,4 +1,4 @@
-"""What a user sees who judges a real engine."""
+"""The option --op-engine, as a user sees it."""
 
 import json
 import sys

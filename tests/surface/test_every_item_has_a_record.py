@@ -1,4 +1,4 @@
-"""Whatever a function under test does, each collected item has a record, and none is green without a verdict."""
+"""Each collected item has a record, and none passes without a verdict, whatever the functions under test do."""
 
 import json
 import shutil

@@ -122,7 +122,7 @@ def test_the_generated_fused_operator_passes(tmp_path: Path, warmed: Warmed) -> 
 
 
 def test_a_reference_unlike_its_oracle_fails_and_names_the_oracle(tmp_path: Path, warmed: Warmed) -> None:
-    """Whoever changes the function of a new table and leaves the oracle is told which function judges it."""
+    """If the function of a new table changes and its oracle does not, the failure names the oracle."""
     run("quantizer spec new my_cap --kind table", tmp_path, warmed)
     module = tmp_path / "op_plugins" / "my_cap.py"
     module.write_text(module.read_text().replace("torch.tanh(x)", "5 * torch.tanh(x / 5)"))
@@ -204,7 +204,7 @@ def test_an_installed_operator_package_runs_without_options(tmp_path: Path) -> N
 
 
 def installed(folder: Path, site: Path, name: str, entry: str) -> None:
-    """Write what `pip install .` writes: the metadata of a distribution, with the entry point of pyproject.toml."""
+    """Write the same metadata as `pip install .`: a distribution with the entry point of pyproject.toml."""
     group, line = re.findall(r'^\[project\.entry-points\."(.*)"\]\n(\w+ = ".*")', entry, re.MULTILINE)[0]
     metadata = site / f"{name.replace('-', '_')}-0.1.dist-info"
     metadata.mkdir()

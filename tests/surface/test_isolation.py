@@ -1,4 +1,4 @@
-"""Functions of plugins run in a separate process: whatever one does fails only its item, with one line saying why."""
+"""Functions of plugins run in a separate process: an error fails only its own item, with a one-line reason."""
 
 import json
 import shutil

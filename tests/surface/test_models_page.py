@@ -1,4 +1,4 @@
-"""docs/models.md, followed from its first command to its last: the commands print what the page says."""
+"""The commands of docs/models.md, run in order, print the output that the page shows."""
 
 from __future__ import annotations
 

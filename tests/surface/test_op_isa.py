@@ -1,4 +1,4 @@
-"""What a user sees who limits a real engine to a level of instructions."""
+"""The option --op-isa, which limits a real engine to a level of instructions, as a user sees it."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`pipeline` runs wholly in the process of plugins: whatever a function does there fails only its item, in one line."""
+"""The check `pipeline` runs in the plugin process: an error fails only its own item, with a one-line reason."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What a vendor sees who runs pytest on their own specs and plugins."""
+"""The pytest plugin, as a vendor with own specs and plugins sees it."""
 
 import json
 import re

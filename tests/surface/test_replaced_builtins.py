@@ -1,4 +1,4 @@
-"""A plugin replaces a function of a built-in operator: the vendor's run says so, and judges it when asked to."""
+"""A plugin that replaces a built-in function: the vendor's run reports it, and judges it on request."""
 
 from quantizer.conformance.run import shipped
 

@@ -1,4 +1,4 @@
-"""How a run ends if something around it fails: it says so in one line, and writes, judges and compares what it can."""
+"""Failures around a run are reported in one line, and the rest is written, judged and compared."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""The spec item names an operator that is not supported, and a key of a spec that decides nothing."""
+"""The spec item fails for unsupported operators and for keys of a spec without effect."""
 
 import re
 from pathlib import Path

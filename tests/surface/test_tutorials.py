@@ -1,4 +1,4 @@
-"""The tutorials' files and console blocks, as a reader follows them: the commands print what the page says."""
+"""Files and console blocks of the tutorials: the commands print the output that the page shows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Everything that a run loads is judged or named, damage to the judge is found, and everything that is named exists."""
+"""A run judges or names everything that it loads, detects damage to the judge, and refuses missing names."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""A run reports a reading that judged none of its items as unused."""
+"""A run reports readings that none of its items used."""
 
 import json
 

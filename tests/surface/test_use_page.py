@@ -1,4 +1,4 @@
-"""Each command that docs/use.md names runs in a folder with the files that the command names."""
+"""Each command of docs/use.md runs in a folder with the files that it names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The limit of a fused relu6 becomes a code as the platform says for the declared requantization, whatever a rule gives."""
+"""The limit of a fused relu6 is quantized in the declared requantization, whatever a rule provides."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`engine agreement` of engines without a twin: results beyond float32, and a document that grows engine by engine."""
+"""`engine agreement` for engines without built-in functions: results beyond float32, and incremental updates."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""AIPUBuilder-style plugins through all checks: right ones pass, and what the original's flow does around them holds."""
+"""AIPUBuilder-style plugins in all checks: correct ones pass, and the original's flow around them applies."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def alone(tmp_path, monkeypatch):
 
 
 def passes(verdict) -> bool:
-    """Return whether a check passes, or fails on what the platform's own zero points cost every operator."""
+    """Return whether a check passes, or fails only by the declared cost of the platform's zero points."""
     return verdict.status == "pass" or verdict.reason.startswith("clamped_zero_point: ")
 
 

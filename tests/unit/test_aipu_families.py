@@ -1,4 +1,4 @@
-"""Plugins of layer types that operators share: right ones pass, whatever a vendor chooses; wrong ones fail.
+"""Plugins of layer types that several operators share: correct ones pass in any style, wrong ones fail.
 
 aipu_twins holds one file for each family, written as a vendor would from the original's own rules and conventions.
 """
@@ -66,7 +66,7 @@ def library(folder: Path, name: str, edits: dict[str, list[Edit]] | None = None,
 
 
 def drawn(judged: Target, count: int, first: int = 0, **row: str):
-    """Yield trials of cases; *row*: bins that they are asked to have, where the operator knows them."""
+    """Yield trials of cases; *row* holds requested bins, if the operator knows them."""
     known = factors(judged.spec, [judged.id])
     asked = {name: value for name, value in row.items() if value in known.get(name, ())}
     for index in range(first, first + count):
@@ -74,7 +74,7 @@ def drawn(judged: Target, count: int, first: int = 0, **row: str):
 
 
 def reds(judged: Target, count: int, **row: str) -> Iterator[str]:
-    """Yield what fails; who needs the first alone judges no case behind it."""
+    """Yield failures case by case, so that a caller may stop at the first."""
     for trial in drawn(judged, count, **row):
         for v in judge(trial):
             if v.failing:

@@ -90,7 +90,7 @@ def test_only_damaged_integer_nodes_leave_their_enclosures():
 
 
 def damaged(rescale):
-    """Return the multiplier of a rescale a tenth too large, whatever it is kept as."""
+    """Return the multiplier of a rescale a tenth too large, in the same form."""
     key = next(k for k in ("ratio", "factor", "mantissa") if isinstance(getattr(rescale, k, None), torch.Tensor))
     value = getattr(rescale, key)
     return {key: (value.double() * 1.1).to(value.dtype)}

@@ -1,4 +1,4 @@
-"""Errors by operation: measures against hand values, and the operation that was made worse is blamed."""
+"""Errors by operation: measures against hand values; the degraded operation is blamed."""
 
 from __future__ import annotations
 

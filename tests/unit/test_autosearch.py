@@ -1,4 +1,4 @@
-"""Mixed precision by search: the latest layer from which more bits satisfy, and the flow that writes what was found."""
+"""Mixed precision by search: the last layer from which more bits suffice, and the flow that writes the result."""
 
 from __future__ import annotations
 

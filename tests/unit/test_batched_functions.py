@@ -1,4 +1,4 @@
-"""A function that takes K trials in one call: called once, judged trial by trial, red where it mixes them up."""
+"""A function that takes K trials in one call: called once, judged trial by trial, red if it mixes trials."""
 
 import functools
 import re
@@ -77,7 +77,7 @@ def test_batched_trials_are_one_call_with_the_same_codes(op):
 
 @pytest.mark.parametrize("op", OPS)
 def test_a_fault_in_one_batched_trial_fails_only_that_trial(op):
-    """What the second of several trials gets wrong is found there, and nowhere else."""
+    """An error in the second of several trials is reported only there."""
 
     def wrong(codes, k, parameters):
         if k != 1 or len(parameters) < RANGES:
@@ -141,7 +141,7 @@ BROKEN = {"raises": raises, "floats": lambda codes, k, parameters: codes + 0.25 
 
 @pytest.mark.parametrize("how", BROKEN)
 def test_a_function_failing_only_on_batches_gives_one_line(how):
-    """Each trial alone is right."""
+    """Each single trial is correct."""
     trials = members("add")
     with batched("add", each("add", [], BROKEN[how])):
         ((first, verdict),) = run_together(trials)

@@ -1,4 +1,4 @@
-"""Batches: one structure, several ranges and data sets; each trial is judged as it is alone, and answers for itself."""
+"""Batches of one structure with several ranges and data sets: each trial is judged as if alone."""
 
 import json
 from collections import Counter
@@ -54,7 +54,7 @@ def test_a_batch_shares_its_structure_but_not_ranges_and_data(name):
 
 @pytest.mark.parametrize("name", CHOSEN)
 def test_a_unit_counts_the_verdicts_of_its_single_trials(name):
-    """Every data set under every range judged as a case of its own: as many verdicts of each kind."""
+    """A unit reports as many verdicts of each kind as its data sets and ranges judged one by one."""
     target, seed, count = TARGETS[name], 11, 40
     plan = Plan((name,), count, seed)
     found = json.loads(work.run_unit(plan.to_json(), 0, name, count))

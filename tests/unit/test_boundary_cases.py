@@ -53,7 +53,7 @@ def _is_end(known, zero: str, first: str, last: str) -> bool:
 
 @pytest.mark.parametrize("op", ["fully_connected", "matmul", "conv2d", "add", "mul"])
 def test_every_platform_has_middle_and_end_zero_points(session, op: str) -> None:
-    """Of operand and output together: 0 where codes have signs, otherwise their middle; and an end."""
+    """Operand and output both have the middle zero point (0 if signed) in one case, and both an end in another."""
     found = _zeros(session, op)
     assert found.keys() == {target.platform.platform for target in _targets(session, op)}
     for known in found.values():
@@ -91,7 +91,7 @@ def test_every_target_has_a_product_larger_than_all_blocks(session, op: str) -> 
 
 
 def test_an_example_larger_than_all_blocks_replaces_the_case(session) -> None:
-    """Each target of the operator runs its examples, so that the condition is met there, too."""
+    """Each target of the operator runs its examples, so that the condition is also met there."""
     for op, sizes in (("matmul", lambda s: s["a"][-2] > ROWS and s["a"][-1] > DEPTH and s["b"][-1] > OUTPUTS),):
         spec, met = session.library.spec(op), set()
         for target, case in explicit_cases(session, spec):

@@ -1,4 +1,4 @@
-"""Statistics and local strategies against restatements in plain numpy."""
+"""Statistics and local strategies against reference implementations in numpy."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def flat(batch: Array, axis: int | None) -> Array:
 
 
 def near(got: torch.Tensor, wanted: Any, terms: int) -> None:
-    """Assert equality up to the rounding of a float32 sum of so many terms, in whatever order."""
+    """Assert equality up to the rounding of a float32 sum of so many terms in any order."""
     wanted = np.asarray(wanted, dtype=np.float64)
     error = np.abs(got.double().numpy().reshape(wanted.shape) - wanted)
     assert (error <= terms * 2.0**-24 * (1 + np.abs(wanted))).all()

@@ -1,4 +1,4 @@
-"""Campaigns: the same cases whoever runs them, nothing lost or counted twice, failures shrunk once for each cause."""
+"""Campaigns: deterministic cases, no unit lost or counted twice, one shrunk failure per cause."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PLAN = Plan(("relu-a8-ideal", "add-a8-ort"), examples=2 * UNIT + 30, seed=3)
 
 
 class AtOnce(cf.Executor):
-    """Runs what it is given when it is given."""
+    """An executor that runs each call immediately."""
 
     def submit(self, function, /, *args, **kwargs):
         future: cf.Future = cf.Future()

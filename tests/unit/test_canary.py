@@ -1,4 +1,4 @@
-"""A fault that is planted in any operator, in each function that a passed case judged, is seen by a judge that is whole."""
+"""An undamaged judge sees a fault planted in any operator and any function that a passed case judged."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def test_a_script_shows_its_defect_without_this_package(session: Session, defect
 
 
 def _has_onnx(python: str) -> bool:
-    """Return whether an engine's environment has what its script builds the model with; the engine itself needs no onnx."""
+    """Return whether an engine's environment can build the model of a script; the engine itself needs no onnx."""
     return subprocess.run([python, "-c", "import onnx"], check=False, capture_output=True).returncode == 0
 
 

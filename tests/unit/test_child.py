@@ -1,4 +1,4 @@
-"""A process of others: every wait for it ends, whatever it does with its pipes."""
+"""Child processes: every wait for one ends, whatever it does with its pipes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _asked(script: str, size: int = 1) -> str:
 
 @pytest.fixture(autouse=True)
 def no_heir() -> object:
-    """End what a process left that no session and no variable marks."""
+    """End the hidden process that a test left behind."""
     yield
     for process in psutil.process_iter(["cmdline"]):
         if (process.info["cmdline"] or [""])[-1] == "import time; time.sleep(20)":

@@ -1,4 +1,4 @@
-"""Collecting many specs: what is read, and that no file is read twice."""
+"""Collection of many specs: no file is read twice."""
 
 from __future__ import annotations
 

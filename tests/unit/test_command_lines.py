@@ -1,4 +1,4 @@
-"""A wrong command line of `quantizer`, or a wrong option of pytest, is answered in one line that says what to write."""
+"""A wrong command line of `quantizer` or pytest gets a one-line error that suggests a correct one."""
 
 from __future__ import annotations
 

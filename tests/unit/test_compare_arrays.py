@@ -1,4 +1,4 @@
-"""`quantizer compare`: the original's words on the cases that it was measured on, and failures where it passes over things."""
+"""`quantizer compare`: the original's words in measured cases, and failures where the original ignores errors."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def verdicts(change):
 
 
 def real_entries(table, parameters):
-    """Return what another library than torch would round, in float64."""
+    """Return table entries as another library rounds them, in float64."""
     (x,), (y,) = parameters.inputs.values(), parameters.outputs.values()
     points = np.linspace(x.qmin, x.qmax, table.entries.numel() - (x.first < x.qmin))
     points = np.append(points[:1], points) if x.first < x.qmin else points

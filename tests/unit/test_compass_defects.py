@@ -1,4 +1,4 @@
-"""What platform compass is declared to get wrong: platform ideal gets the same stored cases right."""
+"""Stored cases that platform compass gets wrong by declaration pass on platform ideal."""
 
 from __future__ import annotations
 

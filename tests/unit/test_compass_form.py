@@ -1,4 +1,4 @@
-"""The form `compass-ir` means the same to our reader with our functions, and to a reader in numpy of its own."""
+"""The form `compass-ir` means the same to our reader and to an independent reader in numpy."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Specs as Compass layers: keys that the original requires, what it takes for absent ones, and what it has elsewhere."""
+"""Specs as Compass layers: required keys, defaults of absent ones, and differing conventions."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ load_built_ins()
 
 @dataclass(frozen=True)
 class Run:
-    """One recorded run: what went in, what the optimizer chose, what it computed."""
+    """One recorded run: its input, the chosen parameters, and the results."""
 
     folder: Path
 
@@ -276,7 +276,7 @@ def recorded_run(name: str, config: str) -> Run:
 
 
 def covered() -> list[tuple[str, str]]:
-    """Return every recorded run whose float graph is one operator that we have."""
+    """Return every recorded run whose float graph is a single operator of the registry."""
     found = [(folder.parent.name, folder.name) for folder in sorted(ROOT.glob("*/*"))]
     return [pair for pair in found if {node.op for node in recorded_run(*pair).graph.nodes} <= LIBRARY.specs.keys()]
 
@@ -313,7 +313,7 @@ def test_every_proven_operator_has_recorded_runs() -> None:
 
 
 def test_float_forward_repeats_every_bit(run: Run) -> None:
-    """What the recorder's MKL gave by kernels of its own processor lies within twice the bound of the forward instead."""
+    """Results of the recorder's MKL kernels, which depend on its processor, lie within twice the bound instead."""
     assert run.reproduces or run.call.spec.op in (BY_A_LIBRARY if mkl.is_pinned() else BY_A_LIBRARY | OF_MKL)
     for number in SAMPLES:
         feeds = run.sample(number)

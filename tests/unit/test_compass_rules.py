@@ -1,4 +1,4 @@
-"""Rules of platform `compass` that no recorded run shows, from first principles; the estimators of ranges."""
+"""Rules of platform `compass` without recorded runs, from first principles; the range estimators."""
 
 from __future__ import annotations
 

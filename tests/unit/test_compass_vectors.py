@@ -1,4 +1,4 @@
-"""Platform `compass` on operators and options that no recorded run shows: hand-made vectors.
+"""Platform `compass` on operators and options without recorded runs: hand-made vectors.
 
 Numbers come from a numpy model of the Compass Optimizer that was written from its source, without this package, and gives
 every bit of the recorded runs. Both agreed on thousands of generated cases of each operator but for sums beyond the 24 bits

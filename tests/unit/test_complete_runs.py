@@ -1,4 +1,4 @@
-"""Whether a run is whole: what it lacks is named, and one writer at a time has its folder."""
+"""Completeness of runs: missing parts are named, and a folder has one writer at a time."""
 
 from __future__ import annotations
 
@@ -226,7 +226,7 @@ def test_a_file_without_a_record_is_not_a_run(tmp_path: Path) -> None:
 
 
 def test_records_of_workers_are_sorted_by_id(tmp_path: Path) -> None:
-    """What is derived from them, names the first of several or stops at one, is the same in every process."""
+    """Results derived from the order of records are therefore the same in every process."""
     names = [f"relu-{scheme}-{platform}" for scheme in ("a8", "a8s", "a16") for platform in ("ort", "tosa", "ideal")]
     for brought in (names, names[::-1]):
         run = Run()

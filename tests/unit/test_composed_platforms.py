@@ -1,4 +1,4 @@
-"""Platforms of settings that no shipped one combines: the built-in functions are right there, and one code off is red."""
+"""Platforms of new combinations of settings: built-in functions pass, one code off fails."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_an_operand_with_multiplier_0_is_accepted() -> None:
 @pytest.mark.parametrize("rounding", ["up", "down", "toward_zero"])
 @pytest.mark.parametrize("op", ["tanh", "sqrt", "hard_swish"])
 def test_directed_rounding_keeps_whole_numbers(op: str, rounding: str) -> None:
-    """f(0) is 0: float64 is exact there, and grants no code beside it."""
+    """f(0) is 0: float64 is exact there, so that no neighbouring code is allowed."""
     chip = target(op, {"rounding": rounding}, {"bits": 8})
     assert failing(chip, "random") == []
 

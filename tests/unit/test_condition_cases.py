@@ -1,4 +1,4 @@
-"""Cases of conjunctions: sizes beside blocks, sums that accumulators end at, ranges at both ends."""
+"""Cases of combined conditions: sizes next to blocks, sums at accumulator limits, ranges at both ends."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_condition_cases_are_legal_small_and_deterministic(session, op: str) -> 
 
 
 def test_a_platform_has_cases_of_many_channels_groups_and_ranks(session) -> None:
-    """Its targets share the units: together they have what one alone has no room for."""
+    """The targets of a platform share the units, because one target alone has too few cases."""
     everything, targets = _targets(session, "conv2d", "ideal")
     cases = [case for target in targets for case in conditions(everything, target)]
     assert any(case.shapes["weight"][0] > 128 for case in cases)
@@ -123,7 +123,7 @@ def test_real_attributes_have_their_defaults_and_shapes_all_their_axes(session) 
 
 @pytest.mark.parametrize("op", ["resize_nearest", "resize_bilinear"])
 def test_resize_operators_have_cases_of_doubled_sizes(session, op: str) -> None:
-    """Two cases of each target, one of another ratio for each combination of modes, one of a long axis; others none."""
+    """Each target has two doubled sizes, another ratio per combination of modes, and a long axis."""
     spec = session.library.spec(op)
     for target in session.all_targets(session.library.spec(op)):
         cases = usual_sizes(target)
@@ -181,7 +181,7 @@ def test_block_schemes_have_sums_next_to_whole_blocks(session) -> None:
 
 
 def test_single_term_products_have_vector_sized_outputs(session) -> None:
-    """Each target has a depth of 1, of a window of one place; over the targets beside 8 to 64 outputs."""
+    """Each target has a sum of one term; over all targets it has 8 to 64 outputs."""
     for op in ("fully_connected", "conv2d"):
         found = set()
         for target in session.all_targets(session.library.spec(op)):
@@ -219,7 +219,7 @@ def test_large_sizes_have_batches_and_multipliers_from_1_on(session) -> None:
 
 
 def test_near_tie_cases_include_equal_input_and_output_ranges(session) -> None:
-    """A multiplier that hardly differs shows where input and output have one range."""
+    """With equal ranges, the multiplier is near 1, where a small error of it shows."""
     everything = session.all_targets(session.library.spec("conv2d"))
     cases = [case for target in everything for case in conditions(everything, target)]
     assert any(case.data.set == "near_ties" and case.ranges["x"] == case.ranges["y"] for case in cases)
@@ -227,7 +227,7 @@ def test_near_tie_cases_include_equal_input_and_output_ranges(session) -> None:
 
 @pytest.mark.parametrize("op", ["relu", "add", "conv2d"])
 def test_scaled_cases_have_ranges_beyond_float32_integers(session, op: str) -> None:
-    """A range of more than 2**30 occurs, and none beyond what a case may have."""
+    """A range of more than 2**30 occurs, and none beyond the limit of cases."""
     found = [scaled(target) for target in session.all_targets(session.library.spec(op))]
     largest = max(abs(end) for cases in found for case in cases for span in case.ranges.values() for end in span)
     assert 2.0**30 < largest <= FARTHEST
@@ -235,7 +235,7 @@ def test_scaled_cases_have_ranges_beyond_float32_integers(session, op: str) -> N
 
 @pytest.mark.parametrize("platform", ["torch_fbgemm", "xnnpack"])
 def test_float32_ratio_platforms_have_such_ranges_too(session, platform: str) -> None:
-    """Unsigned codes occur on some platforms of float32 ratios alone."""
+    """Only some platforms with float32 ratios have unsigned codes."""
     _, targets = _targets(session, "relu", platform)
     cases = [case for target in targets for case in scaled(target)]
     assert targets and any(abs(end) > 1e9 for case in cases for end in case.ranges["x"])

@@ -84,7 +84,7 @@ def target_of(spec):
 
 
 def verdicts(spec, forward):
-    """Return what three checks say of *forward* on one case."""
+    """Return the verdicts of three checks on *forward* in one case."""
 
     def reference(gate, up):
         return torch.nn.functional.silu(gate) * up

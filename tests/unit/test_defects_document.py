@@ -1,4 +1,4 @@
-"""docs/defects.md says what the platforms declare."""
+"""docs/defects.md is up to date."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_the_defects_document_is_up_to_date():
 
 
 def test_a_gallery_row_names_every_operator_of_its_cause():
-    """The text is that of the entry which states the cause, and may tell of one operator alone."""
+    """The text comes from the entry that states the cause, and may mention only one operator."""
     found = (ROOT / "docs/gallery.md").read_text(encoding="utf-8").splitlines()
     (row,) = [
         line

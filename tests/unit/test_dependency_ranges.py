@@ -1,4 +1,4 @@
-"""What the metadata allows is what `tox -e lowest` installs at its lower end and what CI's constraints lie within."""
+"""Version ranges of the metadata agree with `tox -e lowest` and with the constraints of CI."""
 
 import re
 import tomllib

@@ -1,4 +1,4 @@
-"""A platform that rounds in a direction: the built-in functions raise no alarm, a kernel or table of another mode is found."""
+"""Platforms with directed rounding: built-in functions pass, kernels and tables of another mode fail."""
 
 import dataclasses
 from pathlib import Path

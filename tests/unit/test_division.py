@@ -1,4 +1,4 @@
-"""Compass's Div against a numpy model written from its rule, and the exact quotient against rationals."""
+"""Compass's Div against a numpy model of its rule, and the exact quotient against rationals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Command lines of the documents are ones that the parser takes; whether they do what a page says, other tests show."""
+"""Command lines in the documents are accepted by the parser; other tests check their output."""
 
 from __future__ import annotations
 

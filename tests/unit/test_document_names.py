@@ -1,4 +1,4 @@
-"""What the documents name exists: files of the repository, modules and names of the package, names that they import."""
+"""Files, modules, names and imports that the documents mention exist."""
 
 from __future__ import annotations
 

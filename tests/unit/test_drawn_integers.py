@@ -1,4 +1,4 @@
-"""Cases do not depend on numbers in source files: Hypothesis prefers those of every module that is loaded."""
+"""Drawn cases do not depend on constants in source files, which Hypothesis prefers by default."""
 
 import hypothesis
 import pytest

@@ -1,4 +1,4 @@
-"""Cases of edge numbers and of patterns, and effects of reports on sums."""
+"""Cases of edge numbers and patterns, and planted effects on sums."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _known(session, target, case):
 
 
 def test_edge_numbers_occur_in_the_cases(session) -> None:
-    """A range of nothing in each target; equal asymmetric parameters and a multiplier below a power in some."""
+    """Each target has an empty range; some have equal asymmetric parameters, or a ratio just below a power of two."""
     equal = below = 0
     for target in _targets(session, "negative") + _targets(session, "fully_connected")[:8]:
         known = [_known(session, target, case) for case in edge_numbers(target)]
@@ -49,7 +49,7 @@ def test_edge_numbers_occur_in_the_cases(session) -> None:
 
 
 def test_patterns_match_their_names() -> None:
-    """In order, of either sign, alone at an end, and within the range."""
+    """Sorted, of alternating sign, zero except at one end, and within the range."""
     for seed in range(len(PATTERNS)):
         values = patterns(Site("x", "activation", (3, 4), -1.0, 2.0, None, seed))
         assert values.shape == (3, 4) and values.min() >= -1.0 and values.max() <= 2.0
@@ -104,7 +104,7 @@ def test_cancelling_cases_have_long_sums(session) -> None:
 
 
 def test_a_1x1_kernel_has_vector_sized_channels(session) -> None:
-    """Some target has a kernel of one place beside whole vectors of channels on both sides."""
+    """Some target has a 1x1 kernel with vector-sized input and output channels."""
     shapes = [case.shapes["weight"] for t in _targets(session, "conv2d") for case in usual_windows(t)]
     assert any(s[2:] == (1, 1) and s[0] in VECTORS and s[1] in VECTORS for s in shapes)
 

@@ -1,4 +1,4 @@
-"""What a failure prints of its element: operands, numbers and terms that add up to the exact accumulator."""
+"""The printed element of a failure: operands, numbers, and terms that add up to the exact accumulator."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_shown_terms_of_a_product_add_up_to_the_accumulator(op, platform):
 
 @pytest.mark.parametrize("op", ["conv2d", "softmax", "add", "sigmoid", "max_pool2d", "layer_norm", "transpose"])
 def test_operands_outside_the_shown_window_do_not_matter(op):
-    """The window is what the element depends on: other operands replaced, the reference keeps its value there."""
+    """If operands outside the window are replaced, the reference keeps its value at the element."""
     (trial, *_) = trials(op)
     index = middle(trial)
     boxes = needed(trial.spec, trial.case.shapes, trial.case.attrs, index)

@@ -1,4 +1,4 @@
-"""Models of shared forms mean the same to two engines: ONNX's reference evaluator and ONNX Runtime."""
+"""Models of shared forms mean the same to ONNX's reference evaluator and to ONNX Runtime."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Workers of others: what they say of themselves, what comes back, and that trouble is one case's."""
+"""Workers of external engines: greeting, answers, and errors that concern one case only."""
 
 import dataclasses
 import json

@@ -1,4 +1,4 @@
-"""Engines whose interface has threads: nightly runs repeat a case on two and four, and the codes stay."""
+"""Nightly runs repeat a case on two and four threads, with the same codes."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Real engines: a process that crashes, hangs or talks harms one case; what an engine lacks is a counted gap."""
+"""Real engines: a crash or a hang fails one case only; unsupported operators are counted gaps."""
 
 from __future__ import annotations
 
@@ -365,7 +365,7 @@ def test_a_refusal_in_one_check_is_a_gap_of_that_check() -> None:
 
 
 def test_coverage_of_an_unstable_defect_is_deterministic() -> None:
-    """By chance an unstable result passes a check. Its case covers what it covers in a run where the check fails."""
+    """An unstable result may pass by chance. Its case covers the same as in a run where the check fails."""
     judged = trial("add", seed=3)
     judged = judged.under_platform(
         judged.target.platform.model_copy(update={"defects": [defect(unstable=True, checks=["engine", "accuracy"])]})

@@ -1,4 +1,4 @@
-"""Cases of every combination of codes: what they hold, and that a single wrong combination is found in them."""
+"""Exhaustive cases of all combinations of codes: their content, and that one wrong combination is found."""
 
 import itertools
 from pathlib import Path
@@ -102,7 +102,7 @@ def test_tied_quotients_are_ties(name):
 
 
 def test_a_division_by_reciprocals_is_found():
-    """A quotient that is a tie, as a product with the rounded reciprocal, lies beside it."""
+    """The product with the rounded reciprocal misses a quotient that is a tie."""
     where, found = target("div-a16-ideal"), set()
 
     def by_reciprocals(a, b, *, parameters):

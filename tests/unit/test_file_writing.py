@@ -59,7 +59,7 @@ def test_a_pipe_is_written_into_and_not_replaced(tmp_path: Path) -> None:
 
 
 def test_the_file_behind_stdout_is_written_into(tmp_path: Path) -> None:
-    """As `-o /dev/stdout >> log` asks for: what stood there stays, and what we say later follows."""
+    """As in `-o /dev/stdout >> log`: existing content stays, and later output follows."""
     (tmp_path / "log").write_text("earlier\n")
     (tmp_path / "out").symlink_to("/dev/stdout")
     code = (

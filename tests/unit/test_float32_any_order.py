@@ -1,4 +1,4 @@
-"""An arithmetic of float32 in any order: every order lies inside, one code off lies outside."""
+"""Float32 arithmetic in any order: codes of every order pass, one code off fails."""
 
 import copy
 

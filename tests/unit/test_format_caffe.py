@@ -22,7 +22,7 @@ INPUT = 'input: "x" input_shape { dim: 2 dim: 4 dim: 7 dim: 6 }'
 
 
 def whole(*shape, seed=0):
-    """Return whole numbers, whose sums are exact whatever the order."""
+    """Return whole numbers, whose sums are exact in any order."""
     source = random.Random(seed)
     return torch.tensor([float(source.randint(-4, 4)) for _ in range(math.prod(shape))]).reshape(shape)
 
@@ -77,7 +77,7 @@ def padded(x, k, s, p, fill):
 
 
 def caffe_mean(x, k, s, p):
-    """Return the mean over windows, whose places are counted up to the padding's end, as Caffe's source has it."""
+    """Return the mean over windows as in Caffe's source: elements are counted up to the end of the padding."""
     sums = F.avg_pool2d(padded(x, k, s, p, 0.0), k, s) * (k[0] * k[1])
     counts = F.avg_pool2d(
         padded(F.pad(torch.ones_like(x), [p[1], p[1], p[0], p[0]], value=1.0), k, s, (0, 0), 0.0), k, s

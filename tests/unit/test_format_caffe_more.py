@@ -51,7 +51,7 @@ def moments(axes, *, scaled=True, eps=1e-9):
 
 
 def last(x, axis):
-    """Return where the maximum is, the last of equals."""
+    """Return the position of the maximum, the last one among equals."""
     return x.shape[axis] - 1 - np.flip(x, axis).argmax(axis)
 
 
@@ -189,7 +189,7 @@ def test_an_invalid_layer_is_refused_with_its_place(tmp_path, name):
     ids=["parts", "a copy that is read elsewhere", "a dropout", "names that begin alike"],
 )
 def test_outputs_are_the_unread_tops_by_name(tmp_path, text, names):
-    """Parts had names that no prototxt has, and a copy that nobody read was no output."""
+    """Parts had names that are in no prototxt, and an unread copy was not an output."""
     assert list(load_caffe_graph(*files(tmp_path, f"{INPUT}\n{text}")).outputs) == names
 
 

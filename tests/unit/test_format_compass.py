@@ -31,7 +31,7 @@ def load(name: str) -> Graph:
 
 
 def rewrite(graph: Graph, folder: Path) -> tuple[str, bytes, Graph]:
-    """Return the text and the bytes that *graph* is written as, and what is read back."""
+    """Return the written text and bytes of *graph*, and the graph that is read back."""
     write(graph, folder / "net.txt", folder / "net.bin")
     assert sorted(path.name for path in folder.iterdir()) == ["net.bin", "net.txt"]
     again = read(folder / "net.txt", folder / "net.bin")
@@ -209,7 +209,7 @@ def test_unknown_keys_are_kept_in_place(tmp_path: Path) -> None:
 
 
 def test_silent_headers_are_completed(tmp_path: Path) -> None:
-    """Without lists in the header the tops of Input layers go in, and what nobody reads comes out."""
+    """Without lists in the header, tops of Input layers are the inputs, and unread tensors the outputs."""
     text = (
         "model_name=m\n"
         + layer(0, "Input", "[]", "[a]", "[[2]]")

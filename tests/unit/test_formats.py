@@ -32,7 +32,7 @@ def cast(values, name):
 
 
 def probes(name):
-    """Return every value, every tie, and the float32 numbers beside both."""
+    """Return every value, every tie, and their float32 neighbours."""
     form = format_of(name)
     exact = np.array([*form.values, *form.ties], np.float32)
     return np.unique(

@@ -126,7 +126,7 @@ EVERY_CODE = [op for op, spec in SESSION.library.specs.items() if any(e.data == 
 
 
 def reached(trial):
-    """Yield the codes of every activation that has some of its own, and their parameters; of real numbers the output's."""
+    """Yield codes and parameters of every activation operand; for operators of real inputs, those of the output."""
     for name in trial.spec.activations:
         if trial.spec.inputs[name].kind == "value":
             yield trial.codes[name], trial.qparams(name)

@@ -109,7 +109,7 @@ def of_dense_batches(given):
 
 
 def _in_turn(function):
-    """Look at so many operands that each of the factors that take turns is among them."""
+    """Judge twelve sets of operands, so that each of the alternating memory settings occurs."""
     for first in range(12):
         operands = {name: (values + first) % 24 for name, values in OPERANDS.items()}
         require_same_elsewhere(function, operands, function(operands))

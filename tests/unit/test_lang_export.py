@@ -24,7 +24,7 @@ FEED = Draw("image").array([1, 3, 12, 12])
 
 
 def network() -> Graph:
-    """A small network of floats, every operator of which the registry and Compass have."""
+    """A small float network of operators that both the registry and Compass have."""
     d = Draw("network")
 
     def coeff(*shape: int) -> Tensor:

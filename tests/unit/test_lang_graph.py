@@ -470,7 +470,7 @@ def test_a_convolution_of_codes_is_an_exact_requantized_sum(seed: int) -> None:
 
 
 def test_inference_does_not_load_torchs_compiler() -> None:
-    """Torch without data imports its compiler, which takes seconds, for many operators: none of those may run so."""
+    """For many operators, torch imports its compiler when it runs without data, which takes seconds."""
     program = (
         "import sys; from lang_calls import CALLS, build\n"
         "[build(name, 0) for name in CALLS]\n"

@@ -83,7 +83,7 @@ def test_the_table_of_inverse_roots_errs_by_no_more_than_its_format() -> None:
 
 
 def assert_near_torch(got: torch.Tensor, x: torch.Tensor, gamma: torch.Tensor, beta: torch.Tensor, epsilon: float):
-    """Two sums of n terms in one format may differ by what each rounds: n * u of the largest, over the deviation.
+    """Two sums of n terms may differ by the rounding of each: n * u of the largest, divided by the deviation.
 
     Higham, Accuracy and Stability of Numerical Algorithms, 3.1: a sum of n terms errs by (n - 1) * u of their magnitudes.
     """
@@ -136,7 +136,7 @@ def test_ideal_layer_norm_codes_equal_rounded_rationals(name: str) -> None:
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_random_cases_raise_no_alarm_with_or_without_stages(name: str) -> None:
-    """Where a declared defect of Compass does not show by its nature (8 bits, tiny epsilon, five elements), nothing fails."""
+    """Nothing fails outside the conditions of Compass's declared defects (8 bits, tiny epsilon, five elements)."""
     target = TARGETS[name]
     for trial in trials(target, 60, "alarm"):
         verdicts = judge(trial)
@@ -172,7 +172,7 @@ def test_cleared_bits_of_a_bias_are_restated() -> None:
 
 
 def test_the_16_bit_interval_contains_every_root_rounding() -> None:
-    """An integer forward whose inverse root and factor have 15 significant bits stays inside, whichever way they round."""
+    """An integer forward with 15 significant bits of inverse root and factor passes, however they are rounded."""
     target = TARGETS["layer_norm-w16a16-compass"]
     for trial in trials(target, 200, "format"):
         codes = trial.codes["x"].numpy().astype(np.float64)

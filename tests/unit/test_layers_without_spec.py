@@ -211,7 +211,7 @@ def run(folder: Path, *lines: str) -> str:
 
 
 def test_the_three_listings_of_the_document_run_after_repairs(tmp_path: Path) -> None:
-    """`try:` where it is lost, the placeholder appended, the layer type registered; nothing else."""
+    """The repairs: a missing `try:`, a missing append of the placeholder, and the registration of the layer type."""
     shape = [1, 12]
     layers = [
         layer(0, "Input", {}, {"x": shape}),

@@ -94,7 +94,7 @@ def targets() -> Iterator[tuple[ExternalEngine, Mapping[tuple[str, str, str], Ta
 
 
 def trial(target: Target, engine: ExternalEngine, shapes: Any, attrs: Any, **more: Any) -> Trial:
-    """A case of random data, its output's range from what the reference gives unless *more* says it."""
+    """Return a case of random data; the output's range follows from the reference unless *more* gives it."""
     ranges = more.pop("ranges")
     case = Case(
         target.spec.op,

@@ -1,4 +1,4 @@
-"""Stored cases that are wrong: one clear error with file and field, exit code 2, nothing written."""
+"""Malformed stored cases: one error with file and field, exit code 2, and nothing is written."""
 
 import copy
 import json

@@ -24,7 +24,7 @@ Case = tuple[str, tuple[int, ...], dict[str, Any]]
 
 
 def onnx_result(kind: str, x: np.ndarray[Any, Any], constants: Mapping[str, Any], **attrs: Any) -> np.ndarray[Any, Any]:
-    """Return what ONNX Runtime makes of one node."""
+    """Return ONNX Runtime's result of one node."""
     named = [numpy_helper.from_array(np.asarray(value, dtype=np.int64), name) for name, value in constants.items()]
     node = helper.make_node(kind, ["x", *constants], ["y"], **attrs)
     given = helper.make_tensor_value_info("x", TensorProto.FLOAT, x.shape)
@@ -110,7 +110,7 @@ def test_shuffled_channels_equal_torch(groups: int) -> None:
 
 
 def test_every_slice_of_a_short_axis_is_that_of_python() -> None:
-    """All ends from far before to far after, all strides; what would be empty is refused by the spec."""
+    """Starts and ends lie before, in and behind the axis, with all strides; the spec refuses empty results."""
     x, spec = torch.arange(4), LIBRARY.spec("slice")
     parameters = default_parameters(
         Request(

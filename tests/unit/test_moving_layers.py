@@ -70,7 +70,7 @@ def optimized(folder: Path, layers: list[str], inputs: str, outputs: str, feeds:
 
 
 def tensors(work: Work, feeds: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Return what the float graph makes, and the codes; those of the graph that is read back are the same."""
+    """Return the float results and the codes; the graph that is read back gives the same codes."""
     given = {name: torch.from_numpy(part) for name, part in feeds.items()}
     back = read_back(*compass.to_bytes(compass.foreign(work.quantized_graph, LIBRARY.specs)), LIBRARY)
     real, codes, again = (

@@ -54,7 +54,7 @@ def in_float32(acc, ratio, zero):
 
 
 def in_float64(acc, ratio, zero):
-    """The product in float64, where the platform rounds it to float32, or to a multiplier of few bits."""
+    """Multiply in float64 where the platform rounds the product to float32 or multiplies by few bits."""
     return torch.round(acc.double() * ratio) + zero
 
 
@@ -119,7 +119,7 @@ def test_a_platform_without_multipliers_has_no_near_tie_cases():
 
 
 def test_a_fused_multiply_add_is_not_seen_by_random_data():
-    """It changes one code in 300,000 elements or fewer: what random data has is too little."""
+    """A fused multiply-add changes at most one code in 300,000, too few for random data."""
     where = target("conv2d", "ort")
     trial = trials(where)[0]
     channels = trial.parameters.constants["weight"].codes.shape[0]

@@ -142,7 +142,7 @@ def test_a_root_mean_square_of_compass_has_its_zero_point_and_no_mean() -> None:
 @pytest.mark.parametrize("op", SHAPES)
 @pytest.mark.parametrize("scheme", ["w8a8", "w16a16"])
 def test_every_check_runs_on_compass(op: str, scheme: str) -> None:
-    """The file and the whole flow hold them: no check is inconclusive but tiling where the case is not cut."""
+    """Only tiling may be inconclusive, if the case is not cut."""
     target = next(t for t in SESSION.all_targets(LIBRARY.spec(op)) if t.id == f"{op}-{scheme}-compass")
     shapes = {name: tuple(values.shape) for name, values in operands(op).items()}
     ranges = {"x": (-2.0, 2.5), "y": (-3.0, 3.5), "gamma": (0.1, 2.0), "beta": (-1.0, 1.0)}

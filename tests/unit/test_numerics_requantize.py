@@ -101,7 +101,7 @@ def test_integer_variants_are_the_literal_algorithms(variant: Variant, ratio: fl
 
 
 def test_variants_differ_on_ties() -> None:
-    """The variants are told apart: a test that could not fail would prove nothing."""
+    """If two variants never differed, tests could not distinguish them."""
     acc, ratio, out = torch.arange(-(1 << 15), 1 << 15), 2.0**-6, output("int16", 1)
     fixed: list[Variant] = ["q31_single", "q31_double", "q31_half_up"]
     found = [requantize(acc, numbers(v, *fixed_point(ratio)), out) for v in fixed]

@@ -270,7 +270,7 @@ def test_float32_values_equal_those_of_the_codes(policy, bits):
 
 
 def test_a_changed_scale_takes_effect_immediately():
-    """Also where the constants of a graph were quantized before, and where a scale is changed in place."""
+    """This includes constants that were quantized before, and scales that are changed in place."""
     graph = quantize_graph(dispatch_graph(network()), [[numbers(4, 3, 8, 8, seed=1)]])
     executor, x = TorchExecutor(graph), numbers(2, 3, 8, 8, seed=2)
     for config in graph.node("conv").parameters.input_quantization_config[:2]:

@@ -99,7 +99,7 @@ WIDE_FACTORS = (
     ids=["matmul", "mul"],
 )
 def test_sixteen_bit_nodes_stay_float_on_8_bit_platforms(parts, x, code, text):
-    """They wrapped in 32 bits: -14177 and 0. In float between quantizations they are what ONNX Runtime gives."""
+    """Their sums wrapped in 32 bits (-14177 and 0); in float they equal ONNX Runtime."""
     made = model(*parts, x.shape)
     (why,) = agrees(made, x, ["fully_connected" if "MatMul" in str(made) else "mul"]).reasons.values()
     assert text in why
@@ -263,7 +263,7 @@ def test_nan_is_quantized_to_the_smallest_code():
 
 
 def test_the_executor_refuses_undeclared_parameters():
-    """A graph whose parameters were widened by hand: no path around `integer_graph` runs what is not declared."""
+    """Parameters that were changed by hand are refused also without `integer_graph`."""
     graph = integer_graph(from_model(biased(0.25, [3, -5])))
     assert IntegerExecutor(graph).floats == []
     node = next(node for node in graph.nodes if node.op == "conv2d")

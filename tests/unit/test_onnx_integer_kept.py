@@ -118,7 +118,7 @@ def test_bodies_of_control_flow_read_quantized_values_around_them(positive):
 
 
 def test_two_control_flow_nodes_have_separate_bodies():
-    """Each was run with the bodies of both, which read tensors that only the other has."""
+    """Each was run with the bodies of both, although only one of them has the tensors that a body reads."""
     body = {
         "then_branch": branch("then", [node("Relu", "a", "u")]),
         "else_branch": branch("other", [node("Neg", "a", "v")]),

@@ -157,7 +157,7 @@ def integers(name, *values):
 
 @pytest.mark.parametrize(("start", "end", "expected"), [(-6, -9, [-3]), (-5, -(2**63), [-3]), (9, 1, [3, 0.5])])
 def test_going_back_a_slice_starts_within_the_axis(start, end, expected):
-    """The standard moves a start before the first element to the first; numpy takes nothing."""
+    """The standard moves a start before the first element to the first; numpy returns nothing."""
     bounds = [integers("s", start), integers("e", end), integers("a", 1), integers("t", -1)]
     np.testing.assert_array_equal(ran(one_node("Slice", {"x": FLOATS}, constants=bounds), ROW), [expected])
 

@@ -158,7 +158,7 @@ def test_every_node_without_a_spec_is_named_in_one_error():
 
 
 def test_a_number_that_is_computed_does_not_become_an_attribute():
-    """Zeros are fed where none are given: a bound read from them would be wrong for every other input."""
+    """Missing inputs are fed zeros: a bound read from them would be wrong for other inputs."""
     nodes = [
         helper.make_node("ReduceMax", ["x"], ["m"], keepdims=0),
         helper.make_node("Clip", ["x", "", "m"], ["y"], name="cut"),

@@ -77,7 +77,7 @@ def test_a_crop_of_integers_equals_onnx_runtime(kind: str, dtype: str) -> None:
 
 
 def test_an_empty_crop_gives_an_empty_result() -> None:
-    """A length that is floored to 0 ended in a refusal that named no reason."""
+    """A length floored to 0 was refused without a reason."""
     operands = [torch.tensor([0.0, 0.2, 1.0, 0.9]), torch.tensor([1.0, 0.6])]
     attrs: dict[str, Any] = {"mode": "nearest", "since": 13, "coordinate_transformation_mode": "tf_crop_and_resize"}
     assert resize_any(torch.ones(2, 1, dtype=torch.int32), *operands, **attrs).shape == (2, 0)

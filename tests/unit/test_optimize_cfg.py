@@ -107,7 +107,7 @@ def test_the_first_line_is_the_section(text: str) -> None:
 
 
 def test_an_unknown_field_is_ignored_with_a_warning() -> None:
-    """As the original has it: a typing error is said, and the field's default holds."""
+    """As in the original: the typing error is reported, and the default applies."""
     options = parsed("activation_bit = 16", "of_nothing = 1")
     (first, second) = options.warnings
     assert "opt.cfg:4: 'activation_bit': no such field, is ignored. Did you mean 'activation_bits'?" in first

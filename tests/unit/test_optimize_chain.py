@@ -1,4 +1,4 @@
-"""The flow on a chain of layers that move, resize and normalise: batches of any size, the written IR read back."""
+"""The flow on a chain of movement, resize and normalization layers: any batch size, written and read back."""
 
 from __future__ import annotations
 

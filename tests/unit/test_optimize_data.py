@@ -207,7 +207,7 @@ def test_perfect_and_silent_predictions() -> None:
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Return a function that runs the convolution's cfg with some lines changed, and says what it wrote."""
+    """Return a function that runs the convolution's cfg with some lines changed."""
     source = REFERENCE / "compass" / "conv3x3" / "ext"
     for name in ("float.txt", "float.bin", "calib.npy", "val.npy"):
         (tmp_path / name).write_bytes((source / name).read_bytes())
@@ -520,7 +520,7 @@ def test_a_thousand_samples_are_streamed(run: Any) -> None:
 
 @pytest.mark.parametrize("strategy", ["mean", "3std", "kld", "aciq_laplace"])
 def test_saved_statistics_give_the_same_result(run: Any, strategy: str) -> None:
-    """Whatever the calibration data of this run are: its ranges are those of the run that wrote the file."""
+    """The calibration data of this run have no influence: its ranges come from the file."""
     line = f"calibration_strategy_for_activation = {strategy}"
     assert run("save_statistic_info = true", line) == 0
     kept, wanted = Path("out/conv3x3_statistic_info.npz").read_bytes(), Path("out/quant.txt").read_bytes()
@@ -549,7 +549,7 @@ def test_statistics_lacking_a_tensor_are_refused_unless_allowed(run: Any, capsys
 
 
 def test_a_batch_axis_without_collate_fn_gives_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Samples are stacked along the first axis, whatever the cfg says; it said nothing."""
+    """Samples are always stacked along the first axis; the flow ignored the field silently."""
     source = REFERENCE / "compass" / "act_relu" / "ext"
     cfg = (source / "opt.cfg").read_text().replace("output_dir = .", f"output_dir = {tmp_path}")
     for line in ("graph = ", "bin = ", "calibration_data = "):

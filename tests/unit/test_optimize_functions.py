@@ -80,7 +80,7 @@ def codes_of(work: Work, values: Array) -> tuple[Array, Array]:
 
 
 def layer_of(work: Work) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return what the written layer says: parameters, and constants as (type, values)."""
+    """Return parameters of the written layer, and constants as (type, values)."""
     graph = compass.from_bytes(*compass.to_bytes(compass.foreign(work.quantized_graph, LIBRARY.specs)))
     node = next(node for node in graph.nodes if node.op != "Input")
     constants = {
@@ -393,7 +393,7 @@ def test_an_activation_may_be_a_separate_layer_type(tmp_path: Path, kind: str, m
 def test_lines_have_the_order_of_the_original(
     tmp_path: Path, kind: str, lines: str, cfg: dict[str, object], wanted: str
 ) -> None:
-    """What the quantization adds comes after the layer's own lines, number by number as the original sets them."""
+    """Quantization keys follow the layer's own lines in the order of the original."""
     own, _ = layer_of(optimized(tmp_path, kind, random(1, 6, 10), lines, **cfg))
     said = [line.partition("=")[0] for line in lines.splitlines()]
     assert list(own) == [

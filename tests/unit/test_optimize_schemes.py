@@ -27,7 +27,7 @@ PADDED = 1
 
 
 def quantized(tmp_path: Path, name: str, *lines: str) -> tuple[Work, Graph, Graph]:
-    """Return the work of a recorded operator under another cfg, what it wrote in Compass vocabulary, and that read back."""
+    """Return the work of a recorded operator with another cfg, the written graph, and the graph read back."""
     source = ROOT / name / "ext"
     given = dict(line.split(" = ") for line in (source / "opt.cfg").read_text().splitlines()[1:])
     given |= dict(line.split(" = ", 1) for line in lines)

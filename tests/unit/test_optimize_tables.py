@@ -140,7 +140,7 @@ def test_crelu_joins_both_signs_as_unsigned_codes(tmp_path: Path, scheme: str) -
 
 @pytest.mark.parametrize("scheme", [*SCHEMES, "restricted", "ten bits"])
 def test_a_sign_has_scale_1(tmp_path: Path, scheme: str) -> None:
-    """-1, 0 and 1 are codes: scale 1, zero point 0, signed, as many bits as the input has, whatever was calibrated."""
+    """-1, 0 and 1 are codes: scale 1, zero point 0, signed, with the bits of the input, without calibration."""
     cfg: Any = {"ten bits": {"activation_bits": 10}, "restricted": RESTRICTED}.get(scheme) or SCHEMES.get(scheme, {})
     values = [np.array([[-3.0, -1e-6, 0.0, 1e-6, 5.0]], dtype=F32)]
     made = ran(tmp_path, "Sign", [values], [values[0].shape], **cfg)

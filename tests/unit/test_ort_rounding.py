@@ -148,7 +148,7 @@ def test_small_output_scales_tell_float32_logistic_functions_apart() -> None:
 
 
 def test_sigmoid_passes_with_tiny_output_scales() -> None:
-    """One element far below 0 calibrates an output scale of which the kernel's error is many steps: no alarm."""
+    """One very negative element gives an output scale much smaller than the kernel's error: no false alarm."""
     target, smallest = target_of("sigmoid-a8"), 1.0
     for seed in range(60):
         chooser = HashChoices(seed, {})

@@ -1,4 +1,4 @@
-"""Plugins whose rule remembers the data of a case: one that is right for these data alone is wrong."""
+"""Plugins whose rule remembers the data of a case: functions correct only for these data fail."""
 
 import dataclasses
 from pathlib import Path
@@ -57,7 +57,7 @@ def test_a_function_caching_results_by_part_of_its_data_fails(what):
 
 
 class Plugin:
-    """The built-in functions of an operator as a plugin's, which adds 1 to the codes of data that it has not seen."""
+    """The built-in functions of an operator as a plugin that adds 1 to the codes of unseen data."""
 
     def __init__(self, op, *, remembers):
         self.seen = set()

@@ -51,7 +51,7 @@ def rounded(f: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
 @pytest.mark.parametrize("config", ["default", "ext", "pc_asym", "a16"])
 @pytest.mark.parametrize(("name", "function"), [("softmax", None), ("act_sigmoid", torch.sigmoid)])
 def test_outputs_equal_the_recorded_bits(name: str, function: Callable[[Tensor], Tensor] | None, config: str) -> None:
-    """The recorded machine had AVX-512; these kernels have its order whatever this one has."""
+    """The outputs were recorded with AVX-512; pinned kernels add in the same order on any processor."""
     folder = ROOT / name / config
     recorded, values = np.load(folder / "ref.npz"), torch.from_numpy(np.load(folder / "val.npy"))
     with pinned():
@@ -185,7 +185,7 @@ def test_mkl_is_pinned_if_torch_has_it() -> None:
 
 
 def test_pinning_mkl_too_late_is_reported() -> None:
-    """What ran on MKL before this package was imported chose its branch for the rest of the process."""
+    """If MKL ran before the package was imported, its branch is fixed for the rest of the process."""
     program = "import torch; torch.exp(torch.ones(100)); from quantizer.numerics import mkl; print(mkl.pin())"
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MKL_")}
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)  # noqa: S603
@@ -204,7 +204,7 @@ def test_logarithm_and_cosine_equal_the_c_library_within_three_units() -> None:
 
 
 def digests(**settings: str) -> list[str]:
-    """Return what a process of its own prints under environment variables."""
+    """Return the output of a separate process under environment variables."""
     done = subprocess.run(  # noqa: S603
         [sys.executable, str(PROGRAM)], capture_output=True, text=True, check=True, env={**os.environ, **settings}
     )

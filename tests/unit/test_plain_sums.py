@@ -1,4 +1,4 @@
-"""The plain sums beside the kernels: every shipped operator of their families has them, in every case of the gate."""
+"""Plain sums as a reference for kernels exist for every shipped operator of their families."""
 
 import itertools
 from pathlib import Path
@@ -21,7 +21,7 @@ def test_every_family_of_sums_has_an_operator():
 
 @pytest.mark.parametrize("op", OPS)
 def test_plain_sums_exist_for_every_case(op):
-    """What raises counts as the sums of somebody else's family: of ours, it would hide a mistake."""
+    """An exception would count as a foreign family of sums, and hide a mistake in a shipped one."""
     for target, case in itertools.islice(gate_cases(SESSION, op), 200):
         trial = Trial(target, case, SESSION.engine)
         if trial.refusal is None:

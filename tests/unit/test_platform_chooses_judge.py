@@ -1,4 +1,4 @@
-"""The platform alone chooses the judge: not the names of the numbers that a plugin provides, nor stages that it shows."""
+"""Only the platform chooses the judge, not the names of a plugin's numbers or its shown stages."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def multiplier(ratio):
 
 
 def sides(request):
-    """Provide the two multipliers that a leaky rectifier has on LiteRT, whatever the platform has."""
+    """Provide the two multipliers of LiteRT's leaky rectifier on any platform."""
     made = default_parameters(request)
     ratio = float(made.inputs["x"].scale) / float(made.outputs["y"].scale)
     numbers = {}
@@ -100,7 +100,7 @@ def test_a_rule_without_numbers_is_judged_by_those_of_the_platform():
 
 
 def shown(op, platform, stages):
-    """Return the shipped forward of *op*, one code higher, which shows *stages* that explain what it gives."""
+    """Return the shipped forward of *op*, one code higher, that shows *stages* which explain its codes."""
     forward = REGISTRY.built_in(op, "quantized", platform).function
 
     def run(*operands, parameters, **attrs):

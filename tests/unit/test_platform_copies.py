@@ -1,4 +1,4 @@
-"""A platform file copied under another name computes and is judged as the original, or lint refuses it."""
+"""A renamed copy of a platform computes and is judged like the original, or lint refuses it."""
 
 import re
 from pathlib import Path

@@ -35,7 +35,7 @@ class Near:
 
 @pytest.fixture
 def host(tmp_path, monkeypatch):
-    """A host whose plugin has one function: it gives what it is given."""
+    """A host whose plugin has one function, which returns its argument."""
     plugin = tmp_path / "near.py"
     plugin.write_text(
         "from quantizer.ops import operator\n\n\n@operator('near')\ndef reference(x=None, *, rule=None):\n"

@@ -1,4 +1,4 @@
-"""Oracles: which functions may judge a new operator, and that they do."""
+"""Oracles: which functions may be the oracle of a new operator, and that they judge it."""
 
 from __future__ import annotations
 

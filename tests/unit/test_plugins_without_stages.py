@@ -1,4 +1,4 @@
-"""Forwards that are right and show no stages: the judge may not need what a plugin need not provide."""
+"""Correct forwards that show no stages pass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operators that only PPQ's table has, against torch's own and against definitions written out."""
+"""Operators that only PPQ has, against torch and against their definitions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`quantizer engine probe`: what it infers is what an engine does, and what it writes is a platform."""
+"""`quantizer engine probe` infers an engine's arithmetic and writes a valid platform."""
 
 import sys
 from dataclasses import replace

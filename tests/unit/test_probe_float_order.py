@@ -35,7 +35,7 @@ def pairwise(terms):
 
 
 def at_once(terms):
-    """Return what a tensor core gives: fixed point under the largest exponent, low bits cut off."""
+    """Return a sum as a tensor core computes it: fixed point under the largest exponent, low bits cut off."""
     largest = max(abs(float(term)) for term in terms)
     unit = 2.0 ** (np.frexp(largest)[1] - 24)
     return SINGLE(sum(np.trunc(float(term) / unit) for term in terms) * unit)

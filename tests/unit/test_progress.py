@@ -1,4 +1,4 @@
-"""What a terminal says while tests run."""
+"""The progress line on a terminal while tests run."""
 
 from types import SimpleNamespace
 
@@ -49,7 +49,7 @@ def test_durations_are_rounded_to_ten_seconds(seconds, text):
 
 
 def test_progress_is_shown_only_on_a_terminal(pytester, request, warmed):
-    """Only a terminal has the plugin: what CI logs is pytest's own."""
+    """The plugin is active only on a terminal, so that logs of CI are those of pytest."""
     (pytester.path / "conftest.py").write_text((request.config.rootpath / "tests/conftest.py").read_text())
     for name in ("progress", "warmed"):
         (pytester.path / f"{name}.py").write_text((request.config.rootpath / f"tests/{name}.py").read_text())

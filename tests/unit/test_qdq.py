@@ -310,7 +310,7 @@ def test_forms_missing_in_an_opset_are_refused(tmp_path, opset, setting, text):
 
 
 def test_only_a_mask_of_infinities_stays_float(tmp_path):
-    """Attention adds minus infinity where a token must not look; the graph was refused as a whole."""
+    """Attention masks tokens with minus infinity; such a graph was refused as a whole."""
     nodes = [
         helper.make_node("MatMul", ["x", "w"], ["s"], name="scores"),
         helper.make_node("Add", ["s", "mask"], ["m"], name="add"),

@@ -1,4 +1,4 @@
-"""Scales whose ratio a platform has no multiplier for: refused where the rule gives them, a failure where a plugin does."""
+"""Scales beyond a platform's multipliers: refused if the rule gives them, a failure if a plugin does."""
 
 import json
 from dataclasses import replace

@@ -33,7 +33,7 @@ def item(name: str = "a", outcome: str = "passed", ratio: float = 0.5) -> Record
 
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run where no project states thresholds."""
+    """Run in a folder without project thresholds."""
     monkeypatch.chdir(tmp_path)
 
 

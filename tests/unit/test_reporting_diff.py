@@ -348,7 +348,7 @@ def test_a_long_list_is_cut_on_a_terminal_with_a_pointer() -> None:
 
 
 def test_a_repaired_item_is_listed_only_as_fixed() -> None:
-    """A failure ends its item: what other checks and cases show after the repair was hidden, not better before."""
+    """A failure ends its item, so that results behind it were hidden before the repair, not worse."""
     hidden = CheckRecord(passed=1, ratio=0.1, elements=2, width=1.0)
     whole = CheckRecord(passed=10, inconclusive=3, ratio=0.9, elements=90, width=1.0)
     failed = replace(item(outcome="failed", cases=2, arithmetic=BAD, float=hidden, accuracy=hidden), gaps=())

@@ -1,4 +1,4 @@
-"""The gate gives one sentence per reason, and none for what was not asked or not lost."""
+"""The gate gives one sentence per requested reason, and none for others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page: whole, closed to the network, escaped, the same bytes for the same run."""
+"""The page of a run: complete, self-contained, escaped, and deterministic."""
 
 from __future__ import annotations
 

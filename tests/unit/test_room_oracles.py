@@ -1,4 +1,4 @@
-"""Where a platform's room has an oracle of a family, the codes that it gives are the only right ones."""
+"""If a platform's room has an oracle for a family, only the oracle's codes are correct."""
 
 from dataclasses import replace
 from fractions import Fraction

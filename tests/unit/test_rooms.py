@@ -1,4 +1,4 @@
-"""Rooms are found through entry points, those of other distributions too, and each has its own platforms."""
+"""Rooms are found through entry points, also those of other distributions, and each owns its platforms."""
 
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -44,7 +44,7 @@ ROOM = Room(Path(__file__).parent, platforms=({platforms},), functions=({functio
 
 @pytest.fixture()
 def installed(tmp_path, monkeypatch):
-    """Write rooms as another distribution would bring them; return what installs one."""
+    """Return a function that writes rooms as another distribution would install them."""
     monkeypatch.syspath_prepend(str(tmp_path))
     entries: list[EntryPoint] = []
     found = module.entry_points
@@ -311,7 +311,7 @@ EVERYTHING = """,
 
 @pytest.fixture()
 def fresh():
-    """Forget what rooms brought, before and after."""
+    """Clear the cached contents of rooms before and after a test."""
 
     def forget():
         for known in (module.loaded, catalogue, policies, _load_library):

@@ -56,7 +56,7 @@ def _compile(source: Path) -> None:
 
 @pytest.fixture
 def seen(tmp_path, monkeypatch):
-    """Return what watches a run in the folder `run`, with this package in `code`."""
+    """Return the watcher of a run in the folder `run`, with this package in `code`."""
     for name in ("run/my_specs/a.yaml", *(f"code/quantizer/{name}.py" for name in ("__init__", "cli", "edited"))):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()

@@ -112,7 +112,7 @@ class Clamped:
 
 
 def test_an_accumulator_that_no_case_overflows_is_a_gap():
-    """An operator of the user's own has no case that is made for it: its record says what is not judged."""
+    """A user's operator has no constructed case: its record says that the accumulator is not judged."""
     (target,) = targets("matmul", 24)
     assert leaves(target) and not any(leaves(wide) for wide in targets("matmul", 32))
     case = build_case(target, HashChoices(key(0, target.id), {"data": "random"}))
@@ -193,7 +193,7 @@ class Of:
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_an_engine_that_saturates_at_each_addition_agrees_in_any_order(order: int):
-    """`engine` leaves to `arithmetic` what the order of additions decides."""
+    """The check `engine` leaves codes that depend on the order of additions to `arithmetic`."""
     (target,) = targets("matmul")
     trials = [Trial(target, case, Of(saturating_matmul(order))) for case in cancelling_and_wide(target)]
     assert any(order_decides(trial).any() for trial in trials)

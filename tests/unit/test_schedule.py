@@ -162,7 +162,7 @@ def test_a_failing_case_runs_every_check_before_reporting(tmp_path):
 
 
 def test_a_function_failing_on_later_runs_is_found(tmp_path):
-    """Each first run of a case is right, so that the checks of values see nothing; `repeat` does, on its sample."""
+    """The first run of each case is correct, so that only `repeat`, on its sample, finds the error."""
     wrapped, seen, patience = REGISTRY.get("relu", "quantized"), [], math.inf
 
     def tired(x, *, parameters):

@@ -1,4 +1,4 @@
-"""SECURITY.md promises nothing without a test: each test that it names is there."""
+"""Each test that SECURITY.md names for a promise exists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings of a platform that contradict each other are refused by lint in one line, which says what to write."""
+"""Lint refuses contradicting platform settings in one line with a remedy."""
 
 from __future__ import annotations
 

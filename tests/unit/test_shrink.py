@@ -1,4 +1,4 @@
-"""Shrinking: what is left is a legal graph, and nothing of what was removed remains."""
+"""Shrinking leaves a legal graph without traces of removed operands."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What `quantizer engine new` writes runs as it is."""
+"""The output of `quantizer engine new` runs unchanged."""
 
 import importlib.util
 import re

@@ -850,7 +850,7 @@ def test_an_operator_given_as_family_gets_the_family(folder: Path) -> None:
 
 
 def test_every_rule_for_families_is_looked_through() -> None:
-    """A field whose docstring speaks of operator families is one whose names lint knows."""
+    """Lint checks names in each field whose docstring mentions operator families."""
     fields = {name for name, text in meanings(Platform).items() if "perator famil" in text}
     assert fields - {"output_signs", "scheme_families"} == {*FAMILY_LISTS, *FAMILY_KEYS} - {"output_signs"}
 

@@ -1,4 +1,4 @@
-"""Every key that a spec may have is read by something other than the rules that check specs."""
+"""Every key of a spec is used outside the rules that check specs."""
 
 import itertools
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Split, and results in pieces: one tensor for each size along an axis, judged as the tensor that they make up."""
+"""Split: one output for each size along an axis, judged as one concatenated tensor."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ def test_broadcast_operands_are_shared_by_all_parts():
 
 
 class _Moved(BuiltinEngine):
-    """One code more where *wrong* says so of a run's operands."""
+    """An engine that returns one code more if *wrong* is true of a run's operands."""
 
     def __init__(self, wrong):
         super().__init__()
@@ -157,7 +157,7 @@ def _sharp_stack():
 
 
 def test_a_fault_in_one_part_fails_only_that_part():
-    """The wrong code follows the data of the part, in whatever run they are."""
+    """The wrong code follows the data of the part into any run."""
     target, case = _sharp_stack()
     place = 4
     data = Trial(target, list(parts(target.spec, case))[place].case, SESSION.engine).codes["x"]
@@ -198,7 +198,7 @@ def test_a_stack_shrinks_to_one_part():
 
 
 def test_a_single_constant_part_is_judged_separately():
-    """One random part that is constant is not hidden by others that are not."""
+    """One constant part among random ones is still reported."""
     target, case = _sharp_stack()
     last = list(parts(target.spec, case))[0].output[0][1]
 
@@ -263,7 +263,7 @@ def test_excused_stacks_are_judged_like_their_single_parts(op):
 
 
 def test_a_part_with_possible_overflow_leaves_others_decided():
-    """The data of one part leave `arithmetic` open for that part alone."""
+    """`arithmetic` is inconclusive only for the part that may overflow."""
     spec = SESSION.library.spec("conv1d")
     target = next(t for t in SESSION.all_targets(spec) if t.id == "conv1d-w8a8-torch_x86")
     case = member(target, 77, 20)

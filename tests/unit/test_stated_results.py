@@ -1,4 +1,4 @@
-"""A defect that states what its engine computes excuses that alone."""
+"""A defect that states its engine's result excuses only that result."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_multiples_excuse_only_sums_of_the_changed_operand(session: Session):
 
 
 class HalvedWeights(BuiltinEngine):
-    """Our functions on weights of halved precision; float results and later integer runs are off by what is asked."""
+    """Our functions with weights of halved precision; float results and later integer runs may be shifted."""
 
     def __init__(self, floats_off: float = 0.0, later_off: int = 0) -> None:
         self.floats_off, self.later_off, self.runs = floats_off, later_off, 0
@@ -148,7 +148,7 @@ def test_a_relation_is_excused_only_by_its_own_run(session: Session, off: int, e
 
 
 class Ends(BuiltinEngine):
-    """Raises what it is given."""
+    """An engine that raises a given exception."""
 
     def __init__(self, err: Exception) -> None:
         self.err = err

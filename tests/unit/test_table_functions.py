@@ -293,7 +293,7 @@ def test_words_keep_their_capitals(word: str, tmp_path: Path) -> None:
 
 
 def test_a_registered_function_provides_rule_and_forward() -> None:
-    """Where a platform has its own, that runs."""
+    """On platforms with an own function, that one runs."""
     for kind in ("quantize", "quantized"):
         found = REGISTRY.find("exp", kind, "ideal")
         assert found is not None

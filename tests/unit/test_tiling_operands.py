@@ -1,4 +1,4 @@
-"""Tiles make the output only where each element lies in exactly one of them."""
+"""Tiles make up the output only if each element lies in exactly one of them."""
 
 import pytest
 import torch

@@ -93,7 +93,7 @@ def test_an_invalid_module_is_refused(message):
 
 @pytest.mark.parametrize("op", OPERATORS)
 def test_the_dialect_knows_every_operator_of_the_table(op):
-    """Random shapes are mostly impossible: then shapes are what is refused, and never anything else."""
+    """Random shapes are mostly invalid: then only the shapes may be refused."""
     dialect = xdsl()
     for seed in range(4):
         graph = graph_of(op, seed)

@@ -274,7 +274,7 @@ def _uint8(scale: float, zero: int) -> QParams:
 
 
 def test_a_loaded_module_keeps_its_engine(monkeypatch):
-    """A worker keeps what it loaded; a job of another variant in between chose another engine for the process."""
+    """Between loading and running, a job of another variant may select another engine for the process."""
     monkeypatch.delenv("ATEN_CPU_CAPABILITY", raising=False)  # without vectors both engines give the same codes
     rows = np.arange(2 * 64, dtype=np.uint8).reshape(2, 64)
     made = {

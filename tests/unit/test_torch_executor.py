@@ -1,4 +1,4 @@
-"""The executor in PPQ's words, without its traps: names are checked, nothing stays, nothing leaks."""
+"""The executor with PPQ's interface: names are checked, and no values are kept between runs."""
 
 from __future__ import annotations
 

@@ -315,7 +315,7 @@ def test_reciprocals_equal_the_tosa_specification() -> None:
 def test_another_rounding_is_seen(
     monkeypatch: pytest.MonkeyPatch, op: str, scheme: str, module: Any, name: str, broken: str
 ) -> None:
-    """The judge alone finds the formula of another system in ours; so does the comparison with the model."""
+    """Both the judge and the comparison with the reference model find another system's formula."""
     own = requantize.round_fixed_point
     _, shapes, attrs = next(row for row in WIDE if row[0] == op)
     trials = [trial_on(op, scheme, shapes, attrs, kind, seed) for kind in ("powers", "any") for seed in range(0, 90, 3)]

@@ -1,4 +1,4 @@
-"""Vectors: a bundle says which codes are right, its reader in C agrees, and what came back is judged without a second chance."""
+"""Vectors: a bundle states the correct codes, its C reader agrees, and returned codes are judged."""
 
 import hashlib
 import json
@@ -50,7 +50,7 @@ def trial_of(vector):
 
 
 def answer(bundle_path, folder, change=lambda codes: codes):
-    """Write as results what the package's own functions compute."""
+    """Write the results of the package's own functions."""
     folder.mkdir()
     with opened(bundle_path) as bundle:
         for vector in bundle.manifest.cases:
@@ -329,7 +329,7 @@ def test_the_reader_in_c_reads_every_kind_of_line(tmp_path):
 
 @pytest.fixture(scope="module")
 def modelled(tmp_path_factory):
-    """Return a bundle whose cases are models of LiteRT, too."""
+    """Return a bundle that also contains LiteRT models of its cases."""
     ops = ("conv2d", "conv1d", "softmax", "argmax", "add", "max_pool2d", "reshape")
     words = [word for op in ops for word in ("--op", op)]
     path = tmp_path_factory.mktemp("modelled") / "bundle"
@@ -339,7 +339,7 @@ def modelled(tmp_path_factory):
 
 
 def outputs_of_models(bundle_path, folder, form, engine, options):
-    """Write as results what a real engine computes of the models of a bundle; return how many cases have none."""
+    """Write results that a real engine computes from a bundle's models; return the number of cases without a model."""
     folder.mkdir()
     real, refused = ExternalEngine(chosen(engine)), 0
     with opened(bundle_path) as bundle:
@@ -459,7 +459,7 @@ def judge_relu(tmp_path_factory):
 
 
 def refused(program, folder):
-    """Return the only line that the program prints for a bundle that it refuses."""
+    """Return the single error line of the program for a refused bundle."""
     ended = subprocess.run([program, folder], capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout) == (2, "")
     return ended.stderr

@@ -81,7 +81,7 @@ def test_files_of_an_earlier_version_are_read(frozen: Path, kind: str) -> None:
 
 
 def of_tomorrow(path: Path) -> None:
-    """Make *path* a file of a later version, which has keys of its own."""
+    """Make *path* a file of a later version, with additional keys."""
     if path.suffix == ".sqlite":
         with sqlite3.connect(path) as history:
             history.execute("PRAGMA user_version = 99")

@@ -1,4 +1,4 @@
-"""Elements of one of two tensors: floats against ONNX Runtime, codes in rational numbers, on an integer graph too."""
+"""Where: floats against ONNX Runtime, codes in rational numbers, also in an integer graph."""
 
 from __future__ import annotations
 

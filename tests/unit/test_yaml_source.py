@@ -1,4 +1,4 @@
-"""Reading YAML: what scalars mean, what is refused, and where everything stood."""
+"""Reading YAML: types of scalars, refusals, and positions."""
 
 from __future__ import annotations
 
