@@ -49,7 +49,7 @@ def test_regret_bound_is_at_most_twice_the_largest_radius() -> None:
     assert (allowed >= plain - 2.0**-40).all()
 
 
-def test_regret_rejects_the_first_choice_that_no_input_explains() -> None:
+def test_regret_rejects_a_choice_outside_the_bounds() -> None:
     x, dx = np.array([4.0, 3.0, 2.0, 1.0]), np.full(4, 0.5)
     for choice, right in ((0, True), (1, True), (2, False), (3, False)):
         allowed, actual = bounds.regret(x, dx, np.array([choice]), 0)
@@ -87,7 +87,7 @@ def test_where_returns_the_hull_of_both_branches_if_undecided() -> None:
 
 
 @pytest.mark.parametrize("axis", [-1, 0, 1])
-def test_one_hot_rows_of_every_possible_index_are_inside(axis: int) -> None:
+def test_one_hot_bounds_contain_rows_of_every_possible_index(axis: int) -> None:
     rng = _generator(3)
     index, spare = rng.integers(-1, 6, size=(CASES, 2)) * 1.0, rng.integers(0, 3, size=(CASES, 2)) * 1.0
     enclosure = bounds.one_hot(Interval.around(index, spare), 5, axis=axis, on=3.0, off=-1.0)

@@ -9,7 +9,7 @@ BY_NAME = re.compile(r'(["}]) (not )?(in|<=) (trial\.|self\.trial\.)?(parameters
 FOLDER = Path(conformance.__file__).parent
 
 
-def test_no_check_asks_for_the_name_of_a_number():
+def test_no_check_depends_on_names_of_numbers():
     """A loop over (name, places) of an attribute asks for names that it was given, which is no choice of a judge."""
     found = [
         f"{path.name}: {line.strip()}"

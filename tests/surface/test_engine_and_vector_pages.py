@@ -60,7 +60,7 @@ def test_a_worker_started_by_another_command_is_judged(tmp_path: Path, warmed: W
 
 
 @with_compiler
-def test_the_rounding_toward_zero_of_the_faulty_simulator_is_found(tmp_path: Path, warmed: Warmed) -> None:
+def test_probing_finds_rounding_toward_zero_of_the_faulty_simulator(tmp_path: Path, warmed: Warmed) -> None:
     shutil.copytree(ROOT / "examples" / "engine_in_c", tmp_path, dirs_exist_ok=True)
     compiling, judging = commands(ENGINES, "5. A simulator in C")
     run(compiling.replace("cc ", "cc -DFAULTY "), tmp_path, warmed)

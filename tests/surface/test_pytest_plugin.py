@@ -15,7 +15,7 @@ HALF_UP = (
 )
 
 
-def test_a_right_operator_is_green_but_for_its_golden(vendor):
+def test_a_correct_operator_passes_except_for_its_missing_golden(vendor):
     vendor.write()
     result = vendor.run()
     result.assert_outcomes(passed=7, failed=1)
@@ -153,7 +153,7 @@ def test_the_record_has_ratio_and_checks_of_the_failure(vendor):
     assert failed == {"arithmetic", *filter(None, also.split(", "))}
 
 
-def test_ties_rounded_the_other_way_are_red(vendor):
+def test_ties_rounded_in_another_mode_fail(vendor):
     vendor.write(result=HALF_UP)
     result = vendor.run("-k", "a8-ideal")
     assert result.ret == 1

@@ -47,7 +47,7 @@ def test_a_path_on_the_command_line_overrides_the_ini_file(vendor):
     assert "relu.yaml::relu-a8-compass" in result.stdout.str()
 
 
-def test_a_wrong_replacement_is_red_and_its_rerun_command_finds_it(vendor):
+def test_a_wrong_replacement_fails_and_its_rerun_command_works(vendor):
     replace_relu(vendor, OFF_BY_ONE)
     result = vendor.pytest("-k", "relu-a8-compass", "-p", "no:xdist")
     assert result.ret == 1

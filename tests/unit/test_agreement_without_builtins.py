@@ -30,7 +30,7 @@ def pairing(engine, version, platform="float32_any_order"):
     return Pairing(engine, version, "avx2", target("relu", platform), measured, measured, ())
 
 
-def test_a_document_keeps_the_engines_that_were_not_measured():
+def test_the_agreement_document_keeps_unmeasured_engines():
     first = document([pairing("litert:xnnpack", "2.3.0", "xnnpack"), pairing("tract", "0.1")])
     grown = document([pairing("tract", "0.2")], first)
     assert [line for line in grown.splitlines() if line.startswith("## ")] == [

@@ -132,7 +132,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_wrong_convolution_fails_the_check_that_names_the_fault(tmp_path, fault):
+def test_a_wrong_convolution_fails_the_expected_check(tmp_path, fault):
     right, wrong, check, tensor = FAULTS[fault]
     assert CONV.count(right) == 1
     library = open_library(write(tmp_path, "conv.py", CONV.replace(right, wrong)))
@@ -151,7 +151,7 @@ def test_a_plugin_may_replace_only_one_of_both_functions(tmp_path, text, scheme)
     assert set(places.values()) == ({"conv.py"} if text is CONV_FORWARD else {"built-in"})
 
 
-def test_other_platforms_keep_the_built_in(tmp_path):
+def test_other_platforms_keep_the_builtin_function(tmp_path):
     broken = CONV.replace("out.betensor = y\n", "out.betensor = y + 1\n")
     library = open_library(write(tmp_path, "conv.py", broken))
     assert set(failing(target(library, "conv2d", "w8a8"), 5)) >= {"float", "arithmetic"}
@@ -622,7 +622,7 @@ def test_numbers_per_branch_are_read_and_written_back(tmp_path):
     assert failing(target(library, "dummy_plus", "a8"), 20) == {}
 
 
-def test_one_multiplier_for_all_channels_comes_back_as_one(tmp_path):
+def test_one_multiplier_for_all_channels_stays_a_single_number(tmp_path):
     i, j = CONV.index("    self.constants['scale'] ="), CONV.index("    b.scale, b.zerop")
     text = CONV[:i] + "    self.params['scale_value'], self.params['shift_value'] = int(m[0]), int(n[0])\n" + CONV[j:]
     library = open_library(write(tmp_path, "conv.py", text))

@@ -268,7 +268,7 @@ FAULTS: dict[str, tuple[str, str, list[Edit], str]] = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_wrong_plugin_fails_the_check_that_sees_it(tmp_path, fault):
+def test_a_wrong_plugin_fails_the_expected_check(tmp_path, fault):
     op, stem, edits, check = FAULTS[fault]
     scheme = "a16" if fault == "a table of 32 entries" else schemes(op)[0]
     judged = target(library(tmp_path, FILES[op], {stem: edits}), op, scheme)

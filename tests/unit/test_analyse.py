@@ -46,7 +46,7 @@ def test_moments_by_hand():
         Moments().summary()
 
 
-def test_statistics_name_every_computed_tensor_of_every_operation():
+def test_statistics_cover_every_computed_tensor():
     graph, batch = quantized(), [numbers(4, 3, 8, 8, seed=30)]
     rows = statistical_analyse(graph, [batch])
     assert [(r.operation, r.tensor, r.is_input) for r in rows][:5] == [
@@ -224,7 +224,7 @@ def test_damaged_samples_are_one_error(tmp_path, what, model, capsys):
 
 
 @pytest.mark.parametrize("packed", [True, False])
-def test_samples_of_another_order_of_bytes_are_the_same_samples(tmp_path, packed):
+def test_samples_of_another_byte_order_read_the_same(tmp_path, packed):
     values = whole(DATA, 3)
     path = tmp_path / ("x.npz" if packed else "x.npy")
     (np.savez if packed else np.save)(path, **{"x" if packed else "arr": values.astype(">f4")})

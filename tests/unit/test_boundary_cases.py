@@ -132,7 +132,7 @@ def test_only_selecting_operators_have_last_of_row_cases(session, op: str) -> No
     assert not any(last_of_row(target) for target in _targets(session, op))
 
 
-def test_a_maximum_is_not_decided_by_the_smallest_element(session) -> None:
+def test_only_a_larger_last_element_decides_a_maximum(session) -> None:
     target = _targets(session, "reduce_max")[0]
     (case,) = last_of_row(target)
     assert decides(target, case, 1.0)

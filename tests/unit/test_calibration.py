@@ -153,7 +153,7 @@ def restated(name: str, found: Statistics, numbers: tuple[float, ...], bits: int
         ("0.9percentile", (0.9,)),
     ],
 )
-def test_each_strategy_equals_its_restatement(
+def test_each_strategy_equals_its_numpy_reference(
     text: str, numbers: tuple[float, ...], bits: int, symmetric: bool, axis: int | None
 ) -> None:  # noqa: FBT001
     strategy = parse_strategy(text)

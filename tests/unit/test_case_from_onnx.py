@@ -110,7 +110,7 @@ def test_a_right_convolution_is_green_on_onnxruntime_and_the_builtin_functions(
     assert main(["case", "replay", "out/onnxruntime-1-stem/case.json", "--op-engine", "onnxruntime"]) == 0
 
 
-def test_a_wrong_function_is_red_shrunk_and_replayed(place: Path, warmed: Warmed) -> None:
+def test_a_wrong_function_fails_is_shrunk_and_replayed(place: Path, warmed: Warmed) -> None:
     """In processes of their own: a plugin stays registered in the one that loads it."""
     (place / "wrong.py").write_text(PLUGIN)
     asked = ("case", "from-onnx", "net.onnx", "--data", "x.npz", "--op-plugins", "wrong.py", "-o", "out")

@@ -216,7 +216,7 @@ def test_a_missing_model_writer_is_one_error(monkeypatch, capsys: pytest.Capture
     assert said == "error: tosa_serializer is not installed: pip install 'quantizer-conformance[engines]'.\n"
 
 
-def test_every_engine_that_has_a_form_of_models_writes_scripts():
+def test_every_engine_with_a_model_form_writes_scripts():
     assert [name for name, entry in engines().items() if not entry.script and entry.form != "npz"] == []
 
 

@@ -51,7 +51,7 @@ def real_entries(table, parameters):
     return np.clip(logistic / float(y.scale) + int(y.zero_point), y.qmin, y.qmax)
 
 
-def test_entries_of_another_library_are_the_declared_defect():
+def test_table_entries_of_another_library_are_a_declared_defect():
     found = verdicts(lambda table, parameters: torch.from_numpy(np.rint(real_entries(table, parameters))).long())
     assert {verdict.status for verdict in found} <= {"defect", "pass"}
     assert any(verdict.status == "defect" for verdict in found)

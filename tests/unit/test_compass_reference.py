@@ -294,7 +294,7 @@ def run(request: pytest.FixtureRequest) -> Run:
 
 
 @pytest.mark.parametrize(("name", "config"), covered())
-def test_float_forward_is_within_its_bound(name: str, config: str) -> None:
+def test_the_float_forward_is_within_its_bound(name: str, config: str) -> None:
     """Recorded and own floats lie within gamma_n * f(|x|) + ulp/2 of the float64 reference."""
     run = recorded_run(name, config)
     for number in SAMPLES:

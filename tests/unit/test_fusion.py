@@ -110,7 +110,7 @@ def test_a_declared_defect_of_a_node_excuses_later_edges(name, monkeypatch):
 
 
 @pytest.mark.parametrize("platform", ["ideal", "compass", "tosa"])
-def test_other_platforms_agree(platform):
+def test_graphs_agree_on_other_platforms(platform):
     spec = GRAPHS["conv_relu_shared"]
     found = [item for case in cases(spec, 1) for item in judge_graph(spec, case, platform)]
     assert {item.verdict.status for item in found} == {"pass"}

@@ -114,7 +114,7 @@ def correlated(tmp_path: Path) -> Network:
 
 
 @pytest.mark.parametrize(("method", "most"), [("gptq_zy[2,1,0.01,64]", 0.6), ("adaround[2,60,4,0.02]", 0.6)])
-def test_codes_that_are_not_the_nearest_make_the_output_better(correlated: Network, method: str, most: float) -> None:
+def test_non_nearest_codes_improve_the_output(correlated: Network, method: str, most: float) -> None:
     plain = correlated.error("weight_bits = 4")
     assert correlated.error("weight_bits = 4", f"global_calibration = {method}") < most * plain
 
@@ -175,7 +175,7 @@ def test_adaquant_with_some_rates_missing_is_refused(correlated: Network) -> Non
         correlated.quantized("global_calibration = adaquant_zy[1,1,1,0.001]")
 
 
-def test_a_method_is_for_the_layers_that_its_scope_names(correlated: Network) -> None:
+def test_a_method_applies_only_to_layers_in_its_scope(correlated: Network) -> None:
     plain = correlated.quantized("weight_bits = 4")
     work = correlated.quantized("weight_bits = 4", "global_calibration = gptq_zy[1][FullyConnected]")
     assert plain.decided is not None

@@ -79,7 +79,7 @@ def test_undeclared_stages_fail_despite_declared_defects():
     assert "stage 'total' is shown, and nobody declared it" in verdict.reason
 
 
-def test_the_platform_chooses_the_order_of_a_short_axis():
+def test_the_platform_chooses_the_softmax_order_on_a_short_axis():
     """On 128 rows of three codes Compass divides first; the other order gives other codes, and nothing else is red."""
     found = failures("compass", reciprocal_first)
     assert found

@@ -42,7 +42,7 @@ def network() -> Graph:
     return graph
 
 
-def test_one_graph_through_three_formats_gives_the_same_numbers(tmp_path: Path) -> None:
+def test_three_file_formats_of_a_graph_give_the_same_numbers(tmp_path: Path) -> None:
     pytest.importorskip("onnx")
     from quantizer.runtime.onnx_model import load_onnx_graph
     from quantizer.runtime.torch_executor import TorchExecutor

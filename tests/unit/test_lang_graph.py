@@ -389,7 +389,7 @@ def test_a_failed_compile_writes_no_files(tmp_path: Path) -> None:
     assert tpul.compile("Small", [x], [z], graph=graph, folder=tmp_path).text.read_text().count("TOP_QUANTIZED") == 1
 
 
-def test_the_onnx_file_is_read_back_to_the_same_codes(tmp_path: Path) -> None:
+def test_the_onnx_file_reads_back_with_the_same_codes(tmp_path: Path) -> None:
     pytest.importorskip("onnx")
     from quantizer.runtime.onnx_model import load_onnx_graph
     from quantizer.runtime.torch_executor import TorchExecutor

@@ -112,7 +112,7 @@ def test_max_pool_of_windows_in_padding_gives_codes_and_masks() -> None:
     )
 
 
-def test_onnx_runtime_computes_them_to_the_same_numbers() -> None:
+def test_exported_pools_equal_onnx_runtime() -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
     from quantizer.ir.formats.onnx_write import to_model
 

@@ -109,7 +109,7 @@ def test_shuffled_channels_equal_torch(groups: int) -> None:
     assert torch.equal(REGISTRY.get("channel_shuffle", "quantized")(x, parameters=None, groups=groups), wanted)
 
 
-def test_every_slice_of_a_short_axis_is_that_of_python() -> None:
+def test_slices_of_a_short_axis_equal_python() -> None:
     """Starts and ends lie before, in and behind the axis, with all strides; the spec refuses empty results."""
     x, spec = torch.arange(4), LIBRARY.spec("slice")
     parameters = default_parameters(

@@ -133,7 +133,7 @@ def test_a_second_activation_grid_rounds_again() -> None:
 
 @pytest.mark.parametrize("op", ["conv", "linear", "add", "concat", "relu", "max"])
 @pytest.mark.parametrize("bits", [4, 8])
-def test_on_compass_powers_of_two_leave_no_rounding_of_multipliers(op: str, bits: int) -> None:
+def test_power_of_two_scales_need_no_multiplier_rounding_on_compass(op: str, bits: int) -> None:
     class Sum(nn.Module):
         def __init__(self) -> None:
             super().__init__()

@@ -128,7 +128,7 @@ def test_block_sum_codes_are_rationals_rounded_once():
             assert found.got[n, o] == min(max(wanted, y.qmin), y.qmax)
 
 
-def test_a_matrix_product_is_that_of_torchs_kernel_for_e4m3():
+def test_an_e4m3_matrix_product_equals_the_torch_kernel():
     draw = torch.Generator().manual_seed(3)  # values from 1/4 to 4, whose sums float32 holds
     codes = {
         name: torch.randint(40, 73, shape, generator=draw) * (1 - 2 * torch.randint(0, 2, shape, generator=draw))

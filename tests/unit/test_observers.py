@@ -212,7 +212,7 @@ def test_gradients_of_a_learned_step_by_hand():
     assert step.scale.grad.item() == pytest.approx(by_hand)
 
 
-def test_a_learned_step_per_channel_adds_up_each_channel():
+def test_a_learned_step_per_channel_sums_gradients_per_channel():
     config = learned(P.PER_CHANNEL | P.LINEAR | P.SYMMETRICAL, [0.5, 2.0], channel_axis=1)
     step, x = LearnedStep(config), torch.tensor([[0.3, 3.0], [10.0, 100.0]])
     step(x, config).sum().backward()
@@ -220,7 +220,7 @@ def test_a_learned_step_per_channel_adds_up_each_channel():
     assert step.scale.grad.tolist() == pytest.approx(expected)
 
 
-def test_training_a_step_lowers_the_error_and_never_turns_it_round():
+def test_training_a_step_lowers_the_error_and_keeps_it_positive():
     graph = quantize_graph(dispatch_graph(network()), [[numbers(4, 3, 8, 8, seed=1)]], Setting(activations=SYMMETRIC))
     config = graph.node("conv").parameters.output_quantization_config[0]
     config.scale = config.scale * 40

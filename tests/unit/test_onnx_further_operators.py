@@ -264,7 +264,7 @@ def test_bits_of_8_bit_floats(name):
         ("BatchNormalization", (X + 30, *[np.array([0.7, 1.3, 1], np.float32)] * 2, *[np.array([30, 31, 29], np.float32)] * 2), {"epsilon": 1e-5, "momentum": 0.9}),
     ],
 )  # fmt: skip
-def test_places_and_sums_of_16_bits_are_computed_in_32(kind, op, operands, attrs):
+def test_indices_and_sums_of_16_bits_are_computed_in_32(kind, op, operands, attrs):
     """In float16 a place of a large image falls on its neighbour, and a difference of large numbers loses its digits."""
     narrow = [torch.from_numpy(value).to(kind) for value in operands]
     wide = run(op, *(value.float() for value in narrow), **attrs)

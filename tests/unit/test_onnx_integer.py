@@ -155,7 +155,7 @@ def test_nodes_with_an_integer_function_run_on_integers():
     assert {t.dtype.name for t in made.tensors.values()} == {"int8", "int32"}
 
 
-def test_weights_that_are_transposed_have_the_codes_of_the_file():
+def test_transposed_weights_keep_the_codes_of_the_file():
     nodes = [helper.make_node("MatMul", ["x", "w"], ["m"]), helper.make_node("Gemm", ["m", "v", "b"], ["y"])]
     normal = (
         torch.randn(4, 5, generator=torch.Generator().manual_seed(1)),

@@ -57,7 +57,7 @@ def agrees(made, ops, outputs="y"):
     return executor
 
 
-def test_an_operator_without_a_spec_leaves_the_rest_on_integers():
+def test_an_operator_without_a_spec_keeps_others_on_integers():
     nodes = [
         *qdq("x", "a"),
         node("Shrink", "a", "f", bias=0.25, lambd=0.5),

@@ -124,7 +124,7 @@ def test_same_padding_follows_the_shape_of_every_call():
     ("op", "attrs", "expected"),
     [("Softmax", {"axis": 1}, [[0.125] * 4] * 2), ("Softmax", {"axis": -1}, [[0.25] * 4] * 2)],
 )
-def test_softmax_of_an_old_opset_is_one_of_rows(op, attrs, expected):
+def test_softmax_of_an_old_opset_flattens_to_rows(op, attrs, expected):
     model = one_node(op, {"x": (TensorProto.FLOAT, [1, 2, 4])}, opset=11, **attrs)
     (y,) = QuantizerBackend.prepare(model).run([np.zeros((1, 2, 4), np.float32)])
     np.testing.assert_array_equal(y[0], np.array(expected, np.float32))
@@ -156,7 +156,7 @@ def integers(name, *values):
 
 
 @pytest.mark.parametrize(("start", "end", "expected"), [(-6, -9, [-3]), (-5, -(2**63), [-3]), (9, 1, [3, 0.5])])
-def test_going_back_a_slice_starts_within_the_axis(start, end, expected):
+def test_a_backward_slice_starts_within_the_axis(start, end, expected):
     """The standard moves a start before the first element to the first; numpy returns nothing."""
     bounds = [integers("s", start), integers("e", end), integers("a", 1), integers("t", -1)]
     np.testing.assert_array_equal(ran(one_node("Slice", {"x": FLOATS}, constants=bounds), ROW), [expected])

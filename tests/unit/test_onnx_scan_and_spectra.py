@@ -173,7 +173,7 @@ UINTS = np.array([[3, 65000], [1, 7]])
     ],
     ids=["CumSum", "PRelu", "Gemm", "Shrink", "ScatterElements"],
 )
-def test_integers_without_a_sign_are_computed_modulo_their_range(
+def test_unsigned_integers_are_computed_modulo_their_range(
     op: str, opset: int, others: list[np.ndarray], attrs: dict[str, Any], wanted: np.ndarray, kind: type
 ) -> None:
     rest = [
@@ -184,7 +184,7 @@ def test_integers_without_a_sign_are_computed_modulo_their_range(
     assert np.array_equal(found, wanted.astype(kind))
 
 
-def test_the_place_of_an_extreme_of_integers_without_a_sign() -> None:
+def test_argmax_and_argmin_of_unsigned_integers() -> None:
     (found,) = ran("ArgMax", 13, [UINTS.astype(np.uint32)], [TensorProto.INT64], axis=1, keepdims=0)
     assert found.dtype == np.int64
     assert found.tolist() == [1, 1]

@@ -101,7 +101,7 @@ def test_cfg_mistakes_are_reported_with_place_and_remedy(line: str, words: list[
 
 
 @pytest.mark.parametrize("text", ["", "# nothing\n", "graph = a\n", "[common]\n", "\x00"])
-def test_the_first_line_is_the_section(text: str) -> None:
+def test_the_first_cfg_line_must_be_the_section(text: str) -> None:
     with pytest.raises(FormatError, match=r"must be \[Common\]"):
         parse_cfg(text, Path("opt.cfg"))
 

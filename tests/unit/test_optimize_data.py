@@ -133,7 +133,7 @@ def test_pickled_dicts_of_arrays_are_read_without_pickle(tmp_path: Path, protoco
     ],
     ids=["object", "list", "key", "objects", "text", "empty", "bare_list", "nested"],
 )
-def test_other_pickles_are_refused_unrun(tmp_path: Path, content: Any) -> None:
+def test_other_pickles_are_refused_without_execution(tmp_path: Path, content: Any) -> None:
     path = tmp_path / "x.npy"
     holder = np.empty((), dtype=object)
     holder[()] = content
@@ -151,7 +151,7 @@ def test_a_truncated_pickle_is_refused(tmp_path: Path) -> None:
             datasets.NumpyMultiInputDataset(str(path))
 
 
-def test_collate_joins_by_parts() -> None:
+def test_collate_joins_each_part_of_samples() -> None:
     found = collate([[[np.ones(2)], {"a": 1, "b": "x"}], [[np.zeros(2)], {"a": 2, "b": "y"}]])
     assert found[0][0].tolist() == [[1, 1], [0, 0]]
     assert (found[1]["a"].tolist(), found[1]["b"]) == ([1, 2], ["x", "y"])

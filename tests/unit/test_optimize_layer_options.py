@@ -78,7 +78,7 @@ def test_winograd_changes_no_other_layers(tmp_path: Path, size: int, channels: t
     assert "with_winograd" not in convolution(tmp_path, size, channels, kernel).params
 
 
-def test_resizing_of_codes_is_degraded_to_nearest(tmp_path: Path) -> None:
+def test_resizing_of_codes_falls_back_to_nearest(tmp_path: Path) -> None:
     """The layer says nearest in small letters and has no weights; real values were resized as they are."""
     samples = [noise(1, 3, 4, 2)]
     lines = "method=BILINEAR\nmode=half_pixel\nratio_x=2.0\nratio_y=2.0\n"

@@ -192,7 +192,7 @@ def test_powers_of_two_with_a_fraction(tmp_path: Path, fraction: int, bits: int)
 @pytest.mark.parametrize(
     ("line", "bits", "kind"), [("[2]", 28, "uint32"), ("[2,16]", 16, "uint16"), ("[2,8]", 8, "uint8")]
 )
-def test_tables_of_other_bits(tmp_path: Path, line: str, bits: int, kind: str) -> None:
+def test_tables_of_other_widths(tmp_path: Path, line: str, bits: int, kind: str) -> None:
     """Without a number, entries leave room for the sum over the axis of ten in 32 bits; the largest passes through float32."""
     work = quantized(tmp_path, f"enable_pass_tune_op_softmax = {line}[0]")
     node, graph = layer(work)

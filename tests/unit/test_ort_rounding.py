@@ -126,7 +126,7 @@ EVERY = {"x": np.arange(256)}
 
 
 @pytest.mark.parametrize("step", [2.0**-8, 2.0**-12, 2.0**-20, 2.0**-26])
-def test_the_table_of_the_logistic_function_is_the_kernel(step: float) -> None:
+def test_the_logistic_table_equals_the_kernel(step: float) -> None:
     """Every code, down to output scales where float32 steps of the kernel are codes apart."""
     found = []
     for seed in range(150):
@@ -161,7 +161,7 @@ def test_sigmoid_passes_with_tiny_output_scales() -> None:
     assert smallest < 2.0**-26
 
 
-def test_the_table_of_the_leaky_rectifier_is_the_kernel() -> None:
+def test_the_leaky_rectifier_table_equals_the_kernel() -> None:
     found = []
     for seed in range(300):
         x_scale, (x_zero, y_zero) = decimal(seed, "x"), zeros(seed, 2)

@@ -76,7 +76,7 @@ def _case(target, seed, axes):
     )
 
 
-def test_a_right_sum_in_another_order_passes(trials):
+def test_a_correct_sum_in_another_order_passes(trials):
     found = [(trial, arithmetic(trial)) for trial in trials()]
     assert not any(verdict.failing for _, verdict in found)
     others = [elsewhere(trial, "have their axes in the reverse order in memory") for trial, _ in found]
@@ -92,7 +92,7 @@ def test_a_right_sum_in_another_order_passes(trials):
         ("threads", "where operands are read by several threads"),
     ],
 )
-def test_wrong_memory_is_red(trials, wrong, said):
+def test_reading_wrong_memory_fails(trials, wrong, said):
     assert said in arithmetic(next(trials(wrong))).reason
 
 

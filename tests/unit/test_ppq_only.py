@@ -156,7 +156,7 @@ def test_invalid_ppq_operators_are_refused(op, operands, attrs, text):
         run(op, *operands, **attrs)
 
 
-def test_a_file_names_them_under_a_domain():
+def test_ppq_operators_are_stored_under_their_own_domain():
     node = helper.make_node("ChannelShuffle", ["x"], ["y"], domain="ppl", groups=2)
     values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 4, 2]) for name in "xy"]
     graph = helper.make_graph([node], "g", values[:1], values[1:])

@@ -89,7 +89,7 @@ def order(added, **options):
         (exactly, "a format wider than float64", "in an order that cannot be seen"),
     ),
 )
-def test_the_order_is_found(added, kind, words):
+def test_probing_finds_the_order_of_a_float32_sum(added, kind, words):
     found = order(added)
     assert (found.format, found.order) == (kind, words)
 

@@ -56,7 +56,7 @@ def test_exception_age_uses_the_given_day() -> None:
     assert not any(met.expired for met in unknown)
 
 
-def test_page_and_markdown_list_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_page_and_markdown_list_exceptions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for text in (page.render(MET, title="t", facts=facts()), markdown.render(MET, facts=facts())):
         assert "Exceptions by age" in text
         assert text.index("2026-11-01, expired") < text.index("wraps")

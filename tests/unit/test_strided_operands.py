@@ -40,14 +40,14 @@ def _cancelling(shape: tuple[int, ...], axis: int) -> Tensor:
 
 
 @pytest.mark.parametrize("axes", [(1,), (0, 1)])
-def test_a_mean_of_other_axes_than_the_last(axes: tuple[int, ...]) -> None:
+def test_mean_codes_do_not_depend_on_memory_layout(axes: tuple[int, ...]) -> None:
     x, parameters = _cancelling((5, 17, 33), 1), _parameters("x")
     made, again = (reduce_mean(v, parameters=parameters, axes=axes, keepdims=True) for v in (x, _turned(x)))
     assert torch.equal(made, again)
     assert made.unique().numel() > 1
 
 
-def test_a_product_of_matrices() -> None:
+def test_matmul_codes_do_not_depend_on_memory_layout() -> None:
     a, parameters = _cancelling((9, 65), 1), _parameters("a", "b")
     b = torch.cat([a.T[:65]] * 2)
     made, again = (matmul(x, y, parameters=parameters) for x, y in ((a, b), (_turned(a), _turned(b))))
